@@ -1,0 +1,41 @@
+"""What is wrong, where it is, and what to do about it.
+
+Everything that can be wrong with an input ends as a Problem. A problem is a value: it is printed, kept for diagnosis,
+put on an object's status, and it stops nothing else.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Severity(StrEnum):
+    ERROR = "error"  # the object is refused; what was good before stays
+    WARNING = "warning"  # the object works, but not as its author may think
+
+
+class Where(msgspec.Struct, frozen=True):
+    """A place a person can go to: a file and line, an object, a field in it. Empty parts are unknown."""
+
+    file: str = ""
+    line: int = 0
+    object: str = ""  # "VirtualService shop/payments"
+    field: str = ""  # "spec.http[0].route[1].weight"
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        return ": ".join(part for part in (place, self.object, self.field) if part)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    where: Where
+    what: str
+    hint: str = ""
+    severity: Severity = Severity.ERROR
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if str(self.where) else ""
+        hint = f" (hint: {self.hint})" if self.hint else ""
+        return f"{place}{self.severity}: {self.what}{hint}"

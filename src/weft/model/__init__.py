@@ -1,0 +1,1 @@
+"""The mesh as frozen values. Pure: no file, no socket, no clock."""
