@@ -1,8 +1,8 @@
 import asyncio
-import os
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +11,7 @@ from weft.netns.namespace import Namespace, NetworkError
 
 
 def own_network():
-    return os.readlink("/proc/self/ns/net"), os.readlink("/proc/thread-self/ns/net")
+    return tuple(Path(f"/proc/{who}/ns/net").readlink() for who in ("self", "thread-self"))
 
 
 def test_a_made_namespace_is_listed_by_ip_netns_and_by_us(make_namespace):
@@ -26,7 +26,7 @@ def test_a_deleted_namespace_is_gone_and_deleting_twice_is_fine(make_namespace):
     netns.delete(namespace)
     netns.delete(namespace)
     assert namespace not in netns.namespaces()
-    assert str(namespace.path) not in open("/proc/self/mountinfo").read()
+    assert str(namespace.path) not in Path("/proc/self/mountinfo").read_text()
 
 
 def test_the_last_namespace_takes_the_mounted_directory_with_it(make_namespace):
@@ -34,7 +34,7 @@ def test_the_last_namespace_takes_the_mounted_directory_with_it(make_namespace):
     others = [other for other in netns.namespaces() if other != namespace]
     netns.delete(namespace)
     if not others:
-        assert "/run/netns" not in open("/proc/self/mountinfo").read()
+        assert "/run/netns" not in Path("/proc/self/mountinfo").read_text()
 
 
 def test_a_name_is_taken_only_once(make_namespace):
@@ -59,7 +59,7 @@ def test_entering_changes_only_the_thread_that_enters(make_namespace):
 
 
 def test_entering_a_missing_namespace_says_so():
-    with pytest.raises(NetworkError, match="namespace weft-none.*cannot be entered"):
+    with pytest.raises(NetworkError, match=r"namespace weft-none.*cannot be entered"):
         netns.socket_in(Namespace("weft-none"))
 
 

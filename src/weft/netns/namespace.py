@@ -1,7 +1,7 @@
 """Named network namespaces: made, deleted, listed, entered, and asked who lives in them.
 
 A namespace is a name under /run/netns, so `ip netns` shows it. Entering always happens on a thread of its own, which
-ends afterwards: a namespace belongs to a thread, and neither the event loop nor any other thread may ever change its own.
+ends afterwards: a namespace belongs to a thread, and no other thread, least of all the event loop's, changes its own.
 """
 
 from __future__ import annotations
@@ -142,17 +142,17 @@ def processes_in(namespace: Namespace) -> list[int]:
             continue
         # Processes end while we look.
         with contextlib.suppress(OSError):
-            network = os.stat(f"/proc/{entry.name}/ns/net")
+            network = Path(f"/proc/{entry.name}/ns/net").stat()
             if (network.st_dev, network.st_ino) == (wanted.st_dev, wanted.st_ino):
                 found.append(int(entry.name))
     return sorted(found)
 
 
 def _prepare_directory() -> None:
-    """Make /run/netns a mount of its own, as `ip netns` does, so that one unmount hides all namespaces from a process."""
+    """Make /run/netns a mount of its own, as `ip netns` does: one unmount then hides all namespaces from a process."""
     try:
         DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
-        if not os.path.ismount(DIRECTORY) and not _is_mounted(DIRECTORY):
+        if not _is_mounted(DIRECTORY):
             _mount(DIRECTORY, DIRECTORY, _MS_BIND | _MS_REC)
             _mount("", DIRECTORY, _MS_SHARED | _MS_REC)
     except OSError as error:
@@ -169,8 +169,8 @@ def _tidy_directory() -> None:
 
 def _is_mounted(path: Path) -> bool:
     # A bind of a directory onto itself has its parent's device, which is all that os.path.ismount compares.
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
-        return any(line.split(" ", 5)[4] == str(path) for line in mounts)
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    return any(line.split(" ", 5)[4] == str(path) for line in mounts.splitlines())
 
 
 def _on_own_thread(work: Callable[[], _Result]) -> _Result:
