@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from weft.model.names import Labels, Origin
-from weft.model.service import ServicePort
+from weft.model.service import Protocol, ServicePort
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -16,6 +16,7 @@ class Instance(msgspec.Struct, frozen=True):
     labels: Labels = ()
     service_account: str = "default"
     ports: tuple[tuple[str, int], ...] = ()  # named container ports
+    protocols: tuple[tuple[int, Protocol], ...] = ()  # what the workload itself says of its ports
     ready: bool = True
     meshed: bool = False  # has a sidecar of this mesh
     weight: int = 1

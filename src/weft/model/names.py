@@ -1,4 +1,4 @@
-"""Names that point at things: objects, where they were written, labels, hosts and how one host pattern covers another."""
+"""Names that point at things: objects and where they were written, labels, hosts and which host a pattern covers."""
 
 from __future__ import annotations
 
