@@ -1,4 +1,4 @@
-"""What one service adds to a group's config. `control/push.py` keeps one contribution per host and group, and joins them."""
+"""What one service adds to a group's config. `control/push.py` keeps one per host and group, and joins them."""
 
 from __future__ import annotations
 
