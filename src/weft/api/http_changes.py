@@ -6,52 +6,29 @@ import re
 
 from weft.api.reader import Fields
 from weft.api.string_match import read_match
-from weft.api.syntax import is_header
+from weft.api.syntax import is_header, words
 from weft.base.suggest import did_you_mean
 from weft.model.virtual_service import Abort, CorsPolicy, Delay, Fault, HeaderChanges, Headers, Retries
 
 RETRY_ON = frozenset(
-    {
-        "5xx",
-        "gateway-error",
-        "reset",
-        "reset-before-request",
-        "connect-failure",
-        "envoy-ratelimited",
-        "retriable-4xx",
-        "refused-stream",
-        "retriable-status-codes",
-        "retriable-headers",
-        "http3-post-connect-failure",
-        "cancelled",
-        "deadline-exceeded",
-        "internal",
-        "resource-exhausted",
-        "unavailable",
-    }
+    words("""
+    5xx gateway-error reset reset-before-request connect-failure envoy-ratelimited retriable-4xx refused-stream
+    retriable-status-codes retriable-headers http3-post-connect-failure cancelled deadline-exceeded internal
+    resource-exhausted unavailable
+    """)
 )
 GRPC_STATUSES = frozenset(
-    {
-        "OK",
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    }
+    words("""
+    OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED
+    RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS
+    UNAUTHENTICATED
+    """)
 )
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE", "*"})
+METHODS = frozenset(
+    words("""
+    GET HEAD POST PUT PATCH DELETE CONNECT OPTIONS TRACE *
+    """)
+)
 _AUTHORITY = (":authority", "host")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _COMMAND = re.compile(r"%(%|[A-Z0-9_]+(\([^%()]*\))?(:[0-9]+)?%)")

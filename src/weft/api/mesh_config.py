@@ -9,52 +9,23 @@ from datetime import timedelta
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.sidecar import outbound_policy
-from weft.api.syntax import is_host
+from weft.api.syntax import is_host, words
 from weft.api.yaml_text import YamlError, compose
 from weft.base.problem import Severity
 from weft.model.settings import Settings
 
 NAME = "istio"
 # Fields of MeshConfig that production files carry and that this version does not act on.
-_NOT_ACTED_ON = (
-    "proxyListenPort",
-    "proxyHttpPort",
-    "proxyInboundListenPort",
-    "tcpKeepalive",
-    "ingressClass",
-    "ingressService",
-    "ingressControllerMode",
-    "ingressSelector",
-    "enableTracing",
-    "enableEnvoyAccessLogService",
-    "disableEnvoyListenerLog",
-    "defaultConfig",
-    "configSources",
-    "enableAutoMtls",
-    "trustDomainAliases",
-    "caCertificates",
-    "dnsRefreshRate",
-    "h2UpgradePolicy",
-    "inboundTrafficPolicy",
-    "inboundClusterStatName",
-    "outboundClusterStatName",
-    "certificates",
-    "thriftConfig",
-    "serviceSettings",
-    "enablePrometheusMerge",
-    "verifyCertificateAtClient",
-    "ca",
-    "extensionProviders",
-    "defaultProviders",
-    "discoverySelectors",
-    "pathNormalization",
-    "defaultHttpRetryPolicy",
-    "meshMTLS",
-    "tlsDefaults",
-    "localityLbSetting",
-    "serviceScopeConfigs",
-    "serviceClusterDnsSearch",
-    "sdsUdsPath",
+_NOT_ACTED_ON = tuple(
+    words("""
+    proxyListenPort proxyHttpPort proxyInboundListenPort tcpKeepalive ingressClass ingressService
+    ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService disableEnvoyListenerLog
+    defaultConfig configSources enableAutoMtls trustDomainAliases caCertificates dnsRefreshRate h2UpgradePolicy
+    inboundTrafficPolicy inboundClusterStatName outboundClusterStatName certificates thriftConfig
+    serviceSettings enablePrometheusMerge verifyCertificateAtClient ca extensionProviders defaultProviders
+    discoverySelectors pathNormalization defaultHttpRetryPolicy meshMTLS tlsDefaults localityLbSetting
+    serviceScopeConfigs serviceClusterDnsSearch sdsUdsPath
+    """)
 )
 
 

@@ -21,6 +21,7 @@ from weft.api.reader import Fields, Report
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
 from weft.api.sidecar import read_sidecar
+from weft.api.syntax import words
 from weft.api.virtual_service import read_virtual_service
 from weft.api.workload import read_workload
 from weft.api.workload_entry import read_workload_entry
@@ -59,79 +60,26 @@ KINDS: Mapping[str, KindReader] = {
 
 # What other tools read, and where a mesh's YAML is often found. Passing them over hurts nobody who is told.
 NOT_READ = frozenset(
-    {
-        "Pod",
-        "Deployment",
-        "ReplicaSet",
-        "StatefulSet",
-        "DaemonSet",
-        "Job",
-        "CronJob",
-        "Secret",
-        "Endpoints",
-        "EndpointSlice",
-        "Node",
-        "Ingress",
-        "IngressClass",
-        "NetworkPolicy",
-        "HorizontalPodAutoscaler",
-        "PodDisruptionBudget",
-        "Role",
-        "RoleBinding",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "PersistentVolume",
-        "PersistentVolumeClaim",
-        "StorageClass",
-        "CustomResourceDefinition",
-        "ValidatingWebhookConfiguration",
-        "MutatingWebhookConfiguration",
-        "ResourceQuota",
-        "LimitRange",
-        "PriorityClass",
-        "Lease",
-        "Event",
-        "ReplicationController",
-        "PodTemplate",
-        "APIService",
-        "Kustomization",
-        "EnvoyFilter",
-        "ProxyConfig",
-        "WorkloadGroup",
-        "WasmPlugin",
-        "Telemetry",
-        "IstioOperator",
-        "GatewayClass",
-        "HTTPRoute",
-        "GRPCRoute",
-        "TCPRoute",
-        "TLSRoute",
-        "UDPRoute",
-        "BackendTLSPolicy",
-        "ServiceMonitor",
-        "PodMonitor",
-    }
+    words("""
+    Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Secret Endpoints EndpointSlice Node Ingress
+    IngressClass NetworkPolicy HorizontalPodAutoscaler PodDisruptionBudget Role RoleBinding ClusterRole
+    ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
+    ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
+    Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
+    WasmPlugin Telemetry IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
+    BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor
+    """)
 )
 
 # What people rely on to keep others out. Passing these over in silence would be a hole.
-NOT_ENFORCED = frozenset({"AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication", "ReferenceGrant"})
+NOT_ENFORCED = frozenset({"AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"})
 
 CLUSTER_SCOPED = frozenset(
-    {
-        "Namespace",
-        "Node",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "CustomResourceDefinition",
-        "GatewayClass",
-        "PersistentVolume",
-        "StorageClass",
-        "PriorityClass",
-        "IngressClass",
-        "APIService",
-        "ValidatingWebhookConfiguration",
-        "MutatingWebhookConfiguration",
-    }
+    words("""
+    Namespace Node ClusterRole ClusterRoleBinding CustomResourceDefinition GatewayClass PersistentVolume
+    StorageClass PriorityClass IngressClass APIService ValidatingWebhookConfiguration
+    MutatingWebhookConfiguration
+    """)
 )
 
 

@@ -5,26 +5,18 @@ from __future__ import annotations
 from weft.api.metadata import Meta
 from weft.api.protocol import service_protocol
 from weft.api.reader import Fields
-from weft.api.syntax import is_address, is_dns_label, is_host
+from weft.api.syntax import is_address, is_dns_label, is_host, words
 from weft.model.names import Labels, service_host
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 
 _EXPORT_TO = "networking.istio.io/exportTo"
 # How a cloud or kube-proxy brings traffic in; the mesh has no part in it.
-_NOT_OURS = (
-    "sessionAffinity",
-    "sessionAffinityConfig",
-    "ipFamilies",
-    "ipFamilyPolicy",
-    "externalIPs",
-    "loadBalancerIP",
-    "loadBalancerSourceRanges",
-    "loadBalancerClass",
-    "externalTrafficPolicy",
-    "internalTrafficPolicy",
-    "allocateLoadBalancerNodePorts",
-    "healthCheckNodePort",
-    "trafficDistribution",
+_NOT_OURS = tuple(
+    words("""
+    sessionAffinity sessionAffinityConfig ipFamilies ipFamilyPolicy externalIPs loadBalancerIP
+    loadBalancerSourceRanges loadBalancerClass externalTrafficPolicy internalTrafficPolicy
+    allocateLoadBalancerNodePorts healthCheckNodePort trafficDistribution
+    """)
 )
 _TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 

@@ -124,8 +124,11 @@ class _Composer:
                 continue
             if key in value:
                 first = lines.get((*path, key), line)
-                self._flaw(line, f"`{key}` stands twice, here and on line {first}",
-                           "YAML would silently take the last one; keep one")
+                self._flaw(
+                    line,
+                    f"`{key}` stands twice, here and on line {first}",
+                    "YAML would silently take the last one; keep one",
+                )
             lines[(*path, key)] = line
             value[key] = self._node((*path, key), lines)
         self._loader.get_event()
@@ -163,9 +166,14 @@ class _Composer:
             return text
         value = _resolve(text)
         if not tag and isinstance(value, str) and text in _DOUBTFUL:
-            self._flaws.append(Flaw(line, f"`{text}` without quotes is read as text here, but as "
-                                    f"{_DOUBTFUL[text]} by Kubernetes", f'write "{text}" or {_DOUBTFUL[text]}',
-                                    Severity.WARNING))
+            self._flaws.append(
+                Flaw(
+                    line,
+                    f"`{text}` without quotes is read as text here, but as {_DOUBTFUL[text]} by Kubernetes",
+                    f'write "{text}" or {_DOUBTFUL[text]}',
+                    Severity.WARNING,
+                )
+            )
         if tag == "float" and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if tag and not isinstance(value, {"int": int, "float": float, "bool": bool, "null": type(None)}.get(tag, str)):
@@ -217,12 +225,15 @@ def _resolve(text: str) -> Any:
 
 
 _HINTS = {
-    "mapping values are not allowed in this context": "indent as above, or quote a value that contains `: `", "did not
-    find expected key": "check the indentation of this line and the one above", "did not find expected '-' indicator":
-    "check the indentation of this list", "could not find expected ':'": "a field needs `name: value`; is the line
-    above complete?", "found unexpected end of stream": "is the file complete? a quote or bracket is still open", "did
-    not find expected ',' or '}'": "a `{` is still open", "did not find expected ',' or ']'": "a `[` is still open",
+    "mapping values are not allowed in this context": "indent as above, or quote a value that contains `: `",
+    "did not find expected key": "check the indentation of this line and the one above",
+    "did not find expected '-' indicator": "check the indentation of this list",
+    "could not find expected ':'": "a field needs `name: value`; is the line above complete?",
+    "found unexpected end of stream": "is the file complete? a quote or bracket is still open",
+    "did not find expected ',' or '}'": "a `{` is still open",
+    "did not find expected ',' or ']'": "a `[` is still open",
     "control characters are not allowed": "is this a text file?",
+    "found character that cannot start any token": "quote a value that begins with %, @ or `",
 }
 
 
@@ -236,9 +247,4 @@ def _flaw_of(error: yaml.YAMLError, text: str, first_line: int) -> Flaw:
     line = first_line + min(int(mark.line), max(0, text.rstrip("\n").count("\n")))
     if "\t" in row[: len(row) - len(row.lstrip())]:
         return Flaw(line, "a tab is used for indentation", "YAML indents with spaces only")
-    return Flaw(line, f"this is not YAML: {what}", _HINTS.get(what, "") or _word_hint(what))
-
-
-def _word_hint(what: str) -> str:
-    found = re.search(r"found character that cannot start any token", what)
-    return "quote a value that begins with %, @ or `" if found else ""
+    return Flaw(line, f"this is not YAML: {what}", _HINTS.get(what, ""))
