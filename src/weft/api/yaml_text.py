@@ -137,6 +137,8 @@ class _Composer:
     def _key(self, key: Any, plain: bool, event: Any, line: int) -> str:
         if isinstance(key, str):
             return key
+        if isinstance(key, int) and not isinstance(key, bool):
+            return str(event.value)  # `portLevelMtls: {9090: …}` is common, and text to Kubernetes too
         written = event.value if isinstance(event, yaml.ScalarEvent) else "a list or mapping"
         what = f"a field name must be text, not {written!r}" if plain else f"a field name must be text, not {written}"
         self._flaw(line, what, f'put it in quotes: "{written}"' if plain and written else "")
