@@ -20,7 +20,7 @@ NAMES = 100_000
 NAME_LENGTH = 4_096
 
 
-class Refused(Exception):  # noqa: N818 - said of a client, it reads as what happened
+class Refused(Exception):
     """The client's fault: its stream ends with this reason and others do not notice."""
 
 

@@ -46,7 +46,7 @@ class Rejected(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Behind(Exception):  # noqa: N818 - said of a stream, it reads as what happened
+class Behind(Exception):
     """A stream can no longer be told what changed. It must start anew; its client then says what it has."""
 
 
