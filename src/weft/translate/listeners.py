@@ -13,8 +13,8 @@ from ipaddress import ip_address
 
 from envoy.config.core.v3.address_pb2 import Address
 from envoy.config.core.v3.base_pb2 import TrafficDirection
-from envoy.config.listener.v3.listener_components_pb2 import AdditionalAddress, FilterChain
-from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain
+from envoy.config.listener.v3.listener_pb2 import AdditionalAddress, Listener
 
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol, Resolution, ServicePort
