@@ -2,7 +2,7 @@ from weft.base.problem import Problem, Severity, Where
 
 
 def test_reads_as_place_severity_what_and_hint():
-    where = Where(file="mesh/payments.yaml", line=12, object="VirtualService shop/payments", field="spec.http[0].retires")
+    where = Where("mesh/payments.yaml", 12, "VirtualService shop/payments", "spec.http[0].retires")
     problem = Problem(where, "unknown field `retires`", "did you mean `retries`?")
     assert str(problem) == (
         "mesh/payments.yaml:12: VirtualService shop/payments: spec.http[0].retires: "

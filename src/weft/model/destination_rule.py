@@ -1,0 +1,100 @@
+"""How calls to a host are made: balancing, pools, ejection, and the subsets that have their own way.
+An absent field is None, so that a subset's policy can override field by field."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+import msgspec
+
+from weft.model.names import Labels, Origin
+
+
+class SimpleBalancer(StrEnum):
+    ROUND_ROBIN = "ROUND_ROBIN"
+    LEAST_REQUEST = "LEAST_REQUEST"
+    RANDOM = "RANDOM"
+    PASSTHROUGH = "PASSTHROUGH"
+
+
+class HashKey(StrEnum):
+    HEADER = "header"
+    COOKIE = "cookie"
+    SOURCE_IP = "source-ip"
+    QUERY = "query"
+
+
+class ConsistentHash(msgspec.Struct, frozen=True):
+    key: HashKey
+    name: str = ""
+    cookie_path: str = ""
+    cookie_ttl: timedelta | None = None
+    maglev: bool = False
+    table_size: int = 0
+    minimum_ring_size: int = 0
+
+
+class LoadBalancer(msgspec.Struct, frozen=True):
+    simple: SimpleBalancer | None = None
+    consistent_hash: ConsistentHash | None = None
+    warmup: timedelta | None = None
+
+
+class Keepalive(msgspec.Struct, frozen=True):
+    probes: int = 0
+    time: timedelta | None = None
+    interval: timedelta | None = None
+
+
+class ConnectionPool(msgspec.Struct, frozen=True):
+    max_connections: int | None = None
+    connect_timeout: timedelta | None = None
+    keepalive: Keepalive | None = None
+    max_connection_duration: timedelta | None = None
+    tcp_idle_timeout: timedelta | None = None
+    max_pending_requests: int | None = None  # http1MaxPendingRequests
+    max_requests: int | None = None  # http2MaxRequests
+    max_requests_per_connection: int | None = None
+    max_retries: int | None = None
+    idle_timeout: timedelta | None = None
+    h2_upgrade: str = ""  # DEFAULT, UPGRADE or DO_NOT_UPGRADE; "" is not set
+    use_client_protocol: bool = False
+    max_concurrent_streams: int | None = None
+
+
+class OutlierDetection(msgspec.Struct, frozen=True):
+    consecutive_5xx: int | None = None
+    consecutive_gateway_errors: int | None = None
+    consecutive_local_origin_failures: int | None = None
+    split_local_origin: bool = False
+    interval: timedelta | None = None
+    base_ejection_time: timedelta | None = None
+    max_ejection_percent: int | None = None
+    min_health_percent: int | None = None
+
+
+class TrafficPolicy(msgspec.Struct, frozen=True):
+    load_balancer: LoadBalancer | None = None
+    connection_pool: ConnectionPool | None = None
+    outlier_detection: OutlierDetection | None = None
+    ports: tuple[tuple[int, TrafficPolicy], ...] = ()  # a port's entry stands for everything of this level
+
+
+class Subset(msgspec.Struct, frozen=True):
+    name: str
+    labels: Labels = ()
+    policy: TrafficPolicy | None = None
+    line: int = 0
+
+
+class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
+    name: str
+    namespace: str
+    host: str
+    policy: TrafficPolicy | None = None
+    subsets: tuple[Subset, ...] = ()
+    workload_selector: Labels = ()
+    export_to: tuple[str, ...] = ()
+    created: str = ""
+    origin: Origin | None = None

@@ -1,0 +1,44 @@
+"""What runs and has an address: a pod of the local engine, a Kubernetes pod, a WorkloadEntry. An instance together with
+a service port it serves is an Endpoint."""
+
+from __future__ import annotations
+
+import msgspec
+
+from weft.model.names import Labels, Origin
+from weft.model.service import Protocol, ServicePort
+
+
+class Instance(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+    addresses: tuple[str, ...]  # preferred first; a host name for a WorkloadEntry that has one
+    labels: Labels = ()
+    service_account: str = "default"
+    ports: tuple[tuple[str, int], ...] = ()  # named container ports
+    protocols: tuple[tuple[int, Protocol], ...] = ()  # what the workload itself says of its ports
+    ready: bool = True
+    meshed: bool = False  # has a sidecar of this mesh
+    weight: int = 1
+    locality: str = ""
+    network: str = ""
+    workload: str = ""  # the Workload or Deployment it belongs to
+    origin: Origin | None = None
+
+    def port_for(self, port: ServicePort) -> int | None:
+        """The port number on which this instance serves a service port, or None if it does not."""
+        if isinstance(port.target, str) and port.target:
+            return dict(self.ports).get(port.target)
+        return port.target or dict(self.ports).get(port.name) or port.number
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    address: str  # an IP address, a host name or `unix:///path`
+    port: int
+    extra_addresses: tuple[str, ...] = ()  # the other address family's, for one and the same endpoint
+    labels: Labels = ()
+    weight: int = 1
+    locality: str = ""
+    meshed: bool = False
+    service_account: str = ""
+    instance: str = ""  # NAMESPACE/NAME, for diagnosis

@@ -1,0 +1,458 @@
+"""The state of the mesh: every value there is, indexed for the questions that translation asks.
+
+Values come in by object (`apply`), and out goes what the change touched, so that nobody looks at the rest. This is the
+one place in the model that is not frozen; it belongs to the control plane's loop and is never shared between threads.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+from weft.model.destination_rule import DestinationRule
+from weft.model.gateway import Gateway
+from weft.model.group import Group
+from weft.model.instance import Endpoint, Instance
+from weft.model.names import ObjectKey, host_covers, selects
+from weft.model.scope import Scope, exported, scope_of
+from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
+from weft.model.settings import Namespace, ServiceAccount, Settings
+from weft.model.sidecar import OutboundPolicy, Sidecar
+from weft.model.virtual_service import VirtualService
+from weft.model.workload import Workload
+
+Value = (
+    Service
+    | Instance
+    | VirtualService
+    | DestinationRule
+    | Sidecar
+    | Gateway
+    | Workload
+    | Namespace
+    | ServiceAccount
+    | Settings
+)
+
+Claim = TypeVar("Claim", Service, VirtualService, DestinationRule, Sidecar)
+
+EVERYWHERE = "*"
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """What a change may have changed, in the words that `control/push.py` thinks in. Hosts may be wildcards."""
+
+    hosts: frozenset[str] = frozenset()  # services, routes or rules under these names
+    endpoints: frozenset[str] = frozenset()  # only who answers under these names
+    inbound: frozenset[str] = frozenset()  # what proxies of these namespaces receive
+    scopes: frozenset[str] = frozenset()  # what proxies of these namespaces may see; EVERYWHERE for all
+
+    def __or__(self, other: Touched) -> Touched:
+        return Touched(
+            self.hosts | other.hosts,
+            self.endpoints | other.endpoints,
+            self.inbound | other.inbound,
+            self.scopes | other.scopes,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.hosts or self.endpoints or self.inbound or self.scopes)
+
+
+class InboundPort(msgspec.Struct, frozen=True):
+    """A port on which a group's workloads are called, and everything that shapes how."""
+
+    number: int
+    protocol: Protocol
+    services: tuple[Service, ...] = ()
+    service_port: int = 0  # the number that callers use, of the first service
+    rule: DestinationRule | None = None
+    default_endpoint: str = ""  # from a Sidecar's ingress; "": the port itself
+
+
+class Mesh:
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._default_settings = settings or Settings()
+        self.settings = self._default_settings
+        self._values: dict[ObjectKey, tuple[Value, ...]] = {}
+        self._services: dict[str, list[Service]] = defaultdict(list)  # by host, best claim first
+        self._selectors: dict[tuple[str, tuple[str, str]], set[str]] = defaultdict(set)  # (namespace, pair) → hosts
+        self._instances: dict[str, dict[str, Instance]] = defaultdict(dict)  # namespace → name → instance
+        self._members: dict[tuple[str, str], dict[str, Instance]] = defaultdict(dict)  # (host, namespace) → instances
+        self._virtual_services: dict[str, list[VirtualService]] = defaultdict(list)  # by host or wildcard
+        self._rules: dict[str, list[DestinationRule]] = defaultdict(list)  # by host or wildcard
+        self._sidecars: dict[str, list[Sidecar]] = defaultdict(list)  # by namespace
+
+    # Changing
+
+    def apply(self, key: ObjectKey, values: tuple[Value, ...]) -> Touched:
+        """Put these values in the place of what the object was before; no values means the object is gone."""
+        before = self._values.pop(key, ())
+        if values:
+            self._values[key] = values
+        if before == values:
+            return Touched()
+        touched = Touched()
+        if (
+            len(before) == 1
+            and len(values) == 1
+            and isinstance(before[0], Instance)
+            and isinstance(values[0], Instance)
+        ):
+            return self._move_instance(before[0], values[0])
+        for value in before:
+            touched |= self._remove(value)
+        for value in values:
+            touched |= self._add(value)
+        return touched
+
+    def _add(self, value: Value) -> Touched:
+        match value:
+            case Service():
+                return self._add_service(value)
+            case Instance():
+                return self._move_instance(None, value)
+            case VirtualService():
+                for host in value.hosts:
+                    _insert(self._virtual_services[host], value)
+                return self._touched_by_routes(value)
+            case DestinationRule():
+                _insert(self._rules[value.host], value)
+                return self._touched_by_rule(value)
+            case Sidecar():
+                _insert(self._sidecars[value.namespace], value)
+                return self._touched_by_sidecar(value)
+            case Settings():
+                self.settings = value
+                return Touched(scopes=frozenset({EVERYWHERE}), inbound=frozenset({EVERYWHERE}))
+            case _:
+                return Touched()
+
+    def _remove(self, value: Value) -> Touched:
+        match value:
+            case Service():
+                return self._remove_service(value)
+            case Instance():
+                return self._move_instance(value, None)
+            case VirtualService():
+                for host in value.hosts:
+                    _discard(self._virtual_services, host, value)
+                return self._touched_by_routes(value)
+            case DestinationRule():
+                _discard(self._rules, value.host, value)
+                return self._touched_by_rule(value)
+            case Sidecar():
+                _discard(self._sidecars, value.namespace, value)
+                return self._touched_by_sidecar(value)
+            case Settings():
+                self.settings = self._default_settings
+                return Touched(scopes=frozenset({EVERYWHERE}), inbound=frozenset({EVERYWHERE}))
+            case _:
+                return Touched()
+
+    def _add_service(self, service: Service) -> Touched:
+        _insert(self._services[service.host], service)
+        if service.selector:
+            self._selectors[(service.namespace, service.selector[0])].add(service.host)
+            members = self._members[(service.host, service.namespace)]
+            members |= {
+                name: instance
+                for name, instance in self._instances[service.namespace].items()
+                if selects(service.selector, instance.labels)
+            }
+        return _touched_by_service(service)
+
+    def _remove_service(self, service: Service) -> Touched:
+        _discard(self._services, service.host, service)
+        if service.selector:
+            self._selectors[(service.namespace, service.selector[0])].discard(service.host)
+            self._members.pop((service.host, service.namespace), None)
+        return _touched_by_service(service)
+
+    def _move_instance(self, before: Instance | None, after: Instance | None) -> Touched:
+        touched_hosts: set[str] = set()
+        touched_endpoints: set[str] = set()
+        services: dict[str, Service] = {}
+        for instance in (before, after):
+            if instance is not None:
+                services |= {service.host: service for service in self._services_selecting(instance)}
+        meshed = {host: self.all_meshed(service) for host, service in services.items()}
+        for host, service in services.items():
+            members = self._members[(host, service.namespace)]
+            if before is not None:
+                members.pop(before.name, None)
+            if after is not None and selects(service.selector or (), after.labels):
+                members[after.name] = after
+            touched_endpoints.add(host)
+            if self.all_meshed(service) != meshed[host] or service.headless:
+                touched_hosts.add(host)  # more than EDS depends on who is there
+        if before is not None:
+            self._instances[before.namespace].pop(before.name, None)
+        if after is not None:
+            self._instances[after.namespace][after.name] = after
+        inbound: set[str] = set()
+        if before is None or after is None or (before.ports, before.protocols) != (after.ports, after.protocols):
+            inbound = {instance.namespace for instance in (before, after) if instance is not None}
+        return Touched(frozenset(touched_hosts), frozenset(touched_endpoints), frozenset(inbound))
+
+    def _touched_by_routes(self, routes: VirtualService) -> Touched:
+        hosts = set(routes.hosts)
+        if not hosts:  # a delegate: whoever delegates to it changes with it
+            hosts = {
+                host
+                for entries in self._virtual_services.values()
+                for entry in entries
+                if any(route.delegate and route.delegate.name == routes.name for route in entry.http)
+                for host in entry.hosts
+            }
+        return Touched(hosts=frozenset(hosts))
+
+    def _touched_by_rule(self, rule: DestinationRule) -> Touched:
+        # The connection pool also shapes the inbound cluster of whoever serves the host.
+        owners = (
+            {service.namespace for service in self.services() if host_covers(rule.host, service.host)}
+            if rule.host.startswith("*")
+            else {service.namespace for service in self._services.get(rule.host, ())}
+        )
+        return Touched(hosts=frozenset({rule.host}), inbound=frozenset(owners))
+
+    def _touched_by_sidecar(self, sidecar: Sidecar) -> Touched:
+        place = EVERYWHERE if sidecar.namespace == self.settings.root_namespace else sidecar.namespace
+        return Touched(scopes=frozenset({place}), inbound=frozenset({place}))
+
+    # Asking
+
+    def values(self) -> Iterator[tuple[ObjectKey, tuple[Value, ...]]]:
+        yield from self._values.items()
+
+    def get(self, key: ObjectKey) -> tuple[Value, ...]:
+        return self._values.get(key, ())
+
+    def services(self) -> Iterator[Service]:
+        for claims in self._services.values():
+            yield from claims
+
+    def hosts(self) -> Iterable[str]:
+        return self._services.keys()
+
+    def service(self, host: str, scope: Scope) -> Service | None:
+        """The service that a host means to a viewer: its own namespace's claim, then the best claim it may see."""
+        visible = [service for service in self._services.get(host, ()) if scope.ports(service)]
+        own = next((service for service in visible if service.namespace == scope.namespace), None)
+        return own or next(iter(visible), None)
+
+    def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
+        """Who answers on a service port now, in a stable order."""
+        if service.selector:
+            found = [
+                endpoint
+                for instance in self._members[(service.host, service.namespace)].values()
+                if (instance.ready or service.publish_not_ready) and (endpoint := _endpoint(instance, port)) is not None
+            ]
+            found.sort(key=lambda endpoint: endpoint.instance)
+            return tuple(found)
+        return tuple(
+            Endpoint(
+                address=written.address,
+                port=dict(written.ports).get(port.name)
+                or (port.target if isinstance(port.target, int) else 0)
+                or port.number,
+                labels=written.labels,
+                weight=written.weight,
+                locality=written.locality,
+                service_account=written.service_account,
+            )
+            for written in service.static_endpoints
+        )
+
+    def all_meshed(self, service: Service) -> bool:
+        """Whether everyone behind a service has a proxy of this mesh: callers may then speak the mesh's way to it."""
+        if service.selector is None or service.resolution is not Resolution.STATIC:
+            return False
+        return all(instance.meshed for instance in self._members[(service.host, service.namespace)].values())
+
+    def instances(self, namespace: str) -> Iterable[Instance]:
+        return self._instances[namespace].values()
+
+    def virtual_services(self, host: str, scope: Scope) -> tuple[VirtualService, ...]:
+        """The VirtualServices that speak for a host to sidecars of this scope, the deciding one first.
+
+        An exact host beats a wildcard, a longer wildcard a shorter one; among equals the oldest object decides.
+        """
+        for pattern in _patterns(host):
+            found = [
+                routes
+                for routes in self._virtual_services.get(pattern, ())
+                if "mesh" in routes.gateways
+                and exported(self._export_to(routes), owner=routes.namespace, viewer=scope.namespace)
+                and scope.sees_routes(routes.namespace, host)
+            ]
+            if found:
+                return tuple(found)
+        return ()
+
+    def delegate(self, namespace: str, name: str) -> VirtualService | None:
+        values = self.get(ObjectKey("VirtualService", namespace, name))
+        return next((value for value in values if isinstance(value, VirtualService)), None)
+
+    def routed_hosts(self) -> Iterable[str]:
+        """Every host or wildcard that some VirtualService speaks for."""
+        return self._virtual_services.keys()
+
+    def destination_rule(self, host: str, service: Service | None, group: Group) -> DestinationRule | None:
+        """The rule for calls to a host: the caller's namespace first, then the service's, then the root's."""
+        owners = [group.namespace]
+        if service is not None:
+            owners.append(service.namespace)
+        owners.append(self.settings.root_namespace)
+        for owner in owners:
+            for pattern in _patterns(host):
+                for rule in self._rules.get(pattern, ()):
+                    if rule.namespace != owner:
+                        continue
+                    if owner != group.namespace and (
+                        rule.workload_selector
+                        or not exported(self._export_to(rule), owner=rule.namespace, viewer=group.namespace)
+                    ):
+                        continue
+                    if rule.workload_selector and not selects(rule.workload_selector, group.labels):
+                        continue
+                    return rule
+        return None
+
+    def sidecar(self, group: Group) -> Sidecar | None:
+        """The Sidecar that rules a group: one that selects it, then the namespace's, then the root namespace's."""
+        own = self._sidecars.get(group.namespace, ())
+        chosen = next((s for s in own if s.selector and selects(s.selector, group.labels)), None)
+        chosen = chosen or next((s for s in own if not s.selector), None)
+        if chosen is None:
+            root = self._sidecars.get(self.settings.root_namespace, ())
+            chosen = next((s for s in root if not s.selector), None)
+        return chosen
+
+    def scope(self, group: Group) -> Scope:
+        return scope_of(group.namespace, self.sidecar(group))
+
+    def outbound_policy(self, group: Group) -> OutboundPolicy:
+        sidecar = self.sidecar(group)
+        return (sidecar.outbound_policy if sidecar else None) or self.settings.outbound_policy
+
+    def inbound_ports(self, group: Group) -> tuple[InboundPort, ...]:
+        """On which ports a group's workloads are called: a Sidecar's ingress, or the services that select them."""
+        sidecar = self.sidecar(group)
+        if sidecar is not None and sidecar.ingress:
+            return tuple(
+                InboundPort(
+                    number=listener.port.number,
+                    protocol=listener.port.protocol,
+                    service_port=listener.port.number,
+                    default_endpoint=listener.default_endpoint,
+                )
+                for listener in sidecar.ingress
+            )
+        sample = next((i for i in self._instances[group.namespace].values() if i.labels == group.labels), None)
+        instance = sample or Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
+        ports: dict[int, InboundPort] = {}
+        for service in sorted(self._services_selecting(instance), key=_claim):
+            for port in service.ports:
+                number = instance.port_for(port)
+                if number is None or port.protocol is Protocol.UDP:
+                    continue
+                known = ports.get(number)
+                ports[number] = (
+                    InboundPort(
+                        number=number,
+                        protocol=port.protocol,
+                        services=(service,),
+                        service_port=port.number,
+                        rule=self.destination_rule(service.host, service, group),
+                    )
+                    if known is None
+                    else msgspec.structs.replace(known, services=(*known.services, service))
+                )
+        for number, protocol in instance.protocols:
+            known = ports.get(number)
+            if known is None:
+                ports[number] = InboundPort(number=number, protocol=protocol)
+            elif known.protocol is Protocol.UNDECLARED:
+                ports[number] = msgspec.structs.replace(known, protocol=protocol)
+        return tuple(ports[number] for number in sorted(ports))
+
+    def _services_selecting(self, instance: Instance) -> list[Service]:
+        hosts = {host for pair in instance.labels for host in self._selectors.get((instance.namespace, pair), ())}
+        return [
+            service
+            for host in hosts
+            for service in self._services.get(host, ())
+            if service.namespace == instance.namespace
+            and service.selector
+            and selects(service.selector, instance.labels)
+        ]
+
+    def _export_to(self, value: VirtualService | DestinationRule) -> tuple[str, ...]:
+        if value.export_to:
+            return value.export_to
+        if isinstance(value, VirtualService):
+            return self.settings.virtual_service_export_to
+        return self.settings.destination_rule_export_to
+
+
+def _endpoint(instance: Instance, port: ServicePort) -> Endpoint | None:
+    number = instance.port_for(port)
+    if number is None or not instance.addresses:
+        return None
+    return Endpoint(
+        address=instance.addresses[0],
+        port=number,
+        extra_addresses=instance.addresses[1:],
+        labels=instance.labels,
+        weight=instance.weight,
+        locality=instance.locality,
+        meshed=instance.meshed,
+        service_account=instance.service_account,
+        instance=f"{instance.namespace}/{instance.name}",
+    )
+
+
+def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
+    target = port.target if isinstance(port.target, int) else 0
+    return dict(written.ports).get(port.name) or target or port.number
+
+
+def _touched_by_service(service: Service) -> Touched:
+    return Touched(
+        hosts=frozenset({service.host}),
+        endpoints=frozenset({service.host}),
+        inbound=frozenset({service.namespace}),
+    )
+
+
+def _patterns(host: str) -> Iterator[str]:
+    """The host itself, then ever wider wildcards: `*.shop.svc.cluster.local`, `*.svc.cluster.local`, … `*`."""
+    yield host
+    rest = host.removeprefix("*.")
+    while "." in rest:
+        rest = rest.split(".", 1)[1]
+        yield f"*.{rest}"
+    yield "*"
+
+
+def _claim(value: Service | VirtualService | DestinationRule | Sidecar) -> tuple[int, str, str, str]:
+    """Best claim first: Services before ServiceEntries, then the oldest, then by name. Unknown age is newest."""
+    kind = 1 if value.origin is not None and value.origin.key.kind == "ServiceEntry" else 0
+    return (kind, value.created or "9999", value.namespace, value.name)
+
+
+def _insert(entries: list[Claim], value: Claim) -> None:
+    entries.append(value)
+    entries.sort(key=_claim)
+
+
+def _discard(index: dict[str, list[Claim]], key: str, value: Claim) -> None:
+    entries = index[key]
+    entries.remove(value)
+    if not entries:
+        del index[key]

@@ -1,0 +1,56 @@
+"""Names that point at things: objects and where they were written, labels, hosts and which host a pattern covers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+Labels = tuple[tuple[str, str], ...]  # sorted pairs: hashable, comparable, and cheap to keep
+
+
+class ObjectKey(msgspec.Struct, frozen=True, order=True):
+    """Which object, in any source. Kinds are unique across the API groups that weft reads."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Who made a value: the object, its content's version, and for files the place it stands."""
+
+    key: ObjectKey
+    version: str = ""
+    file: str = ""
+    line: int = 0
+
+
+def labels_of(mapping: Mapping[str, str]) -> Labels:
+    return tuple(sorted(mapping.items()))
+
+
+def selects(selector: Labels, labels: Labels) -> bool:
+    """Whether every pair of the selector is among the labels; an empty selector selects everything."""
+    return set(selector) <= set(labels)
+
+
+def host_covers(pattern: str, host: str) -> bool:
+    """Whether a host or wildcard pattern (`*`, `*.shop.svc.cluster.local`) covers a host or a narrower pattern."""
+    if pattern == "*" or pattern == host:
+        return True
+    return pattern.startswith("*") and host.removeprefix("*").endswith(pattern[1:])
+
+
+def full_host(name: str, namespace: str, domain: str) -> str:
+    """What a host written in an object means: a name without a dot is a service of the object's own namespace."""
+    if "." in name or name == "*" or not name:
+        return name
+    return f"{name}.{namespace}.svc.{domain}"
+
+
+def service_host(name: str, namespace: str, domain: str) -> str:
+    return f"{name}.{namespace}.svc.{domain}"

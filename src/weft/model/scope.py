@@ -1,0 +1,60 @@
+"""Who may see what: exportTo on the owner's side, a Sidecar's egress hosts on the viewer's side."""
+
+from __future__ import annotations
+
+import msgspec
+
+from weft.model.names import host_covers
+from weft.model.service import Service, ServicePort
+from weft.model.sidecar import Sidecar
+
+
+class Import(msgspec.Struct, frozen=True):
+    """One entry of a Sidecar's egress hosts, resolved for its namespace."""
+
+    namespace: str  # "*" for any
+    host: str
+    port: int = 0  # 0: every port
+
+    def covers(self, namespace: str, host: str) -> bool:
+        return self.namespace in ("*", namespace) and host_covers(self.host, host)
+
+
+class Scope(msgspec.Struct, frozen=True, cache_hash=True):
+    """What the proxies of one namespace, or of one Sidecar's selection in it, may see."""
+
+    namespace: str
+    imports: tuple[Import, ...] | None = None  # None: everything that is exported to the namespace
+
+    def ports(self, service: Service) -> tuple[ServicePort, ...]:
+        """The ports of a service that are visible from here; none if it is hidden."""
+        if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):
+            return ()
+        if self.imports is None:
+            return service.ports
+        numbers = {entry.port for entry in self.imports if entry.covers(service.namespace, service.host)}
+        return service.ports if 0 in numbers else tuple(port for port in service.ports if port.number in numbers)
+
+    def sees_routes(self, namespace: str, host: str) -> bool:
+        """Whether a VirtualService of that namespace may speak for that host here."""
+        return self.imports is None or any(entry.covers(namespace, host) for entry in self.imports)
+
+
+def scope_of(namespace: str, sidecar: Sidecar | None) -> Scope:
+    if sidecar is None or not sidecar.egress:
+        return Scope(namespace)
+    imports = [
+        Import(
+            namespace=namespace if owner == "." else owner, host=host, port=listener.port.number if listener.port else 0
+        )
+        for listener in sidecar.egress
+        for owner, host in (entry.split("/", 1) if "/" in entry else ("*", entry) for entry in listener.hosts)
+        if owner != "~"
+    ]
+    return Scope(namespace, tuple(imports))
+
+
+def exported(export_to: tuple[str, ...], *, owner: str, viewer: str) -> bool:
+    if not export_to or "*" in export_to:
+        return True
+    return viewer in export_to or ("." in export_to and owner == viewer)

@@ -1,0 +1,90 @@
+"""Services: what can be called, under which names, addresses and ports. A Kubernetes Service and each host of a
+ServiceEntry become one Service value each; nothing past this file asks which of the two it was, except to explain."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from weft.model.names import Labels, Origin
+
+
+class Protocol(StrEnum):
+    HTTP = "http"
+    HTTP2 = "http2"
+    GRPC = "grpc"
+    GRPC_WEB = "grpc-web"
+    HTTPS = "https"
+    TLS = "tls"
+    TCP = "tcp"
+    MONGO = "mongo"
+    MYSQL = "mysql"
+    REDIS = "redis"
+    UDP = "udp"
+    UNDECLARED = "undeclared"  # found out per connection, by its first bytes
+
+    @property
+    def is_http(self) -> bool:
+        return self in _HTTP
+
+    @property
+    def is_http2(self) -> bool:
+        return self in (Protocol.HTTP2, Protocol.GRPC, Protocol.GRPC_WEB)
+
+    @property
+    def is_tcp(self) -> bool:
+        """Passed on as bytes: declared so, or encrypted by the application itself."""
+        return self in _TCP
+
+
+_HTTP = frozenset({Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC, Protocol.GRPC_WEB})
+_TCP = frozenset({Protocol.TCP, Protocol.TLS, Protocol.HTTPS, Protocol.MONGO, Protocol.MYSQL, Protocol.REDIS})
+
+
+class Resolution(StrEnum):
+    STATIC = "static"  # addresses are known: endpoints are sent by EDS
+    DNS = "dns"  # the proxy resolves the endpoints' names
+    DNS_ROUND_ROBIN = "dns-round-robin"  # the same, but one logical host
+    NONE = "none"  # the caller's own destination address is used
+
+
+class ServicePort(msgspec.Struct, frozen=True):
+    number: int
+    name: str = ""
+    protocol: Protocol = Protocol.UNDECLARED
+    target: int | str = 0  # where the workload listens: a number, a port name, or 0 for `number` itself
+
+
+class StaticEndpoint(msgspec.Struct, frozen=True):
+    """An endpoint written down in a ServiceEntry: an address, a host name or a Unix socket path."""
+
+    address: str
+    ports: tuple[tuple[str, int], ...] = ()  # by service port name
+    labels: Labels = ()
+    weight: int = 1
+    locality: str = ""
+    network: str = ""
+    service_account: str = ""
+
+
+class Service(msgspec.Struct, frozen=True, cache_hash=True):
+    host: str
+    name: str
+    namespace: str
+    ports: tuple[ServicePort, ...]
+    addresses: tuple[str, ...] = ()  # virtual addresses, v4 and v6; CIDR ranges are possible for a ServiceEntry
+    selector: Labels | None = None  # None: endpoints are not picked by labels
+    headless: bool = False
+    resolution: Resolution = Resolution.STATIC
+    external: bool = False  # a ServiceEntry of MESH_EXTERNAL
+    static_endpoints: tuple[StaticEndpoint, ...] = ()
+    publish_not_ready: bool = False
+    subject_alt_names: tuple[str, ...] = ()
+    labels: Labels = ()
+    export_to: tuple[str, ...] = ()  # (): the default, everywhere; ".", a namespace, "*", "~"
+    created: str = ""
+    origin: Origin | None = None
+
+    def port(self, number: int) -> ServicePort | None:
+        return next((port for port in self.ports if port.number == number), None)

@@ -1,0 +1,40 @@
+"""What holds for the whole mesh: Istio's MeshConfig, as far as weft reads it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from weft.model.names import Labels, Origin
+from weft.model.sidecar import OutboundPolicy
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    name: str
+    labels: Labels = ()
+    origin: Origin | None = None
+
+
+class ServiceAccount(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+    origin: Origin | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, cache_hash=True):
+    domain: str = "cluster.local"  # the suffix of service hosts
+    trust_domain: str = "cluster.local"
+    root_namespace: str = "istio-system"
+    outbound_policy: OutboundPolicy = OutboundPolicy.ALLOW_ANY
+    # How long an undeclared port waits for the first bytes before it is passed on as TCP. A server that speaks first
+    # is then late by this much on each side, but never hangs; declaring the protocol removes the wait.
+    detection_timeout: timedelta = timedelta(seconds=1)
+    connect_timeout: timedelta = timedelta(seconds=10)
+    access_log: str = ""  # a path such as /dev/stdout; "": no access log
+    access_log_format: str = ""
+    access_log_encoding: str = "TEXT"
+    service_export_to: tuple[str, ...] = ("*",)
+    virtual_service_export_to: tuple[str, ...] = ("*",)
+    destination_rule_export_to: tuple[str, ...] = ("*",)
+    origin: Origin | None = None

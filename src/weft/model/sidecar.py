@@ -1,0 +1,40 @@
+"""What a proxy listens to and what it may see, as a Sidecar resource states it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from weft.model.names import Labels, Origin
+from weft.model.service import ServicePort
+
+
+class OutboundPolicy(StrEnum):
+    ALLOW_ANY = "ALLOW_ANY"
+    REGISTRY_ONLY = "REGISTRY_ONLY"
+
+
+class EgressListener(msgspec.Struct, frozen=True):
+    hosts: tuple[str, ...]  # NAMESPACE/HOST, with "." and "*" and "~" as in Istio
+    port: ServicePort | None = None
+    bind: str = ""
+    capture_mode: str = ""
+
+
+class IngressListener(msgspec.Struct, frozen=True):
+    port: ServicePort
+    default_endpoint: str = ""  # "127.0.0.1:8080", "unix:///path"; "": the port itself
+    bind: str = ""
+    capture_mode: str = ""
+
+
+class Sidecar(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+    selector: Labels | None = None  # None: the whole namespace
+    egress: tuple[EgressListener, ...] = ()  # (): everything that is exported to the namespace
+    ingress: tuple[IngressListener, ...] = ()  # (): the ports of the services that select the proxy
+    outbound_policy: OutboundPolicy | None = None
+    created: str = ""
+    origin: Origin | None = None

@@ -1,0 +1,177 @@
+"""Routes as a VirtualService states them: what to match, where to send it, and what to change on the way.
+Hosts are full names here; `api/virtual_service.py` has resolved the short ones."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+import msgspec
+
+from weft.model.names import Labels, Origin
+
+
+class MatchKind(StrEnum):
+    EXACT = "exact"
+    PREFIX = "prefix"
+    REGEX = "regex"
+    PRESENT = "present"  # `{}` in a header or query match: there, whatever its value
+
+
+class StringMatch(msgspec.Struct, frozen=True):
+    kind: MatchKind
+    value: str = ""
+
+
+class HttpMatch(msgspec.Struct, frozen=True):
+    name: str = ""
+    uri: StringMatch | None = None
+    scheme: StringMatch | None = None
+    method: StringMatch | None = None
+    authority: StringMatch | None = None
+    headers: tuple[tuple[str, StringMatch], ...] = ()
+    without_headers: tuple[tuple[str, StringMatch], ...] = ()
+    query_params: tuple[tuple[str, StringMatch], ...] = ()
+    ignore_uri_case: bool = False
+    port: int = 0
+    source_labels: Labels = ()
+    source_namespace: str = ""
+    gateways: tuple[str, ...] = ()
+    stat_prefix: str = ""
+
+
+class Destination(msgspec.Struct, frozen=True):
+    host: str
+    subset: str = ""
+    port: int = 0  # 0: the port that was called, or the service's only one
+
+
+class HeaderChanges(msgspec.Struct, frozen=True):
+    set: tuple[tuple[str, str], ...] = ()
+    add: tuple[tuple[str, str], ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class Headers(msgspec.Struct, frozen=True):
+    request: HeaderChanges = HeaderChanges()
+    response: HeaderChanges = HeaderChanges()
+
+
+class WeightedDestination(msgspec.Struct, frozen=True):
+    destination: Destination
+    weight: int = 0  # as written; a single destination of weight 0 takes everything
+    headers: Headers = Headers()
+
+
+class Redirect(msgspec.Struct, frozen=True):
+    uri: str = ""
+    authority: str = ""
+    port: int = 0
+    derive_port: str = ""  # FROM_PROTOCOL_DEFAULT or FROM_REQUEST_PORT
+    scheme: str = ""
+    code: int = 301
+
+
+class DirectResponse(msgspec.Struct, frozen=True):
+    status: int
+    body: str = ""
+    body_bytes: bytes = b""
+
+
+class Rewrite(msgspec.Struct, frozen=True):
+    uri: str = ""
+    authority: str = ""
+    regex_match: str = ""
+    regex_rewrite: str = ""
+
+
+class Retries(msgspec.Struct, frozen=True):
+    attempts: int = 2
+    per_try_timeout: timedelta | None = None
+    retry_on: str = ""
+    retry_remote_localities: bool = False
+    ignore_previous_hosts: bool = True
+    backoff: timedelta | None = None
+
+
+class Delay(msgspec.Struct, frozen=True):
+    fixed: timedelta
+    percentage: float = 0.0  # a fault without a percentage hits nothing, as in Istio
+
+
+class Abort(msgspec.Struct, frozen=True):
+    http_status: int = 0
+    grpc_status: str = ""
+    percentage: float = 0.0
+
+
+class Fault(msgspec.Struct, frozen=True):
+    delay: Delay | None = None
+    abort: Abort | None = None
+
+
+class Mirror(msgspec.Struct, frozen=True):
+    destination: Destination
+    percentage: float = 100.0
+
+
+class CorsPolicy(msgspec.Struct, frozen=True):
+    allow_origins: tuple[StringMatch, ...] = ()
+    allow_methods: tuple[str, ...] = ()
+    allow_headers: tuple[str, ...] = ()
+    expose_headers: tuple[str, ...] = ()
+    max_age: timedelta | None = None
+    allow_credentials: bool | None = None
+    unmatched_preflights: str = ""
+
+
+class Delegate(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+
+
+class HttpRoute(msgspec.Struct, frozen=True):
+    name: str = ""
+    match: tuple[HttpMatch, ...] = ()  # any of them; none at all matches everything
+    route: tuple[WeightedDestination, ...] = ()
+    redirect: Redirect | None = None
+    direct_response: DirectResponse | None = None
+    delegate: Delegate | None = None
+    rewrite: Rewrite | None = None
+    timeout: timedelta | None = None
+    retries: Retries | None = None
+    fault: Fault | None = None
+    mirrors: tuple[Mirror, ...] = ()
+    cors: CorsPolicy | None = None
+    headers: Headers = Headers()
+    line: int = 0  # where this route stands in its file
+
+
+class L4Match(msgspec.Struct, frozen=True):
+    destination_subnets: tuple[str, ...] = ()
+    port: int = 0
+    sni_hosts: tuple[str, ...] = ()  # for tls routes only
+    source_labels: Labels = ()
+    source_namespace: str = ""
+    gateways: tuple[str, ...] = ()
+
+
+class L4Route(msgspec.Struct, frozen=True):
+    """A `tcp` or `tls` route; the list it stands in says which."""
+
+    match: tuple[L4Match, ...] = ()
+    route: tuple[WeightedDestination, ...] = ()
+    line: int = 0
+
+
+class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
+    name: str
+    namespace: str
+    hosts: tuple[str, ...]
+    gateways: tuple[str, ...] = ("mesh",)  # NAMESPACE/NAME, or "mesh" for the sidecars
+    http: tuple[HttpRoute, ...] = ()
+    tls: tuple[L4Route, ...] = ()
+    tcp: tuple[L4Route, ...] = ()
+    export_to: tuple[str, ...] = ()
+    created: str = ""
+    origin: Origin | None = None
