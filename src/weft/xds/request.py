@@ -70,7 +70,8 @@ def parse(dialect: Dialect, payload: bytes) -> tuple[Request, Node | None]:
 def _error(message: Any) -> str | None:
     if not message.HasField("error_detail"):
         return None
-    return " ".join(message.error_detail.message[:NAME_LENGTH].split()) or f"code {message.error_detail.code}, no message"
+    words = message.error_detail.message[:NAME_LENGTH].split()  # on one line: it goes to logs and tables
+    return " ".join(words) or f"code {message.error_detail.code}, no message"
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
