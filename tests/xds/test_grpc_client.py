@@ -33,7 +33,7 @@ class Observer:
         self.nodes = []
         self.nacks = []
 
-    def join(self, node, peer):
+    def join(self, stream_id, node, peer):
         self.nodes.append(node)
         return "callers"
 

@@ -530,3 +530,52 @@ def test_a_client_that_answers_ends_with_exactly_the_snapshot(dialect, history):
         assert have == wanted
     assert client.stream.synced()
     assert client.turn() == []
+
+
+bad_steps = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from(TYPES_USED), NAMES, st.sampled_from(["1", "2", "bad"])),
+    st.tuples(st.just("remove"), st.sampled_from(TYPES_USED), NAMES),
+    st.tuples(st.just("settle"), st.integers(0, 2)),
+    st.tuples(st.just("reconnect"), st.integers(0, 2)),
+)
+
+
+@pytest.mark.parametrize("dialect", [DELTA, SOTW])
+@settings(max_examples=300, deadline=None)
+@given(st.lists(bad_steps, max_size=40))
+def test_whatever_is_bad_among_it_the_good_gets_through_to_everybody(dialect, history):
+    snapshots = Snapshots()
+    snapshots.replace("shop", {})
+    clients = [Client(snapshots, dialect) for _ in range(3)]
+    for client in clients:
+        client.bad = {(name, "bad") for name in "abcd"}
+        client.ask(CLUSTER)
+        client.ask(LISTENER)
+        client.ask(ENDPOINT, *"abcd")
+        client.ask(ROUTE, *"abcd")
+    wanted: dict[tuple[str, str], str] = {}
+    for step in history:
+        match step:
+            case ("put", type_url, name, version):
+                snapshots.update("shop", {type_url: {name: blob(name, version)}})
+                wanted[type_url, name] = version
+            case ("remove", type_url, name):
+                snapshots.update("shop", {type_url: {name: None}})
+                wanted.pop((type_url, name), None)
+            case ("settle", number):
+                clients[number].now += 3
+                clients[number].settle()
+            case ("reconnect", number):
+                clients[number].reconnect()
+    for _ in range(3):
+        for client in clients:
+            client.now += 3
+            client.settle()
+    good = {key: version for key, version in wanted.items() if version != "bad"}
+    assert snapshots.rejected("shop").keys() == wanted.keys() - good.keys()
+    for client in clients:
+        have = {(type_url, name): version for type_url, of in client.have.items() for name, version in of.items()}
+        assert "bad" not in have.values()
+        assert good.items() <= have.items()
+        if dialect is DELTA:
+            assert have.keys() <= wanted.keys()
