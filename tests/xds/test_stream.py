@@ -183,7 +183,18 @@ def test_a_client_that_does_not_warm_a_cluster_gets_its_routes_all_the_same(snap
     client.now = client.stream.wake_at - 0.001
     assert client.settle() == []
     client.now += 0.001
-    assert client.settle() == ["RDS +r"]
+    (routes,) = client.turn()
+    assert told(routes) == "RDS +r"
+    assert client.stream.wake_at is None
+
+
+def test_nothing_is_waited_for_when_what_was_held_is_no_longer_wanted(snapshots):
+    client = envoy(snapshots)
+    snapshots.update("shop", {CLUSTER: blobs("b"), ENDPOINT: blobs("b"), ROUTE: blobs("r", version="2")})
+    client.settle()
+    assert client.stream.wake_at is not None
+    client.forget(ROUTE, "r")
+    client.settle()
     assert client.stream.wake_at is None
 
 
@@ -342,7 +353,7 @@ def test_what_others_accepted_is_withheld_from_the_one_who_refuses_and_from_nobo
 
 def test_after_the_fault_is_found_changes_go_out_together_again(snapshots):
     client = envoy(snapshots)
-    client.bad = {("c", "1")}
+    client.bad = {("b", "1"), ("c", "1")}
     snapshots.update("shop", {ENDPOINT: blobs("b", "c")})
     client.ask(ENDPOINT, "b", "c")
     client.settle()
@@ -356,6 +367,25 @@ def test_a_removal_that_went_with_a_refused_listener_is_said_again(snapshots):
     snapshots.update("shop", {LISTENER: {"l": None, "m": blob("m")}})
     assert client.settle() == ["LDS +m -l", "LDS -l"]
     assert client.have[LISTENER] == {}
+
+
+def test_a_removal_that_went_with_several_of_which_one_is_refused_is_said_again(snapshots):
+    client = envoy(snapshots)
+    client.bad = {("m", "1")}
+    snapshots.update("shop", {LISTENER: {"l": None, "m": blob("m"), "n": blob("n")}})
+    client.settle()
+    assert client.have[LISTENER] == {"n": "1"}
+
+
+@both
+def test_a_bad_one_that_came_and_went_unseen_is_not_carried_along_with_others(snapshots, dialect):
+    client = envoy(snapshots, dialect)
+    client.bad = {("c", "1")}
+    snapshots.update("shop", {CLUSTER: blobs("c")})
+    snapshots.update("shop", {CLUSTER: {"c": None, "b": blob("b")}})
+    client.settle()
+    assert client.have[CLUSTER] == {"a": "1", "b": "1"}
+    assert not [each for each in client.outcomes if isinstance(each, Nacked)]
 
 
 def test_what_a_reconnecting_client_says_it_has_counts_as_accepted():

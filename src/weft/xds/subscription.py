@@ -172,7 +172,7 @@ class Subscription:
 
     def _unsubscribe(self, name: str) -> None:
         if name == WILDCARD:
-            self.wildcard = False
+            self.wildcard = self.answer_due = False
             self.owed = {name: awaited for name, awaited in self.owed.items() if name in self.names}
             return
         if not self.wildcard:
