@@ -88,7 +88,7 @@ class Subset(msgspec.Struct, frozen=True):
     line: int = 0
 
 
-class DestinationRule(msgspec.Struct, frozen=True):
+class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     name: str
     namespace: str
     host: str

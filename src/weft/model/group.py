@@ -15,7 +15,7 @@ class ProxyKind(StrEnum):
     GRPC = "grpc"  # gRPC's own xDS client: no listeners to intercept with, one route per target
 
 
-class Group(msgspec.Struct, frozen=True, order=True):
+class Group(msgspec.Struct, frozen=True, cache_hash=True, order=True):
     kind: ProxyKind
     namespace: str
     labels: Labels = ()

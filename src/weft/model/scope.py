@@ -20,7 +20,7 @@ class Import(msgspec.Struct, frozen=True):
         return self.namespace in ("*", namespace) and host_covers(self.host, host)
 
 
-class Scope(msgspec.Struct, frozen=True):
+class Scope(msgspec.Struct, frozen=True, cache_hash=True):
     """What the proxies of one namespace, or of one Sidecar's selection in it, may see."""
 
     namespace: str

@@ -68,7 +68,7 @@ class StaticEndpoint(msgspec.Struct, frozen=True):
     service_account: str = ""
 
 
-class Service(msgspec.Struct, frozen=True):
+class Service(msgspec.Struct, frozen=True, cache_hash=True):
     host: str
     name: str
     namespace: str

@@ -22,7 +22,7 @@ class ServiceAccount(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Settings(msgspec.Struct, frozen=True):
+class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     domain: str = "cluster.local"  # the suffix of service hosts
     trust_domain: str = "cluster.local"
     root_namespace: str = "istio-system"

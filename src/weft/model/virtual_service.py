@@ -164,7 +164,7 @@ class L4Route(msgspec.Struct, frozen=True):
     line: int = 0
 
 
-class VirtualService(msgspec.Struct, frozen=True):
+class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
     name: str
     namespace: str
     hosts: tuple[str, ...]

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 from weft.model.names import ObjectKey
 
 
-class Built(msgspec.Struct, frozen=True, eq=False):
+class Built(msgspec.Struct, frozen=True, eq=False, weakref=True):
     type_url: str
     name: str
     body: bytes  # the serialized resource itself, not wrapped in an Any

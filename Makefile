@@ -1,0 +1,54 @@
+# Everything a person or CI runs. Each target sets up what it needs: Debian packages, then the virtual environment.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PACKAGES := iproute2 iptables util-linux python3-venv
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bless bench format packages clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+demo: $(READY) packages ## Run the example shop on this machine and watch its traffic
+	$(BIN)/weft demo
+
+test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
+	$(BIN)/python -m pytest
+
+check: $(READY) ## Format, lint, types, layers, and that tests mirror the source
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/mirror.py
+
+bless: $(READY) ## Write the golden translation results anew; read the diff before you commit it
+	$(BIN)/python tools/bless.py
+
+bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
+	$(BIN)/python -m bench
+
+format: $(READY) ## Format the code and apply safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+packages:
+	@missing=""; for program in ip iptables nsenter; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	if [ -n "$$missing" ]; then \
+	  echo "installing Debian packages for:$$missing"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES); \
+	fi
+
+$(READY): pyproject.toml
+	@command -v $(PYTHON) >/dev/null && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "installing python3-venv"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv; }
+	@echo "making $(VENV) and installing weft with its dependencies (Envoy among them); the first time takes a minute"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,158 @@
+"""One group's config, kept in pieces: a contribution per host, joined into the resources that Envoy wants whole.
+
+When a host changes, only its own pieces are made again and only the resources they are part of are joined again. What
+differs from before leaves as an update for the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from weft.model.group import Group, ProxyKind
+from weft.model.scope import Scope
+from weft.translate.built import Built
+from weft.translate.contribution import EVERY_ROUTE, Contribution, VirtualHost
+from weft.translate.view import GroupView
+
+Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it goes
+Configure = Callable[[str, tuple[VirtualHost, ...], GroupView], Built]  # a route configuration out of virtual hosts
+HttpPort = Callable[[int, GroupView], Built]  # the listener that reads a route configuration named by its port
+
+NOTHING = Contribution()
+_GROUP = ""  # what the group itself contributes is kept under a host that cannot exist
+
+
+class Compiled:
+    def __init__(self, group: Group, scope: Scope, view: GroupView, configure: Configure, http_port: HttpPort) -> None:
+        self.group = group
+        self.scope = scope
+        self.view = view
+        self._configure = configure
+        self._http_port = http_port
+        self._contributions: dict[str, Contribution] = {}
+        self._assignments: dict[str, tuple[Built, ...]] = {}
+        self._claims: dict[str, dict[str, Built]] = defaultdict(dict)  # listener name → host → listener
+        self._routes: dict[str, dict[str, VirtualHost]] = defaultdict(dict)  # route name → host → virtual host
+        self._resources: dict[tuple[str, str], Built] = {}  # all that the group has now
+
+    @property
+    def hosts(self) -> Iterable[str]:
+        return self._contributions.keys() - {_GROUP}
+
+    def sources(self, type_url: str, name: str) -> Built | None:
+        return self._resources.get((type_url, name))
+
+    def contribute(self, contributions: Mapping[str, Contribution]) -> Update:
+        """Put these in the place of what the hosts contributed before; NOTHING takes a host away."""
+        update: Update = defaultdict(dict)
+        stale_routes: set[str] = set()
+        stale_listeners: set[tuple[str, str]] = set()
+        for host, new in contributions.items():
+            old = self._contributions.pop(host, NOTHING)
+            if new is not NOTHING:
+                self._contributions[host] = new
+            if new is old:
+                continue
+            for cluster in old.clusters:
+                update[cluster.type_url][cluster.name] = None
+            for cluster in new.clusters:
+                update[cluster.type_url][cluster.name] = cluster
+            for listener in old.listeners:
+                self._claims[listener.name].pop(host, None)
+                stale_listeners.add((listener.type_url, listener.name))
+            for listener in new.listeners:
+                self._claims[listener.name][host] = listener
+                stale_listeners.add((listener.type_url, listener.name))
+            for route, _ in old.hosts:
+                self._routes[route].pop(host, None)
+                stale_routes.add(route)
+            for route, virtual_host in new.hosts:
+                self._routes[route][host] = virtual_host
+                stale_routes.add(route)
+        self._join_routes(stale_routes, stale_listeners)
+        for type_url, name in stale_listeners:
+            claims = self._claims[name]
+            # Two services that claim one address and port: the first by name has it, whatever the order of arrival.
+            update[type_url][name] = claims[min(claims)] if claims else None
+            if not claims:
+                del self._claims[name]
+        for route in self._stale(stale_routes):
+            self._join_route(route, update)
+        return self._changed(update)
+
+    def contribute_group(self, view: GroupView, contribution: Contribution) -> Update:
+        """What the group's own listeners read has changed: its ports, its policy, the settings."""
+        before, self.view = self.view, view
+        update = self.contribute({_GROUP: contribution})
+        if (before.policy, before.settings) != (view.policy, view.settings):
+            for type_url, resources in self._rejoin_all().items():
+                update.setdefault(type_url, {}).update(resources)
+        return update
+
+    def assign(self, host: str, assignments: tuple[Built, ...]) -> Update:
+        """Who answers under a host has changed; nothing else has."""
+        update: Update = defaultdict(dict)
+        for assignment in self._assignments.pop(host, ()):
+            update[assignment.type_url][assignment.name] = None
+        for assignment in assignments:
+            update[assignment.type_url][assignment.name] = assignment
+        if assignments:
+            self._assignments[host] = assignments
+        return self._changed(update)
+
+    def _stale(self, routes: set[str]) -> Iterable[str]:
+        if EVERY_ROUTE in routes:
+            return [name for name in self._routes if name != EVERY_ROUTE]
+        return sorted(routes)
+
+    def _join_routes(self, stale_routes: set[str], stale_listeners: set[tuple[str, str]]) -> None:
+        """A port's HTTP listener exists as long as some host has a route there."""
+        if self.group.kind is not ProxyKind.SIDECAR:
+            return
+        for route in stale_routes:
+            if not route.isdigit():
+                continue
+            listener = self._http_port(int(route), self.view)
+            claims = self._claims[listener.name]
+            if self._routes[route]:
+                claims[_GROUP] = listener
+            else:
+                claims.pop(_GROUP, None)
+            stale_listeners.add((listener.type_url, listener.name))
+
+    def _join_route(self, route: str, update: Update) -> None:
+        hosts = self._routes[route]
+        everywhere = self._routes.get(EVERY_ROUTE, {}) if route.isdigit() else {}
+        joined = tuple(hosts[host] for host in sorted(hosts)) + tuple(everywhere[host] for host in sorted(everywhere))
+        built = self._configure(route, joined, self.view)
+        update[built.type_url][route] = built if hosts else None
+        if not hosts:
+            del self._routes[route]
+
+    def _rejoin_all(self) -> Update:
+        update: Update = defaultdict(dict)
+        routes = {name for name in self._routes if name != EVERY_ROUTE}
+        stale_listeners: set[tuple[str, str]] = set()
+        self._join_routes(routes, stale_listeners)
+        for type_url, name in stale_listeners:
+            claims = self._claims[name]
+            update[type_url][name] = claims[min(claims)]
+        for route in sorted(routes):
+            self._join_route(route, update)
+        return self._changed(update)
+
+    def _changed(self, update: Update) -> Update:
+        """Keep only what is really different, and remember it."""
+        changed: Update = {}
+        for type_url, resources in update.items():
+            for name, built in resources.items():
+                before = self._resources.get((type_url, name))
+                if before is built or (before and built and before.version == built.version):
+                    continue
+                if built is None:
+                    del self._resources[(type_url, name)]
+                else:
+                    self._resources[(type_url, name)] = built
+                changed.setdefault(type_url, {})[name] = built
+        return changed

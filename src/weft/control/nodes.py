@@ -1,0 +1,39 @@
+"""Who a proxy is, from the node it presents on its stream. Istio's node ids and metadata are understood as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.model.group import Group, ProxyKind
+from weft.model.names import labels_of
+
+_MOST_LABELS = 128
+
+
+class UnknownProxy(ValueError):
+    """The node says too little, or something that no proxy of a mesh would say."""
+
+
+def group_of(node_id: str, metadata: Mapping[str, Any]) -> Group:
+    """`sidecar~10.244.0.7~payments-v1-0.shop~shop.svc.cluster.local` and its metadata → the group."""
+    parts = node_id.split("~")
+    if len(parts) != 4:
+        raise UnknownProxy(f"node id {node_id[:200]!r} is not KIND~ADDRESS~NAME.NAMESPACE~DOMAIN")
+    kind, _, name, domain = parts
+    namespace = metadata.get("NAMESPACE") or name.rpartition(".")[2] or domain.split(".")[0]
+    labels = metadata.get("LABELS") or {}
+    if not isinstance(namespace, str) or not namespace or not isinstance(labels, Mapping) or len(labels) > _MOST_LABELS:
+        raise UnknownProxy(f"node {node_id[:200]!r} has no usable NAMESPACE or LABELS in its metadata")
+    if metadata.get("GENERATOR") == "grpc":
+        kind = ProxyKind.GRPC
+    if kind != ProxyKind.GRPC and kind != ProxyKind.SIDECAR:
+        raise UnknownProxy(
+            f"node {node_id[:200]!r} is a {kind[:40]!r}; this control plane serves sidecars and grpc clients"
+        )
+    return Group(
+        kind=ProxyKind(kind),
+        namespace=namespace,
+        labels=labels_of({str(key): str(value) for key, value in labels.items()}),
+        service_account=str(metadata.get("SERVICE_ACCOUNT") or "default"),
+    )

@@ -1,0 +1,192 @@
+"""The control plane: objects come in, proxies are served. It joins intake, push loop and xDS server, and keeps what is
+wrong. A proxy that connects before the first objects are here waits; it is never told that its config is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from weft.api.document import Change
+from weft.base.problem import Problem, Where
+from weft.control.intake import Admit, Intake
+from weft.control.nodes import UnknownProxy, group_of
+from weft.control.problems import Problems
+from weft.control.push import Push, Timing
+from weft.model.group import Group
+from weft.model.mesh import Mesh, Value
+from weft.model.names import ObjectKey
+from weft.model.settings import Settings
+from weft.xds.clients import Peer, StreamStatus, Sync
+from weft.xds.request import Node, Refused
+from weft.xds.server import Server
+from weft.xds.snapshot import Snapshots
+from weft.xds.stream import NackedResource
+
+log = logging.getLogger(__name__)
+
+# A group without proxies is kept this long: a rolling restart or a reconnect then finds its config ready.
+IDLE_SECONDS = 60.0
+
+
+class ProxyStatus(msgspec.Struct, frozen=True):
+    """How far one connected proxy is."""
+
+    node_id: str
+    group: Group
+    sync: Sync
+    types: dict[str, Sync]
+    errors: tuple[str, ...] = ()
+
+
+class ControlPlane:
+    def __init__(
+        self,
+        *,
+        domain: str = "cluster.local",
+        admit: Admit | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self.mesh = Mesh(Settings(domain=domain))
+        self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
+        self._problems = Problems()
+        self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit)
+        self._snapshots = Snapshots()
+        self._push = Push(self.mesh, self._snapshots, self._problems, timing)
+        self._server = Server(self._snapshots, self)
+        self._only: dict[str, Group] = {}  # by listener: the one group that may connect there
+        self._loaded = False
+        self._waiting: set[Group] = set()  # joined before the first objects came
+        self._refused: set[tuple[object, ...]] = set()  # topics of resources that proxies refused
+
+    # Objects
+
+    def apply(self, changes: Iterable[Change], problems: Iterable[Problem] = ()) -> None:
+        """Take documents in, with all the problems that their source has with itself at this time."""
+        self._problems.put("source", problems)
+        touched, changed = self._intake.documents(changes)
+        if touched:
+            self._push.touch(touched)
+        if not self._loaded:
+            self._loaded = True
+            for group in self._waiting:
+                self._push.join(group)
+            self._waiting.clear()
+        if changed:
+            for tell in self.on_change:
+                tell(changed)
+
+    def put(self, key: ObjectKey, values: tuple[Value, ...]) -> None:
+        """Take values in that need no parsing, such as instances from the engine that runs them; none removes."""
+        touched = self._intake.values(key, values)
+        if touched:
+            self._push.touch(touched)
+
+    def note(self, topic: str, problems: Iterable[Problem]) -> None:
+        """Keep problems that somebody else has found; none means the topic is well."""
+        self._problems.put(topic, problems)
+
+    def problems(self) -> tuple[Problem, ...]:
+        return self._problems.all()
+
+    def on_problem(self, tell: Callable[[Problem], None]) -> None:
+        self._problems.on_new.append(tell)
+
+    # Proxies
+
+    async def listen(self, address: str, only: Group | None = None) -> str:
+        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group."""
+        bound = await self._server.listen(address)
+        if only is not None:
+            self._only[bound] = only
+        return bound
+
+    async def stop_listening(self, address: str) -> None:
+        self._only.pop(address, None)
+        await self._server.stop(address)
+
+    def proxies(self) -> tuple[ProxyStatus, ...]:
+        return tuple(_proxy_status(status) for status in self._server.streams())
+
+    async def wait_synced(self, node_id: str, timeout: float) -> bool:
+        return await self._server.wait_synced(node_id, timeout)
+
+    @property
+    def pushes(self) -> int:
+        return self._snapshots.push
+
+    @property
+    def translation_seconds(self) -> float:
+        """CPU time spent on translation so far."""
+        return self._push.spent
+
+    async def close(self) -> None:
+        self._push.close()
+        await self._server.close()
+
+    # What the xDS server asks and tells (weft.xds.server.Observer)
+
+    def join(self, node: Node, peer: Peer) -> Group:
+        try:
+            group = group_of(node.id, node.metadata)
+        except UnknownProxy as unknown:
+            raise Refused(str(unknown)) from unknown
+        only = self._only.get(peer.listener)
+        if only is not None and group != only:
+            raise Refused(f"this socket belongs to {only}, and {node.id} says it is {group}")
+        if self._loaded:
+            self._push.join(group)
+        else:
+            self._waiting.add(group)
+        return group
+
+    def leave(self, stream_id: int) -> None:
+        asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget_idle)
+
+    def acked(self, stream_id: int, type_url: str, nonce: str) -> None:
+        if self._refused:
+            self._forget_mended()
+
+    def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
+        """The one resource at fault follows by `on_nack`."""
+
+    def on_nack(self, resource: NackedResource) -> None:
+        group = resource.group
+        built = self._push.resource(group, resource.type_url, resource.name) if isinstance(group, Group) else None
+        kind = resource.type_url.rpartition(".")[2]
+        what = f"Envoy refuses {kind} {resource.name}: {resource.message}"
+        hint = "proxies keep the last version that worked; mend the object and save it"
+        sources = built.sources if built else ()
+        problems = [Problem(self._where(key), what, hint) for key in sources] or [Problem(Where(), what, hint)]
+        topic = ("refused", group, resource.type_url, resource.name)
+        self._refused.add(topic)
+        self._problems.put(topic, problems)
+
+    def _forget_mended(self) -> None:
+        """A refused resource is no problem any more once another version has taken its place."""
+        for topic in list(self._refused):
+            _, group, type_url, name = topic
+            if (type_url, name) not in self._snapshots.rejected(group):
+                self._refused.discard(topic)
+                self._problems.put(topic, ())
+
+    def _forget_idle(self) -> None:
+        in_use = {status.group for status in self._server.streams()}
+        for group in [group for group in self._push.groups() if group not in in_use]:
+            self._push.leave(group)
+
+    def _where(self, key: ObjectKey) -> Where:
+        origin = next((value.origin for value in self.mesh.get(key) if value.origin is not None), None)
+        return Where(origin.file if origin else "", origin.line if origin else 0, str(key))
+
+
+def _proxy_status(status: StreamStatus) -> ProxyStatus:
+    types = {type_url: each.sync for type_url, each in status.types.items()}
+    states = set(types.values())
+    sync = Sync.NOT_SENT if states <= {Sync.NOT_SENT} else Sync.STALE if Sync.STALE in states else Sync.SYNCED
+    group = status.group
+    assert isinstance(group, Group)  # noqa: S101 - `join` gives out nothing else
+    errors = tuple(each.error for each in status.types.values() if each.error)
+    return ProxyStatus(status.node.id, group, sync, types, errors)

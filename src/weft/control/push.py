@@ -1,0 +1,270 @@
+"""Where the mesh meets the streams: what a change touched becomes new resources for just the groups that see it.
+
+Endpoints go out at once (a few milliseconds are enough to gather a burst); everything else waits for a short quiet, so
+that a directory saved at once is one push. Work that equal groups share is done once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from weft.base.problem import Problem
+from weft.control.compiled import NOTHING, Compiled, Update
+from weft.control.problems import Problems
+from weft.model.destination_rule import DestinationRule
+from weft.model.group import Group
+from weft.model.mesh import EVERYWHERE, Mesh, Touched
+from weft.model.names import host_covers
+from weft.model.service import Service
+from weft.model.settings import Settings
+from weft.model.sidecar import OutboundPolicy
+from weft.translate import endpoints, listeners, routes
+from weft.translate.built import Built
+from weft.translate.contribution import Contribution, VirtualHost
+from weft.translate.service import base, contribute, problems_of
+from weft.translate.view import GroupView, ServiceView, group_view, service_view
+from weft.xds.snapshot import Snapshots
+
+log = logging.getLogger(__name__)
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds. A push comes `quiet` after the last change, but at most `most` after the first."""
+
+    endpoints: float = 0.002
+    quiet: float = 0.01
+    most: float = 0.1
+
+
+class Push:
+    def __init__(self, mesh: Mesh, snapshots: Snapshots, problems: Problems, timing: Timing | None = None) -> None:
+        self._mesh = mesh
+        self._snapshots = snapshots
+        self._problems = problems
+        self._timing = timing or Timing()
+        self._groups: dict[Group, Compiled] = {}
+        self._watching: dict[str, set[Group]] = defaultdict(set)  # host → the groups that see it
+        self._contributions: dict[str, dict[ServiceView, Contribution]] = defaultdict(dict)  # made once for all groups
+        self._assigned: dict[str, dict[tuple[Service, DestinationRule | None], tuple[Built, ...]]] = defaultdict(dict)
+        self._configurations: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
+        self._listeners: dict[tuple[int, OutboundPolicy, Settings], Built] = {}
+        self._pending = Touched()
+        self._pending_endpoints: set[str] = set()
+        self._first_pending = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._endpoint_timer: asyncio.TimerHandle | None = None
+        self.spent = 0.0  # CPU seconds of translation so far, for the bench and for diagnosis
+
+    # Groups come and go
+
+    def join(self, group: Group) -> None:
+        """A proxy of this group is here; compute its config if it is the first."""
+        if group in self._groups:
+            return
+        view = group_view(self._mesh, group)
+        scope = self._mesh.scope(group)
+        compiled = Compiled(group, scope, view, self._configuration, self._http_port)
+        self._groups[group] = compiled
+        updates = [compiled.contribute_group(view, base(view))]
+        updates.extend(self._refresh(compiled, self._all_hosts()))
+        self._snapshots.update(group, _merged(updates))
+
+    def leave(self, group: Group) -> None:
+        """The last proxy of this group is gone."""
+        compiled = self._groups.pop(group, None)
+        if compiled is None:
+            return
+        for host in compiled.hosts:
+            self._unwatch(host, group)
+        self._snapshots.drop(group)
+
+    def groups(self) -> Iterable[Group]:
+        return self._groups.keys()
+
+    def resource(self, group: Group, type_url: str, name: str) -> Built | None:
+        compiled = self._groups.get(group)
+        return compiled.sources(type_url, name) if compiled else None
+
+    # Changes come in
+
+    def touch(self, touched: Touched) -> None:
+        """Remember what changed and see to it that it is pushed soon."""
+        loop = asyncio.get_running_loop()
+        only_endpoints = touched.endpoints - touched.hosts
+        if only_endpoints:
+            self._pending_endpoints |= only_endpoints
+            if self._endpoint_timer is None:
+                self._endpoint_timer = loop.call_later(self._timing.endpoints, self._safely, self._flush_endpoints)
+        if not (touched.hosts or touched.inbound or touched.scopes):
+            return
+        now = loop.time()
+        if self._timer is None:
+            self._first_pending = now
+        else:
+            self._timer.cancel()
+        self._pending |= touched
+        at = min(now + self._timing.quiet, self._first_pending + self._timing.most)
+        self._timer = loop.call_at(at, self._safely, self.flush)
+
+    def flush(self) -> None:
+        """Push what is pending now."""
+        self._cancel_timers()
+        pending, self._pending = self._pending, Touched()
+        only_endpoints, self._pending_endpoints = frozenset(self._pending_endpoints), set()
+        hosts = self._covered(pending.hosts)
+        for host in hosts:
+            self._contributions.pop(host, None)
+            self._assigned.pop(host, None)
+        for compiled in list(self._groups.values()):
+            self._push_group(compiled, pending, hosts)
+        self._push_endpoints((only_endpoints | pending.endpoints) - hosts)
+        for host in hosts:
+            self._check(host)
+
+    def _flush_endpoints(self) -> None:
+        self._endpoint_timer = None
+        hosts, self._pending_endpoints = frozenset(self._pending_endpoints), set()
+        self._push_endpoints(hosts)
+
+    def _push_group(self, compiled: Compiled, touched: Touched, hosts: frozenset[str]) -> None:
+        group = compiled.group
+        updates: list[Update] = []
+        if _applies(touched.inbound, group) or _applies(touched.scopes, group):
+            view = group_view(self._mesh, group)
+            if view != compiled.view:
+                updates.append(compiled.contribute_group(view, base(view)))
+        if _applies(touched.scopes, group):
+            compiled.scope = self._mesh.scope(group)
+            hosts = frozenset({*self._all_hosts(), *compiled.hosts})
+        if hosts:
+            updates.extend(self._refresh(compiled, hosts))
+        update = _merged(updates)
+        if update:
+            self._snapshots.update(group, update)
+
+    def _push_endpoints(self, hosts: Iterable[str]) -> None:
+        """Only who answers has changed: the same bytes for every group that sees the host, and nothing for the rest."""
+        started = time.thread_time()
+        for host in hosts:
+            self._assigned.pop(host, None)
+            for group in self._watching.get(host, ()):
+                compiled = self._groups[group]
+                update = compiled.assign(host, self._assignments(compiled, host))
+                if update:
+                    self._snapshots.update(group, update)
+        self.spent += time.thread_time() - started
+
+    # Translation, shared between groups
+
+    def _refresh(self, compiled: Compiled, hosts: Iterable[str]) -> list[Update]:
+        started = time.thread_time()
+        contributions: dict[str, Contribution] = {}
+        assignments: list[Update] = []
+        for host in hosts:
+            view = service_view(self._mesh, compiled.group, compiled.scope, host)
+            contributions[host] = NOTHING if view is None else self._contribution(view)
+            if view is None:
+                self._unwatch(host, compiled.group)
+            else:
+                self._watching[host].add(compiled.group)
+            assignments.append(compiled.assign(host, self._assignments(compiled, host)))
+        updates = [compiled.contribute(contributions), *assignments]
+        self.spent += time.thread_time() - started
+        return updates
+
+    def _contribution(self, view: ServiceView) -> Contribution:
+        known = self._contributions[view.host]
+        made = known.get(view)
+        if made is None:
+            made = known[view] = contribute(view, self._mesh.settings)
+        return made
+
+    def _assignments(self, compiled: Compiled, host: str) -> tuple[Built, ...]:
+        service = self._mesh.service(host, compiled.scope)
+        if service is None:
+            return ()
+        rule = self._mesh.destination_rule(host, service, compiled.group)
+        known = self._assigned[host]
+        made = known.get((service, rule))
+        if made is None:
+            made = known[(service, rule)] = tuple(
+                assignment
+                for port in service.ports
+                for assignment in endpoints.assignments(service, port, rule, self._mesh.endpoints(service, port))
+            )
+        return made
+
+    def _configuration(self, name: str, hosts: tuple[VirtualHost, ...], view: GroupView) -> Built:
+        key = (name, view.policy, *hosts)
+        made = self._configurations.get(key)
+        if made is None:
+            made = self._configurations[key] = routes.configuration(name, hosts, view.policy)
+        return made
+
+    def _http_port(self, number: int, view: GroupView) -> Built:
+        key = (number, view.policy, view.settings)
+        made = self._listeners.get(key)
+        if made is None:
+            made = self._listeners[key] = listeners.http_port(number, view.policy, view.settings)
+        return made
+
+    # Small things
+
+    def _check(self, host: str) -> None:
+        """Say what translation could not do as its author meant it."""
+        found: set[Problem] = set()
+        for view in self._contributions.get(host, {}):
+            found.update(problems_of(view, self._mesh))
+        self._problems.put(("translation", host), sorted(found, key=str))
+
+    def _all_hosts(self) -> frozenset[str]:
+        return frozenset({*self._mesh.hosts(), *self._mesh.routed_hosts()})
+
+    def _covered(self, touched: frozenset[str]) -> frozenset[str]:
+        """Wildcards stand for every host they cover."""
+        wildcards = [host for host in touched if host.startswith("*")]
+        if not wildcards:
+            return touched
+        return touched | {host for host in self._all_hosts() for wide in wildcards if host_covers(wide, host)}
+
+    def _unwatch(self, host: str, group: Group) -> None:
+        groups = self._watching.get(host)
+        if groups is not None:
+            groups.discard(group)
+            if not groups:
+                del self._watching[host]
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._endpoint_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._endpoint_timer = None
+
+    def close(self) -> None:
+        self._cancel_timers()
+
+    def _safely(self, step: Callable[[], None]) -> None:
+        """A push that fails is a defect to be seen, but the loop and what proxies have stay."""
+        try:
+            step()
+        except Exception:
+            log.exception("a push failed; proxies keep what they have")
+
+
+def _applies(places: frozenset[str], group: Group) -> bool:
+    return EVERYWHERE in places or group.namespace in places
+
+
+def _merged(updates: Iterable[Update]) -> Update:
+    merged: Update = {}
+    for update in updates:
+        for type_url, resources in update.items():
+            merged.setdefault(type_url, {}).update(resources)
+    return merged

@@ -1,0 +1,37 @@
+import pytest
+
+from weft.control.nodes import UnknownProxy, group_of
+from weft.model.group import Group, ProxyKind
+from weft.model.names import labels_of
+
+NODE = "sidecar~10.244.0.1~frontend-v1-0.shop~shop.svc.cluster.local"
+
+
+def test_a_sidecars_group_is_its_namespace_labels_and_account():
+    metadata = {"NAMESPACE": "shop", "LABELS": {"app": "frontend"}, "SERVICE_ACCOUNT": "frontend"}
+    assert group_of(NODE, metadata) == Group(ProxyKind.SIDECAR, "shop", labels_of({"app": "frontend"}), "frontend")
+
+
+def test_the_node_id_tells_the_namespace_where_the_metadata_does_not():
+    assert group_of(NODE, {}).namespace == "shop"
+
+
+def test_grpcs_own_client_is_known_by_its_generator():
+    assert group_of(NODE, {"GENERATOR": "grpc"}).kind is ProxyKind.GRPC
+
+
+@pytest.mark.parametrize(
+    ("node_id", "metadata"),
+    [
+        ("envoy", {}),
+        ("", {}),
+        ("router~1~a.b~c", {}),
+        ("sidecar~1~~", {}),
+        (NODE, {"LABELS": [1]}),
+        (NODE, {"NAMESPACE": 7}),
+        (NODE, {"LABELS": {str(n): "" for n in range(200)}}),
+    ],
+)
+def test_refuses_who_does_not_say_enough(node_id, metadata):
+    with pytest.raises(UnknownProxy):
+        group_of(node_id, metadata)

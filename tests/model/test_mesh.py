@@ -1,0 +1,255 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.builders import group, instance, put, service
+from weft.model.destination_rule import DestinationRule
+from weft.model.group import Group, ProxyKind
+from weft.model.mesh import EVERYWHERE, Mesh, Touched
+from weft.model.names import ObjectKey, Origin, labels_of
+from weft.model.scope import Scope
+from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
+from weft.model.settings import Settings
+from weft.model.sidecar import IngressListener, OutboundPolicy, Sidecar
+from weft.model.virtual_service import Delegate, HttpRoute, VirtualService
+
+SHOP = Scope("shop")
+ORDERS = "orders.shop.svc.cluster.local"
+
+
+def addresses(mesh, host=ORDERS):
+    found = mesh.service(host, SHOP)
+    return [endpoint.address for endpoint in mesh.endpoints(found, found.ports[0])]
+
+
+def test_a_service_is_answered_by_the_ready_instances_it_selects():
+    mesh = Mesh()
+    put(
+        mesh,
+        service("orders"),
+        instance("orders-0", "orders", address="10.0.0.1"),
+        instance("orders-1", "orders", address="10.0.0.2", ready=False),
+        instance("cart-0", "cart", address="10.0.0.3"),
+        instance("orders-0", "orders", namespace="other", address="10.0.0.4"),
+    )
+    assert addresses(mesh) == ["10.0.0.1"]
+
+
+def test_instances_that_come_before_their_service_are_found_too():
+    mesh = Mesh()
+    put(mesh, instance("orders-0", "orders", address="10.0.0.1"), service("orders"))
+    assert addresses(mesh) == ["10.0.0.1"]
+
+
+def test_becoming_ready_touches_only_the_endpoints_of_the_services_that_select_it():
+    mesh = Mesh()
+    put(mesh, service("orders"), service("cart"), instance("orders-0", "orders", ready=False, meshed=True))
+    assert put(mesh, instance("orders-0", "orders", meshed=True)) == Touched(endpoints=frozenset({ORDERS}))
+
+
+def test_the_first_instance_without_a_proxy_touches_how_the_host_is_called():
+    mesh = Mesh()
+    put(mesh, service("orders"), instance("orders-0", "orders", meshed=True))
+    assert mesh.all_meshed(mesh.service(ORDERS, SHOP))
+    touched = put(mesh, instance("orders-1", "orders", meshed=False))
+    assert touched.hosts == {ORDERS}
+    assert not mesh.all_meshed(mesh.service(ORDERS, SHOP))
+
+
+def test_relabelling_an_instance_moves_it_between_services():
+    mesh = Mesh()
+    put(mesh, service("orders"), service("cart"), instance("pod", "orders"))
+    touched = put(mesh, instance("pod", "cart"))
+    assert touched.endpoints == {ORDERS, "cart.shop.svc.cluster.local"}
+    assert addresses(mesh) == []
+    assert addresses(mesh, "cart.shop.svc.cluster.local") == ["10.244.0.1"]
+
+
+def test_named_target_ports_are_looked_up_in_each_instance():
+    mesh = Mesh()
+    put(mesh, service("orders", target="web"), instance("a", "orders", ports=(("web", 9000),)), instance("b", "orders"))
+    found = mesh.service(ORDERS, SHOP)
+    assert [(e.instance, e.port) for e in mesh.endpoints(found, found.ports[0])] == [("shop/a", 9000)]
+
+
+def test_applying_the_same_value_again_touches_nothing():
+    mesh = Mesh()
+    put(mesh, service("orders"))
+    assert not put(mesh, service("orders"))
+
+
+def test_the_oldest_service_entry_owns_a_host_and_a_private_one_only_its_own_namespace():
+    def entry(namespace, created, export_to=()):
+        key = ObjectKey("ServiceEntry", namespace, "api")
+        return key, Service(
+            "api.example.com",
+            "api",
+            namespace,
+            (ServicePort(80),),
+            created=created,
+            export_to=export_to,
+            origin=Origin(key),
+        )
+
+    mesh = Mesh()
+    for key, value in (entry("late", "2026-02"), entry("early", "2026-01"), entry("shop", "2026-03", (".",))):
+        mesh.apply(key, (value,))
+    assert mesh.service("api.example.com", Scope("elsewhere")).namespace == "early"
+    assert mesh.service("api.example.com", SHOP).namespace == "shop"
+
+
+def test_written_endpoints_use_their_own_ports():
+    mesh = Mesh()
+    entry = Service(
+        "db.example.com",
+        "db",
+        "shop",
+        (ServicePort(5432, "tcp", Protocol.TCP),),
+        resolution=Resolution.STATIC,
+        static_endpoints=(StaticEndpoint("10.1.1.1", (("tcp", 6432),)), StaticEndpoint("10.1.1.2")),
+    )
+    put(mesh, entry)
+    assert [(e.address, e.port) for e in mesh.endpoints(entry, entry.ports[0])] == [
+        ("10.1.1.1", 6432),
+        ("10.1.1.2", 5432),
+    ]
+
+
+def rule(name, namespace, host=ORDERS, **more):
+    return DestinationRule(name, namespace, host, **more)
+
+
+def test_the_callers_own_rule_comes_before_the_services_and_the_roots():
+    mesh = Mesh()
+    put(mesh, service("orders"), rule("root", "istio-system", "*.cluster.local"))
+    orders = mesh.service(ORDERS, SHOP)
+    caller = group("web", "front")
+    assert mesh.destination_rule(ORDERS, orders, caller).name == "root"
+    put(mesh, rule("owner", "shop"))
+    assert mesh.destination_rule(ORDERS, orders, caller).name == "owner"
+    put(mesh, rule("caller", "front"))
+    assert mesh.destination_rule(ORDERS, orders, caller).name == "caller"
+
+
+def test_a_rule_that_is_not_exported_or_selects_others_does_not_count():
+    mesh = Mesh()
+    put(mesh, service("orders"), rule("private", "shop", export_to=(".",)))
+    orders = mesh.service(ORDERS, SHOP)
+    assert mesh.destination_rule(ORDERS, orders, group("web", "front")) is None
+    put(mesh, rule("picky", "front", workload_selector=labels_of({"app": "batch"})))
+    assert mesh.destination_rule(ORDERS, orders, group("web", "front")) is None
+    assert mesh.destination_rule(ORDERS, orders, group("batch", "front")).name == "picky"
+
+
+def routes(name, *hosts, namespace="shop", **more):
+    return VirtualService(name, namespace, hosts, **more)
+
+
+def test_an_exact_host_beats_a_wildcard_and_the_oldest_decides():
+    mesh = Mesh()
+    put(mesh, routes("wide", "*.shop.svc.cluster.local"))
+    assert [found.name for found in mesh.virtual_services(ORDERS, SHOP)] == ["wide"]
+    put(mesh, routes("b", ORDERS, created="2026-01"), routes("a", ORDERS, created="2026-02"))
+    assert [found.name for found in mesh.virtual_services(ORDERS, SHOP)] == ["b", "a"]
+
+
+def test_routes_for_gateways_only_do_not_reach_sidecars():
+    mesh = Mesh()
+    put(mesh, routes("edge", ORDERS, gateways=("shop/edge",)))
+    assert mesh.virtual_services(ORDERS, SHOP) == ()
+
+
+def test_a_delegate_touches_the_hosts_of_those_who_delegate_to_it():
+    mesh = Mesh()
+    put(mesh, routes("root", ORDERS, http=(HttpRoute(delegate=Delegate("part", "shop")),)))
+    assert put(mesh, routes("part")).hosts == {ORDERS}
+
+
+def test_a_sidecar_for_a_workload_beats_the_namespaces_and_the_roots():
+    mesh = Mesh()
+    put(mesh, Sidecar("default", "istio-system", outbound_policy=OutboundPolicy.REGISTRY_ONLY))
+    assert mesh.outbound_policy(group("web")) is OutboundPolicy.REGISTRY_ONLY
+    put(mesh, Sidecar("default", "shop", outbound_policy=OutboundPolicy.ALLOW_ANY))
+    assert mesh.outbound_policy(group("web")) is OutboundPolicy.ALLOW_ANY
+    put(mesh, Sidecar("web", "shop", labels_of({"app": "web"}), outbound_policy=OutboundPolicy.REGISTRY_ONLY))
+    assert mesh.outbound_policy(group("web")) is OutboundPolicy.REGISTRY_ONLY
+    assert mesh.outbound_policy(group("cart")) is OutboundPolicy.ALLOW_ANY
+
+
+def test_a_root_sidecar_touches_every_scope():
+    assert put(Mesh(), Sidecar("default", "istio-system")).scopes == {EVERYWHERE}
+    assert put(Mesh(), Sidecar("default", "shop")).scopes == {"shop"}
+
+
+def test_inbound_ports_are_the_target_ports_of_the_services_that_select_the_group():
+    mesh = Mesh()
+    put(mesh, service("orders"), service("cart"), instance("orders-0", "orders"))
+    assert [(port.number, port.protocol) for port in mesh.inbound_ports(group("orders"))] == [(8080, Protocol.HTTP)]
+
+
+def test_a_workloads_own_word_counts_where_no_service_declares_a_protocol():
+    mesh = Mesh()
+    put(
+        mesh,
+        service("orders", protocol=Protocol.UNDECLARED),
+        instance("orders-0", "orders", protocols=((8080, Protocol.HTTP), (3306, Protocol.MYSQL))),
+    )
+    ports = [(port.number, port.protocol) for port in mesh.inbound_ports(group("orders"))]
+    assert ports == [(3306, Protocol.MYSQL), (8080, Protocol.HTTP)]
+
+
+def test_a_sidecars_ingress_replaces_the_ports_of_services():
+    mesh = Mesh()
+    ingress = IngressListener(ServicePort(9080, "http", Protocol.HTTP), "127.0.0.1:8080")
+    put(mesh, service("orders"), Sidecar("orders", "shop", ingress=(ingress,)))
+    assert [(p.number, p.default_endpoint) for p in mesh.inbound_ports(group("orders"))] == [(9080, "127.0.0.1:8080")]
+
+
+def test_settings_touch_everyone_and_go_back_to_the_default_when_removed():
+    mesh = Mesh()
+    key = ObjectKey("ConfigMap", "istio-system", "istio")
+    assert mesh.apply(key, (Settings(outbound_policy=OutboundPolicy.REGISTRY_ONLY),)).scopes == {EVERYWHERE}
+    assert mesh.outbound_policy(group("web")) is OutboundPolicy.REGISTRY_ONLY
+    mesh.apply(key, ())
+    assert mesh.outbound_policy(group("web")) is OutboundPolicy.ALLOW_ANY
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("service"), NAMES, NAMES),
+        st.tuples(st.just("instance"), NAMES, NAMES),
+        st.tuples(st.just("gone"), st.sampled_from(["Service", "Instance"]), NAMES),
+    ),
+    max_size=25,
+)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_members_kept_step_by_step_equal_members_found_afresh(steps):
+    """Whatever order objects come and go in, the index says what a look at everything would say."""
+    mesh, live = Mesh(), {}
+    for kind, one, two in steps:
+        if kind == "gone":
+            key, value = ObjectKey(one, "shop", two), None
+        elif kind == "service":
+            key, value = ObjectKey("Service", "shop", one), service(one, selector=labels_of({"app": two}))
+        else:
+            key, value = ObjectKey("Instance", "shop", one), instance(one, two, address=f"10.0.0.{ord(one)}")
+        live.pop(key, None)
+        if value is not None:
+            live[key] = value
+        mesh.apply(key, (value,) if value is not None else ())
+    fresh = Mesh()
+    for key, value in sorted(live.items(), reverse=True):
+        fresh.apply(key, (value,))
+    for key in live:
+        if key.kind == "Service":
+            host = f"{key.name}.shop.svc.cluster.local"
+            assert addresses(mesh, host) == addresses(fresh, host)
+
+
+def test_a_group_of_grpc_clients_sees_the_same_services():
+    mesh = Mesh()
+    put(mesh, service("orders"))
+    assert mesh.scope(Group(ProxyKind.GRPC, "shop")).ports(mesh.service(ORDERS, SHOP))
