@@ -13,7 +13,7 @@ class LocalError(Exception):
         super().__init__(str(self.problem))
 
 
-class NoSuchMesh(LocalError):  # noqa: N818 - it is the plain answer to a question, not a fault
+class NoSuchMesh(LocalError):
     def __init__(self, name: str = "") -> None:
         what = f"no mesh named `{name}` is running" if name else "no mesh is running"
         super().__init__(what, "start one with `weft up DIR`")

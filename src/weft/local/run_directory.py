@@ -1,4 +1,4 @@
-"""The run directory: where one mesh of this machine keeps its lock, its sockets and its logs, and how it is found again.
+"""The run directory: where one mesh of this machine keeps its lock, sockets and logs, and how it is found again.
 
 Whoever holds the lock is the mesh. A directory whose lock is free belongs to a mesh that was killed: its processes,
 namespaces and files are ended and removed by the next `weft up` or `weft down`, whatever state they are in.
