@@ -103,3 +103,9 @@ def test_finds_the_processes_that_live_inside(make_namespace):
             process.kill()
     assert netns.processes_in(namespace) == []
     assert netns.processes_in(Namespace("weft-none")) == []
+
+
+def test_a_nameless_namespace_leaves_nothing():
+    before = netns.namespaces()
+    assert netns.run_in_new(socket.if_nameindex) == [(1, "lo")]
+    assert netns.namespaces() == before

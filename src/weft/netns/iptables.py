@@ -13,8 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from weft.netns.interception import CHAINS, Family, Interception
-from weft.netns.links import ipv6_available
-from weft.netns.namespace import Namespace, NetworkError, run_in
+from weft.netns.namespace import Namespace, NetworkError, ipv6_available, run_in
 
 _PREFIX: dict[Family, str] = {4: "iptables", 6: "ip6tables"}
 _JUMP = re.compile(r"^-A ((?:PREROUTING|OUTPUT) .*-j ISTIO_\w+)$", re.MULTILINE)

@@ -17,7 +17,7 @@ import msgspec
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from weft.netns.namespace import Namespace, NetworkError, run_in
+from weft.netns.namespace import Namespace, NetworkError, ipv6_available, run_in
 
 POD_INTERFACE = "eth0"
 # Envoy binds it as the source of what it hands to the app, as 127.0.0.6 on IPv4, which lo carries anyway.
@@ -49,11 +49,6 @@ class PodLink(msgspec.Struct, frozen=True):
     def peer(self) -> str:
         """The interface's name on the bridge's side, told from the address, so that it needs no record."""
         return f"pod{int(self.ipv4):08x}"
-
-
-def ipv6_available() -> bool:
-    """Whether this kernel has IPv6 at all; a pod's own switch is set in its own namespace."""
-    return Path("/proc/sys/net/ipv6").is_dir()
 
 
 def make_bridge(bridge: Bridge) -> None:

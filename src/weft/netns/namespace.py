@@ -114,6 +114,16 @@ def run_in(namespace: Namespace, work: Callable[[], _Result]) -> _Result:
     return _on_own_thread(enter_and_work)
 
 
+def run_in_new(work: Callable[[], _Result]) -> _Result:
+    """Run `work` in a namespace without a name, which is gone when `work` is done."""
+
+    def unshare_and_work() -> _Result:
+        _call("unshare", _CLONE_NEWNET)
+        return work()
+
+    return _on_own_thread(unshare_and_work)
+
+
 def socket_in(
     namespace: Namespace,
     family: socket.AddressFamily = socket.AF_INET,
@@ -128,6 +138,11 @@ def socket_in(
         return made
 
     return run_in(namespace, open_socket)
+
+
+def ipv6_available() -> bool:
+    """Whether this kernel has IPv6 at all; each namespace then has a switch of its own."""
+    return Path("/proc/sys/net/ipv6").is_dir()
 
 
 def processes_in(namespace: Namespace) -> list[int]:
