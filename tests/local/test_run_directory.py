@@ -81,7 +81,7 @@ def test_what_a_killed_mesh_left_is_ended_and_removed(run_base, by):
         acquire(name, "/shop").release()
     assert list(run_base.iterdir()) == []
     assert not [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name))]
-    assert run_directory._is_zombie(child)
+    assert run_directory.has_ended(child)
     assert clean(name) is False
 
 

@@ -68,6 +68,13 @@ async def watch(probe: Probe, target: Target, tell: Tell) -> None:
         wait = min(wait * 1.5, period)
 
 
+async def until_passed(probe: Probe, target: Target) -> None:
+    wait = _FIRST_WAIT
+    while await check(probe, target):
+        await asyncio.sleep(wait)
+        wait = min(wait * 1.5, probe.period.total_seconds())
+
+
 async def check(probe: Probe, target: Target) -> str:
     """Ask once: why it failed, or nothing if it passed."""
     try:

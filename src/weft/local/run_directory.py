@@ -158,7 +158,7 @@ def end_leftovers(name: str) -> bool:
 def end_processes(where: Namespace) -> None:
     """Kill whatever still runs in a namespace; returns when it is gone, or after a few seconds."""
     deadline = time.monotonic() + _KILL_TIMEOUT
-    while pids := [pid for pid in namespace.processes_in(where) if not _is_zombie(pid)]:
+    while pids := [pid for pid in namespace.processes_in(where) if not has_ended(pid)]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -168,7 +168,8 @@ def end_processes(where: Namespace) -> None:
         time.sleep(0.005)
 
 
-def _is_zombie(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
+    """Whether a process runs no more, even if nobody has taken note of its end yet."""
     try:
         return (
             Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rsplit(")", 1)[1].split()[0] == "Z"
