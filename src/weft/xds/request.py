@@ -70,7 +70,7 @@ def parse(dialect: Dialect, payload: bytes) -> tuple[Request, Node | None]:
 def _error(message: Any) -> str | None:
     if not message.HasField("error_detail"):
         return None
-    return str(message.error_detail.message)[:NAME_LENGTH] or f"code {message.error_detail.code}, no message"
+    return " ".join(message.error_detail.message[:NAME_LENGTH].split()) or f"code {message.error_detail.code}, no message"
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:

@@ -141,8 +141,6 @@ class Table:
     def _changed(self, name: str, revision: int) -> None:
         self._changes[name] = revision
         self._changes.move_to_end(name)
-        if name in self.removed:
-            self.removed.move_to_end(name)
         self.revision = revision
 
 

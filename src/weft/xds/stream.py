@@ -138,8 +138,8 @@ class Stream:
             removals = [name for name in removals if subscription.owed[name]]
         elif step.part is Part.REMOVALS:
             upserts = []
-        if upserts and subscription.at_most is not None:
-            upserts, removals = upserts[: subscription.at_most], []
+        if subscription.at_most is not None:
+            upserts = upserts[: subscription.at_most]
         if not (upserts or removals or (subscription.answer_due and step.part is not Part.REMOVALS)):
             subscription.held_since = None
             return None
@@ -162,9 +162,7 @@ class Stream:
         return now < subscription.held_since + HOLD_SECONDS
 
     def _clusters_awaited(self, clusters: Subscription) -> bool:
-        if clusters.flight is not None or clusters.owes_upserts(self._table(CLUSTER)):
-            return True
-        return any(name in self._table(ENDPOINT).live for name in self._warming)
+        return clusters.flight is not None or any(name in self._table(ENDPOINT).live for name in self._warming)
 
     def _send(
         self, subscription: Subscription, table: Table, upserts: tuple[str, ...], removals: tuple[str, ...], now: float
@@ -205,15 +203,16 @@ class Stream:
         return resources + [resource for resource in kept if resource is not None]
 
     def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
-        """A cluster that arrives, even as a change of one that is there, waits for endpoints before it is used. Those
-        that are subscribed already are sent again, for the client may not ask again."""
+        """A cluster that arrives, even as a change of one that is there, waits for endpoints before it is used. To
+        those that are subscribed already, even to those that do not exist, the answer is given again: Envoy does not
+        ask again, and would wait for 15 s with all its clusters."""
         self._warming.difference_update(removed)
         endpoints = self.subscriptions.get(ENDPOINT)
-        for name in sent:
-            if name in self._table(ENDPOINT).live:
-                self._warming.add(name)
-                if endpoints is not None and endpoints.watches(name):
-                    endpoints.owed.setdefault(name, False)
+        live = self._table(ENDPOINT).live
+        self._warming.update(name for name in sent if name in live)
+        if endpoints is not None:
+            again = (name for name in sent if name in endpoints.names or (endpoints.wildcard and name in live))
+            endpoints.owed.update(dict.fromkeys(again, True))
 
     def _answered(
         self, subscription: Subscription, flight: Flight, error: str | None, now: float

@@ -80,10 +80,8 @@ class Subscription:
             resource, held = table.live.get(name), versions.get(name)
             if resource is not None and resource.version == held:
                 table.accept(resource)
-            elif resource is not None or held is None:
+            else:
                 self.owed[name] = held is None
-            elif name not in table.rejected:
-                self.owed[name] = False
 
     def look(self, table: Table) -> None:
         """Owe what changed since the last look. While a response is out there is no need to look: the table remembers,
@@ -119,9 +117,6 @@ class Subscription:
             else:
                 removals.append(name)
         return upserts, removals
-
-    def owes_upserts(self, table: Table) -> bool:
-        return any(name in table.live for name in self.owed)
 
     def settle(self, now: float) -> None:
         if self.flight is None and not self.owed and not self.answer_due and self.settled != self.revision:
