@@ -91,7 +91,6 @@ async def running(workload: Workload, bridge: links.Bridge, directory: Path, nam
         namespace_name=bridge.namespace.name.replace(".mesh", f".{name}"),
         directory=home,
         visible=(sys.prefix, sys.base_prefix, str(directory)),
-        hidden=(),
         path=f"{Path(sys.executable).parent}:/usr/bin:/bin",
         domain="cluster.local",
         settled=settled,
@@ -141,7 +140,7 @@ async def test_an_app_runs_under_its_own_user_and_answers_at_its_own_address(bri
         await watcher.until(lambda: pod.ready)
         uid, caller, name = (await fetch(bridge, pod)).split()
         assert (uid, caller, name) == ("10007", "10.244.0.1", "web-0")
-        status = pod.status()
+        status = pod.status({})
         assert status.pid and status.addresses == pod.plan.addresses.texts
         assert pod.instance().ready
         assert watcher.phases == [Phase.RUNNING, Phase.READY]
@@ -152,20 +151,20 @@ async def test_an_app_runs_under_its_own_user_and_answers_at_its_own_address(bri
 async def test_a_crash_is_followed_by_back_off_and_another_start(bridge, tmp_path):
     async with running(web(tmp_path), bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.ready)
-        first = pod.status().pid
+        first = pod.status({}).pid
         await fetch(bridge, pod, "/crash")
         await watcher.until(lambda: pod.phase is Phase.BACK_OFF)
         assert "exited with status 3; starts again in 0." in pod.message
         assert not pod.instance().ready
         await watcher.until(lambda: pod.ready)
-        status = pod.status()
+        status = pod.status({})
         assert (status.restarts, status.exit_code) == (1, 3) and status.pid != first
 
 
 async def test_a_killed_app_is_said_to_be_killed(bridge, tmp_path):
     async with running(web(tmp_path), bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.ready)
-        os.kill(pod.status().pid, signal.SIGKILL)
+        os.kill(pod.status({}).pid, signal.SIGKILL)
         await watcher.until(lambda: "killed by signal 9" in pod.message)
 
 
@@ -180,7 +179,7 @@ async def test_readiness_comes_and_goes_with_the_apps_own_answer(bridge, tmp_pat
         await watcher.until(lambda: pod.ready)
         broken.touch()
         await watcher.until(lambda: not pod.ready)
-        assert pod.status().restarts == 0
+        assert pod.status({}).restarts == 0
         broken.unlink()
         await watcher.until(lambda: pod.ready)
 
@@ -188,7 +187,7 @@ async def test_readiness_comes_and_goes_with_the_apps_own_answer(bridge, tmp_pat
 @pytest.mark.parametrize("policy", [RestartPolicy.NEVER, RestartPolicy.ON_FAILURE])
 async def test_a_job_completes_and_leaves_only_its_log(bridge, tmp_path, policy):
     job = web(tmp_path, command=("sh", "-c", "echo done; exit 0"), ports=(), restart=policy)
-    async with running(job, bridge, tmp_path) as (pod, watcher, task):
+    async with running(job, bridge, tmp_path) as (pod, _, task):
         async with asyncio.timeout(20):
             await task
         assert (pod.phase, pod.exit_code) == (Phase.COMPLETED, 0)
@@ -198,12 +197,12 @@ async def test_a_job_completes_and_leaves_only_its_log(bridge, tmp_path, policy)
 
 async def test_a_job_that_fails_is_tried_again_only_if_its_policy_says_so(bridge, tmp_path):
     failing = web(tmp_path, command=("sh", "-c", "exit 4"), ports=(), restart=RestartPolicy.NEVER)
-    async with running(failing, bridge, tmp_path) as (pod, watcher, task):
+    async with running(failing, bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.ended)
         assert (pod.phase, pod.exit_code, pod.restarts) == (Phase.FAILED, 4, 0)
     script = f"test -e {tmp_path}/again && exit 0; touch {tmp_path}/again; exit 4"
     again = web(tmp_path, command=("sh", "-c", script), ports=(), restart=RestartPolicy.ON_FAILURE)
-    async with running(again, bridge, tmp_path, "again-0") as (pod, watcher, task):
+    async with running(again, bridge, tmp_path, "again-0") as (pod, watcher, _):
         await watcher.until(lambda: pod.ended)
         assert (pod.phase, pod.restarts) == (Phase.COMPLETED, 1)
 
@@ -217,7 +216,7 @@ async def test_a_command_that_does_not_exist_is_said_and_tried_again(bridge, tmp
 
 async def test_an_app_that_ignores_sigterm_and_its_children_are_ended(bridge, tmp_path):
     script = "trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000"
-    async with running(web(tmp_path, command=("sh", "-c", script), ports=()), bridge, tmp_path) as (pod, watcher, _):
+    async with running(web(tmp_path, command=("sh", "-c", script), ports=()), bridge, tmp_path) as (pod, _, _):
         while not pod.log.app.tail():
             await asyncio.sleep(0.01)
         inside = namespace.processes_in(pod.namespace)

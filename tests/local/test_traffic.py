@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from weft.local.traffic import STATS_PATH, Counts, Edge, Traffic, percentile, read_stats
+from weft.local.traffic import Counts, Edge, Traffic, percentile, read_stats
 
 PAYMENTS = Edge("payments.shop.svc.cluster.local", 80, "v1")
 NAME = "cluster.outbound|80|v1|payments.shop.svc.cluster.local"
@@ -86,7 +86,3 @@ def test_percentiles_come_from_the_buckets():
     assert percentile(times, 0.99) == pytest.approx(11.0)
     assert percentile(times, 1.0) == pytest.approx(260.0)
     assert percentile(Counter(), 0.5) is None
-
-
-def test_envoy_is_asked_only_for_what_is_needed():
-    assert "usedonly" in STATS_PATH and "filter=" in STATS_PATH

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +24,7 @@ from weft.local.addresses import Pair
 from weft.local.dns import resolver_file
 from weft.local.logs import PodLog
 from weft.local.run_directory import end_processes
-from weft.local.status import Phase, PodStatus
+from weft.local.status import Phase, PodStatus, Sync
 from weft.model.instance import Instance
 from weft.model.service import Protocol
 from weft.model.workload import Probe, RestartPolicy, TcpProbe, Workload
@@ -32,7 +32,7 @@ from weft.netns import links, namespace
 from weft.netns.namespace import Namespace, NetworkError
 from weft.netns.process import Spawn, end, spawn
 from weft.netns.view import Laid, View
-from weft.node.proxy import Proxy, ProxyPlan
+from weft.node.proxy import Proxy
 
 log = logging.getLogger("weft.local.pod")
 
@@ -54,7 +54,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     namespace_name: str
     directory: Path
     visible: tuple[str, ...]  # of the machine's files, whatever their directories' modes
-    hidden: tuple[str, ...]
     path: str
     domain: str
     settled: Callable[[], Awaitable[None]]  # returns once the proxies know of the last change
@@ -75,9 +74,7 @@ MakeProxy = Callable[[PodPlan, Namespace, Path, Callable[[], None], PodLog], Pro
 
 
 class Pod:
-    def __init__(
-        self, plan: PodPlan, place: Place, make_proxy: MakeProxy, changed: Callable[[Pod], None]
-    ) -> None:
+    def __init__(self, plan: PodPlan, place: Place, make_proxy: MakeProxy, changed: Callable[[Pod], None]) -> None:
         self.plan, self.place = plan, place
         self.phase = Phase.STARTING
         self.message = ""
@@ -94,6 +91,7 @@ class Pod:
         self._app_ready = False
         self._proxy_ready = asyncio.Event()
         self._ending = asyncio.Event()
+        self._drains = True
 
     # What others see
 
@@ -106,7 +104,13 @@ class Pod:
         """A job that will not run again."""
         return self.phase in (Phase.COMPLETED, Phase.FAILED)
 
-    def status(self) -> PodStatus:
+    @property
+    def node_id(self) -> str:
+        """What its proxy calls itself; empty without a proxy."""
+        return self.proxy.plan.bootstrap.node.id if self.proxy else ""
+
+    def status(self, sync: Mapping[str, Sync]) -> PodStatus:
+        """`sync` says of each connected proxy how far it is."""
         process = self._process
         proxy = self.proxy
         return PodStatus(
@@ -115,6 +119,7 @@ class Pod:
             workload=self.plan.workload.name,
             phase=self.phase,
             addresses=self.plan.addresses.texts,
+            sync=sync.get(self.node_id, Sync.NOT_SENT) if proxy and not self.ended else Sync.NONE,
             restarts=self.restarts,
             proxy_restarts=proxy.restarts if proxy else 0,
             pid=process.pid if process is not None and process.returncode is None else 0,
@@ -155,7 +160,6 @@ class Pod:
             working_directory=directory,
             view=View(
                 visible=(*self.place.visible, directory) if directory != "/" else self.place.visible,
-                hidden=self.place.hidden,
                 files=tuple(
                     Laid(str(self.place.directory / name), f"/etc/{name}") for name in ("resolv.conf", "hosts")
                 ),
@@ -187,8 +191,9 @@ class Pod:
             self.begun.set()
             self.log.close()
 
-    def end(self) -> None:
-        """Ask it to leave the mesh in good order; `run` returns when it has."""
+    def end(self, *, drain: bool = True) -> None:
+        """Ask it to leave the mesh; `run` returns when it has. Without `drain`, nobody is going to miss it."""
+        self._drains = drain
         self._ending.set()
 
     async def _live(self) -> None:
@@ -196,9 +201,7 @@ class Pod:
         if not self.plan.workload.inject:
             await self._run_app()
             return
-        self.proxy = self._make_proxy(
-            self.plan, self.namespace, self.place.directory, self._on_proxy_change, self.log
-        )
+        self.proxy = self._make_proxy(self.plan, self.namespace, self.place.directory, self._on_proxy_change, self.log)
         running = asyncio.ensure_future(self.proxy.run())
         try:
             # The app never runs without its proxy: its first connection would fail, or pass by the mesh.
@@ -298,7 +301,7 @@ class Pod:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LISTEN_PATIENCE):
                     await probe.until_passed(listens, target)
-        self._on_answer(True, "")  # noqa: FBT003
+        self._on_answer(True, "")
 
     async def _run_check(self, argv: tuple[str, ...]) -> int:
         process = await spawn(self.command(argv))
@@ -310,7 +313,7 @@ class Pod:
 
     async def _leave(self) -> None:
         """Out of the endpoints first, so that nobody calls any more; then drain; the app and its proxy follow."""
-        served = self.ready
+        served = self.ready and self._drains
         self._enter(Phase.ENDING, "")
         if served:
             await self.place.settled()
@@ -319,7 +322,7 @@ class Pod:
 
     # What it hears
 
-    def _on_answer(self, ready: bool, why: str) -> None:  # noqa: FBT001
+    def _on_answer(self, ready: bool, why: str) -> None:
         self._app_ready = ready
         if self.phase in (Phase.RUNNING, Phase.READY):
             self._show(why)

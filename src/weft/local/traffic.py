@@ -10,7 +10,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 
@@ -23,9 +22,7 @@ _FILTER = (
     r"|^listener\..*\.downstream_pre_cx_timeout$"
 )
 # Asked so that Envoy itself leaves out what is not needed: the rest of its stats are some thousand lines.
-STATS_PATH = "/stats?" + urlencode(
-    {"filter": _FILTER, "format": "json", "histogram_buckets": "detailed", "usedonly": ""}
-)
+STATS_QUERY = {"filter": _FILTER, "format": "json", "histogram_buckets": "detailed", "usedonly": ""}
 _CLUSTER = re.compile(r"cluster\.outbound\|(\d+)\|([^|]*)\|(.+?);?\.(upstream_\w+)")
 _TIMEOUT = re.compile(r"listener\.(.+)[_:](\d+)\.downstream_pre_cx_timeout")
 
