@@ -118,6 +118,11 @@ class ControlPlane:
         return self._snapshots.push
 
     @property
+    def pending(self) -> bool:
+        """Whether something has changed that has not gone out to the streams yet."""
+        return self._push.pending
+
+    @property
     def translation_seconds(self) -> float:
         """CPU time spent on translation so far."""
         return self._push.spent
