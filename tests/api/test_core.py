@@ -1,5 +1,4 @@
 from api.reading import told, value
-
 from weft.model.settings import Namespace, ServiceAccount
 
 

@@ -1,6 +1,6 @@
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.destination_rule import LoadBalancer, SimpleBalancer, Subset, TrafficPolicy
 
 

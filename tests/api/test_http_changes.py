@@ -1,8 +1,8 @@
 from datetime import timedelta
 
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.virtual_service import (
     Abort,
     CorsPolicy,

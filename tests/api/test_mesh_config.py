@@ -2,7 +2,6 @@ from datetime import timedelta
 from textwrap import indent
 
 from api.reading import read, told, value
-
 from weft.model.sidecar import OutboundPolicy
 
 

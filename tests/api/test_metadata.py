@@ -1,5 +1,4 @@
 from api.reading import istio, read, told, value
-
 from weft.api.metadata import content_version
 from weft.model.names import ObjectKey, Origin
 

@@ -2,10 +2,10 @@ import copy
 import string
 
 import pytest
-from api.reading import document, istio, read, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.reading import document, istio, read, told
 from weft.api.document import Document
 from weft.api.parse import KINDS, parse
 from weft.base.problem import Severity
@@ -122,6 +122,14 @@ def test_a_body_that_is_too_deep_is_refused():
     assert [problem.what for problem in found.problems] == ["nested deeper than 64 levels"]
 
 
+def test_ports_that_are_no_list_do_not_break_the_probe():
+    text = VALID["Workload"].replace("ports: [{name: http, port: 80}]", "ports: true")
+    assert told(text) == [
+        "4 `ports` must be a list, not true (begin each item with `- `)",
+        "4 the workload has no port named `http` (name one of `ports`, or write its number)",
+    ]
+
+
 def places(value, path=()):
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -138,7 +146,7 @@ JUNK = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=1_000, deadline=None)
 @given(st.data())
 def test_a_mutated_object_is_read_or_refused_but_never_raises(data):
     original = document(VALID[data.draw(st.sampled_from(sorted(VALID)))])

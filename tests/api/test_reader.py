@@ -1,8 +1,8 @@
 from datetime import timedelta
 
 import pytest
-from api.reading import document
 
+from api.reading import document
 from weft.api.reader import Report, describe
 
 

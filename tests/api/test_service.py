@@ -1,6 +1,6 @@
 import pytest
-from api.reading import told, value
 
+from api.reading import told, value
 from weft.model.service import Protocol, Resolution, ServicePort, StaticEndpoint
 
 HEAD = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop, labels: {app: web}}\n"

@@ -1,6 +1,6 @@
 import pytest
-from api.reading import istio, read, told, value
 
+from api.reading import istio, read, told, value
 from weft.model.service import Protocol, Resolution, ServicePort, StaticEndpoint
 
 

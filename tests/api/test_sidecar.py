@@ -1,6 +1,6 @@
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import EgressListener, IngressListener, OutboundPolicy
 

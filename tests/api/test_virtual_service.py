@@ -1,6 +1,6 @@
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.virtual_service import Destination, L4Match, L4Route, WeightedDestination
 
 TO = "route: [{destination: {host: a}}]"

@@ -2,8 +2,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
-from api.reading import told, value
 
+from api.reading import told, value
 from weft.model.service import Protocol
 from weft.model.workload import ExecProbe, HttpProbe, Probe, RestartPolicy, TcpProbe, WorkloadPort
 
