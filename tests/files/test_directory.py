@@ -8,7 +8,10 @@ from weft.model.names import ObjectKey
 
 
 def service(name, port=80):
-    return f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: {port}}}]}}\n"
+    return (
+        f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: "
+        f"[{{port: {port}}}]}}\n"
+    )
 
 
 def content(*documents):
@@ -104,7 +107,9 @@ def test_moving_an_object_is_no_delete_whatever_comes_first():
 def test_of_two_files_the_first_by_path_wins_and_the_other_takes_over():
     directory = Directory()
     directory.apply({"b.yaml": content(service("a", 2))})
-    assert changed(directory.apply({"a.yaml": content(service("a", 1)), "c.yaml": content(service("a", 3))})) == {"a": 1}
+    assert changed(directory.apply({"a.yaml": content(service("a", 1)), "c.yaml": content(service("a", 3))})) == {
+        "a": 1
+    }
     assert [str(problem) for problem in directory.problems()] == [
         f"{name}.yaml:1: Service shop/a: error: Service shop/a also stands at a.yaml:1, which holds "
         "(hint: remove one of them)"
@@ -155,14 +160,20 @@ class Reference(RuleBasedStateMachine):
             named = {name for sort, name, _ in parts if sort == "named"}
             anything = any(sort == "broken" for sort, _, _ in parts)
             self.said[path] = good
-            self.kept[path] = {name: port for name, port in before.items() if name not in good and (anything or name in named)}
+            self.kept[path] = {
+                name: port for name, port in before.items() if name not in good and (anything or name in named)
+            }
         if settle:
             self.directory_changes(self.directory.settle(self.directory.leaving))
 
     def write(self, parts):
         if parts is None:
             return None
-        texts = {"good": lambda n, p: service(n, p), "broken": lambda n, p: BROKEN, "named": lambda n, p: service(n, p) + "spec: {}\n"}
+        texts = {
+            "good": lambda n, p: service(n, p),
+            "broken": lambda n, p: BROKEN,
+            "named": lambda n, p: service(n, p) + "spec: {}\n",
+        }
         return content(*(texts[sort](name, port) for sort, name, port in parts))
 
     def directory_changes(self, changes):

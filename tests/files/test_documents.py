@@ -20,11 +20,16 @@ def names(reading):
 
 
 def told(reading):
-    return [f"{problem.where.line} {problem.what}" + (f" ({problem.hint})" if problem.hint else "") for problem in reading.problems]
+    return [
+        f"{problem.where.line} {problem.what}" + (f" ({problem.hint})" if problem.hint else "")
+        for problem in reading.problems
+    ]
 
 
 def test_reads_a_stream_of_documents_with_their_lines():
-    reading = read("# head\n---\n" + GOOD % "a" + "---\n# Source: chart\n" + GOOD % "b" + "...\n---\n\n---\n" + GOOD % "c")
+    reading = read(
+        "# head\n---\n" + GOOD % "a" + "---\n# Source: chart\n" + GOOD % "b" + "...\n---\n\n---\n" + GOOD % "c"
+    )
     assert names(reading) == ["a", "b", "c"]
     assert [document.line for document in reading.documents] == [3, 9, 17]
     assert reading.documents[1].where(("spec", "ports", 0, "port")).line == 12
@@ -74,18 +79,29 @@ def test_a_duplicate_key_breaks_only_its_own_object():
     ("text", "problem"),
     [
         ("kind: Service\nmetadata: {name: a}\n", "1 `apiVersion` is missing (for example networking.istio.io/v1)"),
-        ("apiversion: v1\nkind: Service\nmetadata: {name: a}\n",
-         "1 `apiVersion` is missing (did you mean `apiVersion` where it says `apiversion`?)"),
+        (
+            "apiversion: v1\nkind: Service\nmetadata: {name: a}\n",
+            "1 `apiVersion` is missing (did you mean `apiVersion` where it says `apiversion`?)",
+        ),
         ("apiVersion: v1\nmetadata: {name: a}\n", "1 `kind` is missing (for example VirtualService)"),
         ("apiVersion: v1\nkind: Service\n", "1 `metadata` is missing (every object needs it)"),
-        ("apiVersion: v1\nkind: Service\nmetadata:\n  namespace: a\n", "3 `metadata.name` is missing (every object needs it)"),
-        ("apiVersion: v1\nkind: Service\nmetadata:\n  name: 5\n", '4 `metadata.name` must be text (put it in quotes: "5")'),
-        ("apiVersion: v1\nkind: Service\nmetadata: x\n", "3 `metadata` must be a mapping (write `metadata: {name: …}`)"),
+        (
+            "apiVersion: v1\nkind: Service\nmetadata:\n  namespace: a\n",
+            "3 `metadata.name` is missing (every object needs it)",
+        ),
+        (
+            "apiVersion: v1\nkind: Service\nmetadata:\n  name: 5\n",
+            '4 `metadata.name` must be text (put it in quotes: "5")',
+        ),
+        (
+            "apiVersion: v1\nkind: Service\nmetadata: x\n",
+            "3 `metadata` must be a mapping (write `metadata: {name: …}`)",
+        ),
         ("hello\n", "1 this is not an object (an object has `apiVersion`, `kind` and `metadata`)"),
         ("- a\n", "1 this is not an object (an object has `apiVersion`, `kind` and `metadata`)"),
         ("a:\n\tb: 1\n", "2 a tab is used for indentation (YAML indents with spaces only)"),
     ],
-)  # fmt: skip
+)
 def test_says_what_keeps_an_object_from_being_identified(text, problem):
     reading = read(text)
     assert told(reading) == [problem]
@@ -100,7 +116,10 @@ def test_the_same_object_twice_in_a_file_the_first_holds():
 
 
 def test_namespaces_default_and_cluster_scoped_kinds_have_none():
-    reading = read("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Namespace\nmetadata: {name: b}\n")
+    reading = read(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n---\napiVersion: v1\nkind: Namespace\nmetadata: "
+        "{name: b}\n"
+    )
     assert [document.key for document in reading.documents] == [
         ObjectKey("Service", "default", "a"),
         ObjectKey("Namespace", "", "b"),
@@ -108,8 +127,10 @@ def test_namespaces_default_and_cluster_scoped_kinds_have_none():
 
 
 def test_lists_are_expanded_with_lines():
-    reading = read("apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n"
-                   "- apiVersion: v1\n  kind: Service\n  metadata: {name: b}\n- 5\n")  # fmt: skip
+    reading = read(
+        "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata:\n    name: a\n"
+        "- apiVersion: v1\n  kind: Service\n  metadata: {name: b}\n- 5\n"
+    )
     assert names(reading) == ["a", "b"]
     assert reading.documents[0].where(("metadata", "name")).line == 7
     assert reading.documents[1].line == 8

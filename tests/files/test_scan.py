@@ -11,7 +11,9 @@ def test_files_that_hold_objects(name):
     assert holds_objects(name)
 
 
-@pytest.mark.parametrize("name", [".a.yaml", "a.yaml~", ".a.yaml.swp", ".#a.yaml", "#a.yaml#", "4913", "a.txt", "a.yaml.bak"])
+@pytest.mark.parametrize(
+    "name", [".a.yaml", "a.yaml~", ".a.yaml.swp", ".#a.yaml", "#a.yaml#", "4913", "a.txt", "a.yaml.bak"]
+)
 def test_files_that_do_not(name):
     assert not holds_objects(name)
 
@@ -57,7 +59,8 @@ def test_reads_what_is_there_and_tells_what_is_not(tmp_path):
         assert isinstance(found, Unreadable)
         told[name] = str(found.problem)
     assert told["nowhere"] == (
-        "mesh/nowhere.yaml:1: error: the file cannot be read: it is a link to nowhere; what it held before stays in effect "
+        "mesh/nowhere.yaml:1: error: the file cannot be read: it is a link to nowhere; what it held before "
+        "stays in effect "
         "(hint: repair or remove the link)"
     )
     assert "Input/output error" in told["sick"]
@@ -87,6 +90,7 @@ def test_what_is_below_a_blind_spot_may_still_be_there(tmp_path, monkeypatch):
     assert seen.hides("sub/a.yaml")
     assert not seen.hides("a.yaml")
     assert [str(problem) for problem in problems_of(seen)] == [
-        "mesh/sub: error: the directory cannot be read: Permission denied (hint: what was read from it before stays in effect)"
+        "mesh/sub: error: the directory cannot be read: Permission denied (hint: what was read from it before "
+        "stays in effect)"
     ]
     assert list(problems_of(None)) == []

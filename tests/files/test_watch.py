@@ -6,11 +6,15 @@ import threading
 
 import pytest
 
+from weft.files import watch as watching
 from weft.files.watch import DirectoryMissing, watch
 
 
 def service(name, port=80):
-    return f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: {port}}}]}}\n"
+    return (
+        f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: "
+        f"[{{port: {port}}}]}}\n"
+    )
 
 
 class Mesh:
@@ -45,7 +49,8 @@ class Mesh:
 
 
 @pytest.fixture
-async def mesh(tmp_path):
+async def mesh(tmp_path, monkeypatch):
+    monkeypatch.setattr(watching, "SWEEP", 1e9)  # what is seen here is seen by events, not by luck
     root = tmp_path / "mesh"
     root.mkdir()
     async with contextlib.aclosing(watch(root, settle=0.2)) as batches:
@@ -173,6 +178,46 @@ async def test_a_directory_that_goes_away_keeps_everything_until_it_is_back(mesh
     await mesh.until({"a": 81}, problem="")
     mesh.write("a.yaml", service("a", 82))
     await mesh.until({"a": 82})
+
+
+async def test_a_directory_that_is_filled_slowly_after_it_was_away_loses_nothing(mesh):
+    mesh.write("a.yaml", service("a"))
+    await mesh.until({"a": 80})
+    (mesh.root / "a.yaml").unlink()
+    mesh.write("b.yaml", service("b"))
+    await mesh.until({"a": 80, "b": 80})  # `a` is now known to be in no file
+    shutil.rmtree(mesh.root)
+    await mesh.until(problem="the directory is gone")
+    mesh.root.mkdir()
+    await mesh.until(problem="")
+    mesh.write("a.yaml", service("a", 81))
+    mesh.write("b.yaml", service("b", 81))
+    await mesh.until({"a": 81, "b": 81})
+    assert ("a", None) not in mesh.history
+
+
+async def test_links_out_of_the_directory_are_looked_at_now_and_then(mesh, monkeypatch):
+    monkeypatch.setattr(watching, "SWEEP", 0.1)
+    outside = mesh.root.parent / "outside.yaml"
+    outside.write_text(service("a"))
+    (mesh.root / "a.yaml").symlink_to(outside)
+    await mesh.until({"a": 80})
+    outside.write_text(service("a", 81))
+    await mesh.until({"a": 81})
+
+
+async def test_without_kernel_events_the_directory_is_still_looked_at(tmp_path, monkeypatch):
+    def none_left(*_):
+        raise OSError(28, "No space left on device")  # what the kernel says when its watches are used up
+
+    monkeypatch.setattr(watching, "RustNotify", none_left)
+    async with contextlib.aclosing(watch(tmp_path, settle=0.2)) as batches:
+        mesh = Mesh(tmp_path, batches)
+        await mesh.batch()
+        mesh.write("a.yaml", service("a"))
+        await mesh.until({"a": 80})
+        (mesh.root / "a.yaml").unlink()
+        await mesh.until({})
 
 
 async def test_another_directory_moved_into_place_is_read(mesh):
