@@ -82,7 +82,8 @@ def shared_port(
         result.listener_filters.append(http_inspector())
     if result.listener_filters:
         wait_for_first_bytes(result, settings)
-    result.metadata.CopyFrom(of_objects(tuple(sources)))
+    if sources:
+        result.metadata.CopyFrom(of_objects(tuple(sources)))
     return build(name, result, tuple(sources))
 
 
@@ -139,8 +140,11 @@ def _at_address(
         result.listener_filters.append(tls_inspector())
     if result.listener_filters:
         wait_for_first_bytes(result, settings)
-    result.filter_chains.extend(ends[:-1])
-    result.default_filter_chain.CopyFrom(ends[-1])
+    if len(ends) == 1 and not result.filter_chains:
+        result.filter_chains.extend(ends)
+    else:
+        result.filter_chains.extend(ends[:-1])
+        result.default_filter_chain.CopyFrom(ends[-1])
     sources = tuple(dict.fromkeys(source for stream in found for source in stream.sources))
     result.metadata.CopyFrom(of_objects(sources))
     return build(name, result, sources)
