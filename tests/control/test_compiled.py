@@ -1,13 +1,16 @@
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain
+from envoy.config.listener.v3.listener_pb2 import Listener
+
 from model.builders import group
 from weft.control.compiled import NOTHING, Compiled
 from weft.model.scope import Scope
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate.built import from_bytes
-from weft.translate.contribution import EVERY_ROUTE, Contribution, VirtualHost
+from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.view import GroupView
 
-CLUSTER, LISTENER, ROUTE, ENDPOINTS = "c", "l", "r", "e"
+CLUSTER, LISTENER, ROUTE, ENDPOINTS = "c", "envoy.config.listener.v3.Listener", "r", "e"
 
 
 def built(kind, name, content=""):
@@ -36,13 +39,13 @@ def compiled():
         Scope("shop"),
         view(),
         configure=lambda name, hosts, v: built(ROUTE, name, f"{v.policy}:" + ",".join(host.name for host in hosts)),
-        http_port=lambda number, v: built(LISTENER, f"0.0.0.0_{number}", v.policy),
     )
 
 
 def http(host, port="80", cluster_content=""):
     return Contribution(
         clusters=(built(CLUSTER, f"outbound|{port}||{host}", cluster_content),),
+        listeners=(built(LISTENER, f"0.0.0.0_{port}"),),
         hosts=((port, VirtualHost(host, b"")),),
     )
 
@@ -93,14 +96,26 @@ def test_two_services_that_claim_one_address_do_not_take_it_from_each_other():
     assert names(one.contribute({"b": NOTHING}))[LISTENER] == {"10.0.0.1_3306": None}
 
 
-def test_a_new_policy_reaches_every_route_and_port():
+def test_a_new_policy_reaches_every_route():
     one = compiled()
     one.contribute({"a": http("a")})
     update = one.contribute_group(view(OutboundPolicy.REGISTRY_ONLY), Contribution())
-    assert names(update) == {
-        LISTENER: {"0.0.0.0_80": "0.0.0.0_80=REGISTRY_ONLY"},
-        ROUTE: {"80": "80=REGISTRY_ONLY:a"},
-    }
+    assert names(update) == {ROUTE: {"80": "80=REGISTRY_ONLY:a"}}
+
+
+def test_services_without_an_address_share_their_ports_listener():
+    def by_name(host):
+        fragment = Listener(filter_chains=[FilterChain(name=host)]).SerializeToString()
+        return Contribution(chains=((443, Chain((host,), fragment)),))
+
+    def chains(update):
+        listener = Listener.FromString(update[url(LISTENER)]["0.0.0.0_443"].body)
+        return [chain.name for chain in listener.filter_chains]
+
+    one = compiled()
+    assert chains(one.contribute({"b": by_name("b"), "a": by_name("a")})) == ["a", "b"]
+    assert chains(one.contribute({"a": NOTHING})) == ["b"]
+    assert names(one.contribute({"b": NOTHING})) == {LISTENER: {"0.0.0.0_443": None}}
 
 
 def test_endpoints_change_without_anything_else():

@@ -30,7 +30,8 @@ from weft.translate import listeners, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE
 from weft.translate.endpoints import assignments
-from weft.translate.service import base, contribute, problems_of
+from weft.translate.findings import problems_of
+from weft.translate.service import base, contribute
 from weft.translate.view import group_view, service_view
 
 CASES = Path(__file__).parent

@@ -9,11 +9,8 @@ from weft.model.settings import Settings
 from weft.translate import clusters, grpc, listeners, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
-from weft.translate.findings import problems_of
 from weft.translate.inbound import virtual_inbound
 from weft.translate.view import GroupView, ServiceView
-
-__all__ = ["base", "contribute", "problems_of"]
 
 _HTTP_PORT = 80  # what a host without a service is called on, as far as a destination without a port depends on it
 
