@@ -67,6 +67,8 @@ def test_setting_host_rewrites_it_and_a_written_rewrite_wins():
     acted = _acted(route(headers=headers))
     assert acted.route.host_rewrite_literal == "a"
     assert [option.header.key for option in acted.request_headers_to_add] == ["x"]
+    added = _acted(route(headers=Headers(request=HeaderChanges(add=((":authority", "c"),)))))
+    assert added.route.host_rewrite_literal == "c" and not added.request_headers_to_add
     assert _acted(route(headers=headers, rewrite=Rewrite(authority="b"))).route.host_rewrite_literal == "b"
 
 

@@ -117,7 +117,8 @@ def _locate(
     else:
         one_host = service.resolution is Resolution.DNS_ROUND_ROBIN
         cluster.type = Cluster.LOGICAL_DNS if one_host else Cluster.STRICT_DNS
-        cluster.dns_lookup_family = Cluster.ALL if not one_host else Cluster.AUTO
+        # Each address is a host of its own here: one of a family that the pod lacks would fail its share of calls.
+        cluster.dns_lookup_family = Cluster.V4_PREFERRED
         cluster.dns_refresh_rate.CopyFrom(_DNS_REFRESH)
         cluster.respect_dns_ttl = True
         known = dict(view.endpoints).get(port.number, ())

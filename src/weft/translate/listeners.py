@@ -106,7 +106,8 @@ def chains_without_address(view: ServiceView, port: ServicePort, settings: Setti
     by_name = port.protocol in (Protocol.TLS, Protocol.HTTPS) and not ranges and view.host != "*"
     if not ranges and not by_name and service.resolution is Resolution.STATIC:
         # Better than the whole port: only what is sent to the endpoints' own addresses can mean this service.
-        ranges = tuple(dict.fromkeys(e.address for n, es in view.endpoints if n == port.number for e in es))
+        known = dict(view.endpoints).get(port.number, ())
+        ranges = tuple(dict.fromkeys(endpoint.address for endpoint in known if _is_ip(endpoint.address)))
         if not ranges:
             return ()
     return tuple(
