@@ -8,6 +8,7 @@ Only a listener that has to find out what a connection speaks reads its first by
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 
 from envoy.config.core.v3.address_pb2 import Address
@@ -45,6 +46,7 @@ def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
     return build(name, result)
 
 
+@lru_cache(maxsize=4096)
 def http_port(number: int, policy: OutboundPolicy, settings: Settings) -> Built:
     """The listener of everything that is declared HTTP on a port, whoever asks for it."""
     return shared_port(number, (), policy, settings, http=True)
