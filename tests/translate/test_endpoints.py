@@ -3,6 +3,7 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from model.builders import service
 from translate.views import HOST
 from weft.model.destination_rule import DestinationRule, Subset
+from weft.model.group import ProxyKind
 from weft.model.instance import Endpoint
 from weft.model.names import labels_of
 from weft.model.service import Resolution
@@ -53,6 +54,13 @@ def test_nobody_there_is_an_assignment_too():
     orders = service("orders")
     (built,) = assignments(orders, orders.ports[0], None, ())
     assert _read(built).cluster_name and not _read(built).endpoints
+
+
+def test_only_grpc_is_told_who_is_behind_an_address_that_callers_use_themselves():
+    orders = service("orders", headless=True)
+    found = (orders, orders.ports[0], None, (Endpoint("10.0.0.1", 8080),))
+    assert assignments(*found) == ()
+    assert _addresses(_read(assignments(*found, kind=ProxyKind.GRPC)[0])) == ["10.0.0.1"]
 
 
 def test_what_the_proxy_resolves_itself_has_none():

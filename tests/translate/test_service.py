@@ -37,9 +37,15 @@ def test_udp_is_not_the_meshs_business():
     assert not contribute(view(like={"protocol": Protocol.UDP}), Settings()).clusters
 
 
-def test_the_proxys_own_ports_cannot_be_services():
-    made = contribute(view(like={"port": 15001}), Settings())
+def test_the_proxys_own_ports_cannot_be_shared():
+    made = contribute(view(like={"port": 15090}), Settings())
     assert made.clusters and not made.hosts and not made.listeners
+
+
+def test_an_http_port_that_is_the_proxys_own_is_told_by_the_services_address():
+    made = contribute(view(like={"port": 15090, "addresses": ("10.96.0.1",)}), Settings())
+    assert [built.name for built in made.listeners] == ["10.96.0.1_15090"]
+    assert [name for name, _ in made.hosts] == [f"{HOST}:15090"]
 
 
 def test_a_host_without_a_service_is_known_on_every_port():

@@ -13,7 +13,7 @@ from weft.model.virtual_service import Destination, VirtualService
 from weft.translate import policy
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
-from weft.translate.listeners import RESERVED_PORTS
+from weft.translate.names import RESERVED_PORTS
 from weft.translate.routes import deciding
 from weft.translate.view import ServiceView
 
@@ -78,7 +78,7 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
     if service is None:
         return
     for port in view.ports:
-        if port.number in RESERVED_PORTS:
+        if port.number in RESERVED_PORTS and not (service.addresses or service.headless):
             what = f"port {port.number} of {view.host} is the proxy's own and cannot be reached through it"
             yield _warning(service.origin, 0, what, "use another service port")
 

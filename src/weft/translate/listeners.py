@@ -27,11 +27,9 @@ from weft.translate.contribution import Chain
 from weft.translate.domains import virtual_addresses
 from weft.translate.protos import duration, socket_address
 from weft.translate.provenance import of_objects
-from weft.translate.routes import configuration_name
+from weft.translate.routes import configuration_name, stands_alone
 from weft.translate.streams import Stream, filter_chain, matching, streams
 from weft.translate.view import ServiceView
-
-RESERVED_PORTS = frozenset({names.OUTBOUND_PORT, names.INBOUND_PORT})
 
 
 def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
@@ -91,7 +89,7 @@ def shared_port(
 
 def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
     """A listener on each address that means only this service: its virtual ones, or a headless service's pods."""
-    if view.service is None or port.protocol.is_http:
+    if view.service is None or (port.protocol.is_http and not stands_alone(view, port)):
         return ()
     found = streams(view, port)
     return tuple(_at_address(view, port, address, found, settings) for address in _addresses(view, port))
@@ -100,7 +98,7 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
 def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
     """What a TCP service adds to the shared listener of its port: by server name, by range of addresses, or all."""
     service = view.service
-    if service is None or not port.protocol.is_tcp or service.headless:
+    if service is None or not port.protocol.is_tcp or service.headless or port.number in names.RESERVED_PORTS:
         return ()
     ranges = tuple(address for address in service.addresses if "/" in address)
     if service.addresses and not ranges:
@@ -136,7 +134,7 @@ def _at_address(
     where: Address = socket_address(address, port.number)
     result.address.CopyFrom(where)
     ends = [filter_chain(stream, view, port, settings) for stream in found]
-    if port.protocol is Protocol.UNDECLARED:
+    if not port.protocol.is_tcp:
         result.listener_filters.append(http_inspector())
         result.filter_chains.append(_http_chain(name, configuration_name(view, port), settings))
     if any(stream.server_names for stream in found):

@@ -21,6 +21,7 @@ from weft.model.destination_rule import (
     Subset,
     TrafficPolicy,
 )
+from weft.model.service import Resolution, Service
 from weft.translate.protos import duration
 
 NO_LIMIT = 2**32 - 1  # Istio's default: a limit that nobody asked for must not drop anyone's request
@@ -47,6 +48,12 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
         connection_pool=subset.policy.connection_pool or policy.connection_pool,
         outlier_detection=subset.policy.outlier_detection or policy.outlier_detection,
     )
+
+
+def by_callers_address(service: Service, chosen: TrafficPolicy) -> bool:
+    """Whether a call goes to the very address that the caller wrote, and no endpoints are asked for."""
+    passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
+    return passthrough or service.headless or service.resolution is Resolution.NONE
 
 
 def balance(cluster: Cluster, balancer: LoadBalancer | None) -> None:
