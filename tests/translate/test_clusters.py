@@ -1,13 +1,15 @@
 import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from msgspec.structs import replace
 
 from translate.views import HOST, origin, view
 from weft.model.destination_rule import ConnectionPool, DestinationRule, Subset, TrafficPolicy
+from weft.model.instance import Endpoint
 from weft.model.mesh import InboundPort
 from weft.model.names import ObjectKey
-from weft.model.service import Protocol
+from weft.model.service import Protocol, Resolution
 from weft.model.settings import Settings
 from weft.translate import clusters
 from weft.translate.clusters import Upstream
@@ -104,3 +106,14 @@ def test_three_clusters_need_no_service():
 def test_a_host_without_a_service_has_no_cluster():
     seen = replace(view(), service=None)
     assert clusters.outbound(seen, seen.ports[0], Settings()) == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "one"), [((), False), (("a.example.com",), True), (("a.example.com", "b.example.com"), False)]
+)
+def test_one_logical_host_is_exactly_one_name(names, one):
+    endpoints = tuple(Endpoint(name, 80) for name in names)
+    seen = view(like={"resolution": Resolution.DNS_ROUND_ROBIN}, endpoints=((80, endpoints),))
+    (built,) = clusters.outbound(seen, seen.ports[0], Settings())
+    config = DnsCluster.FromString(_read(built).cluster_type.typed_config.value)
+    assert config.all_addresses_in_single_endpoint == one

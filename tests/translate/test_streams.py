@@ -63,3 +63,9 @@ def test_ranges_and_single_addresses_match_by_prefix():
         ("10.0.0.0", 8),
         ("fd00::1", 128),
     ]
+
+
+def test_of_two_routes_for_the_same_connection_the_first_has_it():
+    subnet, same = L4Match(destination_subnets=("10.0.0.0/8",)), L4Match(destination_subnets=("10.1.2.3/8",))
+    found = _found(tcp=(L4Route((subnet,), (to("a"),)), L4Route((same,), (to("b"),))))
+    assert [stream.first.host for stream in found] == ["a", HOST]

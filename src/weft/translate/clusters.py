@@ -116,6 +116,7 @@ def _locate(
         cluster.type = Cluster.EDS
         cluster.eds_cluster_config.eds_config.CopyFrom(from_control_plane())
     else:
+        members = subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
         cluster.cluster_type.name = "envoy.clusters.dns"
         cluster.cluster_type.typed_config.CopyFrom(
             packed(
@@ -124,12 +125,13 @@ def _locate(
                     dns_lookup_family=DnsLookupFamily.V4_PREFERRED,
                     dns_refresh_rate=_DNS_REFRESH,
                     respect_dns_ttl=True,
-                    all_addresses_in_single_endpoint=service.resolution is Resolution.DNS_ROUND_ROBIN,
+                    # One logical host is one name; Envoy refuses to see one in none or in several.
+                    all_addresses_in_single_endpoint=service.resolution is Resolution.DNS_ROUND_ROBIN
+                    and len(members) == 1,
                 )
             )
         )
-        known = dict(view.endpoints).get(port.number, ())
-        cluster.load_assignment.CopyFrom(assignment(cluster.name, subset_endpoints(known, subset)))
+        cluster.load_assignment.CopyFrom(assignment(cluster.name, members))
 
 
 def _locate_inbound(cluster: Cluster, port: InboundPort) -> None:
