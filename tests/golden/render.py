@@ -99,7 +99,7 @@ def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
         contributions.append(contribute(seen, mesh.settings))
         problems += (str(problem) for problem in problems_of(seen, mesh))
         if seen.service is not None:
-            for port in seen.service.ports:
+            for port in seen.ports:
                 answering += assignments(seen.service, port, seen.rule, mesh.endpoints(seen.service, port), group.kind)
     for contribution in contributions:
         clusters |= {built.name: built for built in contribution.clusters}
