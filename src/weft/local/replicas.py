@@ -65,6 +65,8 @@ class Replicas:
 
     async def kill(self) -> None:
         """End all pods now."""
+        if self._loop is not None:
+            self._loop.cancel()
         for run in tuple(self._runs.values()):
             run.cancel()
         if self._runs:
