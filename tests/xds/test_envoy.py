@@ -23,7 +23,7 @@ class Observer:
     def __init__(self) -> None:
         self.culprits = []
 
-    def join(self, node, peer):
+    def join(self, stream_id, node, peer):
         return GROUP
 
     def on_nack(self, resource):

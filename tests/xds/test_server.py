@@ -24,7 +24,7 @@ class Observer:
     def __init__(self) -> None:
         self.joined, self.left, self.acks, self.nacks, self.culprits = [], [], [], [], []
 
-    def join(self, node, peer):
+    def join(self, stream_id, node, peer):
         if node.id == "stranger":
             raise Refused("no token")
         self.joined.append((node, peer))
@@ -238,6 +238,28 @@ async def test_a_client_that_never_answers_keeps_nobody_waiting(snapshots, addre
         snapshots.update("shop", {CLUSTER: blobs("a", version=version)})
         assert await client.take() == ["a"]
     await silent.close()
+
+
+async def test_clients_that_come_and_go_at_any_moment_leave_nothing_behind(
+    snapshots, server, observer, address, client, caplog
+):
+    async def come_and_go(number: int) -> None:
+        visitor = Client(address, f"visitor-{number}")
+        await visitor.send(CLUSTER)
+        for _ in range(number % 4):
+            await visitor.take()
+            snapshots.update("shop", {CLUSTER: blobs("a", version=f"of visitor {number}")})
+        await visitor.close()
+
+    await client.send(CLUSTER)
+    await client.take()
+    await asyncio.gather(*(come_and_go(number) for number in range(40)))
+    await until(lambda: [status.node.id for status in server.streams()] == ["pod-1"])
+    assert len(observer.left) == len(observer.joined) - 1
+    snapshots.update("shop", {CLUSTER: blobs("last")})
+    while "last" not in await client.take():
+        pass
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_a_dropped_group_sends_its_clients_to_start_anew(snapshots, client):

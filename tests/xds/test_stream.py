@@ -183,7 +183,18 @@ def test_a_client_that_does_not_warm_a_cluster_gets_its_routes_all_the_same(snap
     client.now = client.stream.wake_at - 0.001
     assert client.settle() == []
     client.now += 0.001
-    assert client.settle() == ["RDS +r"]
+    (routes,) = client.turn()
+    assert told(routes) == "RDS +r"
+    assert client.stream.wake_at is None
+
+
+def test_nothing_is_waited_for_when_what_was_held_is_no_longer_wanted(snapshots):
+    client = envoy(snapshots)
+    snapshots.update("shop", {CLUSTER: blobs("b"), ENDPOINT: blobs("b"), ROUTE: blobs("r", version="2")})
+    client.settle()
+    assert client.stream.wake_at is not None
+    client.forget(ROUTE, "r")
+    client.settle()
     assert client.stream.wake_at is None
 
 
@@ -342,7 +353,7 @@ def test_what_others_accepted_is_withheld_from_the_one_who_refuses_and_from_nobo
 
 def test_after_the_fault_is_found_changes_go_out_together_again(snapshots):
     client = envoy(snapshots)
-    client.bad = {("c", "1")}
+    client.bad = {("b", "1"), ("c", "1")}
     snapshots.update("shop", {ENDPOINT: blobs("b", "c")})
     client.ask(ENDPOINT, "b", "c")
     client.settle()
@@ -356,6 +367,25 @@ def test_a_removal_that_went_with_a_refused_listener_is_said_again(snapshots):
     snapshots.update("shop", {LISTENER: {"l": None, "m": blob("m")}})
     assert client.settle() == ["LDS +m -l", "LDS -l"]
     assert client.have[LISTENER] == {}
+
+
+def test_a_removal_that_went_with_several_of_which_one_is_refused_is_said_again(snapshots):
+    client = envoy(snapshots)
+    client.bad = {("m", "1")}
+    snapshots.update("shop", {LISTENER: {"l": None, "m": blob("m"), "n": blob("n")}})
+    client.settle()
+    assert client.have[LISTENER] == {"n": "1"}
+
+
+@both
+def test_a_bad_one_that_came_and_went_unseen_is_not_carried_along_with_others(snapshots, dialect):
+    client = envoy(snapshots, dialect)
+    client.bad = {("c", "1")}
+    snapshots.update("shop", {CLUSTER: blobs("c")})
+    snapshots.update("shop", {CLUSTER: {"c": None, "b": blob("b")}})
+    client.settle()
+    assert client.have[CLUSTER] == {"a": "1", "b": "1"}
+    assert not [each for each in client.outcomes if isinstance(each, Nacked)]
 
 
 def test_what_a_reconnecting_client_says_it_has_counts_as_accepted():
@@ -530,3 +560,52 @@ def test_a_client_that_answers_ends_with_exactly_the_snapshot(dialect, history):
         assert have == wanted
     assert client.stream.synced()
     assert client.turn() == []
+
+
+bad_steps = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from(TYPES_USED), NAMES, st.sampled_from(["1", "2", "bad"])),
+    st.tuples(st.just("remove"), st.sampled_from(TYPES_USED), NAMES),
+    st.tuples(st.just("settle"), st.integers(0, 2)),
+    st.tuples(st.just("reconnect"), st.integers(0, 2)),
+)
+
+
+@pytest.mark.parametrize("dialect", [DELTA, SOTW])
+@settings(max_examples=300, deadline=None)
+@given(st.lists(bad_steps, max_size=40))
+def test_whatever_is_bad_among_it_the_good_gets_through_to_everybody(dialect, history):
+    snapshots = Snapshots()
+    snapshots.replace("shop", {})
+    clients = [Client(snapshots, dialect) for _ in range(3)]
+    for client in clients:
+        client.bad = {(name, "bad") for name in "abcd"}
+        client.ask(CLUSTER)
+        client.ask(LISTENER)
+        client.ask(ENDPOINT, *"abcd")
+        client.ask(ROUTE, *"abcd")
+    wanted: dict[tuple[str, str], str] = {}
+    for step in history:
+        match step:
+            case ("put", type_url, name, version):
+                snapshots.update("shop", {type_url: {name: blob(name, version)}})
+                wanted[type_url, name] = version
+            case ("remove", type_url, name):
+                snapshots.update("shop", {type_url: {name: None}})
+                wanted.pop((type_url, name), None)
+            case ("settle", number):
+                clients[number].now += 3
+                clients[number].settle()
+            case ("reconnect", number):
+                clients[number].reconnect()
+    for _ in range(3):
+        for client in clients:
+            client.now += 3
+            client.settle()
+    good = {key: version for key, version in wanted.items() if version != "bad"}
+    assert snapshots.rejected("shop").keys() == wanted.keys() - good.keys()
+    for client in clients:
+        have = {(type_url, name): version for type_url, of in client.have.items() for name, version in of.items()}
+        assert "bad" not in have.values()
+        assert good.items() <= have.items()
+        if dialect is DELTA:
+            assert have.keys() <= wanted.keys()

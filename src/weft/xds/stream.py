@@ -167,12 +167,10 @@ class Stream:
     def _send(
         self, subscription: Subscription, table: Table, upserts: tuple[str, ...], removals: tuple[str, ...], now: float
     ) -> Response:
-        for name in (*upserts, *removals):
-            del subscription.owed[name]
         resources: list[Resource]
         removed: tuple[str, ...]
         if self.dialect is Dialect.STATE_OF_THE_WORLD and subscription.type_url in WHOLE_SET:
-            resources, removed = self._everything(subscription, table), ()
+            resources, removed = self._everything(subscription, table, {*upserts, *removals}), ()
         else:
             resources, removed = [table.live[name] for name in upserts], removals
         nonce = subscription.next_nonce(table)
@@ -181,25 +179,23 @@ class Stream:
             (self._group, self.dialect, subscription.type_url, nonce, tuple(map(id, resources)), removed),
             lambda: Response(self.dialect, subscription.type_url, nonce, resources, removed),
         )
-        subscription.flight = Flight(response, upserts, removals)
-        subscription.nonce, subscription.sent_at = nonce, now
-        subscription.answer_due = False
-        subscription.held_since = None
+        subscription.sent(Flight(response, upserts, removals), now)
         if subscription.type_url == CLUSTER:
             self._warm(upserts, removals)
         return response
 
-    def _everything(self, subscription: Subscription, table: Table) -> list[Resource]:
-        """All that a state-of-the-world response must carry for the client not to delete it. Of a name that is still
-        owed, that is what it was: before its removal, or before a change that is being tried out."""
+    def _everything(self, subscription: Subscription, table: Table, news: set[str]) -> list[Resource]:
+        """All that a state-of-the-world response must carry for the client not to delete it. Of a name that stays
+        owed, that is what it was: before its removal, or before a change that is not being tried out yet."""
+        later = subscription.owed.keys() - news
         names = table.live if subscription.wildcard else sorted(subscription.names & table.live.keys())
         resources = [
             resource
             for name in names
-            if (resource := table.accepted.get(name) if name in subscription.owed else table.live[name]) is not None
+            if (resource := table.accepted.get(name) if name in later else table.live[name]) is not None
             and subscription.refused.get(name) != resource.version
         ]
-        kept = (table.removed.get(name) for name in subscription.owed if name not in table.live)
+        kept = (table.removed.get(name) for name in later if name not in table.live)
         return resources + [resource for resource in kept if resource is not None]
 
     def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
