@@ -100,8 +100,10 @@ class Rig:
             raise AssertionError(f"not seen within {timeout} s; last: {self.engine.status()}") from None
 
     async def until_ready(self, *names: str) -> MeshStatus:
-        """These pods are there and ready, and no others."""
-        return await self.until(lambda status: {p.name: p.phase for p in pods(status)} == dict.fromkeys(names, "Ready"))
+        """These pods are there and ready, and no others, and every proxy knows it."""
+        await self.until(lambda status: {p.name: p.phase for p in pods(status)} == dict.fromkeys(names, "Ready"))
+        await self.engine.settled()
+        return self.engine.status()
 
     def pod(self, name: str) -> Pod:
         return self.engine.find_pod(name)
@@ -121,10 +123,11 @@ class Rig:
             reader, writer = await asyncio.open_connection(sock=connection)
             lines = [f"GET {path} HTTP/1.1", "host: web", *(f"{n.replace('_', '-')}: {v}" for n, v in headers.items())]
             writer.write("\r\n".join([*lines, "connection: close", "", ""]).encode())
-            answer = (await reader.read()).decode()
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+            length = int(head.partition("content-length:")[2].split()[0])
+            body = (await reader.readexactly(length)).decode()
             writer.close()
-        head, _, body = answer.partition("\r\n\r\n")
-        return int(head.split()[1]) if head else 0, body
+        return int(head.split()[1]), body
 
     async def run_in(self, pod: str, *command: str) -> str:
         wanted = self.pod(pod).command(command)

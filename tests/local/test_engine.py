@@ -74,7 +74,8 @@ async def test_a_deleted_file_takes_its_pods_away_and_a_new_one_brings_them_back
     async with mesh(SERVICE, web(), CALLER) as rig:
         before = pods(await rig.until_ready("caller-0", "web-0"))
         (rig.directory / "1.yaml").unlink()
-        await rig.until_ready("caller-0")
+        status = await rig.until_ready("caller-0")
+        assert [each.name for each in status.workloads] == ["caller"]
         status, _ = await rig.fetch("caller", rig.address())
         assert status == 503
         rig.write("1.yaml", web())
@@ -185,7 +186,7 @@ async def test_an_app_without_a_proxy_is_served_and_called_all_the_same():
 
 
 async def test_a_server_that_speaks_first_on_an_undeclared_port_becomes_a_warning():
-    server = "import socket; s = socket.create_server(('', 9000)); c = s.accept; [c()[0].sendall(b'hello') for _ in iter(int, 1)]"
+    server = "import socket; s = socket.create_server(('', 9000)); [s.accept()[0].sendall(b'hello') for _ in range(9)]"
     files = f"""
 apiVersion: v1
 kind: Service

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from weft.envoy.command import PROXY_GID
 from weft.files.watch import DirectoryMissing, watch
 from weft.local import run_directory
 from weft.local.addresses import Addresses, service_name
+from weft.local.blocking import to_its_end
 from weft.local.dns import Dns
 from weft.local.error import LocalError
 from weft.local.logs import PodLog
@@ -53,6 +57,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Longer than the control plane gathers endpoint changes, so that what was put is in its next answer.
 _PUSH_DELAY = 0.02
 _ACK_TIMEOUT = 1.0
+_OPEN_FILES = 65_536
 
 
 class Engine:
@@ -109,10 +114,11 @@ class Engine:
 
     async def _start(self) -> None:
         self._binary = binary.find()
+        _allow_many_files()
         self._run_directory = here = run_directory.acquire(self.name, str(self.directory))
         ipv4, ipv6 = self.addresses.bridge
         self._bridge = Bridge(Namespace(here.namespace_name("mesh")), ipv4, ipv6)
-        await asyncio.to_thread(_make_bridge, self._bridge)
+        await to_its_end(partial(_make_bridge, self._bridge))
         await self._dns.listen(self._bridge.namespace, [str(each.ip) for each in (ipv4, ipv6) if each])
         await self.control.listen(f"unix:{here.xds_socket}")
         # Only the proxies' user may ask; an app in the same pod may not.
@@ -145,7 +151,7 @@ class Engine:
         await self._dns.close()
         await self.control.close()
         if self._run_directory is not None:
-            await asyncio.to_thread(self._run_directory.release)
+            await to_its_end(self._run_directory.release)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -201,7 +207,7 @@ class Engine:
             visible=(str(self.directory), sys.prefix, sys.base_prefix),
             path=f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
             domain=self.domain,
-            settled=self._settled,
+            settled=self.settled,
         )
         pod = Pod(plan, place, self._make_proxy, self._on_pod)
         self._uids.add(uid)
@@ -219,6 +225,7 @@ class Engine:
             self.addresses.pods.release(pod.plan.key)
             for address in pod.plan.addresses.texts:
                 self._namespace_by_address.pop(address, None)
+            shutil.rmtree(pod.place.directory, ignore_errors=True)
 
     def _make_proxy(
         self, plan: PodPlan, where: Namespace, directory: Path, changed: Callable[[], None], pod_log: PodLog
@@ -251,7 +258,8 @@ class Engine:
         if replicas is not None:
             replicas.wake()
 
-    async def _settled(self) -> None:
+    async def settled(self) -> None:
+        """Returns once every proxy knows of the last change, or does not answer for a while."""
         await asyncio.sleep(_PUSH_DELAY)
         nodes = [proxy.node_id for proxy in self.control.proxies()]
         await asyncio.gather(*(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes))
@@ -289,7 +297,11 @@ class Engine:
             directory=str(self.directory),
             pid=os.getpid(),
             started=self.started,
-            workloads=tuple(_workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
+            workloads=tuple(
+                _workload_status(key, each, sync)
+                for key, each in sorted(self._replicas.items())
+                if each.wanted or each.pods
+            ),
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
@@ -312,6 +324,14 @@ class Engine:
 def _make_bridge(bridge: Bridge) -> None:
     namespace.make(bridge.namespace.name)
     links.make_bridge(bridge)
+
+
+def _allow_many_files() -> None:
+    """Each connection is a file, and Envoys and apps inherit our limit: the usual 1,024 are soon used up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _pod_key(pod: Pod) -> ObjectKey:

@@ -42,6 +42,10 @@ class Replicas:
         return tuple(self._pods.values())
 
     @property
+    def wanted(self) -> bool:
+        return self._wanted is not None
+
+    @property
     def count(self) -> int:
         return self._wanted.replicas if self._wanted is not None else 0
 
