@@ -7,6 +7,7 @@ within bounded time. Rule: whatever is made has its place in `stop`, and the run
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
@@ -39,6 +40,7 @@ from weft.local.run_directory import RunDirectory
 from weft.local.server import Server
 from weft.local.sidecar import proxy_plan
 from weft.local.status import MeshStatus, Sync, WorkloadStatus
+from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey
 from weft.model.workload import Workload
@@ -76,6 +78,7 @@ class Engine:
         self._dns = Dns(self._look_up)
         self._server = Server(self)
         self._names: Names | None = None
+        self._virtual_addresses = VirtualAddresses(self.control.mesh)
         self._replicas: dict[ObjectKey, Replicas] = {}
         self._namespace_by_address: dict[str, str] = {}
         self._uids: set[int] = set()
@@ -134,6 +137,7 @@ class Engine:
         if watching.done():
             watching.result()
         self._keep(self.observer.run())
+        self._keep(self._virtual_addresses.keep(self._bridge.namespace))
 
     async def _stop(self) -> None:
         self.ending.set()
@@ -174,7 +178,7 @@ class Engine:
                 loaded.set()
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
-        self._names = None
+        self._forget_names()
         for key in changed:
             if key.kind == "Workload":
                 values = self.control.mesh.get(key)
@@ -218,7 +222,7 @@ class Engine:
     def _free_pod(self, pod: Pod, *, gone: bool) -> None:
         """It runs no more. A job that has completed keeps its name and its log until it is gone."""
         self.control.put(_pod_key(pod), ())
-        self._names = None
+        self._forget_names()
         self.observer.forget(pod)
         if gone:
             self._uids.discard(pod.plan.uid)
@@ -253,18 +257,28 @@ class Engine:
         instance = pod.instance()
         if not pod.ended and self.control.mesh.get(_pod_key(pod)) != (instance,):
             self.control.put(_pod_key(pod), (instance,))
-            self._names = None
+            self._forget_names()
         replicas = self._replicas.get(ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name))
         if replicas is not None:
             replicas.wake()
 
     async def settled(self) -> None:
-        """Returns once every proxy knows of the last change, or does not answer for a while."""
+        """Returns once every proxy, and the bridge's rules, know of the last change, or do not answer for a while."""
         await asyncio.sleep(_PUSH_DELAY)
         nodes = [proxy.node_id for proxy in self.control.proxies()]
-        await asyncio.gather(*(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ACK_TIMEOUT):
+                await asyncio.gather(
+                    self._virtual_addresses.settled(),
+                    *(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes),
+                )
 
     # What pods ask
+
+    def _forget_names(self) -> None:
+        """Services or pods have changed: what names and addresses mean is found out anew."""
+        self._names = None
+        self._virtual_addresses.changed()
 
     def _look_up(self, name: str, asker: str) -> Answer:
         mesh = self.control.mesh
