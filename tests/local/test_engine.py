@@ -248,6 +248,17 @@ async def test_a_start_that_is_interrupted_leaves_nothing(after):
         await asyncio.sleep(after)
 
 
+async def test_stopping_while_it_starts_leaves_nothing(tmp_path):
+    engine = Engine(tmp_path, name=unique())
+    starting = asyncio.ensure_future(engine.start())
+    while not traces(engine.name):
+        await asyncio.sleep(0)
+    await engine.stop()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert traces(engine.name) == []
+
+
 ENGINE = """
 import asyncio, sys
 from pathlib import Path

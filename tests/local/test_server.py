@@ -10,6 +10,7 @@ from local.rig import CALLER, SERVICE, mesh, web
 from weft.base.problem import Problem
 from weft.local.run_directory import socket_of
 from weft.local.status import MeshStatus
+from weft.netns import namespace
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
 
@@ -55,6 +56,15 @@ async def test_an_unknown_pod_is_said_with_the_way_to_find_one():
         assert msgspec.json.decode(body, type=Problem).hint == "list them with: weft ps"
         status, _ = await ask(rig, "/exec?pod=nobody", "POST", data=b"not json")
         assert status == 400
+
+
+async def test_a_completed_job_cannot_be_entered_and_says_why():
+    job = CALLER.replace('[sleep, "1000"]', '["true"]') + "  restart: Never\n"
+    async with mesh(job) as rig:
+        await rig.until(lambda status: status.workloads and status.workloads[0].pods[0].phase == "Completed")
+        await rig.until(lambda status: not namespace.exists(rig.pod("caller").namespace))
+        status, body = await ask(rig, "/exec?pod=caller", "POST", data=b'["true"]')
+        assert status == 400 and "is not running (Completed)" in msgspec.json.decode(body, type=Problem).what
 
 
 async def test_a_follower_that_hangs_up_disturbs_nobody():

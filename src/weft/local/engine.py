@@ -27,7 +27,7 @@ from weft.envoy.binary import EnvoyError
 from weft.envoy.command import PROXY_GID
 from weft.files.watch import DirectoryMissing, watch
 from weft.local import run_directory
-from weft.local.addresses import Addresses, service_name
+from weft.local.addresses import Addresses
 from weft.local.blocking import to_its_end
 from weft.local.dns import Dns
 from weft.local.error import LocalError
@@ -84,6 +84,7 @@ class Engine:
         self._uids: set[int] = set()
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     # Running it
@@ -97,8 +98,10 @@ class Engine:
             await self.stop()
 
     async def start(self) -> None:
+        """Raises LocalError, with nothing left behind, if it cannot."""
+        self._starting = asyncio.create_task(self._start())
         try:
-            await self._start()
+            await self._starting
         except (NetworkError, EnvoyError) as error:
             await self.stop()
             raise LocalError(error.problem.what, error.problem.hint, where=error.problem.where.object) from error
@@ -141,6 +144,9 @@ class Engine:
 
     async def _stop(self) -> None:
         self.ending.set()
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
@@ -184,7 +190,7 @@ class Engine:
                 values = self.control.mesh.get(key)
                 self._want(key, values[0] if values and isinstance(values[0], Workload) else None)
         if any(key.kind in ("Service", "ServiceEntry") for key in changed):
-            self.addresses.services.keep_only({service_name(service) for service in self.control.mesh.services()})
+            self.control.note("addresses", self.addresses.keep_services(self.control.mesh.services()))
 
     def _want(self, key: ObjectKey, workload: Workload | None) -> None:
         replicas = self._replicas.get(key)
@@ -328,10 +334,10 @@ class Engine:
         """Commands that cannot even be started are as wrong as YAML that cannot be read."""
         found = []
         for pod in self.pods():
-            if pod.exit_code is None and pod.message and pod.phase.value == "BackOff":
+            if pod.trouble:
                 origin = pod.plan.workload.origin
                 where = Where(origin.file if origin else "", origin.line if origin else 0, f"pod {pod.plan.key}")
-                found.append(Problem(where, pod.message, f"weft logs {pod.plan.name}", Severity.ERROR))
+                found.append(Problem(where, pod.trouble, "mend the Workload and save it", Severity.ERROR))
         return found
 
 

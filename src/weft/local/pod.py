@@ -76,6 +76,7 @@ class Pod:
         self.plan, self.place = plan, place
         self.phase = Phase.STARTING
         self.message = ""
+        self.trouble = ""  # why it could not be started at all, the last time it was tried
         self.restarts = 0
         self.exit_code: int | None = None
         self.since = time.time()
@@ -220,6 +221,7 @@ class Pod:
             except (NetworkError, OSError) as error:
                 await to_its_end(self._clear_away)
                 delay = backoff.next()
+                self.trouble = str(error)
                 self._enter(Phase.BACK_OFF, f"{error}; next try in {delay:.1f} s")
                 self.begun.set()
                 await asyncio.sleep(delay)
@@ -270,8 +272,10 @@ class Pod:
         try:
             process = self._process = await spawn(self.command(self.plan.workload.command, stdout=PIPE, stderr=STDOUT))
         except (NetworkError, OSError) as error:
+            self.trouble = str(error)
             self.begun.set()
             return None, str(error)
+        self.trouble = ""
         self._enter(Phase.RUNNING, "")
         self.begun.set()
         assert process.stdout is not None  # noqa: S101 - it was asked for

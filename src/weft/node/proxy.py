@@ -78,6 +78,8 @@ class Proxy:
 
     def memory(self) -> int:
         """Private bytes, a few seconds old at most; what Envoys share, their binary, is paid for once."""
+        if not self.ready:
+            return 0  # before it is Envoy, the process is the shell that starts it
         pid, now = self.pid, time.monotonic()
         if self._memory[0] != pid or now - self._memory[1] > _MEMORY_AGE:
             self._memory = (pid, now, private_memory(pid))
