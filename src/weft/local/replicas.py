@@ -42,6 +42,10 @@ class Replicas:
         return tuple(self._pods.values())
 
     @property
+    def wanted(self) -> bool:
+        return self._wanted is not None
+
+    @property
     def count(self) -> int:
         return self._wanted.replicas if self._wanted is not None else 0
 
@@ -65,6 +69,8 @@ class Replicas:
 
     async def kill(self) -> None:
         """End all pods now."""
+        if self._loop is not None:
+            self._loop.cancel()
         for run in tuple(self._runs.values()):
             run.cancel()
         if self._runs:
