@@ -13,7 +13,7 @@ from weft.model.instance import Endpoint
 from weft.model.mesh import InboundPort, Mesh
 from weft.model.names import Labels
 from weft.model.scope import Scope
-from weft.model.service import Service, ServicePort
+from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.model.virtual_service import Destination, VirtualService
@@ -91,7 +91,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         delegates=delegates,
         meshed=service is not None and mesh.all_meshed(service),
         endpoints=tuple((port.number, mesh.endpoints(service, port)) for port in service.ports)
-        if service and (service.headless or not service.selector)
+        if service and (service.headless or not service.selector or service.resolution is not Resolution.STATIC)
         else (),
         targets=tuple(
             _target(mesh, group, scope, name)
