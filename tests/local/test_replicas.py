@@ -135,11 +135,15 @@ async def test_pods_can_be_killed_even_while_they_wait_for_their_turn():
     assert stage.names() == []
 
 
-async def test_a_pod_that_cannot_be_made_does_not_end_the_loop(caplog):
+async def test_a_pod_that_cannot_be_made_is_tried_again_and_does_not_end_the_loop(caplog, monkeypatch):
+    monkeypatch.setattr("weft.local.replicas._RETRY", 0.01)
     stage = Stage()
     stage.replicas.want(web(14))
     await stage.settle()
     assert len(stage.names()) == 13 and "no address is left" in caplog.text
+    caplog.clear()
+    while "no address is left" not in caplog.text:
+        await asyncio.sleep(0.001)
     stage.replicas.want(web(1))
     await stage.settle()
     assert stage.names() == ["web-0"]

@@ -20,6 +20,8 @@ from weft.model.workload import Workload
 
 log = logging.getLogger("weft.local.replicas")
 
+_RETRY = 1.0  # seconds, where not even a directory could be made for a pod
+
 
 class FreePod(Protocol):
     def __call__(self, pod: Pod, *, gone: bool) -> None: ...
@@ -102,8 +104,9 @@ class Replicas:
         name = next(each for each in (f"{workload.name}-{number}" for number in count()) if each not in self._pods)
         try:
             pod = self._make_pod(name, workload)
-        except (LocalError, OSError):
-            log.exception("pod %s/%s cannot be made", workload.namespace, name)
+        except (LocalError, OSError) as error:
+            log.error("pod %s/%s cannot be made, next try in %.0f s: %s", workload.namespace, name, _RETRY, error)
+            asyncio.get_running_loop().call_later(_RETRY, self.wake)
             return
         self._pods[name] = pod
         self._runs[name] = asyncio.create_task(self._run(name, pod))
