@@ -34,6 +34,15 @@ def test_an_edited_copy_is_not_overwritten(ran, tmp_path):
     assert list((tmp_path / "mine").iterdir()) == []
 
 
+def test_a_place_that_cannot_be_written_is_an_error_with_a_hint(ran, tmp_path):
+    (tmp_path / "file").write_text("")
+    result = CliRunner().invoke(app, ["demo", "file/shop"])
+    assert result.exit_code == 1
+    assert "cannot be copied to file/shop" in result.stderr
+    assert "hint: give another place" in result.stderr
+    assert ran == []
+
+
 def test_the_tips_name_the_process_of_a_pod_that_runs(ran):
     CliRunner().invoke(app, ["demo"])
     tips = ran[0][1]["tips"](status_of(workload("catalog", pod("catalog", pid=815))))

@@ -61,6 +61,12 @@ def test_the_commands_to_try_do_what_they_say(copy, monkeypatch):
     assert not (copy / "fault.yaml").exists()
 
 
+def test_no_command_is_broken_by_the_width_of_a_usual_terminal(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    tips = shop.things_to_try(tmp_path / "weft-demo", victim=1_234_567)
+    assert max(len(command) for _, commands in tips for command in commands) < 76
+
+
 def test_the_pod_to_kill_is_named_by_its_process():
     assert shop.things_to_try(Path("shop"), victim=4711)[-1][1] == ["kill -9 4711"]
 

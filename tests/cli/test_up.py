@@ -30,10 +30,14 @@ def test_a_file_is_not_a_directory(tmp_path):
 
 def test_without_root_it_says_what_is_missing_and_what_to_do(tmp_path, monkeypatch):
     missing = [
-        Problem(Where(), "a mesh needs network namespaces, and this process lacks CAP_NET_ADMIN", "sudo weft up")
+        Problem(Where(), "this process lacks CAP_NET_ADMIN", "sudo weft up"),
+        Problem(Where(file="/run"), "cannot be written to", "sudo weft up"),
     ]
     monkeypatch.setattr("weft.cli.foreground.missing_privileges", lambda: missing)
     for how in ([], ["--detach"]):
         result = CliRunner().invoke(app, ["up", str(tmp_path), *how])
         assert result.exit_code == 1
-        assert result.stderr == f"error: {missing[0].what}\nhint: sudo weft up\n"
+        first, second, hint = result.stderr.splitlines()
+        assert first == "error: this process lacks CAP_NET_ADMIN"
+        assert second.strip() == "/run: cannot be written to"
+        assert hint == "hint: sudo weft up"

@@ -34,7 +34,6 @@ def run_background(directory: Path, *, name: str, patience: float) -> None:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            cwd="/",
         )
     status = _wait(process, name, patience)
     if status is not None and is_settled(status):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from weft.base.suggest import did_you_mean
@@ -9,7 +10,7 @@ from weft.cli.output import fail
 from weft.local.run_directory import meshes
 from weft.local.status import MeshStatus, Phase, PodStatus
 
-MESH_HELP = "Which mesh, where several run."
+_NOT_ROOT = "" if os.geteuid() == 0 else "\nonly root sees the meshes of this machine: sudo weft …"
 
 
 def choose_mesh(name: str | None) -> str:
@@ -17,10 +18,13 @@ def choose_mesh(name: str | None) -> str:
     running = running_meshes()
     if name is not None:
         if name not in running:
-            fail(f"no mesh named `{name}` is running", did_you_mean(name, running) or "start it with: weft up DIR")
+            fail(
+                f"no mesh named `{name}` is running",
+                did_you_mean(name, running) or f"start it with: weft up DIR{_NOT_ROOT}",
+            )
         return name
     if not running:
-        fail("no mesh is running", "start one with: weft up DIR\nor see the example: weft demo")
+        fail("no mesh is running", f"start one with: weft up DIR\nor see the example: weft demo{_NOT_ROOT}")
     if len(running) > 1:
         fail(f"several meshes run: {', '.join(running)}", f"say which: --mesh {running[0]}", code=2)
     return running[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from weft.cli.output import say
+from weft.cli.output import fail, say
 
 
 def demo(
@@ -34,7 +34,10 @@ def demo(
     if directory.exists():
         say(f"using {directory} as it is (remove it for a fresh copy)")
     else:
-        shop.copy_to(directory)
+        try:
+            shop.copy_to(directory)
+        except OSError as error:
+            fail(f"the shop cannot be copied to {directory}: {error}", "give another place: weft demo DIRECTORY")
         say(f"copied the shop to {directory}; edit it while it runs")
 
     def tips(status: MeshStatus) -> list[tuple[str, list[str]]]:

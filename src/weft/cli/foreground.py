@@ -48,7 +48,8 @@ def refuse_what_cannot_run(directory: Path) -> None:
     missing = missing_privileges()
     if missing:
         hints = dict.fromkeys(problem.hint for problem in missing if problem.hint)
-        fail("\n       ".join(problem.what for problem in missing), "\n".join(hints))
+        said = (f"{problem.where}: {problem.what}" if problem.where.file else problem.what for problem in missing)
+        fail("\n       ".join(said), "\n".join(hints))
 
 
 async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
