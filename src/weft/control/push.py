@@ -89,6 +89,10 @@ class Push:
     def groups(self) -> Iterable[Group]:
         return self._groups.keys()
 
+    @property
+    def pending(self) -> bool:
+        return self._timer is not None or self._endpoint_timer is not None
+
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         compiled = self._groups.get(group)
         return compiled.sources(type_url, name) if compiled else None
