@@ -1,0 +1,96 @@
+"""Putting interception rules into a namespace and taking them out again.
+
+Each family is one iptables-restore transaction, started from a thread inside the namespace: all rules or none, and the
+host's own tables are out of reach. Only chains named ISTIO_* and the jumps to them are touched.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from weft.netns.interception import CHAINS, Family, Interception
+from weft.netns.namespace import Namespace, NetworkError, ipv6_available, run_in
+
+_PREFIX: dict[Family, str] = {4: "iptables", 6: "ip6tables"}
+_JUMP = re.compile(r"^-A ((?:PREROUTING|OUTPUT) .*-j ISTIO_\w+)$", re.MULTILINE)
+
+
+def apply(namespace: Namespace, interception: Interception) -> None:
+    """Install the rules for both families. Applying again replaces what was there, in one step."""
+
+    def install(family: Family) -> None:
+        rules = interception.rules(family)
+        # A new pod has no rules, so the plain text usually fits; only its refusal is worth looking at the table.
+        if _restore(namespace, family, rules).returncode != 0:
+            jumps = "".join(f"-D {jump}\n" for jump in _JUMP.findall(_saved(namespace, family)))
+            # To iptables-restore a declared chain is an emptied one, whether or not it was there.
+            replacement = re.sub(r"^-N (\w+)$", r":\1 - [0:0]", rules, flags=re.MULTILINE)
+            replacement = replacement.replace("-A ", f"{jumps}-A ", 1)
+            _check(namespace, family, _restore(namespace, family, replacement))
+
+    _for_each_family(install)
+
+
+def remove(namespace: Namespace) -> None:
+    """Take the rules out; connections made before keep their way. Idempotent."""
+
+    def uninstall(family: Family) -> None:
+        removal = _removal(namespace, family)
+        if removal:
+            _check(namespace, family, _restore(namespace, family, f"*nat\n{removal}COMMIT\n"))
+
+    _for_each_family(uninstall)
+
+
+def _for_each_family(work: Callable[[Family], None]) -> None:
+    families: tuple[Family, ...] = (4, 6) if ipv6_available() else (4,)
+    with ThreadPoolExecutor(len(families)) as pool:
+        for done in [pool.submit(work, family) for family in families]:
+            done.result()
+
+
+def _restore(namespace: Namespace, family: Family, rules: str) -> subprocess.CompletedProcess[str]:
+    # --wait: another writer may hold the lock of the older, non-nft iptables.
+    return _run(namespace, f"{_PREFIX[family]}-restore", "--noflush", "--wait", "5", standard_input=rules)
+
+
+def _removal(namespace: Namespace, family: Family) -> str:
+    """Lines that take out whatever of ours is there now, or nothing."""
+    saved = _saved(namespace, family)
+    present = [chain for chain in CHAINS if f":{chain} " in saved]
+    lines = [f"-D {jump}" for jump in _JUMP.findall(saved)]
+    lines += [f"-F {chain}" for chain in present] + [f"-X {chain}" for chain in present]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _saved(namespace: Namespace, family: Family) -> str:
+    saved = _run(namespace, f"{_PREFIX[family]}-save", "-t", "nat")
+    _check(namespace, family, saved)
+    return saved.stdout
+
+
+def _run(
+    namespace: Namespace, program: str, *arguments: str, standard_input: str = ""
+) -> subprocess.CompletedProcess[str]:
+    path = shutil.which(program)
+    if path is None:
+        raise NetworkError(f"the program `{program}` is missing", "apt-get install iptables", where=str(namespace))
+    command = [path, *arguments]
+    return run_in(
+        namespace,
+        lambda: subprocess.run(command, input=standard_input, capture_output=True, text=True, check=False, timeout=30),
+    )
+
+
+def _check(namespace: Namespace, family: Family, finished: subprocess.CompletedProcess[str]) -> None:
+    if finished.returncode != 0:
+        said = " ".join(finished.stderr.split()) or f"exit status {finished.returncode}"
+        raise NetworkError(
+            f"{_PREFIX[family]} refused the interception rules: {said}",
+            "the kernel may lack a module: modprobe nf_nat xt_owner xt_REDIRECT; then run: weft up",
+            where=str(namespace),
+        )

@@ -1,0 +1,177 @@
+"""Links and addresses: a bridge in the mesh's own namespace, and a veth pair from each pod's namespace to it.
+
+Both ends of a pair are born in their namespaces, so the host never sees a link, an address or a route. All of it is
+netlink spoken from a thread inside the namespace: one pod costs a few milliseconds and no process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Interface, IPv6Address, IPv6Interface
+from pathlib import Path
+
+import msgspec
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from weft.netns.namespace import Namespace, NetworkError, ipv6_available, run_in
+
+POD_INTERFACE = "eth0"
+# Envoy binds it as the source of what it hands to the app, as 127.0.0.6 on IPv4, which lo carries anyway.
+INBOUND_SOURCE_IPV6 = IPv6Address("::6")
+
+_LOOPBACK_INDEX = 1
+# An address without duplicate detection is usable at once; here every address is given out by one hand.
+_NODAD = 0x02
+
+
+class Bridge(msgspec.Struct, frozen=True):
+    """The mesh's switch and gateway: its addresses are what pods route by, its namespace is private to the mesh."""
+
+    namespace: Namespace
+    ipv4: IPv4Interface
+    ipv6: IPv6Interface | None = None
+    name: str = "weft0"
+
+
+class PodLink(msgspec.Struct, frozen=True):
+    """One pod's place on the bridge."""
+
+    namespace: Namespace
+    bridge: Bridge
+    ipv4: IPv4Address
+    ipv6: IPv6Address | None = None
+
+    @property
+    def peer(self) -> str:
+        """The interface's name on the bridge's side, told from the address, so that it needs no record."""
+        return f"pod{int(self.ipv4):08x}"
+
+
+def make_bridge(bridge: Bridge) -> None:
+    """Build the bridge in its (existing, empty) namespace."""
+
+    def build() -> None:
+        # Bridged packets need no firewall of their own, and walking one costs each of them.
+        for family in ("iptables", "ip6tables", "arptables"):
+            _set(f"net/bridge/bridge-nf-call-{family}", "0", needed=False)
+        _set("net/ipv4/ip_unprivileged_port_start", "0")
+        _prepare_ipv6()
+        with IPRoute() as netlink:
+            netlink.link("set", index=_LOOPBACK_INDEX, state="up")
+            netlink.link(
+                "add",
+                ifname=bridge.name,
+                kind="bridge",
+                # Fixed, or the bridge would take the lowest of its ports' and change whenever a pod comes or goes.
+                address=_hardware_address(bridge.ipv4.ip),
+                br_mcast_snooping=0,
+                state="up",
+            )
+            index = socket.if_nametoindex(bridge.name)
+            _add_address(netlink, index, bridge.ipv4)
+            if bridge.ipv6 is not None:
+                _add_address(netlink, index, bridge.ipv6)
+
+    _run(bridge.namespace, build)
+
+
+def connect(pod: PodLink) -> None:
+    """Give a pod's (existing, empty) namespace its interface, addresses and routes."""
+
+    def plug_in() -> None:
+        handle = os.open(pod.namespace.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with IPRoute() as netlink:
+                netlink.link(
+                    "add",
+                    ifname=pod.peer,
+                    kind="veth",
+                    master=socket.if_nametoindex(pod.bridge.name),
+                    state="up",
+                    peer={
+                        "ifname": POD_INTERFACE,
+                        "address": _hardware_address(pod.ipv4),
+                        "net_ns_fd": handle,
+                    },
+                )
+        finally:
+            os.close(handle)
+
+    def set_up() -> None:
+        with IPRoute() as netlink:
+            netlink.link("set", index=_LOOPBACK_INDEX, state="up")
+            index = socket.if_nametoindex(POD_INTERFACE)
+            netlink.link("set", index=index, state="up")
+            _add_address(netlink, index, IPv4Interface((pod.ipv4, pod.bridge.ipv4.network.prefixlen)))
+            netlink.route("add", dst="0.0.0.0/0", gateway=str(pod.bridge.ipv4.ip), oif=index)
+            if pod.ipv6 is not None and pod.bridge.ipv6 is not None:
+                _add_address(netlink, _LOOPBACK_INDEX, IPv6Interface((INBOUND_SOURCE_IPV6, 128)))
+                _add_address(netlink, index, IPv6Interface((pod.ipv6, pod.bridge.ipv6.network.prefixlen)))
+                netlink.route("add", dst="::/0", gateway=str(pod.bridge.ipv6.ip), oif=index)
+
+    def prepare() -> None:
+        # An app runs under a UID of its own and still listens on port 80, and may ping.
+        _set("net/ipv4/ip_unprivileged_port_start", "0")
+        _set("net/ipv4/ping_group_range", "0 2147483647", needed=False)
+        _prepare_ipv6()
+
+    # What the kernel copies to new interfaces must be set before the interface is there.
+    _run(pod.namespace, prepare)
+    _run(pod.bridge.namespace, plug_in)
+    _run(pod.namespace, set_up)
+
+
+def disconnect(pod: PodLink) -> None:
+    """Take the pod off the bridge at once, without waiting for its namespace to die. Idempotent."""
+
+    def unplug() -> None:
+        with IPRoute() as netlink:
+            for index in netlink.link_lookup(ifname=pod.peer):
+                netlink.link("del", index=index)
+
+    _run(pod.bridge.namespace, unplug)
+
+
+def _run(namespace: Namespace, work: Callable[[], None]) -> None:
+    try:
+        run_in(namespace, work)
+    except NetlinkError as error:
+        hints = {
+            errno.EOPNOTSUPP: "modprobe veth bridge",
+            errno.EPERM: "run as root",
+            errno.EEXIST: f"see what is there with: ip -n {namespace.name} address",
+        }
+        raise NetworkError(f"netlink: {error}", hints.get(error.code, ""), where=str(namespace)) from error
+    except OSError as error:
+        raise NetworkError(f"cannot be set up: {error}", "run as root", where=str(namespace)) from error
+
+
+def _add_address(netlink: IPRoute, index: int, address: IPv4Interface | IPv6Interface) -> None:
+    flags = {"flags": _NODAD} if address.version == 6 else {}
+    netlink.addr("add", index=index, address=str(address.ip), prefixlen=address.network.prefixlen, **flags)
+
+
+def _prepare_ipv6() -> None:
+    if ipv6_available():
+        for scope in ("all", "default"):
+            _set(f"net/ipv6/conf/{scope}/disable_ipv6", "0")
+            _set(f"net/ipv6/conf/{scope}/accept_ra", "0")
+        _set("net/ipv6/conf/default/accept_dad", "0")
+
+
+def _set(name: str, value: str, *, needed: bool = True) -> None:
+    """Write a sysctl of the namespace this thread is in."""
+    try:
+        Path("/proc/sys", name).write_text(value, encoding="ascii")
+    except FileNotFoundError:
+        if needed:
+            raise
+
+
+def _hardware_address(address: IPv4Address) -> str:
+    """A locally administered address told from the IPv4 address: unique on its bridge and easy to read."""
+    return ":".join(f"{byte:02x}" for byte in (0x02, 0x77, *address.packed))

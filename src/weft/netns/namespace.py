@@ -1,0 +1,219 @@
+"""Named network namespaces: made, deleted, listed, entered, and asked who lives in them.
+
+A namespace is a name under /run/netns, so `ip netns` shows it. Entering always happens on a thread of its own, which
+ends afterwards: a namespace belongs to a thread, and no other thread, least of all the event loop's, changes its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from weft.base.problem import Problem, Where
+
+DIRECTORY = Path("/run/netns")
+
+_CLONE_NEWNET = 0x40000000
+_MS_BIND, _MS_REC, _MS_SHARED = 0x1000, 0x4000, 1 << 20
+_MNT_DETACH = 2
+
+_Result = TypeVar("_Result")
+
+
+class NetworkError(Exception):
+    """The kernel or a tool refused; `problem` says what, where and what to do next."""
+
+    def __init__(self, what: str, hint: str = "", *, where: str = "") -> None:
+        self.problem = Problem(Where(object=where), what, hint)
+        super().__init__(str(self.problem))
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return DIRECTORY / self.name
+
+    def __str__(self) -> str:
+        return f"namespace {self.name}"
+
+
+def make(name: str) -> Namespace:
+    """A new, empty namespace; its loopback is still down."""
+    if not name or "/" in name or name in (".", ".."):
+        raise NetworkError(f"`{name}` cannot be a namespace's name", "use letters, digits and dashes")
+    namespace = Namespace(name)
+    _prepare_directory()
+    try:
+        namespace.path.open("x").close()
+    except FileExistsError:
+        raise NetworkError("it exists already", f"ip netns delete {name}", where=str(namespace)) from None
+
+    def unshare() -> None:
+        _call("unshare", _CLONE_NEWNET)
+        _mount("/proc/thread-self/ns/net", namespace.path, _MS_BIND)
+
+    try:
+        _on_own_thread(unshare)
+    except OSError as error:
+        namespace.path.unlink(missing_ok=True)
+        raise NetworkError(f"cannot be made: {error.strerror}", "run as root", where=str(namespace)) from error
+    return namespace
+
+
+def delete(namespace: Namespace) -> None:
+    """Remove the name. The kernel keeps the network until the last process and socket in it is gone. Idempotent."""
+    try:
+        _call("umount2", os.fsencode(namespace.path), _MNT_DETACH)
+    except OSError as error:
+        # EINVAL: the name is there but nothing is mounted, as after a crash between two steps of make().
+        if error.errno not in (errno.ENOENT, errno.EINVAL):
+            raise NetworkError(f"cannot be deleted: {error.strerror}", "run as root", where=str(namespace)) from error
+    namespace.path.unlink(missing_ok=True)
+    _tidy_directory()
+
+
+def namespaces() -> list[Namespace]:
+    try:
+        return [Namespace(entry.name) for entry in sorted(DIRECTORY.iterdir())]
+    except FileNotFoundError:
+        return []
+
+
+def exists(namespace: Namespace) -> bool:
+    return namespace.path.exists()
+
+
+def run_in(namespace: Namespace, work: Callable[[], _Result]) -> _Result:
+    """Run `work` on a thread that lives in the namespace, and wait for it. What `work` opens or starts stays there."""
+
+    def enter_and_work() -> _Result:
+        try:
+            handle = os.open(namespace.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            hint = "list what is there with: ip netns"
+            raise NetworkError(f"cannot be entered: {error.strerror}", hint, where=str(namespace)) from error
+        try:
+            _call("setns", handle, _CLONE_NEWNET)
+        except OSError as error:
+            raise NetworkError(f"cannot be entered: {error.strerror}", "run as root", where=str(namespace)) from error
+        finally:
+            os.close(handle)
+        return work()
+
+    return _on_own_thread(enter_and_work)
+
+
+def run_in_new(work: Callable[[], _Result]) -> _Result:
+    """Run `work` in a namespace without a name, which is gone when `work` is done."""
+
+    def unshare_and_work() -> _Result:
+        _call("unshare", _CLONE_NEWNET)
+        return work()
+
+    return _on_own_thread(unshare_and_work)
+
+
+def socket_in(
+    namespace: Namespace,
+    family: socket.AddressFamily = socket.AF_INET,
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+    protocol: int = 0,
+) -> socket.socket:
+    """A non-blocking socket that belongs to the namespace for life, and that any thread may use."""
+
+    def open_socket() -> socket.socket:
+        made = socket.socket(family, kind, protocol)
+        made.setblocking(False)
+        return made
+
+    return run_in(namespace, open_socket)
+
+
+def ipv6_available() -> bool:
+    """Whether this kernel has IPv6 at all; each namespace then has a switch of its own."""
+    return Path("/proc/sys/net/ipv6").is_dir()
+
+
+def processes_in(namespace: Namespace) -> list[int]:
+    """Every process whose network is this namespace, however it was started and whoever its parent is now."""
+    try:
+        wanted = namespace.path.stat()
+    except FileNotFoundError:
+        return []
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        # Processes end while we look.
+        with contextlib.suppress(OSError):
+            network = Path(f"/proc/{entry.name}/ns/net").stat()
+            if (network.st_dev, network.st_ino) == (wanted.st_dev, wanted.st_ino):
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+def _prepare_directory() -> None:
+    """Make /run/netns a mount of its own, as `ip netns` does: one unmount then hides all namespaces from a process."""
+    try:
+        DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not _is_mounted(DIRECTORY):
+            _mount(DIRECTORY, DIRECTORY, _MS_BIND | _MS_REC)
+            _mount("", DIRECTORY, _MS_SHARED | _MS_REC)
+    except OSError as error:
+        raise NetworkError(f"cannot be prepared: {error.strerror}", "run as root", where=str(DIRECTORY)) from error
+
+
+def _tidy_directory() -> None:
+    """Leave no mount behind once the last namespace is gone. Others may be busy here too: then it simply stays."""
+    with contextlib.suppress(OSError):
+        if not any(DIRECTORY.iterdir()):
+            _call("umount2", os.fsencode(DIRECTORY), 0)
+            DIRECTORY.rmdir()
+
+
+def _is_mounted(path: Path) -> bool:
+    # A bind of a directory onto itself has its parent's device, which is all that os.path.ismount compares.
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    return any(line.split(" ", 5)[4] == str(path) for line in mounts.splitlines())
+
+
+def _on_own_thread(work: Callable[[], _Result]) -> _Result:
+    results: list[_Result] = []
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as failure:  # noqa: BLE001 - carried over to the caller's thread, never lost
+            failures.append(failure)
+
+    thread = threading.Thread(target=run, name="weft-netns", daemon=True)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(name: str, *arguments: int | bytes | None) -> None:
+    if getattr(_libc, name)(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _mount(source: str | Path, target: Path, flags: int) -> None:
+    _call("mount", os.fsencode(source), os.fsencode(target), b"none", flags, None)

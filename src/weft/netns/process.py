@@ -1,0 +1,207 @@
+"""Starting and ending processes inside a namespace, each under its own user and with its own view of the files.
+
+A process is started by util-linux's tools, which replace one another until the program itself has the process's number;
+our own process, full of threads, never runs code between fork and exec. Whatever is wrong before the program runs comes
+back as an error that names it. When the starting thread's process dies, even by kill -9, so does what it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.view import View, closed_ancestors, is_below, may, mount_lines
+
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Shells put these into the environment by themselves; a process gets the variables it was given and no other.
+_SHELL_VARIABLES = ("PWD", "OLDPWD", "SHLVL")
+
+
+class Spawn(msgspec.Struct, frozen=True, kw_only=True):
+    """All there is to know to start one process. `stdout` and `stderr` are what subprocess takes: a file's number,
+    DEVNULL, PIPE, or STDOUT for stderr."""
+
+    argv: tuple[str, ...]
+    namespace: Namespace
+    uid: int
+    gid: int
+    environment: Mapping[str, str] = {}
+    working_directory: str = "/"
+    view: View = View()
+    stdout: int = DEVNULL
+    stderr: int = DEVNULL
+
+
+async def spawn(wanted: Spawn) -> Process:
+    """Start it, and return once its files are in place and the program is about to run.
+
+    Call it on a thread that lives as long as the process should (the event loop's): the kernel ends the process when
+    that thread ends.
+    """
+    check(wanted)
+    command = _command(wanted, reports=True, dies_with_parent=True)
+    reading, writing = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=dict(wanted.environment),
+            stdin=writing,
+            stdout=wanted.stdout,
+            stderr=wanted.stderr,
+            start_new_session=True,
+            cwd="/",
+        )
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    said = await _read_all(reading)
+    if said != "ready":
+        status = await process.wait()
+        what = f"could not start {wanted.argv[0]}: {said or f'exit status {status} while entering'}"
+        hint = "" if said else f"see that it is there: ip netns exec {wanted.namespace.name} true"
+        raise NetworkError(what, hint, where=str(wanted.namespace))
+    return process
+
+
+async def end(process: Process, grace: float = 5.0) -> int:
+    """End the process and everything in its group: politely, then after `grace` seconds for good. Its exit status."""
+    _signal_group(process, signal.SIGTERM)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), grace)
+    # Children may have outlived the leader, and have had their chance.
+    _signal_group(process, signal.SIGKILL)
+    return await process.wait()
+
+
+def exec_argv(wanted: Spawn) -> list[str]:
+    """The command to become (os.execve, with `wanted.environment`) for the same view on a person's own terminal."""
+    check(wanted)
+    return _command(wanted, reports=False, dies_with_parent=False)
+
+
+def check(wanted: Spawn) -> None:
+    """Raise what would keep the program from running, by its name, before anything is started."""
+    where = str(wanted.namespace)
+    if not wanted.argv or not wanted.argv[0]:
+        raise NetworkError("the command is empty", "give the program to run", where=where)
+    directory = Path(wanted.working_directory)
+    if not directory.is_dir():
+        what = "is not a directory" if directory.exists() else "does not exist"
+        hint = f"mkdir -p {shlex.quote(wanted.working_directory)}"
+        raise NetworkError(f"working directory {directory} {what}", hint, where=where)
+    _check_reachable(wanted, directory, "working directory")
+    program = _find(wanted)
+    if not program.is_file():
+        raise NetworkError(f"program {program} is not a file", where=where)
+    _check_reachable(wanted, program, "program")
+    if not (os.access(program, os.X_OK) and may(wanted.uid, wanted.gid, program, 1)):
+        what = f"program {program} is not executable for UID {wanted.uid}"
+        raise NetworkError(what, f"chmod a+rx {shlex.quote(str(program))}", where=where)
+    interpreter = _interpreter(program)
+    if interpreter and not Path(interpreter).exists():
+        what = f"program {program} names the interpreter {interpreter}, which does not exist"
+        raise NetworkError(what, f"correct the first line of {program}", where=where)
+
+
+def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[str]:
+    """With `reports`, standard input is a pipe to us: what goes wrong is written there, and `ready` if nothing does."""
+    setup = [*mount_lines(wanted.view, wanted.uid, wanted.gid), f"cd {shlex.quote(wanted.working_directory)}"]
+    privileges = [
+        _tool("setpriv"),
+        *(f"--reuid={wanted.uid}", f"--regid={wanted.gid}", "--clear-groups"),
+        *("--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"),
+        # setpriv sets it after it has changed users, which would clear it.
+        *(["--pdeathsig=KILL"] if dies_with_parent else []),
+        "--",
+    ]
+    path = wanted.environment.get("PATH")
+    unset = [name for name in _SHELL_VARIABLES if name not in wanted.environment]
+    lines = [
+        *(["exec 3>&2 2>&0"] if reports else []),
+        # The tools are looked up in the machine's own directories, whatever PATH the program is given.
+        f"PATH={_DEFAULT_PATH}",
+        *(line if line.endswith("|| :") else f"{line} || exit 126" for line in setup),
+        *(["printf ready >&2", "exec 2>&3 3>&- </dev/null"] if reports else []),
+        "unset PATH" if path is None else f"PATH={shlex.quote(path)}",
+        *([f"unset {' '.join(unset)}"] if unset else []),
+        f'exec {shlex.join(privileges)} "$@"',
+    ]
+    return [
+        *(_tool("nsenter"), f"--net={wanted.namespace.path}"),
+        *(_tool("unshare"), "--mount", "--propagation", "private"),
+        *("/bin/sh", "-c", "\n".join(lines), "weft", str(_find(wanted)), *wanted.argv[1:]),
+    ]
+
+
+def _find(wanted: Spawn) -> Path:
+    """The program's full path, looked up as the program's own environment says."""
+    name = wanted.argv[0]
+    if "/" in name:
+        path = Path(wanted.working_directory, name)
+        if not path.exists():
+            raise NetworkError(f"program {path} does not exist", "correct the command", where=str(wanted.namespace))
+        return path
+    search = wanted.environment.get("PATH", _DEFAULT_PATH)
+    found = shutil.which(name, path=search)
+    if found is None:
+        what = f"program `{name}` is not in {search}"
+        raise NetworkError(what, "give its full path, or set PATH in the environment", where=str(wanted.namespace))
+    return Path(wanted.working_directory, found)
+
+
+def _check_reachable(wanted: Spawn, path: Path, role: str) -> None:
+    real = path.resolve()
+    if any(is_below(real, Path(visible).resolve()) for visible in wanted.view.visible):
+        return
+    closed = closed_ancestors(wanted.uid, wanted.gid, real)
+    if real.is_dir() and not may(wanted.uid, wanted.gid, real, 1):
+        closed.append(real)
+    if closed:
+        what = f"{role} {path} cannot be reached by UID {wanted.uid}: {closed[0]} is closed to it"
+        raise NetworkError(what, f"chmod o+x {shlex.quote(str(closed[0]))}, or move it", where=str(wanted.namespace))
+
+
+def _interpreter(program: Path) -> str:
+    """The program a script names in its first line, if it is a script."""
+    with contextlib.suppress(OSError), program.open("rb") as file:
+        first = file.readline(256)
+        if first.startswith(b"#!"):
+            words = first[2:].split(maxsplit=1)
+            return os.fsdecode(words[0]) if words else ""
+    return ""
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name, path=_DEFAULT_PATH)
+    if found is None:
+        raise NetworkError(f"the program `{name}` is missing", "apt-get install util-linux")
+    return found
+
+
+def _signal_group(process: Process, number: signal.Signals) -> None:
+    # It leads its own group, which may be empty by now.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+async def _read_all(descriptor: int) -> str:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    file = os.fdopen(descriptor, "rb", buffering=0)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    try:
+        return " ".join((await reader.read()).decode(errors="replace").split())
+    finally:
+        transport.close()

@@ -1,0 +1,138 @@
+"""What a process in a pod sees of the machine's files: the plan of its private mounts, as shell lines.
+
+Directories that its user may not enter are replaced by empty ones that hold only what was declared visible; hidden
+directories likewise; single files are laid over others. The host's mounts never change: each process has its own.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from weft.netns.namespace import DIRECTORY, NetworkError
+
+# Beyond this, one mount per entry costs more than a person wants to wait for.
+_MOST_ENTRIES = 200
+
+
+class Laid(msgspec.Struct, frozen=True):
+    """The file `source` is seen where `target` is."""
+
+    source: str
+    target: str
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """`visible` paths can be reached even below directories closed to the user; `hidden` directories look empty
+    except for what is visible in them. Nothing becomes readable or writable that its own mode forbids."""
+
+    visible: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    files: tuple[Laid, ...] = ()
+
+
+def mount_lines(view: View, uid: int, gid: int) -> list[str]:
+    """Shell lines to run as root in a fresh, private mount namespace, while at least one network namespace is named."""
+    # Their directory is where new ones are put together: it is there, and nobody's business in a pod.
+    stage = _quoted(DIRECTORY)
+    # A mounted namespace that is copied into a process would outlive its deletion by as long as the process lives.
+    lines = [f"umount -l {stage} 2>/dev/null || :"]
+    for cover in _covers(view, uid, gid):
+        staged = {path: DIRECTORY / path.relative_to(cover.path) for path in cover.kept}
+        directories = {staged[path] if path.is_dir() else staged[path].parent for path in cover.kept}
+        files = [staged[path] for path in cover.kept if not path.is_dir()]
+        lines.append(f"mount -t tmpfs -o mode=0755,size=1m weft {stage}")
+        if directories:
+            lines.append(f"mkdir -p {' '.join(map(_quoted, sorted(directories)))}")
+        if files:
+            lines.append(f"touch {' '.join(map(_quoted, files))}")
+        lines += [f"mount --rbind {_quoted(path)} {_quoted(staged[path])}" for path in cover.kept]
+        lines.append(f"mount --move {stage} {_quoted(cover.path)}")
+    for laid in view.files:
+        lines.append(f"mount --bind {_quoted(laid.source)} {_quoted(_target(laid))}")
+    return lines
+
+
+def may(uid: int, gid: int, path: str | Path, wanted: int) -> bool:
+    """Whether the mode of `path` itself lets the user do `wanted` (4 read, 2 write, 1 enter or execute, or a sum)."""
+    found = Path(path).stat()
+    shift = 6 if found.st_uid == uid else 3 if found.st_gid == gid else 0
+    return uid == 0 or (found.st_mode >> shift) & wanted == wanted
+
+
+def closed_ancestors(uid: int, gid: int, path: str | Path) -> list[Path]:
+    """The directories on the way to `path` that the user may not enter, outermost first."""
+    return [parent for parent in reversed(Path(path).resolve().parents) if not may(uid, gid, parent, 1)]
+
+
+def is_below(path: Path, directory: Path) -> bool:
+    """Whether `path` is `directory` or something in it."""
+    return path == directory or directory in path.parents
+
+
+class _Cover(msgspec.Struct, frozen=True):
+    path: Path
+    kept: tuple[Path, ...]
+
+
+def _covers(view: View, uid: int, gid: int) -> Iterator[_Cover]:
+    visible = sorted({Path(path).resolve() for path in view.visible if Path(path).exists()})
+    hidden = {Path(path).resolve() for path in view.hidden if Path(path).is_dir()}
+    candidates = set(hidden)
+    for path in visible:
+        candidates.update(closed_ancestors(uid, gid, path))
+        if _is_closed(path, uid, gid):
+            candidates.add(path)
+    done: list[_Cover] = []
+    # From the outside in: what a cover took away needs no second one, what it kept may.
+    for path in sorted(candidates):
+        if any(is_below(path, cover.path) and not any(is_below(path, kept) for kept in cover.kept) for cover in done):
+            continue
+        below = [each for each in visible if is_below(each, path) and not (each == path and path in hidden)]
+        done.append(_Cover(path, tuple(_outermost(_expanded(below, uid, gid)))))
+        yield done[-1]
+
+
+def _expanded(paths: Sequence[Path], uid: int, gid: int) -> Iterator[Path]:
+    """A directory closed to the user cannot be shown as it is, so its entries are, one by one."""
+    for path in paths:
+        if not _is_closed(path, uid, gid):
+            yield path
+            continue
+        entries = sorted(path.iterdir())
+        if len(entries) > _MOST_ENTRIES:
+            what = f"{path} is closed to UID {uid} and has too many entries to show one by one"
+            raise NetworkError(what, f"chmod o+rx {_quoted(path)}")
+        for entry in entries:
+            # A dangling link has nothing to show; a closed directory on the way to a visible path is made anew.
+            leads_on = any(entry in other.parents for other in paths)
+            if entry.exists() and not (leads_on and _is_closed(entry, uid, gid)):
+                yield entry
+
+
+def _is_closed(path: Path, uid: int, gid: int) -> bool:
+    return path.is_dir() and not may(uid, gid, path, 5)
+
+
+def _outermost(paths: Iterable[Path]) -> list[Path]:
+    kept: list[Path] = []
+    for path in sorted(set(paths)):
+        if not any(is_below(path, outer) for outer in kept):
+            kept.append(path)
+    return kept
+
+
+def _target(laid: Laid) -> Path:
+    # A link such as /etc/resolv.conf → /run/systemd/… is covered where it leads.
+    target = Path(laid.target).resolve()
+    for path in (Path(laid.source), target):
+        if not path.exists():
+            raise NetworkError(f"{path} does not exist, so {laid.target} cannot be replaced", f"touch {_quoted(path)}")
+    return target
+
+
+def _quoted(path: str | Path) -> str:
+    return shlex.quote(str(path))

@@ -1,0 +1,95 @@
+import asyncio
+import socket
+import subprocess
+from ipaddress import IPv4Address
+
+import pytest
+
+from weft.netns import links
+from weft.netns import namespace as netns
+from weft.netns.namespace import Namespace, NetworkError
+
+
+async def say_hello(listener, caller, family, address, port=8080):
+    loop = asyncio.get_running_loop()
+    with netns.socket_in(listener, family) as server, netns.socket_in(caller, family) as client:
+        server.bind((str(address), port))
+        server.listen()
+        await asyncio.wait_for(loop.sock_connect(client, (str(address), port)), 5)
+        accepted, peer = await asyncio.wait_for(loop.sock_accept(server), 5)
+        accepted.close()
+        return peer[0]
+
+
+async def test_two_pods_talk_over_ipv4_and_ipv6(make_pods):
+    _, (one, two) = make_pods()
+    assert await say_hello(two.namespace, one.namespace, socket.AF_INET, two.ipv4) == str(one.ipv4)
+    assert await say_hello(two.namespace, one.namespace, socket.AF_INET6, two.ipv6) == str(one.ipv6)
+
+
+async def test_a_pod_reaches_the_bridge_and_the_bridge_a_pod(make_pods):
+    bridge, (pod,) = make_pods(1)
+    assert await say_hello(bridge.namespace, pod.namespace, socket.AF_INET, bridge.ipv4.ip, 53) == str(pod.ipv4)
+    assert await say_hello(pod.namespace, bridge.namespace, socket.AF_INET6, pod.ipv6) == str(bridge.ipv6.ip)
+
+
+def test_a_new_pod_can_bind_its_addresses_at_once(make_pods):
+    _, (pod,) = make_pods(1)
+    addresses = [(socket.AF_INET, pod.ipv4), (socket.AF_INET, "127.0.0.6")]
+    addresses += [(socket.AF_INET6, pod.ipv6), (socket.AF_INET6, "::1"), (socket.AF_INET6, "::6")]
+    for family, address in addresses:
+        with netns.socket_in(pod.namespace, family) as bound:
+            bound.bind((str(address), 0))
+
+
+def test_a_plain_user_may_listen_on_a_low_port(make_pods):
+    _, (pod,) = make_pods(1)
+    script = "import os, socket; os.setuid(4321); socket.create_server(('', 80)); print('bound')"
+    command = ["nsenter", f"--net={pod.namespace.path}", "/usr/bin/env", "python3", "-c", script]
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "bound\n"
+
+
+def test_addresses_nobody_has_are_routed_to_the_bridge(make_pods):
+    bridge, (pod,) = make_pods(1)
+    for target, gateway in (("240.240.0.1", bridge.ipv4.ip), ("2001:db8::1", bridge.ipv6.ip)):
+        route = subprocess.run(
+            ["ip", "-n", pod.namespace.name, "route", "get", target], capture_output=True, text=True
+        ).stdout
+        assert f"via {gateway} dev eth0" in route
+
+
+async def test_meshes_with_the_same_addresses_do_not_meet(make_pods, host_network):
+    before = host_network()
+    _, (one, two) = make_pods()
+    _, (other_one, other_two) = make_pods()
+    assert (one.ipv4, two.ipv6) == (other_one.ipv4, other_two.ipv6)
+    await say_hello(two.namespace, one.namespace, socket.AF_INET, two.ipv4)
+    with netns.socket_in(two.namespace) as server, netns.socket_in(other_one.namespace) as client:
+        server.bind(("0.0.0.0", 8081))
+        server.listen()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.get_running_loop().sock_connect(client, (str(two.ipv4), 8081))
+    assert host_network() == before
+
+
+async def test_a_disconnected_pod_frees_its_place_at_once(make_pods, make_namespace):
+    bridge, (one, two) = make_pods()
+    links.disconnect(two)
+    links.disconnect(two)
+    successor = links.PodLink(make_namespace("pod"), bridge, two.ipv4, two.ipv6)
+    links.connect(successor)
+    assert await say_hello(successor.namespace, one.namespace, socket.AF_INET, two.ipv4) == str(one.ipv4)
+
+
+def test_connecting_twice_names_the_namespace_and_the_next_command(make_pods):
+    _, (pod,) = make_pods(1)
+    with pytest.raises(NetworkError) as raised:
+        links.connect(pod)
+    assert str(pod.bridge.namespace) in str(raised.value)
+    assert "ip -n" in raised.value.problem.hint
+
+
+def test_connecting_to_nowhere_is_an_error(make_pods):
+    bridge, _ = make_pods(0)
+    with pytest.raises(NetworkError, match="weft-none"):
+        links.connect(links.PodLink(Namespace("weft-none"), bridge, IPv4Address("10.97.1.1")))

@@ -1,0 +1,111 @@
+import asyncio
+import socket
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from weft.netns import namespace as netns
+from weft.netns.namespace import Namespace, NetworkError
+
+
+def own_network():
+    return tuple(Path(f"/proc/{who}/ns/net").readlink() for who in ("self", "thread-self"))
+
+
+def test_a_made_namespace_is_listed_by_ip_netns_and_by_us(make_namespace):
+    namespace = make_namespace()
+    assert namespace.name in subprocess.run(["ip", "netns"], capture_output=True, text=True).stdout
+    assert namespace in netns.namespaces()
+    assert netns.exists(namespace)
+
+
+def test_a_deleted_namespace_is_gone_and_deleting_twice_is_fine(make_namespace):
+    namespace = make_namespace()
+    netns.delete(namespace)
+    netns.delete(namespace)
+    assert namespace not in netns.namespaces()
+    assert str(namespace.path) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_the_last_namespace_takes_the_mounted_directory_with_it(make_namespace):
+    namespace = make_namespace()
+    others = [other for other in netns.namespaces() if other != namespace]
+    netns.delete(namespace)
+    if not others:
+        assert "/run/netns" not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_a_name_is_taken_only_once(make_namespace):
+    namespace = make_namespace()
+    with pytest.raises(NetworkError, match="exists already"):
+        netns.make(namespace.name)
+    assert netns.exists(namespace)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b"])
+def test_refuses_names_that_are_paths(name):
+    with pytest.raises(NetworkError, match="cannot be a namespace's name"):
+        netns.make(name)
+
+
+def test_entering_changes_only_the_thread_that_enters(make_namespace):
+    before = own_network()
+    inside = netns.run_in(make_namespace(), own_network)
+    assert own_network() == before
+    assert inside[0] == before[0]
+    assert inside[1] != before[1]
+
+
+def test_entering_a_missing_namespace_says_so():
+    with pytest.raises(NetworkError, match=r"namespace weft-none.*cannot be entered"):
+        netns.socket_in(Namespace("weft-none"))
+
+
+def test_what_fails_inside_fails_outside(make_namespace):
+    with pytest.raises(ZeroDivisionError):
+        netns.run_in(make_namespace(), lambda: 1 // 0)
+
+
+def test_no_thread_is_left_in_the_namespace(make_namespace):
+    namespace = make_namespace()
+    before = threading.active_count()
+    netns.socket_in(namespace).close()
+    assert threading.active_count() == before
+
+
+async def test_a_socket_made_inside_talks_inside_from_the_event_loop(make_namespace):
+    namespace = make_namespace()
+    subprocess.run(["ip", "-n", namespace.name, "link", "set", "lo", "up"], check=True)
+    with netns.socket_in(namespace) as server, netns.socket_in(namespace) as client:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, server.getsockname())
+        accepted, _ = await loop.sock_accept(server)
+        with accepted, socket.socket() as outside:
+            await loop.sock_sendall(client, b"inside")
+            assert await loop.sock_recv(accepted, 100) == b"inside"
+            with pytest.raises(ConnectionRefusedError):
+                outside.connect(server.getsockname())
+
+
+def test_finds_the_processes_that_live_inside(make_namespace):
+    namespace, other = make_namespace(), make_namespace()
+    command = ["nsenter", f"--net={namespace.path}", "sh", "-c", "echo in; exec sleep 60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            process.stdout.readline()
+            assert netns.processes_in(namespace) == [process.pid]
+            assert netns.processes_in(other) == []
+        finally:
+            process.kill()
+    assert netns.processes_in(namespace) == []
+    assert netns.processes_in(Namespace("weft-none")) == []
+
+
+def test_a_nameless_namespace_leaves_nothing():
+    before = netns.namespaces()
+    assert netns.run_in_new(socket.if_nameindex) == [(1, "lo")]
+    assert netns.namespaces() == before

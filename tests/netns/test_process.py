@@ -1,0 +1,218 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+
+import pytest
+
+from weft.netns import namespace as netns
+from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.process import Spawn, end, exec_argv, spawn
+from weft.netns.view import Laid, View
+
+UID, GID = 4242, 4243
+
+
+@pytest.fixture
+def start(make_namespace):
+    namespace = make_namespace()
+
+    async def begin(*argv, **more):
+        options = {"uid": UID, "gid": GID, "namespace": namespace, "stdout": PIPE, "stderr": STDOUT} | more
+        return await spawn(Spawn(argv=argv, **options))
+
+    begin.namespace = namespace
+    return begin
+
+
+async def output_of(process):
+    written, _ = await asyncio.wait_for(process.communicate(), 20)
+    return written.decode()
+
+
+async def wait_until_gone(pid):
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0]:
+        await asyncio.sleep(0.01)
+
+
+async def test_runs_in_the_namespace_under_its_own_user_without_privileges(start):
+    script = "id -u; id -g; id -G; readlink /proc/self/ns/net; grep -E 'Cap|NoNew' /proc/self/status"
+    process = await start("sh", "-c", script)
+    uid, gid, groups, network, *status = (await output_of(process)).splitlines()
+    assert (uid, gid, groups) == (str(UID), str(GID), str(GID))
+    assert network == f"net:[{start.namespace.path.stat().st_ino}]"
+    assert {line.split()[0]: line.split()[1].lstrip("0") for line in status} == {
+        **dict.fromkeys(["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"], ""),
+        "NoNewPrivs:": "1",
+    }
+
+
+async def test_has_only_the_variables_it_was_given(start):
+    process = await start("env", environment={"COLOUR": "blue and 'green'", "PATH": "/usr/bin"})
+    assert sorted((await output_of(process)).splitlines()) == ["COLOUR=blue and 'green'", "PATH=/usr/bin"]
+    assert await output_of(await start("env")) == ""
+
+
+async def test_reads_nothing_and_starts_in_its_directory(start):
+    assert await output_of(await start("sh", "-c", "cat; pwd", working_directory="/usr/share")) == "/usr/share\n"
+
+
+async def test_its_number_is_the_programs_own(start):
+    process = await start("sh", "-c", "echo $$")
+    assert int(await output_of(process)) == process.pid
+
+
+async def test_its_exit_status_is_the_programs_own(start):
+    process = await start("sh", "-c", "exit 37")
+    assert await process.wait() == 37
+
+
+async def test_arguments_arrive_as_they_are(start):
+    odd = ["a b", "$HOME", "'\"", "", "*", "new\nline"]
+    process = await start("printf", "%s|", *odd)
+    assert await output_of(process) == "|".join([*odd, ""])
+
+
+async def test_sees_its_own_resolv_conf_while_the_machine_keeps_its_own(start, tmp_path):
+    before = Path("/etc/resolv.conf").read_text()
+    own = tmp_path / "resolv.conf"
+    own.write_text("nameserver 10.97.0.1\n")
+    own.chmod(0o644)
+    view = View(files=(Laid(str(own), "/etc/resolv.conf"),))
+    process = await start("cat", "/etc/resolv.conf", view=view)
+    assert await output_of(process) == "nameserver 10.97.0.1\n"
+    assert Path("/etc/resolv.conf").read_text() == before
+
+
+async def test_leaves_no_mount_behind_and_pins_no_other_namespace(start, make_namespace, tmp_path):
+    other = make_namespace("other")
+    before = Path("/proc/self/mountinfo").read_text()
+    (tmp_path / "in").mkdir(mode=0o755)
+    process = await start("sleep", "60", view=View(visible=(str(tmp_path / "in"),)))
+    assert Path("/proc/self/mountinfo").read_text() == before
+    inside = Path(f"/proc/{process.pid}/mountinfo").read_text()
+    assert "/run/netns" not in inside
+    assert str(other.path) not in inside
+    await end(process)
+
+
+async def test_a_program_below_a_closed_directory_runs_when_declared_visible(start, tmp_path):
+    assert tmp_path.stat().st_mode & 0o777 == 0o700
+    program = tmp_path / "programs" / "hello"
+    program.parent.mkdir(mode=0o755)
+    program.write_text("#!/bin/sh\necho hello; cat data; ls $1\n")
+    program.chmod(0o755)
+    (program.parent / "data").write_text("data\n")
+    (tmp_path / "secret").write_text("secret")
+    with pytest.raises(NetworkError, match=r"working directory .*/programs cannot be reached by UID 4242"):
+        await start("./hello", working_directory=str(program.parent))
+    view = View(visible=(str(program.parent),))
+    process = await start("./hello", str(tmp_path), working_directory=str(program.parent), view=view)
+    assert await output_of(process) == "hello\ndata\nprograms\n"
+
+
+async def test_this_python_runs_wherever_it_is_installed(start, tmp_path):
+    script = tmp_path / "app.py"
+    script.write_text("import asyncio, json, msgspec; print('up')")
+    script.chmod(0o644)
+    view = View(visible=(sys.prefix, sys.base_prefix, str(tmp_path)))
+    process = await start(sys.executable, "app.py", view=view, working_directory=str(tmp_path))
+    assert await output_of(process) == "up\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "options", "message"),
+    [
+        ((), {}, "the command is empty"),
+        (("weft-no-such-program",), {}, "`weft-no-such-program` is not in /usr/local/sbin"),
+        (("/no/such/program",), {}, "program /no/such/program does not exist"),
+        (("/etc",), {}, "program /etc is not a file"),
+        (("/etc/passwd",), {}, "program /etc/passwd is not executable for UID 4242"),
+        (("true",), {"working_directory": "/no/such/directory"}, "working directory /no/such/directory does not exist"),
+        (("true",), {"working_directory": "/etc/passwd"}, "working directory /etc/passwd is not a directory"),
+        (("true",), {"namespace": Namespace("weft-none")}, "namespace weft-none: .*could not start true: exit status"),
+        (("true",), {"view": View(files=(Laid("/no/such", "/etc/hosts"),))}, "/no/such does not exist"),
+    ],
+)
+async def test_what_keeps_it_from_starting_is_named(start, argv, options, message):
+    with pytest.raises(NetworkError, match=message):
+        await start(*argv, **options)
+
+
+async def test_a_script_with_a_missing_interpreter_is_named(start, tmp_path):
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/shell\n")
+    script.chmod(0o755)
+    with pytest.raises(NetworkError, match="interpreter /no/such/shell, which does not exist"):
+        await start(str(script), view=View(visible=(str(script),)))
+
+
+async def test_a_failing_mount_is_an_error_with_the_tools_words(start, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NetworkError, match="could not start true: mount"):
+        await start("true", view=View(files=(Laid("/etc", str(tmp_path / "file")),)))
+
+
+async def test_ends_a_whole_tree_politely_first(start):
+    script = "trap 'echo bye; exit 3' TERM; sleep 1000 & echo up; wait"
+    process = await start("sh", "-c", script)
+    assert await process.stdout.readline() == b"up\n"
+    assert len(netns.processes_in(start.namespace)) == 2
+    assert await end(process) == 3
+    assert await process.stdout.read() == b"bye\n"
+    assert netns.processes_in(start.namespace) == []
+
+
+async def test_ends_a_tree_that_does_not_listen(start):
+    process = await start("sh", "-c", "trap '' TERM; sleep 1000 & echo up; wait; sleep 1000")
+    assert await process.stdout.readline() == b"up\n"
+    assert await end(process, grace=0.05) == -signal.SIGKILL
+    for pid in netns.processes_in(start.namespace):
+        await wait_until_gone(pid)
+
+
+async def test_ending_what_has_ended_gives_its_status(start):
+    process = await start("sh", "-c", "exit 5")
+    await process.wait()
+    assert await end(process) == 5
+
+
+async def test_dies_with_its_parent_even_by_kill_9(make_namespace):
+    namespace = make_namespace()
+    parent = textwrap.dedent(f"""
+        import asyncio
+        from weft.netns.namespace import Namespace
+        from weft.netns.process import Spawn, spawn
+        async def main():
+            wanted = Spawn(argv=("sleep", "1000"), namespace=Namespace({namespace.name!r}), uid={UID}, gid={GID})
+            print((await spawn(wanted)).pid, flush=True)
+            await asyncio.sleep(1000)
+        asyncio.run(main())
+    """)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, env=environment) as process:
+        child = int(process.stdout.readline())
+        while Path(f"/proc/{child}/comm").read_text() != "sleep\n":
+            await asyncio.sleep(0.01)
+        assert netns.processes_in(namespace) == [child]
+        process.kill()
+    await asyncio.wait_for(wait_until_gone(child), 5)
+
+
+def test_entering_later_gives_the_same_view_on_the_callers_own_terminal(make_namespace, tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("10.97.0.9 there\n")
+    hosts.chmod(0o644)
+    wanted = Spawn(
+        argv=("sh", "-c", "read line; echo $line; id -u; cat /etc/hosts; exit 9"),
+        namespace=make_namespace(),
+        uid=UID,
+        gid=GID,
+        view=View(files=(Laid(str(hosts), "/etc/hosts"),)),
+    )
+    done = subprocess.run(exec_argv(wanted), input="typed\n", capture_output=True, text=True, env={})
+    assert (done.returncode, done.stdout) == (9, f"typed\n{UID}\n10.97.0.9 there\n")
