@@ -19,6 +19,7 @@ class Document(msgspec.Struct, frozen=True):
     api_version: str
     body: Mapping[str, Any]
     file: str = ""
+    directory: str = ""  # absolute: where relative paths in it start
     line: int = 0  # of the object itself
     lines: Mapping[Path, int] = {}  # of its fields, where the source has lines
 

@@ -9,30 +9,32 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from weft.model.group import Group, ProxyKind
+from weft.model.group import Group
 from weft.model.scope import Scope
+from weft.translate import names
 from weft.translate.built import Built
-from weft.translate.contribution import EVERY_ROUTE, Contribution, VirtualHost
+from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
+from weft.translate.listeners import shared_port
 from weft.translate.view import GroupView
 
 Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it goes
 Configure = Callable[[str, tuple[VirtualHost, ...], GroupView], Built]  # a route configuration out of virtual hosts
-HttpPort = Callable[[int, GroupView], Built]  # the listener that reads a route configuration named by its port
 
 NOTHING = Contribution()
+LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
 _GROUP = ""  # what the group itself contributes is kept under a host that cannot exist
 
 
 class Compiled:
-    def __init__(self, group: Group, scope: Scope, view: GroupView, configure: Configure, http_port: HttpPort) -> None:
+    def __init__(self, group: Group, scope: Scope, view: GroupView, configure: Configure) -> None:
         self.group = group
         self.scope = scope
         self.view = view
         self._configure = configure
-        self._http_port = http_port
         self._contributions: dict[str, Contribution] = {}
         self._assignments: dict[str, tuple[Built, ...]] = {}
         self._claims: dict[str, dict[str, Built]] = defaultdict(dict)  # listener name → host → listener
+        self._chains: dict[int, dict[str, tuple[Chain, ...]]] = defaultdict(dict)  # port → host → chains
         self._routes: dict[str, dict[str, VirtualHost]] = defaultdict(dict)  # route name → host → virtual host
         self._resources: dict[tuple[str, str], Built] = {}  # all that the group has now
 
@@ -47,7 +49,7 @@ class Compiled:
         """Put these in the place of what the hosts contributed before; NOTHING takes a host away."""
         update: Update = defaultdict(dict)
         stale_routes: set[str] = set()
-        stale_listeners: set[tuple[str, str]] = set()
+        stale_listeners: set[str] = set()
         for host, new in contributions.items():
             old = self._contributions.pop(host, NOTHING)
             if new is not NOTHING:
@@ -58,25 +60,10 @@ class Compiled:
                 update[cluster.type_url][cluster.name] = None
             for cluster in new.clusters:
                 update[cluster.type_url][cluster.name] = cluster
-            for listener in old.listeners:
-                self._claims[listener.name].pop(host, None)
-                stale_listeners.add((listener.type_url, listener.name))
-            for listener in new.listeners:
-                self._claims[listener.name][host] = listener
-                stale_listeners.add((listener.type_url, listener.name))
-            for route, _ in old.hosts:
-                self._routes[route].pop(host, None)
-                stale_routes.add(route)
-            for route, virtual_host in new.hosts:
-                self._routes[route][host] = virtual_host
-                stale_routes.add(route)
-        self._join_routes(stale_routes, stale_listeners)
-        for type_url, name in stale_listeners:
-            claims = self._claims[name]
-            # Two services that claim one address and port: the first by name has it, whatever the order of arrival.
-            update[type_url][name] = claims[min(claims)] if claims else None
-            if not claims:
-                del self._claims[name]
+            stale_listeners |= self._claim_listeners(host, old, new)
+            stale_routes |= self._claim_routes(host, old, new)
+        for name in stale_listeners:
+            self._join_listener(name, update)
         for route in self._stale(stale_routes):
             self._join_route(route, update)
         return self._changed(update)
@@ -106,20 +93,40 @@ class Compiled:
             return [name for name in self._routes if name != EVERY_ROUTE]
         return sorted(routes)
 
-    def _join_routes(self, stale_routes: set[str], stale_listeners: set[tuple[str, str]]) -> None:
-        """A port's HTTP listener exists as long as some host has a route there."""
-        if self.group.kind is not ProxyKind.SIDECAR:
+    def _claim_listeners(self, host: str, old: Contribution, new: Contribution) -> set[str]:
+        for listener in old.listeners:
+            self._claims[listener.name].pop(host, None)
+        for port, _ in old.chains:
+            self._chains[port].pop(host, None)
+        for listener in new.listeners:
+            self._claims[listener.name][host] = listener
+        for port, chain in new.chains:
+            self._chains[port][host] = (*self._chains[port].get(host, ()), chain)
+        stale = {listener.name for listener in (*old.listeners, *new.listeners)}
+        return stale | {names.listener("0.0.0.0", port) for port, _ in (*old.chains, *new.chains)}
+
+    def _claim_routes(self, host: str, old: Contribution, new: Contribution) -> set[str]:
+        for route, _ in old.hosts:
+            self._routes[route].pop(host, None)
+        for route, virtual_host in new.hosts:
+            self._routes[route][host] = virtual_host
+        return {route for route, _ in (*old.hosts, *new.hosts)}
+
+    def _join_listener(self, name: str, update: Update) -> None:
+        """Of services that claim one address and port the first by name has it, whatever the order of arrival. Those
+        without an address share their port's listener, each with chains of its own."""
+        claims = self._claims[name]
+        port = int(name.rpartition("_")[2]) if name.startswith("0.0.0.0_") else 0
+        by_host = self._chains.get(port, {})
+        if by_host:
+            shared = tuple(chain for host in sorted(by_host) for chain in by_host[host])
+            built = shared_port(port, shared, self.view.policy, self.view.settings, http=bool(claims))
+            update[LISTENER][name] = built
             return
-        for route in stale_routes:
-            if not route.isdigit():
-                continue
-            listener = self._http_port(int(route), self.view)
-            claims = self._claims[listener.name]
-            if self._routes[route]:
-                claims[_GROUP] = listener
-            else:
-                claims.pop(_GROUP, None)
-            stale_listeners.add((listener.type_url, listener.name))
+        self._chains.pop(port, None)
+        update[LISTENER][name] = claims[min(claims)] if claims else None
+        if not claims:
+            del self._claims[name]
 
     def _join_route(self, route: str, update: Update) -> None:
         hosts = self._routes[route]
@@ -132,13 +139,9 @@ class Compiled:
 
     def _rejoin_all(self) -> Update:
         update: Update = defaultdict(dict)
-        routes = {name for name in self._routes if name != EVERY_ROUTE}
-        stale_listeners: set[tuple[str, str]] = set()
-        self._join_routes(routes, stale_listeners)
-        for type_url, name in stale_listeners:
-            claims = self._claims[name]
-            update[type_url][name] = claims[min(claims)]
-        for route in sorted(routes):
+        for port in list(self._chains):
+            self._join_listener(names.listener("0.0.0.0", port), update)
+        for route in sorted(name for name in self._routes if name != EVERY_ROUTE):
             self._join_route(route, update)
         return self._changed(update)
 

@@ -15,7 +15,6 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from weft.base.problem import Problem
 from weft.control.compiled import NOTHING, Compiled, Update
 from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
@@ -23,12 +22,10 @@ from weft.model.group import Group
 from weft.model.mesh import EVERYWHERE, Mesh, Touched
 from weft.model.names import host_covers
 from weft.model.service import Service
-from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
-from weft.translate import endpoints, listeners, routes
+from weft.translate import endpoints, routes
 from weft.translate.built import Built
 from weft.translate.contribution import Contribution, VirtualHost
-from weft.translate.service import base, contribute, problems_of
+from weft.translate.service import base, contribute
 from weft.translate.view import GroupView, ServiceView, group_view, service_view
 from weft.xds.snapshot import Snapshots
 
@@ -54,7 +51,7 @@ class Push:
         self._contributions: dict[str, dict[ServiceView, Contribution]] = defaultdict(dict)  # made once for all groups
         self._assigned: dict[str, dict[tuple[Service, DestinationRule | None], tuple[Built, ...]]] = defaultdict(dict)
         self._configurations: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
-        self._listeners: dict[tuple[int, OutboundPolicy, Settings], Built] = {}
+        self._readers: dict[str, set[str]] = defaultdict(set)  # host → hosts whose routes name it
         self._pending = Touched()
         self._pending_endpoints: set[str] = set()
         self._first_pending = 0.0
@@ -70,7 +67,7 @@ class Push:
             return
         view = group_view(self._mesh, group)
         scope = self._mesh.scope(group)
-        compiled = Compiled(group, scope, view, self._configuration, self._http_port)
+        compiled = Compiled(group, scope, view, self._configuration)
         self._groups[group] = compiled
         updates = [compiled.contribute_group(view, base(view))]
         updates.extend(self._refresh(compiled, self._all_hosts()))
@@ -119,14 +116,15 @@ class Push:
         pending, self._pending = self._pending, Touched()
         only_endpoints, self._pending_endpoints = frozenset(self._pending_endpoints), set()
         hosts = self._covered(pending.hosts)
+        hosts |= {reader for host in hosts for reader in self._readers.pop(host, ())}
+        if EVERYWHERE in pending.scopes:  # the settings, which every contribution reads
+            self._contributions.clear()
         for host in hosts:
             self._contributions.pop(host, None)
             self._assigned.pop(host, None)
         for compiled in list(self._groups.values()):
             self._push_group(compiled, pending, hosts)
         self._push_endpoints((only_endpoints | pending.endpoints) - hosts)
-        for host in hosts:
-            self._check(host)
 
     def _flush_endpoints(self) -> None:
         self._endpoint_timer = None
@@ -184,6 +182,8 @@ class Push:
         made = known.get(view)
         if made is None:
             made = known[view] = contribute(view, self._mesh.settings)
+            for target in view.targets:
+                self._readers[target.host].add(view.host)
         return made
 
     def _assignments(self, compiled: Compiled, host: str) -> tuple[Built, ...]:
@@ -208,21 +208,7 @@ class Push:
             made = self._configurations[key] = routes.configuration(name, hosts, view.policy)
         return made
 
-    def _http_port(self, number: int, view: GroupView) -> Built:
-        key = (number, view.policy, view.settings)
-        made = self._listeners.get(key)
-        if made is None:
-            made = self._listeners[key] = listeners.http_port(number, view.policy, view.settings)
-        return made
-
     # Small things
-
-    def _check(self, host: str) -> None:
-        """Say what translation could not do as its author meant it."""
-        found: set[Problem] = set()
-        for view in self._contributions.get(host, {}):
-            found.update(problems_of(view, self._mesh))
-        self._problems.put(("translation", host), sorted(found, key=str))
 
     def _all_hosts(self) -> frozenset[str]:
         return frozenset({*self._mesh.hosts(), *self._mesh.routed_hosts()})

@@ -15,6 +15,18 @@ class VirtualHost(msgspec.Struct, frozen=True, eq=False):
     name: str
     fragment: bytes
     sources: tuple[ObjectKey, ...] = ()
+    domains: tuple[str, ...] = ()  # what it claims; `routes.configuration` lets the first claim win
+
+
+class Chain(msgspec.Struct, frozen=True, eq=False):
+    """One filter chain of a listener that services share because they have no address of their own, serialized as a
+    Listener that holds nothing else; `listeners.shared_port` joins them. Of two chains that match the same, the first
+    wins."""
+
+    matches: tuple[str, ...]  # server names or address ranges; (): everything on the port
+    fragment: bytes
+    reads_server_name: bool = False
+    sources: tuple[ObjectKey, ...] = ()
 
 
 EVERY_ROUTE = "*"  # a host that no service owns: it belongs to every HTTP port's route configuration
@@ -22,7 +34,8 @@ EVERY_ROUTE = "*"  # a host that no service owns: it belongs to every HTTP port'
 
 class Contribution(msgspec.Struct, frozen=True, eq=False):
     clusters: tuple[Built, ...] = ()
-    listeners: tuple[Built, ...] = ()
+    listeners: tuple[Built, ...] = ()  # equal names from several services are equal listeners
     hosts: tuple[
         tuple[str, VirtualHost], ...
     ] = ()  # by name of the route configuration: "80", "HOST:PORT", EVERY_ROUTE
+    chains: tuple[tuple[int, Chain], ...] = ()  # by port of the shared listener 0.0.0.0_PORT

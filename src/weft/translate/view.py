@@ -3,6 +3,8 @@ equal resources, so a view is the cache key of everything that is made from it."
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from weft.model.destination_rule import DestinationRule
@@ -14,7 +16,7 @@ from weft.model.scope import Scope
 from weft.model.service import Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import Destination, VirtualService
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -23,6 +25,17 @@ class Caller(msgspec.Struct, frozen=True):
     kind: ProxyKind
     namespace: str
     labels: Labels = ()  # left out unless some route asks for source labels, so that most groups share one view
+    policy: OutboundPolicy = OutboundPolicy.ALLOW_ANY  # what becomes of bytes on a known port that nobody claims
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Another host that the routes send to, as far as a route depends on it."""
+
+    host: str
+    known: bool = True
+    ports: tuple[int, ...] = ()
+    subsets: tuple[str, ...] = ()
+    rule: DestinationRule | None = None  # only where it hashes: the hash key stands in the route
 
 
 class ServiceView(msgspec.Struct, frozen=True):
@@ -37,6 +50,15 @@ class ServiceView(msgspec.Struct, frozen=True):
     delegates: tuple[VirtualService, ...] = ()  # those the routes delegate to
     meshed: bool = False
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
+    targets: tuple[Target, ...] = ()  # the other hosts that the routes name
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The hosts whose services and rules this view was gathered from: it is stale when one of them is touched."""
+        return frozenset({self.host, *(target.host for target in self.targets)})
+
+    def target(self, host: str) -> Target | None:
+        return next((target for target in self.targets if target.host == host), None)
 
 
 class GroupView(msgspec.Struct, frozen=True):
@@ -62,7 +84,12 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
     )
     return ServiceView(
         host=host,
-        caller=Caller(group.kind, group.namespace, group.labels if _asks_for_source((*routes, *delegates)) else ()),
+        caller=Caller(
+            group.kind,
+            group.namespace,
+            group.labels if _asks_for_source((*routes, *delegates)) else (),
+            mesh.outbound_policy(group),
+        ),
         service=service,
         ports=scope.ports(service) if service else (),
         rule=mesh.destination_rule(host, service, group),
@@ -72,11 +99,46 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         endpoints=tuple((port.number, mesh.endpoints(service, port)) for port in service.ports)
         if service and (service.headless or not service.selector)
         else (),
+        targets=tuple(
+            _target(mesh, group, scope, name)
+            for name in sorted({destination.host for destination in destinations((*routes, *delegates))} - {host})
+        ),
     )
 
 
 def group_view(mesh: Mesh, group: Group) -> GroupView:
     return GroupView(group.kind, mesh.inbound_ports(group), mesh.outbound_policy(group), mesh.settings)
+
+
+def destinations(routes: tuple[VirtualService, ...]) -> Iterator[Destination]:
+    for routing in routes:
+        for route in routing.http:
+            yield from (weighted.destination for weighted in route.route)
+            yield from (mirror.destination for mirror in route.mirrors)
+        for stream in (*routing.tls, *routing.tcp):
+            yield from (weighted.destination for weighted in stream.route)
+
+
+def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
+    service = mesh.service(host, scope)
+    rule = mesh.destination_rule(host, service, group)
+    return Target(
+        host=host,
+        known=service is not None,
+        ports=tuple(port.number for port in service.ports) if service else (),
+        subsets=tuple(subset.name for subset in rule.subsets) if rule else (),
+        rule=rule if rule and _hashes(rule) else None,
+    )
+
+
+def _hashes(rule: DestinationRule) -> bool:
+    levels = [rule.policy, *(subset.policy for subset in rule.subsets)]
+    return any(
+        entry.load_balancer is not None and entry.load_balancer.consistent_hash is not None
+        for level in levels
+        if level is not None
+        for entry in (level, *(port for _, port in level.ports))
+    )
 
 
 def _asks_for_source(routes: tuple[VirtualService, ...]) -> bool:

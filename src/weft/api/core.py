@@ -1,0 +1,17 @@
+"""Kubernetes' Namespace and ServiceAccount: names with labels."""
+
+from __future__ import annotations
+
+from weft.api.metadata import Meta
+from weft.api.reader import Fields
+from weft.model.settings import Namespace, ServiceAccount
+
+
+def read_namespace(root: Fields, meta: Meta) -> tuple[Namespace, ...]:
+    root.ignored("spec")
+    return (Namespace(name=meta.name, labels=meta.labels, origin=meta.origin),)
+
+
+def read_service_account(root: Fields, meta: Meta) -> tuple[ServiceAccount, ...]:
+    root.ignored("secrets", "imagePullSecrets", "automountServiceAccountToken")
+    return (ServiceAccount(name=meta.name, namespace=meta.namespace, origin=meta.origin),)

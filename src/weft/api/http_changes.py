@@ -1,0 +1,170 @@
+"""What an http route does to requests besides sending them on: headers, retries, faults, CORS."""
+
+from __future__ import annotations
+
+import re
+
+from weft.api.reader import Fields
+from weft.api.string_match import read_match
+from weft.api.syntax import is_header, words
+from weft.base.suggest import did_you_mean
+from weft.model.virtual_service import Abort, CorsPolicy, Delay, Fault, HeaderChanges, Headers, Retries
+
+RETRY_ON = frozenset(
+    words("""
+    5xx gateway-error reset reset-before-request connect-failure envoy-ratelimited retriable-4xx refused-stream
+    retriable-status-codes retriable-headers http3-post-connect-failure cancelled deadline-exceeded internal
+    resource-exhausted unavailable
+    """)
+)
+GRPC_STATUSES = frozenset(
+    words("""
+    OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED
+    RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS
+    UNAUTHENTICATED
+    """)
+)
+METHODS = frozenset(
+    words("""
+    GET HEAD POST PUT PATCH DELETE CONNECT OPTIONS TRACE *
+    """)
+)
+_AUTHORITY = (":authority", "host")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_COMMAND = re.compile(r"%(%|[A-Z0-9_]+(\([^%()]*\))?(:[0-9]+)?%)")
+
+
+def read_headers(holder: Fields) -> Headers:
+    fields = holder.fields("headers")
+    if fields is None:
+        return Headers()
+    request, response = fields.fields("request"), fields.fields("response")
+    return Headers(
+        _changes(request, authority=True) if request else HeaderChanges(),
+        _changes(response, authority=False) if response else HeaderChanges(),
+    )
+
+
+def _changes(fields: Fields, *, authority: bool) -> HeaderChanges:
+    return HeaderChanges(
+        set=_pairs(fields, "set", authority=authority),
+        add=_pairs(fields, "add", authority=authority),
+        remove=_removed(fields),
+    )
+
+
+def _pairs(fields: Fields, name: str, *, authority: bool) -> tuple[tuple[str, str], ...]:
+    pairs = tuple(sorted(fields.string_map(name).items()))
+    for header, value in pairs:
+        _check_header(fields, (name, header), header, authority=authority)
+        if _CONTROL.search(value) or "%" in _COMMAND.sub("", value):
+            fields.error(
+                (name, header),
+                f"`{value[:80]}` is not a header value",
+                "write a percent sign as %%, or a command as %NAME%",
+            )
+    return pairs
+
+
+def _removed(fields: Fields) -> tuple[str, ...]:
+    names = fields.texts("remove")
+    for index, header in enumerate(names):
+        _check_header(fields, ("remove", index), header, authority=False)
+    return names
+
+
+def _check_header(fields: Fields, at: tuple[str | int, ...], header: str, *, authority: bool) -> None:
+    if header.lower() in _AUTHORITY:
+        if not authority:
+            fields.error(at, f"`{header}` can only be set on requests")
+    elif not is_header(header):
+        fields.error(at, f"`{header[:80]}` is not a header that can be changed")
+
+
+def read_retries(item: Fields) -> Retries | None:
+    fields = item.fields("retries")
+    if fields is None:
+        return None
+    attempts = fields.integer("attempts", most=10_000) or 0
+    retry_on = ",".join(part.strip() for part in fields.text("retryOn", most=1_024).split(",") if part.strip())
+    for part in retry_on.split(",") if retry_on else ():
+        if part not in RETRY_ON and not (part.isdecimal() and 100 <= int(part[:5]) <= 599):
+            fields.error("retryOn", f"`{part}` is not a reason to retry", did_you_mean(part, RETRY_ON))
+    if attempts == 0 and any(fields.has(name) for name in ("perTryTimeout", "retryOn", "retryRemoteLocalities")):
+        fields.error(
+            "attempts" if fields.has("attempts") else (),
+            "`attempts` is 0, so there are no retries to set up",
+            "set `attempts`, or keep only `attempts: 0`",
+        )
+    ignore = fields.boolean("retryIgnorePreviousHosts")
+    return Retries(
+        attempts=attempts,
+        per_try_timeout=fields.duration("perTryTimeout"),
+        retry_on=retry_on,
+        retry_remote_localities=fields.boolean("retryRemoteLocalities") or False,
+        ignore_previous_hosts=True if ignore is None else ignore,
+        backoff=fields.duration("backoff"),
+    )
+
+
+def read_fault(item: Fields) -> Fault | None:
+    fields = item.fields("fault")
+    if fields is None:
+        return None
+    delay, abort = fields.fields("delay"), fields.fields("abort")
+    if delay is None and abort is None:
+        fields.error((), "`fault` must have `delay` or `abort`")
+    return Fault(_delay(delay) if delay else None, _abort(abort) if abort else None)
+
+
+def _delay(fields: Fields) -> Delay | None:
+    fields.refused("exponentialDelay", "`exponentialDelay` is not supported, by Istio neither", "use `fixedDelay`")
+    fixed, share = fields.duration("fixedDelay", required=True), _share(fields)
+    return Delay(fixed, share) if fixed is not None else None
+
+
+def _abort(fields: Fields) -> Abort:
+    fields.refused("http2Error", "`http2Error` is not supported, by Istio neither", "use `httpStatus` or `grpcStatus`")
+    if not fields.one_of("httpStatus", "grpcStatus", "http2Error"):
+        fields.error((), "`abort` must say with what", "set `httpStatus` or `grpcStatus`")
+    return Abort(
+        http_status=fields.integer("httpStatus", least=200, most=599) or 0,
+        grpc_status=fields.choice("grpcStatus", GRPC_STATUSES),
+        percentage=_share(fields),
+    )
+
+
+def _share(fields: Fields) -> float:
+    old, share = fields.integer("percent", most=100), fields.percent("percentage")
+    if old is not None:
+        fields.warning("percent", "`percent` is deprecated", "use `percentage: {value: …}`")
+    if share is None and old is None:
+        fields.warning((), "a fault without `percentage` hits no request", "add `percentage: {value: 100}`")
+    return share if share is not None else float(old or 0)
+
+
+def read_cors(item: Fields) -> CorsPolicy | None:
+    fields = item.fields("corsPolicy")
+    if fields is None:
+        return None
+    methods = fields.texts("allowMethods")
+    for index, method in enumerate(methods):
+        if method not in METHODS:
+            fields.error(("allowMethods", index), f"`{method}` is not an HTTP method", did_you_mean(method, METHODS))
+    for name in ("allowHeaders", "exposeHeaders"):
+        for index, header in enumerate(fields.texts(name)):
+            if not is_header(header):
+                fields.error((name, index), f"`{header[:80]}` is not a header name")
+    fields.refused("allowOrigin", "`allowOrigin` is long gone from Istio", "use `allowOrigins: [{exact: …}]`")
+    age = fields.duration("maxAge")
+    if age is not None and age.microseconds:
+        fields.error("maxAge", "`maxAge` counts whole seconds")
+    return CorsPolicy(
+        allow_origins=tuple(read_match(origin, presence=False) for origin in fields.items("allowOrigins")),
+        allow_methods=methods,
+        allow_headers=fields.texts("allowHeaders"),
+        expose_headers=fields.texts("exposeHeaders"),
+        max_age=age,
+        allow_credentials=fields.boolean("allowCredentials"),
+        unmatched_preflights=fields.choice("unmatchedPreflights", ("UNSPECIFIED", "FORWARD", "IGNORE")),
+    )

@@ -1,0 +1,217 @@
+"""One `http` entry of a VirtualService: its matches, where it sends, and what it changes on the way."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from weft.api.http_changes import read_cors, read_fault, read_headers, read_retries
+from weft.api.metadata import Meta, gateway_names, host_reference
+from weft.api.reader import Fields, quoted
+from weft.api.string_match import named_matches, string_match
+from weft.api.syntax import is_dns_label
+from weft.model.virtual_service import (
+    Delegate,
+    Destination,
+    DirectResponse,
+    HttpMatch,
+    HttpRoute,
+    MatchKind,
+    Mirror,
+    Redirect,
+    Rewrite,
+    WeightedDestination,
+)
+
+_ACTIONS = ("route", "redirect", "directResponse", "delegate")
+_AUTHORITY = (":authority", "host")
+
+
+def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
+    """`delegated`: the VirtualService has no hosts and is part of another one."""
+    action = _action(item, delegated=delegated)
+    matches = tuple(_match(match, meta) for match in item.items("match"))
+    if delegated or action == "delegate":
+        _no_regex(item, matches)
+    route = HttpRoute(
+        name=item.text("name", most=1_024),
+        match=matches,
+        route=read_destinations(item, meta, headers=True),
+        redirect=_redirect(item),
+        direct_response=_direct_response(item),
+        delegate=_delegate(item, meta),
+        rewrite=_rewrite(item),
+        timeout=item.duration("timeout"),
+        retries=read_retries(item),
+        fault=read_fault(item),
+        mirrors=_mirrors(item, meta),
+        cors=read_cors(item),
+        headers=read_headers(item),
+        line=item.line,
+    )
+    changes = route.headers.request
+    places = [name for name, _ in (*changes.set, *changes.add) if name.lower() in _AUTHORITY]
+    if len(places) + bool(route.rewrite and route.rewrite.authority) > 1:
+        item.error("headers", "the authority is set in more than one place", "keep `rewrite.authority` or one header")
+    return route
+
+
+def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[WeightedDestination, ...]:
+    """The `route` list of an http, tls or tcp route."""
+    found = []
+    for entry in item.items("route"):
+        destination = entry.fields("destination", required=True)
+        weight = entry.integer("weight") or 0
+        found.append(
+            WeightedDestination(
+                destination=_destination(destination, meta) if destination else Destination(""),
+                weight=weight,
+                headers=read_headers(entry) if headers else WeightedDestination(Destination("")).headers,
+            )
+        )
+    total = sum(entry.weight for entry in found)
+    if len(found) > 1 and total == 0:
+        item.error("route", "the weights of the destinations add up to 0", "give at least one of them a `weight`")
+    if total > 2**32 - 1:
+        item.error("route", "the weights of the destinations add up to more than 4294967295")
+    return tuple(found)
+
+
+def _action(item: Fields, *, delegated: bool) -> str:
+    there = [name for name in _ACTIONS if item.has(name)]
+    if len(there) != 1:
+        what = f"has {quoted(there)} at once" if there else "goes nowhere"
+        item.error((), f"the http route {what}", f"set exactly one of {quoted(_ACTIONS)}")
+    elif item.raw("route") == []:
+        item.error("route", "`route` must not be empty")
+    if "delegate" in there and delegated:
+        item.error("delegate", "a VirtualService without hosts is a delegate and cannot delegate further")
+    for name in ("fault", "rewrite") if "redirect" in there else ():
+        if item.has(name):
+            item.error(name, f"a redirect cannot have `{name}`")
+    for name in ("fault", "rewrite") if "directResponse" in there else ():
+        if item.has(name):
+            item.error(name, f"a direct response cannot have `{name}`")
+    return there[0] if there else ""
+
+
+def _match(match: Fields, meta: Meta) -> HttpMatch:
+    namespace = match.text("sourceNamespace", most=63)
+    if namespace and not is_dns_label(namespace):
+        match.error("sourceNamespace", f"`{namespace}` is not a namespace")
+    return HttpMatch(
+        name=match.text("name", most=1_024),
+        uri=string_match(match, "uri"),
+        scheme=string_match(match, "scheme"),
+        method=string_match(match, "method"),
+        authority=string_match(match, "authority"),
+        headers=named_matches(match, "headers", headers=True),
+        without_headers=named_matches(match, "withoutHeaders", headers=True),
+        query_params=named_matches(match, "queryParams", headers=False),
+        ignore_uri_case=match.boolean("ignoreUriCase") or False,
+        port=match.port("port"),
+        source_labels=match.labels("sourceLabels"),
+        source_namespace=namespace,
+        gateways=gateway_names(match, meta),
+        stat_prefix=match.text("statPrefix", most=1_024),
+    )
+
+
+def _no_regex(item: Fields, matches: tuple[HttpMatch, ...]) -> None:
+    for index, match in enumerate(matches):
+        plain = (match.uri, match.scheme, match.method, match.authority)
+        named = (*match.headers, *match.without_headers, *match.query_params)
+        if any(found and found.kind is MatchKind.REGEX for found in (*plain, *(found for _, found in named))):
+            item.error(("match", index), "a regex cannot be matched where routes are delegated", "use exact or prefix")
+
+
+def _destination(fields: Fields, meta: Meta) -> Destination:
+    subset = fields.text("subset", most=63)
+    if subset and not is_dns_label(subset):
+        fields.error("subset", f"`{subset}` is not a subset name")
+    port = fields.fields("port")
+    return Destination(host_reference(fields, "host", meta), subset, port.port("number", required=True) if port else 0)
+
+
+def _redirect(item: Fields) -> Redirect | None:
+    fields = item.fields("redirect")
+    if fields is None:
+        return None
+    fields.one_of("port", "derivePort")
+    if not any(fields.has(name) for name in ("uri", "authority", "port", "derivePort", "scheme")):
+        fields.error((), "`redirect` must change something", "set `uri`, `authority`, `scheme` or `port`")
+    return Redirect(
+        uri=fields.text("uri", most=16_384),
+        authority=fields.text("authority", most=1_024),
+        port=fields.port("port"),
+        derive_port=fields.choice("derivePort", ("FROM_PROTOCOL_DEFAULT", "FROM_REQUEST_PORT")),
+        scheme=fields.choice("scheme", ("http", "https")),
+        code=_code(fields),
+    )
+
+
+def _code(fields: Fields) -> int:
+    code = fields.integer("redirectCode") or 301
+    if code not in (301, 302, 303, 307, 308):  # the codes that Envoy can send
+        fields.error("redirectCode", f"{code} is not a redirect code", "use 301, 302, 303, 307 or 308")
+    return code
+
+
+def _direct_response(item: Fields) -> DirectResponse | None:
+    fields = item.fields("directResponse")
+    if fields is None:
+        return None
+    if not fields.has("status"):
+        fields.error((), "`status` is required")
+    status = fields.integer("status", least=200, most=599) or 200
+    body, text, data = fields.fields("body"), "", b""
+    if body is not None:
+        body.one_of("string", "bytes")
+        text = body.text("string")
+        try:
+            data = base64.b64decode(body.text("bytes"), validate=True)
+        except (binascii.Error, ValueError):
+            body.error("bytes", "`bytes` must be base64", "for text, use `string`")
+    return DirectResponse(status, text, data)
+
+
+def _delegate(item: Fields, meta: Meta) -> Delegate | None:
+    fields = item.fields("delegate")
+    if fields is None:
+        return None
+    name = fields.text("name", required=True, most=253)
+    return Delegate(name, fields.text("namespace", most=63) or meta.namespace)
+
+
+def _rewrite(item: Fields) -> Rewrite | None:
+    fields = item.fields("rewrite")
+    if fields is None:
+        return None
+    fields.one_of("uri", "uriRegexRewrite")
+    if not any(fields.has(name) for name in ("uri", "uriRegexRewrite", "authority")):
+        fields.error((), "`rewrite` must change something", "set `uri`, `uriRegexRewrite` or `authority`")
+    regex = fields.fields("uriRegexRewrite")
+    return Rewrite(
+        uri=fields.text("uri", most=16_384),
+        authority=fields.text("authority", most=1_024),
+        regex_match=regex.regex("match", required=True) if regex else "",
+        regex_rewrite=regex.text("rewrite", required=True, most=16_384) if regex else "",
+    )
+
+
+def _mirrors(item: Fields, meta: Meta) -> tuple[Mirror, ...]:
+    item.one_of("mirror", "mirrors")
+    found = []
+    single = item.fields("mirror")
+    old, percentage = item.integer("mirrorPercent", most=100), item.percent("mirrorPercentage")
+    if old is not None:
+        item.warning("mirrorPercent", "`mirrorPercent` is deprecated", "use `mirrorPercentage: {value: …}`")
+    if single is not None:
+        share = percentage if percentage is not None else old
+        found.append(Mirror(_destination(single, meta), 100.0 if share is None else float(share)))
+    for entry in item.items("mirrors"):
+        destination = entry.fields("destination", required=True)
+        share = entry.percent("percentage")
+        if destination is not None:
+            found.append(Mirror(_destination(destination, meta), 100.0 if share is None else share))
+    return tuple(found)

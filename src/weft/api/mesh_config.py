@@ -1,0 +1,86 @@
+"""Istio's mesh-wide settings: the text under `mesh` in the ConfigMap `istio` of the root namespace. Other ConfigMaps
+are none of a mesh's business."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from weft.api.metadata import Meta
+from weft.api.reader import Fields
+from weft.api.sidecar import outbound_policy
+from weft.api.syntax import is_host, words
+from weft.api.yaml_text import YamlError, compose
+from weft.base.problem import Severity
+from weft.model.settings import Settings
+
+NAME = "istio"
+# Fields of MeshConfig that production files carry and that this version does not act on.
+_NOT_ACTED_ON = tuple(
+    words("""
+    proxyListenPort proxyHttpPort proxyInboundListenPort tcpKeepalive ingressClass ingressService
+    ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService disableEnvoyListenerLog
+    defaultConfig configSources enableAutoMtls trustDomainAliases caCertificates dnsRefreshRate h2UpgradePolicy
+    inboundTrafficPolicy inboundClusterStatName outboundClusterStatName certificates thriftConfig
+    serviceSettings enablePrometheusMerge verifyCertificateAtClient ca extensionProviders defaultProviders
+    discoverySelectors pathNormalization defaultHttpRetryPolicy meshMTLS tlsDefaults localityLbSetting
+    serviceScopeConfigs serviceClusterDnsSearch sdsUdsPath
+    """)
+)
+
+
+def read_config_map(root: Fields, meta: Meta) -> tuple[Settings, ...]:
+    root.ignored("data", "binaryData", "immutable")
+    if meta.name != NAME or meta.namespace != Settings().root_namespace:
+        return ()
+    data = root.fields("data", required=True)
+    if data is None:
+        return ()
+    data.ignored("meshNetworks", "values", "original-values", "merged-values")
+    if not data.has("mesh"):
+        data.error((), "`mesh` is required", "its text holds the mesh's settings")
+        return ()
+    config = _embedded(data)
+    return () if config is None else (_settings(config, meta),)
+
+
+def _embedded(data: Fields) -> Fields | None:
+    """The settings inside the text. Their lines are not known in the outer file, so all stand at the text's own
+    line."""
+    try:
+        composed = compose(data.text("mesh"))
+    except YamlError as error:
+        data.error("mesh", f"line {error.flaw.line} of `mesh`: {error.flaw.what}", error.flaw.hint)
+        return None
+    for flaw in composed.flaws:
+        tell = data.error if flaw.severity is Severity.ERROR else data.warning
+        tell("mesh", f"line {flaw.line} of `mesh`: {flaw.what}", flaw.hint)
+    value = {} if composed.value is None else composed.value
+    if not isinstance(value, Mapping):
+        data.error("mesh", "`mesh` must hold a mapping", "for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`")
+        return None
+    return Fields(data.report, (*data.path, "mesh"), value)
+
+
+def _settings(config: Fields, meta: Meta) -> Settings:
+    config.unsupported(*_NOT_ACTED_ON)
+    default = Settings()
+    trust_domain = config.text("trustDomain", default=default.trust_domain, most=255)
+    if not is_host(trust_domain):
+        config.error("trustDomain", f"`{trust_domain}` is not a trust domain", "a name such as cluster.local")
+    detection = config.duration("protocolDetectionTimeout", least=timedelta(0))
+    return Settings(
+        domain=meta.domain,
+        trust_domain=trust_domain,
+        root_namespace=config.text("rootNamespace", default=default.root_namespace, most=63),
+        outbound_policy=outbound_policy(config) or default.outbound_policy,
+        detection_timeout=default.detection_timeout if detection is None else detection,
+        connect_timeout=config.duration("connectTimeout") or default.connect_timeout,
+        access_log=config.text("accessLogFile", most=4_096),
+        access_log_format=config.text("accessLogFormat", most=65_536),
+        access_log_encoding=config.choice("accessLogEncoding", ("TEXT", "JSON"), default="TEXT"),
+        service_export_to=config.texts("defaultServiceExportTo") or ("*",),
+        virtual_service_export_to=config.texts("defaultVirtualServiceExportTo") or ("*",),
+        destination_rule_export_to=config.texts("defaultDestinationRuleExportTo") or ("*",),
+        origin=meta.origin,
+    )

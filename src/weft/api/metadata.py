@@ -1,0 +1,133 @@
+"""What every object has: a name, a namespace, labels, annotations, and where it came from. Also the things that many
+kinds write the same way: `exportTo`, selectors, references to hosts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from weft.api.document import Document
+from weft.api.reader import Fields
+from weft.api.syntax import is_address, is_dns_label, is_host
+from weft.model.names import Labels, Origin, full_host, labels_of
+
+TLS_MODE_LABEL = "security.istio.io/tlsMode"
+
+
+class Meta(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+    domain: str
+    labels: Labels
+    annotations: Labels
+    created: str
+    origin: Origin
+
+    def host(self, name: str) -> str:
+        """A host as written in this object, in full."""
+        return name if is_address(name) else full_host(name, self.namespace, self.domain)
+
+
+def read_metadata(root: Fields, document: Document, domain: str) -> Meta:
+    root.ignored("apiVersion", "kind", "status")
+    fields = root.fields("metadata", required=True)
+    labels: Labels = ()
+    annotations: Mapping[str, str] = {}
+    created = ""
+    if fields is not None:
+        fields.ignored(
+            "uid",
+            "resourceVersion",
+            "generation",
+            "managedFields",
+            "ownerReferences",
+            "finalizers",
+            "selfLink",
+            "generateName",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+        )
+        labels, annotations = fields.labels("labels"), fields.string_map("annotations")
+        created = fields.text("creationTimestamp", most=64)
+        _check_names(fields, document)
+    key = document.key
+    origin = Origin(key=key, version=content_version(document.body), file=document.file, line=document.line)
+    return Meta(key.name, key.namespace, domain, labels, labels_of(annotations), created, origin)
+
+
+def content_version(body: Mapping[str, Any]) -> str:
+    """The same for the same content, wherever it stands."""
+    content = {name: value for name, value in body.items() if name != "status"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def export_to(fields: Fields, meta: Meta, *, nobody: bool = False) -> tuple[str, ...]:
+    """`exportTo`: `.`, `*`, namespaces, and for services `~` (nobody)."""
+    found = fields.texts("exportTo", most=63)
+    seen = set()
+    for index, entry in enumerate(found):
+        namespace = meta.namespace if entry == "." else entry
+        if namespace in seen:
+            fields.error(("exportTo", index), f"`{entry}` stands twice in `exportTo`")
+        seen.add(namespace)
+        if entry not in (".", "*") and not (nobody and entry == "~") and not is_dns_label(entry):
+            fields.error(("exportTo", index), f"`{entry}` is not a namespace", "use `.`, `*` or a namespace")
+    if len(found) > 1 and seen & {"*", "~"}:
+        fields.error("exportTo", "`*` and `~` stand alone in `exportTo`")
+    return found
+
+
+def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels | None:
+    """A workload selector: None if there is none."""
+    inner = fields.fields(name)
+    if inner is None:
+        return None
+    found = inner.labels(labels_name)
+    if not found:
+        inner.warning((), f"`{name}` without labels selects every workload of the namespace")
+    return found
+
+
+def host_reference(fields: Fields, name: str, meta: Meta, *, star: bool = False) -> str:
+    """A host that may be short, a wildcard or (in a route) an address; in full."""
+    value = fields.text(name, required=True, most=255)
+    if value and not is_host(value, wildcard=True) and not is_address(value):
+        fields.host(name)
+    if value == "*" and not star:
+        fields.error(name, f"`{name}` cannot be `*`", "name one service")
+    return meta.host(value.removesuffix("."))
+
+
+def gateway_names(fields: Fields, meta: Meta) -> tuple[str, ...]:
+    """`gateways`, each as NAMESPACE/NAME, or `mesh`."""
+    found = []
+    for index, name in enumerate(fields.texts("gateways", most=255)):
+        namespace, slash, short = name.partition("/")
+        if name == "mesh" or (slash and is_dns_label(namespace) and is_host(short)):
+            found.append(name)
+        elif not slash and is_dns_label(name):
+            found.append(f"{meta.namespace}/{name}")
+        elif not slash and is_host(name):
+            short, namespace = name.split(".")[:2]
+            found.append(f"{namespace}/{short}")
+            fields.warning(
+                ("gateways", index), f"`{name}` is an old way to name a gateway", f"write {namespace}/{short}"
+            )
+        else:
+            fields.error(("gateways", index), f"`{name}` is not a gateway", "write NAMESPACE/NAME, NAME or mesh")
+    return tuple(found)
+
+
+def _check_names(fields: Fields, document: Document) -> None:
+    if not is_host(fields.text("name", required=True, most=253)):
+        fields.error(
+            "name", f"`{document.key.name[:80]}` is not a name for an object", "lower-case letters, digits, - and ."
+        )
+    namespace = fields.text("namespace", most=253)
+    if namespace and not is_dns_label(namespace):
+        fields.error("namespace", f"`{namespace[:80]}` is not a namespace", "lower-case letters, digits and -")

@@ -1,0 +1,141 @@
+"""A document comes in, model values or problems leave. The table of kinds is all that decides who reads what.
+
+Rule: an object is taken whole or refused whole. If any of its problems is an error there are no values, and the caller
+keeps what was good before. Objects that a mesh does not read have neither values nor errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from weft.api.core import read_namespace, read_service_account
+from weft.api.destination_rule import read_destination_rule
+from weft.api.document import Document
+from weft.api.gateway import read_gateway
+from weft.api.mesh_config import read_config_map
+from weft.api.metadata import Meta, read_metadata
+from weft.api.reader import Fields, Report
+from weft.api.service import read_service
+from weft.api.service_entry import read_service_entry
+from weft.api.sidecar import read_sidecar
+from weft.api.syntax import words
+from weft.api.virtual_service import read_virtual_service
+from weft.api.workload import read_workload
+from weft.api.workload_entry import read_workload_entry
+from weft.api.yaml_text import MOST_DEPTH
+from weft.base.problem import Problem
+from weft.base.suggest import did_you_mean
+from weft.model.mesh import Value
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    values: tuple[Value, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class KindReader(msgspec.Struct, frozen=True):
+    versions: tuple[str, ...]  # accepted apiVersions, the preferred one first
+    read: Callable[[Fields, Meta], tuple[Value, ...]]
+    namespaced: bool = True
+
+
+_ISTIO = ("networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3")
+
+KINDS: Mapping[str, KindReader] = {
+    "Namespace": KindReader(("v1",), read_namespace, namespaced=False),
+    "ServiceAccount": KindReader(("v1",), read_service_account),
+    "Service": KindReader(("v1",), read_service),
+    "ConfigMap": KindReader(("v1",), read_config_map),
+    "VirtualService": KindReader(_ISTIO, read_virtual_service),
+    "DestinationRule": KindReader(_ISTIO, read_destination_rule),
+    "ServiceEntry": KindReader(_ISTIO, read_service_entry),
+    "WorkloadEntry": KindReader(_ISTIO, read_workload_entry),
+    "Sidecar": KindReader(_ISTIO, read_sidecar),
+    "Gateway": KindReader(_ISTIO, read_gateway),
+    "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
+}
+
+# What other tools read, and where a mesh's YAML is often found. Passing them over hurts nobody who is told.
+NOT_READ = frozenset(
+    words("""
+    Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Secret Endpoints EndpointSlice Node Ingress
+    IngressClass NetworkPolicy HorizontalPodAutoscaler PodDisruptionBudget Role RoleBinding ClusterRole
+    ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
+    ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
+    Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
+    WasmPlugin Telemetry IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
+    BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor
+    """)
+)
+
+# What people rely on to keep others out. Passing these over in silence would be a hole.
+NOT_ENFORCED = frozenset({"AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"})
+
+CLUSTER_SCOPED = frozenset(
+    words("""
+    Namespace Node ClusterRole ClusterRoleBinding CustomResourceDefinition GatewayClass PersistentVolume
+    StorageClass PriorityClass IngressClass APIService ValidatingWebhookConfiguration
+    MutatingWebhookConfiguration
+    """)
+)
+
+
+def parse(document: Document, domain: str = "cluster.local") -> Parsed:
+    """Never raises, whatever the document holds."""
+    report = Report(document)
+    values: tuple[Value, ...] = ()
+    reader = KINDS.get(document.key.kind)
+    if reader is None:
+        _report_kind(report, document.key.kind)
+    elif document.api_version not in reader.versions:
+        _report_version(report, document, reader)
+    elif _deeper(document.body, MOST_DEPTH):
+        report.error((), f"nested deeper than {MOST_DEPTH} levels")
+    else:
+        root = report.root()
+        values = reader.read(root, read_metadata(root, document, domain))
+        problems = report.finish()
+        return Parsed(() if report.failed else values, problems)
+    return Parsed((), report.finish())
+
+
+def _report_kind(report: Report, kind: str) -> None:
+    if kind in NOT_ENFORCED:
+        report.error(
+            ("kind",),
+            f"{kind} is NOT enforced by this version of weft: traffic flows as if it were not there",
+            "do not rely on it; protect the workload by other means",
+        )
+    elif kind in NOT_READ:
+        report.warning(("kind",), f"weft does not read kind {kind}", _instead(kind))
+    else:
+        report.error(
+            ("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ, *NOT_ENFORCED))
+        )
+
+
+def _instead(kind: str) -> str:
+    runs = {"Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"}
+    return "to run a process here, write a Workload (weft.dev/v1alpha1)" if kind in runs else ""
+
+
+def _report_version(report: Report, document: Document, reader: KindReader) -> None:
+    kind, version = document.key.kind, document.api_version[:80]
+    if version.startswith("gateway.networking.k8s.io/"):
+        report.warning(
+            ("apiVersion",),
+            f"weft does not read kind {kind} of the Gateway API",
+            f"Istio's {kind} ({reader.versions[0]}) is read",
+        )
+        return
+    report.error(("apiVersion",), f"{kind} has no version `{version}`", f"write {reader.versions[0]}")
+
+
+def _deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, (Mapping, list, tuple)):
+        return False
+    inner = value.values() if isinstance(value, Mapping) else value
+    return levels == 0 or any(_deeper(held, levels - 1) for held in inner)

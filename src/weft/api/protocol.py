@@ -1,0 +1,67 @@
+"""Which protocol a port speaks: by `appProtocol`, then by the name's prefix, then by well-known numbers; else
+undeclared."""
+
+from __future__ import annotations
+
+from weft.api.reader import Fields
+from weft.base.suggest import did_you_mean
+from weft.model.service import Protocol
+
+PROTOCOLS = {
+    **{protocol.value: protocol for protocol in Protocol if protocol is not Protocol.UNDECLARED},
+    "http_proxy": Protocol.HTTP,
+    "mongodb": Protocol.MONGO,
+}
+_APP_PROTOCOLS = {
+    "kubernetes.io/h2c": Protocol.HTTP2,
+    "kubernetes.io/ws": Protocol.HTTP,
+    "kubernetes.io/wss": Protocol.HTTPS,
+}
+# SMTP, DNS, MySQL and MongoDB servers speak first or not in HTTP: waiting for a client's bytes would only delay them.
+_SPEAK_FIRST = frozenset({25, 53, 3306, 27017})
+
+
+def from_name(name: str, number: int = 0) -> Protocol:
+    """Istio's convention: `http-web` is HTTP, `grpc` is gRPC, `web` is undeclared."""
+    lower = name.lower()
+    prefix = "grpc-web" if lower.startswith("grpc-web") else lower.partition("-")[0]
+    found = PROTOCOLS.get(prefix, Protocol.UNDECLARED)
+    return Protocol.TCP if found is Protocol.UNDECLARED and number in _SPEAK_FIRST else found
+
+
+def service_protocol(port: Fields, name: str, number: int) -> Protocol:
+    """The protocol of a Kubernetes Service's port."""
+    transport = port.choice("protocol", ("TCP", "UDP", "SCTP"), default="TCP")
+    written = port.text("appProtocol", most=253)
+    if transport == "UDP":
+        return Protocol.UDP
+    if transport == "SCTP":
+        port.warning("protocol", "SCTP is not carried by the mesh")
+        return Protocol.UDP
+    if not written:
+        return from_name(name, number)
+    lower = written.lower()
+    found = _APP_PROTOCOLS.get(lower) or PROTOCOLS.get(lower)
+    if found is None:
+        port.warning(
+            "appProtocol",
+            f"the protocol `{written}` is not known; it is found out by its first bytes",
+            "if the server speaks first, write tcp",
+        )
+        return from_name("", number)
+    return found
+
+
+def istio_protocol(port: Fields, number: int, *, required: bool = False) -> Protocol:
+    """The `protocol` of a ServiceEntry's, Gateway's, Sidecar's or Workload's port, in any case."""
+    written = port.text("protocol", required=required, most=64)
+    if not written:
+        return from_name("", number)
+    found = PROTOCOLS.get(written.lower())
+    if found is None:
+        port.error(
+            "protocol",
+            f"the protocol `{written}` is not known",
+            did_you_mean(written, (name.upper() for name in PROTOCOLS)),
+        )
+    return found or Protocol.UNDECLARED

@@ -1,0 +1,398 @@
+"""How fields are read: a cursor at one mapping of a document, with a typed getter for each sort of value. Every kind's
+reader comes in here, and only here, to look at what somebody wrote. Rule: a getter always gives a value of its type and
+never raises; what is wrong is recorded with its line, and fields nobody asked for are reported at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from weft.api.document import Document, Path
+from weft.api.syntax import (
+    is_address,
+    is_header,
+    is_host,
+    is_label_name,
+    is_label_value,
+    is_range,
+    parse_duration,
+    regex_flaw,
+)
+from weft.base.problem import Problem, Severity
+from weft.base.suggest import did_you_mean
+from weft.model.names import Labels, labels_of
+
+MOST_ITEMS = 5_000  # of one list or mapping
+MOST_TEXT = 1 << 20  # characters; a direct response's body is the longest
+MOST_PROBLEMS = 100  # per object: nobody reads more
+MILLISECOND = timedelta(milliseconds=1)
+
+_LONGEST = timedelta(days=3_650)
+
+
+class Report:
+    """The problems of one document, as they are found."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.failed = False
+        self._problems: list[Problem] = []
+        self._opened: list[Fields] = []
+
+    def root(self) -> Fields:
+        return Fields(self, (), self.document.body)
+
+    def error(self, path: Path, what: str, hint: str = "") -> None:
+        self.failed = True
+        self._add(path, what, hint, Severity.ERROR)
+
+    def warning(self, path: Path, what: str, hint: str = "") -> None:
+        self._add(path, what, hint, Severity.WARNING)
+
+    def finish(self) -> tuple[Problem, ...]:
+        """Everything found, unknown fields included, in the order of the lines."""
+        for fields in self._opened:
+            fields.report_unknown()
+        return tuple(sorted(self._problems, key=lambda problem: problem.where.line))
+
+    def opened(self, fields: Fields) -> None:
+        self._opened.append(fields)
+
+    def _add(self, path: Path, what: str, hint: str, severity: Severity) -> None:
+        if len(self._problems) < MOST_PROBLEMS:
+            self._problems.append(Problem(self.document.where(path), what, hint, severity))
+
+
+class Fields:
+    """A mapping of the document. A field set to null is not there, as in Kubernetes."""
+
+    def __init__(self, report: Report, path: Path, body: Mapping[str, Any]) -> None:
+        self.report, self.path, self._body = report, path, body
+        self._known: set[str] = set()
+        self._synonyms: dict[str, str] = {}
+        report.opened(self)
+
+    @property
+    def line(self) -> int:
+        return self.report.document.where(self.path).line
+
+    def has(self, name: str) -> bool:
+        return self.raw(name) is not None
+
+    def raw(self, name: str) -> Any:
+        self._known.add(name)
+        return self._body.get(name)
+
+    def error(self, name: str | Path, what: str, hint: str = "") -> None:
+        self.report.error(self._at(name), what, hint)
+
+    def warning(self, name: str | Path, what: str, hint: str = "") -> None:
+        self.report.warning(self._at(name), what, hint)
+
+    def text(self, name: str, *, default: str = "", required: bool = False, most: int = MOST_TEXT) -> str:
+        value = self._value(name, required=required)
+        return default if value is None else self._text((name,), value, most)
+
+    def integer(self, name: str, *, least: int = 0, most: int = 2**31 - 1) -> int | None:
+        value = self._value(name)
+        if value is None:
+            return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.error(name, f"`{name}` must be a whole number, not {describe(value)}")
+            return None
+        if not least <= value <= most:
+            self.error(name, f"`{name}` must be between {least} and {most}, not {value}")
+            return None
+        return value
+
+    def number(self, name: str, *, least: float, most: float) -> float | None:
+        value = self._value(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            self.error(name, f"`{name}` must be a number, not {describe(value)}")
+            return None
+        if not least <= value <= most:
+            self.error(name, f"`{name}` must be between {least:g} and {most:g}, not {value:g}")
+            return None
+        return float(value)
+
+    def percent(self, name: str) -> float | None:
+        """Istio's `{value: 12.5}`; an object without a value is 0, as its protobuf says."""
+        fields = self.fields(name)
+        return None if fields is None else fields.number("value", least=0, most=100) or 0.0
+
+    def port(self, name: str, *, required: bool = False) -> int:
+        """A port number, or 0 if there is none."""
+        self._value(name, required=required)
+        return self.integer(name, least=1, most=65_535) or 0
+
+    def ports(self, name: str) -> tuple[int, ...]:
+        found = []
+        for index, value in enumerate(self._list(name)):
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65_535:
+                self.error((name, index), f"a port is a number between 1 and 65535, not {describe(value)}")
+            else:
+                found.append(value)
+        return tuple(found)
+
+    def boolean(self, name: str) -> bool | None:
+        value = self._value(name)
+        if value is None or isinstance(value, bool):
+            return value
+        self.error(name, f"`{name}` must be true or false, not {describe(value)}")
+        return None
+
+    def choice(self, name: str, choices: Iterable[str], *, default: str = "") -> str:
+        value = self.text(name, default=default, most=200)
+        known = tuple(choices)
+        if value in known or value == default:
+            return value
+        self.error(name, f"`{name}` cannot be `{value}`", did_you_mean(value, known))
+        return default
+
+    def duration(self, name: str, *, least: timedelta = MILLISECOND, required: bool = False) -> timedelta | None:
+        """Go's way of writing time: `1.5s`, `100ms`, `1h2m`."""
+        value = self._value(name, required=required)
+        if value is None:
+            return None
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            self.error(name, f"`{name}` has no unit", f"write {value:g}s or {value:g}ms")
+            return None
+        text = self._text((name,), value, 64)
+        found = parse_duration(text)
+        if found is None:
+            self.error(name, f"`{name}` must be a duration, not {describe(value)}", "for example 1.5s, 100ms or 1h2m")
+        elif found < least:
+            self.error(
+                name,
+                f"`{name}` must be at least {_short(least)}, not {text}",
+                "leave the field out for no limit" if not found else "",
+            )
+            return None
+        elif found > _LONGEST:
+            self.error(name, f"`{name}` must be shorter than ten years, not {text}")
+            return None
+        return found
+
+    def texts(self, name: str, *, required: bool = False, most: int = 4_096) -> tuple[str, ...]:
+        return tuple(
+            self._text((name, index), value, most) for index, value in enumerate(self._list(name, required=required))
+        )
+
+    def string_map(self, name: str) -> dict[str, str]:
+        value = self._value(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self.error(name, f"`{name}` must be a mapping of names to text, not {describe(value)}")
+            return {}
+        if self._too_many(name, value):
+            return {}
+        return {self._text((name, str(key)), key, 4_096): self._text((name, str(key)), held, MOST_TEXT)
+                for key, held in value.items()}  # fmt: skip
+
+    def labels(self, name: str) -> Labels:
+        """A mapping of labels, with Kubernetes' rules for their names and values."""
+        found = self.string_map(name)
+        for key, value in found.items():
+            if not is_label_name(key):
+                self.error((name, key), f"`{key[:80]}` is not a label name", "letters, digits, -, _ and . (at most 63)")
+            elif not is_label_value(value):
+                self.error(
+                    (name, key), f"`{value[:80]}` is not a label value", "letters, digits, -, _ and . (at most 63)"
+                )
+        return labels_of(found)
+
+    def fields(self, name: str, *, required: bool = False) -> Fields | None:
+        """The mapping below this field."""
+        value = self._value(name, required=required)
+        if value is None:
+            return None
+        return self._fields((name,), value)
+
+    def items(self, name: str, *, required: bool = False) -> list[Fields]:
+        """A list of mappings, those that are mappings."""
+        found = (self._fields((name, index), value) for index, value in enumerate(self._list(name, required=required)))
+        return [fields for fields in found if fields is not None]
+
+    def entries(self, name: str) -> list[tuple[str, Fields]]:
+        """A mapping from names to mappings, such as header matches."""
+        value = self._value(name)
+        if value is None:
+            return []
+        if not isinstance(value, Mapping):
+            self.error(name, f"`{name}` must be a mapping, not {describe(value)}")
+            return []
+        if self._too_many(name, value):
+            return []
+        found = []
+        for key, held in value.items():
+            fields = self._fields((name, str(key)), held)
+            if fields is not None:
+                found.append((self._text((name, str(key)), key, 4_096), fields))
+        return found
+
+    def host(self, name: str, *, required: bool = False, wildcard: bool = False) -> str:
+        value = self.text(name, required=required, most=255)
+        if value and not is_host(value, wildcard=wildcard):
+            self.error(name, f"`{value}` is not a host name", _host_hint(value, wildcard=wildcard))
+        return value
+
+    def address(self, name: str) -> str:
+        value = self.text(name, most=64)
+        if value and not is_address(value):
+            self.error(name, f"`{value}` is not an IP address")
+        return value
+
+    def ranges(self, name: str) -> tuple[str, ...]:
+        """IP addresses and CIDR ranges."""
+        found = self.texts(name)
+        for index, value in enumerate(found):
+            if value and not is_range(value):
+                self.error((name, index), f"`{value}` is not an IP address or CIDR range", "for example 10.0.0.0/8")
+        return found
+
+    def regex(self, name: str, *, required: bool = False) -> str:
+        value = self.text(name, required=required)
+        flaw = regex_flaw(value) if self.has(name) else ""
+        if flaw:
+            self.error(
+                name,
+                f"`{value[:80]}` is not a regular expression: {flaw}",
+                "Envoy uses RE2: https://github.com/google/re2/wiki/Syntax",
+            )
+        return value
+
+    def header(self, name: str) -> str:
+        value = self.text(name, most=256)
+        if value and not is_header(value):
+            self.error(name, f"`{value}` is not a header name")
+        return value
+
+    def one_of(self, *names: str) -> str:
+        """Which of these fields is set; more than one is an error."""
+        there = [name for name in names if self.has(name)]
+        if len(there) > 1:
+            self.error(there[1], f"only one of {quoted(there)} may be set")
+        return there[0] if there else ""
+
+    def ignored(self, *names: str) -> None:
+        """Fields that are rightly there and mean nothing to a mesh."""
+        self._known.update(names)
+
+    def unsupported(self, *names: str) -> None:
+        """Fields of the world that weft does not act on; the object still works."""
+        for name in names:
+            if self.has(name):
+                self.warning(name, f"`{name}` is not acted on by this version of weft")
+
+    def refused(self, name: str, what: str, hint: str = "") -> None:
+        """A field that must not be passed over in silence: without it, the mesh would be less safe than written."""
+        if self.has(name):
+            self.error(name, what, hint)
+
+    def also_called(self, synonyms: Mapping[str, str]) -> None:
+        """Other tools' names for fields, for the hint only."""
+        self._synonyms.update(synonyms)
+
+    def report_unknown(self) -> None:
+        for name in self._body:
+            if name not in self._known:
+                self.error(str(name), f"unknown field `{str(name)[:80]}`", self._meant(str(name)))
+
+    def _meant(self, name: str) -> str:
+        if name in self._synonyms:
+            return f"weft calls it `{self._synonyms[name]}`"
+        head, *tail = name.split("_")
+        camel = head + "".join(part.title() for part in tail)
+        if tail and camel in self._known:
+            return f"did you mean `{camel}`? field names are in camelCase"
+        return did_you_mean(name[:80], self._known)
+
+    def _value(self, name: str, *, required: bool = False) -> Any:
+        value = self.raw(name)
+        if value is None and required:
+            self.report.error((*self.path, name) if name in self._body else self.path, f"`{name}` is required")
+        return value
+
+    def _list(self, name: str, *, required: bool = False) -> Sequence[Any]:
+        value = self._value(name, required=required)
+        if value is None:
+            return ()
+        if not isinstance(value, (list, tuple)):
+            self.error(name, f"`{name}` must be a list, not {describe(value)}", "begin each item with `- `")
+            return ()
+        if self._too_many(name, value):
+            return ()
+        if required and not value:
+            self.error(name, f"`{name}` must not be empty")
+        return value
+
+    def _fields(self, below: Path, value: Any) -> Fields | None:
+        if isinstance(value, Mapping):
+            if self._too_many(below, value):
+                return None
+            return Fields(self.report, (*self.path, *below), value)
+        named = f"`{below[0]}`" if len(below) == 1 else f"an item of `{below[0]}`"
+        self.error(below, f"{named} must be a mapping, not {describe(value)}")
+        return None
+
+    def _text(self, below: Path, value: Any, most: int) -> str:
+        if not isinstance(value, str):
+            quote = not isinstance(value, (list, dict)) and value is not None
+            hint = f'put it in quotes: "{str(value).lower() if isinstance(value, bool) else value}"' if quote else ""
+            self.error(below, f"`{_last(below)}` must be text, not {describe(value)}", hint)
+            return ""
+        if len(value) > most:
+            self.error(below, f"`{_last(below)}` is longer than {most} characters")
+            return ""
+        if "\0" in value or any("\ud800" <= character <= "\udfff" for character in value):
+            self.error(below, f"`{_last(below)}` holds a character that no text may hold")
+            return ""
+        return value
+
+    def _too_many(self, name: str | Path, value: Mapping[str, Any] | Sequence[Any]) -> bool:
+        if len(value) <= MOST_ITEMS:
+            return False
+        self.error(name, f"more than {MOST_ITEMS} items")
+        return True
+
+    def _at(self, name: str | Path) -> Path:
+        return (*self.path, name) if isinstance(name, str) else (*self.path, *name)
+
+
+def describe(value: Any) -> str:
+    """A value as a person would call it, short enough for a message."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return f"the number {value if abs(value) < 1e15 else '(very large)'}"
+    if isinstance(value, str):
+        return f'"{value[:40]}…"' if len(value) > 40 else f'"{value}"'
+    return "nothing" if value is None else "a list" if isinstance(value, (list, tuple)) else "a mapping"
+
+
+def quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _host_hint(value: str, *, wildcard: bool) -> str:
+    if value.startswith("*") and not wildcard:
+        return "a wildcard is not possible here"
+    if "://" in value or "/" in value:
+        return "only the name, without scheme or path"
+    return "without the port" if ":" in value else "letters, digits, - and ."
+
+
+def _short(duration: timedelta) -> str:
+    return f"{duration / MILLISECOND:g}ms"
+
+
+def _last(path: Path) -> str:
+    names = [part for part in path if isinstance(part, str)]
+    return f"{names[-1][:80]}" if names else "value"

@@ -1,0 +1,117 @@
+"""Kubernetes' Service: a name, virtual addresses and ports, and the labels of the workloads behind it."""
+
+from __future__ import annotations
+
+from weft.api.metadata import Meta
+from weft.api.protocol import service_protocol
+from weft.api.reader import Fields
+from weft.api.syntax import is_address, is_dns_label, is_host, words
+from weft.model.names import Labels, service_host
+from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
+
+_EXPORT_TO = "networking.istio.io/exportTo"
+# How a cloud or kube-proxy brings traffic in; the mesh has no part in it.
+_NOT_OURS = tuple(
+    words("""
+    sessionAffinity sessionAffinityConfig ipFamilies ipFamilyPolicy externalIPs loadBalancerIP
+    loadBalancerSourceRanges loadBalancerClass externalTrafficPolicy internalTrafficPolicy
+    allocateLoadBalancerNodePorts healthCheckNodePort trafficDistribution
+    """)
+)
+_TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
+
+
+def read_service(root: Fields, meta: Meta) -> tuple[Service, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    spec.ignored(*_NOT_OURS)
+    kind = spec.choice("type", _TYPES, default="ClusterIP")
+    addresses, headless = _addresses(spec)
+    labels: Labels = spec.labels("selector")
+    external = _external_name(spec) if kind == "ExternalName" else ""
+    spec.ignored("externalName")
+    host = service_host(meta.name, meta.namespace, meta.domain)
+    return (
+        Service(
+            host=host,
+            name=meta.name,
+            namespace=meta.namespace,
+            ports=_ports(spec, required=kind != "ExternalName" and not headless),
+            addresses=addresses,
+            selector=labels or None if not external else None,
+            headless=headless,
+            resolution=Resolution.DNS if external else Resolution.STATIC,
+            static_endpoints=(StaticEndpoint(address=external),) if external else (),
+            publish_not_ready=spec.boolean("publishNotReadyAddresses") or False,
+            labels=meta.labels,
+            export_to=_export_to(root, meta),
+            created=meta.created,
+            origin=meta.origin,
+        ),
+    )
+
+
+def _ports(spec: Fields, *, required: bool) -> tuple[ServicePort, ...]:
+    found: list[ServicePort] = []
+    names: set[str] = set()
+    numbers: set[tuple[int, bool]] = set()
+    items = spec.items("ports", required=required)
+    for port in items:
+        port.ignored("nodePort")
+        number, name = port.port("port", required=True), port.text("name", most=63)
+        protocol = service_protocol(port, name, number)
+        if len(items) > 1 and not name:
+            port.error((), "a port of a service with several ports needs a `name`")
+        elif name and not is_dns_label(name):
+            port.error("name", f"`{name}` is not a port name", "lower-case letters, digits and -")
+        if name in names:
+            port.error("name", f"two ports are named `{name}`")
+        if (number, protocol is Protocol.UDP) in numbers:
+            port.error("port", f"port {number} stands twice")
+        names.add(name)
+        numbers.add((number, protocol is Protocol.UDP))
+        found.append(ServicePort(number=number, name=name, protocol=protocol, target=_target(port)))
+    return tuple(found)
+
+
+def _target(port: Fields) -> int | str:
+    if isinstance(port.raw("targetPort"), str):
+        name = port.text("targetPort", most=63)
+        if name.isdigit():
+            port.error("targetPort", f'`targetPort` "{name}" is text', f"as a number: {name}")
+        return name
+    return port.port("targetPort")
+
+
+def _addresses(spec: Fields) -> tuple[tuple[str, ...], bool]:
+    first, several = spec.text("clusterIP", most=64), spec.texts("clusterIPs", most=64)
+    if first == "None" or several == ("None",):
+        return (), True
+    found = tuple(dict.fromkeys(address for address in (first, *several) if address))
+    for address in found:
+        if not is_address(address):
+            spec.error(
+                "clusterIP" if address == first else "clusterIPs",
+                f"`{address}` is not an IP address",
+                "write an address, None for a headless service, or leave it out",
+            )
+    return found, False
+
+
+def _external_name(spec: Fields) -> str:
+    name = spec.text("externalName", required=True, most=253).removesuffix(".")
+    if name and not is_host(name):
+        spec.error("externalName", f"`{name}` is not a host name")
+    return name
+
+
+def _export_to(root: Fields, meta: Meta) -> tuple[str, ...]:
+    written = dict(meta.annotations).get(_EXPORT_TO, "")
+    found = tuple(part.strip() for part in written.split(",") if part.strip())
+    for part in found:
+        if part not in (".", "*", "~") and not is_dns_label(part):
+            root.error(
+                ("metadata", "annotations", _EXPORT_TO), f"`{part}` is not a namespace", "use `.`, `*`, `~` or names"
+            )
+    return found

@@ -1,0 +1,131 @@
+"""Istio's ServiceEntry: hosts that the mesh should know although no Service names them. Each host becomes one
+Service."""
+
+from __future__ import annotations
+
+from weft.api.metadata import Meta, export_to, selector
+from weft.api.protocol import istio_protocol
+from weft.api.reader import Fields
+from weft.api.syntax import is_dns_label, is_host
+from weft.api.workload_entry import read_endpoint
+from weft.model.service import Resolution, Service, ServicePort, StaticEndpoint
+
+_RESOLUTIONS = {
+    "NONE": Resolution.NONE,
+    "STATIC": Resolution.STATIC,
+    "DNS": Resolution.DNS,
+    "DNS_ROUND_ROBIN": Resolution.DNS_ROUND_ROBIN,
+}
+_BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
+
+
+def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    spec.refused(
+        "subjectAltNames",
+        "`subjectAltNames` is not verified by this version of weft, so the entry is refused",
+        "leave it out if the peer need not be verified",
+    )
+    resolution = _RESOLUTIONS[spec.choice("resolution", _RESOLUTIONS, default="NONE")]
+    location = spec.choice("location", ("MESH_EXTERNAL", "MESH_INTERNAL"), default="MESH_EXTERNAL")
+    hosts = _hosts(spec)
+    ports = _ports(spec)
+    endpoints = _endpoints(spec, ports, resolution)
+    labels = selector(spec, "workloadSelector")
+    addresses = spec.ranges("addresses")
+    exported = export_to(spec, meta, nobody=True)
+    _check(spec, hosts, ports, resolution)
+    return tuple(
+        Service(
+            host=host,
+            name=meta.name,
+            namespace=meta.namespace,
+            ports=ports,
+            addresses=addresses,
+            selector=labels,
+            resolution=resolution,
+            external=location == "MESH_EXTERNAL",
+            # A name without endpoints of its own is its own endpoint.
+            static_endpoints=endpoints
+            or ((StaticEndpoint(address=host),) if resolution in _BY_NAME and labels is None else ()),
+            labels=meta.labels,
+            export_to=exported,
+            created=meta.created,
+            origin=meta.origin,
+        )
+        for host in hosts
+    )
+
+
+def _hosts(spec: Fields) -> tuple[str, ...]:
+    hosts = spec.texts("hosts", required=True, most=255)
+    for index, host in enumerate(hosts):
+        if host == "*":
+            spec.error(("hosts", index), "a service entry cannot be for `*`", "name the hosts, or `*.example.com`")
+        elif not is_host(host, wildcard=True):
+            spec.error(("hosts", index), f"`{host}` is not a host name")
+        elif host in hosts[:index]:
+            spec.error(("hosts", index), f"`{host}` stands twice")
+    return hosts
+
+
+def _ports(spec: Fields) -> tuple[ServicePort, ...]:
+    found: list[ServicePort] = []
+    for port in spec.items("ports"):
+        number, name = port.port("number", required=True), port.text("name", required=True, most=63)
+        if name and not is_dns_label(name):
+            port.error("name", f"`{name}` is not a port name", "lower-case letters, digits and -")
+        if any(other.name == name for other in found):
+            port.error("name", f"two ports are named `{name}`")
+        if any(other.number == number for other in found):
+            port.error("number", f"port {number} stands twice")
+        found.append(ServicePort(number, name, istio_protocol(port, number), port.port("targetPort")))
+    return tuple(found)
+
+
+def _endpoints(spec: Fields, ports: tuple[ServicePort, ...], resolution: Resolution) -> tuple[StaticEndpoint, ...]:
+    items = spec.items("endpoints")
+    found = []
+    for item in items:
+        endpoint = read_endpoint(item, names_allowed=resolution is not Resolution.STATIC)
+        for name, _ in endpoint.ports:
+            if all(port.name != name for port in ports):
+                item.error(("ports", name), f"the service entry has no port named `{name}`")
+        if endpoint.address.startswith("unix://") and (resolution is not Resolution.STATIC or len(ports) != 1):
+            item.error("address", "a Unix socket needs `resolution: STATIC` and exactly one port")
+        found.append(endpoint)
+    if items and spec.has("workloadSelector"):
+        spec.error("endpoints", "only one of `endpoints`, `workloadSelector` may be set")
+    if items and resolution is Resolution.NONE:
+        spec.error(
+            "endpoints",
+            "with `resolution: NONE` the caller's own address is used, so there are no endpoints",
+            "set `resolution: STATIC` or DNS",
+        )
+    if len(items) > 1 and resolution is Resolution.DNS_ROUND_ROBIN:
+        spec.error("endpoints", "with `resolution: DNS_ROUND_ROBIN` there is at most one endpoint")
+    return tuple(found)
+
+
+def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...], resolution: Resolution) -> None:
+    if resolution in _BY_NAME:
+        if not spec.has("endpoints") and any(host.startswith("*") for host in hosts):
+            spec.error("hosts", "a wildcard cannot be resolved by DNS", "list `endpoints`, or set `resolution: NONE`")
+        if any("/" in address for address in spec.texts("addresses")):
+            spec.error("addresses", "a range of addresses needs `resolution: NONE` or STATIC")
+    raw = [port for port in ports if not port.protocol.is_http and port.protocol.value not in ("tls", "https")]
+    if resolution is not Resolution.NONE and len(hosts) > 1 and raw:
+        spec.error(
+            "hosts",
+            f"port {raw[0].number} is not HTTP or TLS, so several hosts cannot be told apart",
+            "write one ServiceEntry per host",
+        )
+    if raw and not spec.has("addresses"):
+        spec.warning(
+            "ports",
+            f"port {raw[0].number} is not HTTP or TLS and there are no `addresses`: "
+            f"it takes every connection to port {raw[0].number}",
+            "list the addresses",
+        )

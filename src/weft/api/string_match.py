@@ -1,0 +1,37 @@
+"""Matches on text, as VirtualServices write them: `{exact: …}`, `{prefix: …}`, `{regex: …}`, and `{}` for "there at
+all"."""
+
+from __future__ import annotations
+
+from weft.api.reader import Fields
+from weft.api.syntax import is_header
+from weft.model.virtual_service import MatchKind, StringMatch
+
+
+def string_match(holder: Fields, name: str) -> StringMatch | None:
+    fields = holder.fields(name)
+    return None if fields is None else read_match(fields, presence=False)
+
+
+def read_match(fields: Fields, *, presence: bool) -> StringMatch:
+    kind = fields.one_of("exact", "prefix", "regex")
+    if kind == "regex":
+        return StringMatch(MatchKind.REGEX, fields.regex("regex"))
+    value = fields.text(kind, most=16_384) if kind else ""
+    if kind == "prefix" and not value:
+        fields.error("prefix", "an empty prefix matches everything", "leave the match out")
+    if not kind and not presence:
+        fields.error((), "the match must say `exact`, `prefix` or `regex`", 'for example {prefix: "/api"}')
+    return StringMatch(MatchKind(kind) if kind else MatchKind.PRESENT, value)
+
+
+def named_matches(holder: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
+    """Header or query matches, by name; header names in lower case, as Envoy compares them."""
+    found = []
+    for key, fields in holder.entries(name):
+        if headers and key.startswith("@request.auth.claims"):
+            holder.error((name, key), "routing by JWT claims is not supported by this version of weft")
+        elif headers and key not in (":method", ":authority", ":path", ":scheme") and not is_header(key):
+            holder.error((name, key), f"`{key[:80]}` is not a header name")
+        found.append((key.lower() if headers else key, read_match(fields, presence=True)))
+    return tuple(sorted(found, key=lambda pair: pair[0]))

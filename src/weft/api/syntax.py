@@ -1,0 +1,113 @@
+"""What words must look like: durations, hosts, addresses, header names, regular expressions. Text comes in, an answer
+leaves; the reader turns a "no" into a problem."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import warnings
+from datetime import timedelta
+from decimal import Decimal
+
+MOST_REGEX = 1_024  # characters, as in Istio
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_HOST_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_HEADER = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_DURATION = re.compile(r"([0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(ns|us|µs|ms|s|m|h)")
+_UNITS: dict[str, Decimal | int] = {
+    "ns": Decimal("0.001"),
+    "us": 1,
+    "µs": 1,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+}
+_NOT_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|#|\()|\\[1-9]|[*+?}]\+")
+
+
+def parse_duration(text: str) -> timedelta | None:
+    if not text or _DURATION.sub("", text):
+        return timedelta(0) if text == "0" else None
+    microseconds = sum((Decimal(number) * _UNITS[unit] for number, unit in _DURATION.findall(text)), Decimal(0))
+    if microseconds > 10**20:
+        return timedelta.max
+    return (
+        timedelta(microseconds=float(microseconds)) if microseconds % 1 else timedelta(microseconds=int(microseconds))
+    )
+
+
+def is_dns_label(text: str) -> bool:
+    return bool(_DNS_LABEL.fullmatch(text))
+
+
+def is_label_name(text: str) -> bool:
+    prefix, slash, name = text.rpartition("/")
+    return bool(_LABEL_NAME.fullmatch(name)) and (is_host(prefix) if slash else True)
+
+
+def is_label_value(text: str) -> bool:
+    return not text or bool(_LABEL_NAME.fullmatch(text))
+
+
+def is_host(text: str, *, wildcard: bool = False) -> bool:
+    """A DNS name; with wildcard also `*`, `*.example.com` and `*-eu.example.com`."""
+    if wildcard and text.startswith("*"):
+        if text == "*":
+            return True
+        text = text[2:] if text[1:2] in (".", "-") else ""
+    text = text.removesuffix(".")
+    return 0 < len(text) <= 253 and all(_HOST_LABEL.fullmatch(label) for label in text.split("."))
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return "%" not in text
+
+
+def is_range(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return "%" not in text
+
+
+def is_header(text: str) -> bool:
+    return bool(_HEADER.fullmatch(text))
+
+
+def regex_flaw(text: str) -> str:
+    """What is wrong with an RE2 expression, as far as Python can tell; "" if nothing."""
+    if not text:
+        return "it is empty"
+    if len(text) > MOST_REGEX:
+        return f"it is longer than {MOST_REGEX} characters"
+    if r"\Q" in text:
+        return ""  # RE2's literal quoting, which Python lacks
+    found = _NOT_RE2.search(re.sub(r"\\\\|\\[^1-9]|\[\]?[^\]]*\]", "x", text))
+    if found:
+        return f"RE2 has no `{found.group()}` (look-around, back-references, possessive)"
+    if any(int(count) > 1_000 for pair in re.findall(r"\{(\d{1,9})(?:,(\d{0,9}))?\}", text) for count in pair if count):
+        return "a repetition counts to more than 1000"
+    plain = re.sub(r"\\[pP](\{\^?\w+\}|\w)", r"\\w", text)
+    plain = re.sub(r"\(\?[imsU-]+\)", "", plain)
+    plain = re.sub(r"\(\?[imsU-]+:", "(?:", plain).replace(r"\z", r"\Z").replace(r"\C", ".")
+    plain = re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", plain)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(plain)
+    except (re.error, OverflowError, RecursionError) as error:
+        return str(error)
+    return ""
+
+
+def words(text: str) -> list[str]:
+    """A long table of names, written as prose."""
+    return text.split()

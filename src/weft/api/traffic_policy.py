@@ -1,0 +1,200 @@
+"""A DestinationRule's traffic policy: balancing, pools, ejection, for a host, a subset or a port. TLS settings are
+refused unless they say DISABLE, since this version sends plaintext between workloads and must not pretend
+otherwise."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from weft.api.reader import Fields, quoted
+from weft.model.destination_rule import (
+    ConnectionPool,
+    ConsistentHash,
+    HashKey,
+    Keepalive,
+    LoadBalancer,
+    OutlierDetection,
+    SimpleBalancer,
+    TrafficPolicy,
+)
+
+_SETTINGS = ("loadBalancer", "connectionPool", "outlierDetection", "tls")
+_BALANCERS = {
+    **{balancer.value: balancer for balancer in SimpleBalancer},
+    "LEAST_CONN": SimpleBalancer.LEAST_REQUEST,  # Istio's older name for the same
+    "UNSPECIFIED": None,
+}
+_TLS_MODES = ("DISABLE", "SIMPLE", "MUTUAL", "ISTIO_MUTUAL")
+_TLS_FIELDS = (
+    "clientCertificate",
+    "privateKey",
+    "caCertificates",
+    "credentialName",
+    "subjectAltNames",
+    "sni",
+    "insecureSkipVerify",
+    "caCrl",
+)
+
+
+def read_policy(holder: Fields, *, selected: bool) -> TrafficPolicy | None:
+    """The `trafficPolicy` below a rule or subset. `selected`: the rule has a workload selector."""
+    policy = holder.fields("trafficPolicy")
+    if policy is None:
+        return None
+    policy.unsupported("tunnel", "proxyProtocol", "retryBudget")
+    more = ("portLevelSettings", "tunnel", "proxyProtocol", "retryBudget")
+    if not any(policy.has(name) for name in (*_SETTINGS, *more)):
+        policy.error((), "`trafficPolicy` says nothing", f"set one of {quoted(_SETTINGS)} or leave it out")
+    ports: dict[int, TrafficPolicy] = {}
+    for setting in policy.items("portLevelSettings"):
+        port = setting.fields("port", required=True)
+        number = port.port("number", required=True) if port else 0
+        if number in ports:
+            setting.error("port", f"port {number} stands twice")
+        ports[number] = _settings(setting, selected=selected)
+    level = _settings(policy, selected=selected)
+    return TrafficPolicy(level.load_balancer, level.connection_pool, level.outlier_detection, tuple(ports.items()))
+
+
+def _settings(policy: Fields, *, selected: bool) -> TrafficPolicy:
+    _check_tls(policy, selected=selected)
+    return TrafficPolicy(_load_balancer(policy), _connection_pool(policy), _outlier_detection(policy))
+
+
+def _check_tls(policy: Fields, *, selected: bool) -> None:
+    tls = policy.fields("tls")
+    if tls is None:
+        return
+    tls.ignored(*_TLS_FIELDS)
+    mode = tls.choice("mode", _TLS_MODES, default="DISABLE")
+    there = [name for name in _TLS_FIELDS if tls.has(name)]
+    if tls.has("credentialName") and not selected:
+        tls.error(
+            "credentialName",
+            "`credentialName` without `workloadSelector` would give sidecars plaintext",
+            "select the workloads that hold the credential",
+        )
+    if mode == "ISTIO_MUTUAL":
+        tls.error(
+            "mode",
+            "ISTIO_MUTUAL needs mutual TLS between workloads, which this version of weft does not have yet",
+            "leave `tls` out until then; calls are plaintext",
+        )
+    elif mode != "DISABLE":
+        tls.error(
+            "mode",
+            f"TLS mode {mode} is not supported by this version of weft, so the rule is refused "
+            "rather than sending plaintext",
+            "let the application speak TLS itself",
+        )
+    elif there:
+        tls.error(there[0], f"{quoted(there)} would have no effect, since `mode` is DISABLE or missing", "set `mode`")
+
+
+def _load_balancer(policy: Fields) -> LoadBalancer | None:
+    fields = policy.fields("loadBalancer")
+    if fields is None:
+        return None
+    fields.one_of("simple", "consistentHash")
+    fields.one_of("warmup", "warmupDurationSecs")
+    fields.unsupported("localityLbSetting")
+    written = fields.choice("simple", _BALANCERS)
+    warmup = fields.duration("warmupDurationSecs")
+    inner = fields.fields("warmup")
+    if inner is not None:
+        warmup = inner.duration("duration", required=True)
+        inner.unsupported("minimumPercent", "aggression")
+    return LoadBalancer(_BALANCERS.get(written), _consistent_hash(fields), warmup)
+
+
+def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
+    fields = balancer.fields("consistentHash")
+    if fields is None:
+        return None
+    key = fields.one_of("httpHeaderName", "httpCookie", "useSourceIp", "httpQueryParameterName")
+    fields.one_of("ringHash", "maglev")
+    ring, maglev = fields.fields("ringHash"), fields.fields("maglev")
+    ring_size = fields.integer("minimumRingSize") or (ring.integer("minimumRingSize") if ring else 0) or 0
+    table_size = (maglev.integer("tableSize", most=5_000_011) if maglev else 0) or 0
+    header, query = fields.header("httpHeaderName"), fields.text("httpQueryParameterName", most=4_096)
+    source, cookie = fields.boolean("useSourceIp"), fields.fields("httpCookie")
+    name, cookie_path, ttl = header or query, "", None
+    if cookie is not None:
+        name, cookie_path = cookie.text("name", required=True, most=4_096), cookie.text("path", most=4_096)
+        ttl = cookie.duration("ttl", least=timedelta(0))  # zero: a session cookie
+        cookie.unsupported("attributes")
+    keys = {"httpHeaderName": HashKey.HEADER, "httpCookie": HashKey.COOKIE, "httpQueryParameterName": HashKey.QUERY}
+    if not key or (key == "useSourceIp" and not source) or (key != "useSourceIp" and not name):
+        fields.error(
+            (),
+            "`consistentHash` must say what to hash",
+            "set `httpHeaderName`, `httpCookie`, `httpQueryParameterName` or `useSourceIp: true`",
+        )
+    return ConsistentHash(
+        keys.get(key, HashKey.SOURCE_IP), name, cookie_path, ttl, maglev is not None, table_size, ring_size
+    )
+
+
+def _connection_pool(policy: Fields) -> ConnectionPool | None:
+    fields = policy.fields("connectionPool")
+    if fields is None:
+        return None
+    tcp, http = fields.fields("tcp"), fields.fields("http")
+    if tcp is None and http is None:
+        fields.error((), "`connectionPool` says nothing", "set `tcp` or `http`")
+    values: dict[str, object] = {}
+    if tcp is not None:
+        keepalive = tcp.fields("tcpKeepalive")
+        values |= {
+            "max_connections": tcp.integer("maxConnections"),
+            "connect_timeout": tcp.duration("connectTimeout"),
+            "keepalive": _keepalive(keepalive) if keepalive else None,
+            "max_connection_duration": tcp.duration("maxConnectionDuration"),
+            "tcp_idle_timeout": tcp.duration("idleTimeout", least=timedelta(0)),
+        }
+    if http is not None:
+        values |= {
+            "max_pending_requests": http.integer("http1MaxPendingRequests"),
+            "max_requests": http.integer("http2MaxRequests"),
+            "max_requests_per_connection": http.integer("maxRequestsPerConnection"),
+            "max_retries": http.integer("maxRetries"),
+            "idle_timeout": http.duration("idleTimeout", least=timedelta(0)),
+            "h2_upgrade": http.choice("h2UpgradePolicy", ("DEFAULT", "DO_NOT_UPGRADE", "UPGRADE")),
+            "use_client_protocol": http.boolean("useClientProtocol") or False,
+            "max_concurrent_streams": http.integer("maxConcurrentStreams"),
+        }
+        if values["use_client_protocol"] and values["h2_upgrade"] == "UPGRADE":
+            http.error("useClientProtocol", "`useClientProtocol` and `h2UpgradePolicy: UPGRADE` exclude each other")
+    return ConnectionPool(**values)  # type: ignore[arg-type]
+
+
+def _keepalive(fields: Fields) -> Keepalive:
+    return Keepalive(fields.integer("probes") or 0, fields.duration("time"), fields.duration("interval"))
+
+
+def _outlier_detection(policy: Fields) -> OutlierDetection | None:
+    fields = policy.fields("outlierDetection")
+    if fields is None:
+        return None
+    old = fields.integer("consecutiveErrors")
+    if old:
+        fields.warning("consecutiveErrors", "`consecutiveErrors` is deprecated", "use `consecutive5xxErrors`")
+    split = fields.boolean("splitExternalLocalOriginErrors") or False
+    local = fields.integer("consecutiveLocalOriginFailures")
+    if local and not split:
+        fields.error(
+            "consecutiveLocalOriginFailures",
+            "`consecutiveLocalOriginFailures` needs `splitExternalLocalOriginErrors: true`",
+        )
+    gateway = fields.integer("consecutiveGatewayErrors")
+    return OutlierDetection(
+        consecutive_5xx=fields.integer("consecutive5xxErrors"),
+        consecutive_gateway_errors=old if old and gateway is None else gateway,  # as Istio reads the old field
+        consecutive_local_origin_failures=local,
+        split_local_origin=split,
+        interval=fields.duration("interval"),
+        base_ejection_time=fields.duration("baseEjectionTime"),
+        max_ejection_percent=fields.integer("maxEjectionPercent", most=100),
+        min_health_percent=fields.integer("minHealthPercent", most=100),
+    )

@@ -1,0 +1,108 @@
+"""Istio's VirtualService: for which hosts, at which gateways, and the routes. Short hosts become full ones here."""
+
+from __future__ import annotations
+
+from weft.api.http_route import read_destinations, read_http_route
+from weft.api.metadata import Meta, export_to, gateway_names
+from weft.api.reader import Fields
+from weft.api.syntax import is_address, is_dns_label, is_host
+from weft.model.names import host_covers
+from weft.model.virtual_service import HttpRoute, L4Match, L4Route, VirtualService
+
+
+def read_virtual_service(root: Fields, meta: Meta) -> tuple[VirtualService, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    delegated = not spec.raw("hosts")
+    gateways = gateway_names(spec, meta)
+    hosts = _hosts(spec, meta, mesh=not gateways or "mesh" in gateways)
+    if delegated:
+        _check_delegated(spec)
+    http = tuple(read_http_route(item, meta, delegated=delegated) for item in spec.items("http"))
+    _check_reachable(spec, http)
+    if not any(spec.raw(name) for name in ("http", "tls", "tcp")):
+        spec.error((), "the VirtualService has no routes", "set `http`, `tls` or `tcp`")
+    return (
+        VirtualService(
+            name=meta.name,
+            namespace=meta.namespace,
+            hosts=hosts,
+            gateways=gateways or ("mesh",),
+            http=http,
+            tls=tuple(_l4_route(item, meta, hosts, tls=True) for item in spec.items("tls")),
+            tcp=tuple(_l4_route(item, meta, hosts, tls=False) for item in spec.items("tcp")),
+            export_to=export_to(spec, meta),
+            created=meta.created,
+            origin=meta.origin,
+        ),
+    )
+
+
+def _hosts(spec: Fields, meta: Meta, *, mesh: bool) -> tuple[str, ...]:
+    found: list[str] = []
+    for index, host in enumerate(spec.texts("hosts", most=255)):
+        if not is_host(host, wildcard=True) and not is_address(host):
+            spec.error(("hosts", index), f"`{host}` is not a host name", "a name, `*.example.com` or an IP address")
+        if host == "*" and mesh:
+            spec.error(
+                ("hosts", index),
+                "the host `*` is not possible for sidecars (the `mesh` gateway)",
+                "name the hosts, or name a gateway in `gateways`",
+            )
+        full = meta.host(host.removesuffix("."))
+        double = next((other for other in found if host_covers(other, full) or host_covers(full, other)), "")
+        if double:
+            spec.error(("hosts", index), f"`{host}` and `{double}` are the same host, or one covers the other")
+        found.append(full)
+    return tuple(found)
+
+
+def _check_delegated(spec: Fields) -> None:
+    hint = "a VirtualService without `hosts` is a delegate: part of another one's http routes"
+    for name in ("gateways", "tls", "tcp"):
+        if spec.has(name):
+            spec.error(name, f"without `hosts` there can be no `{name}`", hint)
+
+
+def _check_reachable(spec: Fields, routes: tuple[HttpRoute, ...]) -> None:
+    """A route without a match takes everything; what stands below it never happens."""
+    catching = next((index for index, route in enumerate(routes) if not route.match), len(routes))
+    for index in range(catching + 1, len(routes)):
+        spec.warning(
+            ("http", index),
+            f"this route is never used: http[{catching}] (line {routes[catching].line}) matches everything",
+            "put it above that one",
+        )
+
+
+def _l4_route(item: Fields, meta: Meta, hosts: tuple[str, ...], *, tls: bool) -> L4Route:
+    matches = tuple(_l4_match(match, meta, hosts, tls=tls) for match in item.items("match", required=tls))
+    if not item.raw("route"):
+        item.error((), "`route` is required")
+    return L4Route(matches, read_destinations(item, meta, headers=False), item.line)
+
+
+def _l4_match(match: Fields, meta: Meta, hosts: tuple[str, ...], *, tls: bool) -> L4Match:
+    names = match.texts("sniHosts", required=True, most=255) if tls else ()
+    for index, name in enumerate(names):
+        if not is_host(name, wildcard=True) and not is_address(name):
+            match.error(("sniHosts", index), f"`{name}` is not a host name")
+        elif not any(host_covers(host, meta.host(name)) or host_covers(host, name) for host in hosts):
+            match.error(
+                ("sniHosts", index),
+                f"the SNI host `{name}` is not among the VirtualService's hosts",
+                f"its hosts are: {', '.join(hosts[:5])}",
+            )
+    match.ignored("sourceSubnet")  # never did anything in Istio
+    namespace = match.text("sourceNamespace", most=63)
+    if namespace and not is_dns_label(namespace):
+        match.error("sourceNamespace", f"`{namespace}` is not a namespace")
+    return L4Match(
+        destination_subnets=match.ranges("destinationSubnets"),
+        port=match.port("port"),
+        sni_hosts=names,
+        source_labels=match.labels("sourceLabels"),
+        source_namespace=namespace,
+        gateways=gateway_names(match, meta),
+    )

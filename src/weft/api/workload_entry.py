@@ -1,0 +1,83 @@
+"""Istio's WorkloadEntry: something with an address that no orchestrator runs for us, such as a VM. The same fields are
+written inline as a ServiceEntry's endpoints.
+
+An entry counts as meshed if its label `security.istio.io/tlsMode` says `istio`; without that label, if it names a
+service account, since only a workload with an identity can have one. That is Istio's rule."""
+
+from __future__ import annotations
+
+from weft.api.metadata import TLS_MODE_LABEL, Meta
+from weft.api.reader import Fields
+from weft.api.syntax import is_address, is_dns_label, is_host
+from weft.model.instance import Instance
+from weft.model.names import labels_of
+from weft.model.service import StaticEndpoint
+
+
+def read_workload_entry(root: Fields, meta: Meta) -> tuple[Instance, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    entry = read_endpoint(spec)
+    labels = {**dict(entry.labels), **dict(meta.labels)}  # metadata wins, as in Istio
+    mode = labels.get(TLS_MODE_LABEL)
+    return (
+        Instance(
+            name=meta.name,
+            namespace=meta.namespace,
+            addresses=(entry.address,),
+            labels=labels_of(labels),
+            service_account=entry.service_account or "default",
+            ports=entry.ports,
+            meshed=mode == "istio" if mode is not None else bool(entry.service_account),
+            weight=entry.weight,
+            locality=entry.locality,
+            network=entry.network,
+            workload=meta.name,
+            origin=meta.origin,
+        ),
+    )
+
+
+def read_endpoint(spec: Fields, *, names_allowed: bool = True) -> StaticEndpoint:
+    ports = _ports(spec)
+    return StaticEndpoint(
+        address=_address(spec, names_allowed=names_allowed, has_ports=bool(ports)),
+        ports=ports,
+        labels=spec.labels("labels"),
+        weight=spec.integer("weight") or 1,
+        locality=spec.text("locality", most=253),
+        network=spec.text("network", most=253),
+        service_account=spec.text("serviceAccount", most=253),
+    )
+
+
+def _address(spec: Fields, *, names_allowed: bool, has_ports: bool) -> str:
+    address = spec.text("address", required=True, most=255)
+    if address.startswith("unix://"):
+        path = address.removeprefix("unix://")
+        if not path.startswith(("/", "@")) or path.endswith("/"):
+            spec.error("address", f"`{path}` is not an absolute path to a socket")
+        if has_ports:
+            spec.error("ports", "a Unix socket has no ports")
+    elif address and not is_address(address):
+        if not names_allowed:
+            spec.error("address", f"`{address}` is not an IP address", "for host names, set `resolution: DNS`")
+        elif not is_host(address):
+            spec.error("address", f"`{address}` is neither an IP address nor a host name")
+    return address
+
+
+def _ports(spec: Fields) -> tuple[tuple[str, int], ...]:
+    fields = spec.fields("ports")
+    if fields is None:
+        return ()
+    raw = spec.raw("ports")
+    found = []
+    for name in raw:
+        number = fields.port(str(name))
+        if not is_dns_label(str(name)):
+            fields.error((str(name),), f"`{str(name)[:80]}` is not a port name")
+        elif number:
+            found.append((str(name), number))
+    return tuple(sorted(found))

@@ -1,0 +1,252 @@
+"""One YAML document's text becomes plain data, with the line of every field. The file reader comes in with each
+document of a stream, the mesh config with its embedded text. Rule: bounded. Depth, nodes and aliases have limits, so no
+text can take the process down; what is wrong comes back as flaws with a line, never as the YAML library's exception."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import yaml
+
+from weft.base.problem import Severity
+
+MOST_DEPTH = 64  # Istio's deepest field stands at 12
+MOST_NODES = 500_000  # after aliases are expanded: the "billion laughs" end here
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAG = "tag:yaml.org,2002:"
+_TAGS = ("str", "int", "float", "bool", "null", "map", "seq")
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLEANS = {word: kind for kind, text in ((True, "true"), (False, "false"))
+             for word in (text, text.title(), text.upper())}  # fmt: skip
+# YAML 1.1 calls these booleans, and so does Kubernetes; people who write them mostly mean the word.
+_DOUBTFUL = {word: kind for kind, words in (("true", "yes on"), ("false", "no off")) for text in words.split()
+             for word in (text, text.title(), text.upper())}  # fmt: skip
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,19}|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,21})")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]{1,64}|[0-9]{1,64}(\.[0-9]{0,64})?)([eE][-+]?[0-9]{1,3})?")
+
+Path = tuple[str | int, ...]
+
+
+class Flaw(msgspec.Struct, frozen=True):
+    """Something wrong with the text itself, before anyone asks what it means."""
+
+    line: int
+    what: str
+    hint: str = ""
+    severity: Severity = Severity.ERROR
+
+
+class Composed(msgspec.Struct, frozen=True):
+    value: Any
+    line: int  # where the content starts
+    lines: dict[Path, int]
+    flaws: tuple[Flaw, ...] = ()
+
+
+class YamlError(Exception):
+    """The text is not YAML; nothing of it can be trusted."""
+
+    def __init__(self, flaw: Flaw) -> None:
+        super().__init__(flaw.what)
+        self.flaw = flaw
+
+
+def compose(text: str, first_line: int = 1) -> Composed:
+    """Read one document. Raises YamlError, and nothing else, if the text is not YAML."""
+    try:
+        return _Composer(text, first_line).document()
+    except yaml.YAMLError as error:
+        raise YamlError(_flaw_of(error, text, first_line)) from error
+    except (ValueError, RecursionError) as error:  # what the library lets through, such as a year 0 or a bad escape
+        raise YamlError(Flaw(first_line, f"this is not YAML: {error}")) from error
+
+
+class _Composer:
+    def __init__(self, text: str, first_line: int) -> None:
+        self._loader = _Loader(text)
+        self._first_line = first_line
+        self._anchors: dict[str, tuple[Any, dict[Path, int]]] = {}
+        self._nodes = 0
+        self._flaws: list[Flaw] = []
+
+    def document(self) -> Composed:
+        try:
+            self._next(yaml.StreamStartEvent)
+            if self._loader.check_event(yaml.StreamEndEvent):
+                return Composed(value=None, line=self._first_line, lines={})
+            self._next(yaml.DocumentStartEvent)
+            line = self._line(self._loader.peek_event())
+            lines: dict[Path, int] = {}
+            value = self._node((), lines)
+            self._next(yaml.DocumentEndEvent)
+            self._next(yaml.StreamEndEvent)
+            return Composed(value=value, line=line, lines=lines, flaws=tuple(self._flaws))
+        finally:
+            self._loader.dispose()
+
+    def _node(self, path: Path, lines: dict[Path, int]) -> Any:
+        event = self._loader.get_event()
+        line = self._line(event)
+        self._count(1, line, len(path))
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event.anchor or "", path, lines, line)
+        lines.setdefault(path, line)
+        tag = self._tag(event.tag, line)
+        if isinstance(event, yaml.ScalarEvent):
+            value: Any = self._scalar(event, tag, line)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = []
+            while not self._loader.check_event(yaml.SequenceEndEvent):
+                value.append(self._node((*path, len(value)), lines))
+            self._loader.get_event()
+        else:
+            value = self._mapping(path, lines)
+        if event.anchor:
+            start = len(path)
+            inner = {at[start:]: place for at, place in lines.items() if at[:start] == path}
+            self._anchors[event.anchor] = (value, inner)
+        return value
+
+    def _mapping(self, path: Path, lines: dict[Path, int]) -> dict[str, Any]:
+        value: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
+        while not self._loader.check_event(yaml.MappingEndEvent):
+            key_event = self._loader.peek_event()
+            line = self._line(key_event)
+            plain = isinstance(key_event, yaml.ScalarEvent) and not key_event.style
+            key = self._key(self._node((*path, ""), {}), plain, key_event, line)
+            if key == "<<" and plain:
+                for source in self._merged(self._node((*path, key), {}), line):
+                    merged.update({name: held for name, held in source.items() if name not in merged})
+                continue
+            if key in value:
+                first = lines.get((*path, key), line)
+                self._flaw(
+                    line,
+                    f"`{key}` stands twice, here and on line {first}",
+                    "YAML would silently take the last one; keep one",
+                )
+            lines[(*path, key)] = line
+            value[key] = self._node((*path, key), lines)
+        self._loader.get_event()
+        return {**merged, **value} if merged else value
+
+    def _key(self, key: Any, plain: bool, event: Any, line: int) -> str:
+        if isinstance(key, str):
+            return key
+        if isinstance(key, int) and not isinstance(key, bool):
+            return str(event.value)  # `portLevelMtls: {9090: …}` is common, and text to Kubernetes too
+        written = event.value if isinstance(event, yaml.ScalarEvent) else "a list or mapping"
+        what = f"a field name must be text, not {written!r}" if plain else f"a field name must be text, not {written}"
+        self._flaw(line, what, f'put it in quotes: "{written}"' if plain and written else "")
+        return str(written)
+
+    def _merged(self, value: Any, line: int) -> list[dict[str, Any]]:
+        sources = value if isinstance(value, list) else [value]
+        if all(isinstance(source, dict) for source in sources):
+            return sources
+        self._flaw(line, "`<<` merges a mapping or a list of mappings", "name an anchor: `<<: *base`")
+        return []
+
+    def _alias(self, anchor: str, path: Path, lines: dict[Path, int], line: int) -> Any:
+        if anchor not in self._anchors:
+            self._flaw(line, f"the anchor `&{anchor}` is not known here", "an anchor must stand before its alias")
+            return None
+        value, inner = self._anchors[anchor]
+        # Every use counts as if it were written out: aliases of aliases grow by multiplication.
+        self._count(len(inner), line, len(path) + max((len(at) for at in inner), default=0))
+        lines.setdefault(path, line)
+        lines.update({(*path, *at): place for at, place in inner.items() if at})
+        return value
+
+    def _scalar(self, event: Any, tag: str, line: int) -> Any:
+        text: str = event.value
+        if tag == "str" or (not tag and event.style):
+            return text
+        value = _resolve(text)
+        if not tag and isinstance(value, str) and text in _DOUBTFUL:
+            self._flaws.append(
+                Flaw(
+                    line,
+                    f"`{text}` without quotes is read as text here, but as {_DOUBTFUL[text]} by Kubernetes",
+                    f'write "{text}" or {_DOUBTFUL[text]}',
+                    Severity.WARNING,
+                )
+            )
+        if tag == "float" and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if tag and not isinstance(value, {"int": int, "float": float, "bool": bool, "null": type(None)}.get(tag, str)):
+            self._flaw(line, f"`{text[:40]}` is not a {tag}")
+        return value
+
+    def _tag(self, tag: str | None, line: int) -> str:
+        if tag is None or tag == "!":
+            return "str" if tag else ""
+        short = tag.removeprefix(_TAG)
+        if short not in _TAGS:
+            self._flaw(line, f"the YAML tag `{tag[:60]}` is not known", "write the value without a tag")
+            return "str"
+        return short
+
+    def _count(self, nodes: int, line: int, depth: int) -> None:
+        self._nodes += nodes
+        if depth > MOST_DEPTH:
+            raise YamlError(Flaw(line, f"nested deeper than {MOST_DEPTH} levels"))
+        if self._nodes > MOST_NODES:
+            raise YamlError(
+                Flaw(line, f"more than {MOST_NODES} values in one document", "split it, or use fewer aliases")
+            )
+
+    def _line(self, event: Any) -> int:
+        return self._first_line + int(event.start_mark.line)
+
+    def _flaw(self, line: int, what: str, hint: str = "") -> None:
+        if len(self._flaws) < 100:
+            self._flaws.append(Flaw(line, what, hint))
+
+    def _next(self, kind: type) -> None:
+        event = self._loader.get_event()
+        if not isinstance(event, kind):  # only a second document gets here, and callers split those off
+            raise YamlError(Flaw(self._line(event), "a second document begins here"))
+
+
+def _resolve(text: str) -> Any:
+    """What an unquoted word is: YAML 1.2's answer, where `yes` and 1:30 and 2026-01-01 are text."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text) and len(text) <= 64:
+        return float(text)
+    return text
+
+
+_HINTS = {
+    "mapping values are not allowed in this context": "indent as above, or quote a value that contains `: `",
+    "did not find expected key": "check the indentation of this line and the one above",
+    "did not find expected '-' indicator": "check the indentation of this list",
+    "could not find expected ':'": "a field needs `name: value`; is the line above complete?",
+    "found unexpected end of stream": "is the file complete? a quote or bracket is still open",
+    "did not find expected ',' or '}'": "a `{` is still open",
+    "did not find expected ',' or ']'": "a `[` is still open",
+    "control characters are not allowed": "is this a text file?",
+    "found character that cannot start any token": "quote a value that begins with %, @ or `",
+}
+
+
+def _flaw_of(error: yaml.YAMLError, text: str, first_line: int) -> Flaw:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    what = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
+    if mark is None:
+        position = int(getattr(error, "position", 0) or 0)
+        return Flaw(first_line + text[:position].count("\n"), f"this is not YAML: {what}", _HINTS.get(what, ""))
+    row = text.split("\n")[mark.line] if mark.line < text.count("\n") + 1 else ""
+    line = first_line + min(int(mark.line), max(0, text.rstrip("\n").count("\n")))
+    if "\t" in row[: len(row) - len(row.lstrip())]:
+        return Flaw(line, "a tab is used for indentation", "YAML indents with spaces only")
+    return Flaw(line, f"this is not YAML: {what}", _HINTS.get(what, ""))

@@ -1,0 +1,216 @@
+"""The text of one file becomes documents, each with the lines of its fields. The watcher comes in with bytes;
+documents and problems leave. Rule: one bad document takes no other with it, and what it might have held is said: the
+objects it names (`broken`), or that it could have been anything (`unidentified`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from weft.api.document import Document
+from weft.api.parse import CLUSTER_SCOPED, KINDS
+from weft.api.yaml_text import Composed, Flaw, Path, YamlError, compose
+from weft.base.problem import Problem, Severity, Where
+from weft.base.suggest import did_you_mean
+from weft.model.names import ObjectKey
+
+MOST_BYTES = 8 << 20
+MOST_DOCUMENTS = 10_000
+
+_MARKER = re.compile(r"^(---|\.\.\.)(?=[ \t\r\n]|$)", re.MULTILINE)
+_FIRST_FIELDS = ("apiVersion", "kind", "metadata")
+
+
+class FileReading(msgspec.Struct, frozen=True):
+    documents: tuple[Document, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    broken: frozenset[ObjectKey] = frozenset()  # objects that stand here, but not readably
+    unidentified: bool = False  # something stands here that could be any object
+
+
+def read_documents(content: bytes, file: str, directory: str = "") -> FileReading:
+    """Never raises. `file` is what people are shown; `directory` is where relative paths in it start."""
+    reading = _Reading(file, directory)
+    if len(content) > MOST_BYTES:
+        return reading.broken_file(Flaw(1, f"the file is larger than {MOST_BYTES >> 20} MiB", "split it"))
+    try:
+        text = _decode(content)
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        return reading.broken_file(Flaw(line, "this is not UTF-8 text", "save the file as UTF-8"))
+    if PurePath(file).suffix == ".json":
+        reading.json(text)
+    else:
+        for number, (line, part) in enumerate(_split(text)):
+            if number == MOST_DOCUMENTS:
+                reading.add_flaw(Flaw(line, f"more than {MOST_DOCUMENTS} documents in one file", "split it"))
+                reading.unidentified = True
+                break
+            reading.yaml(part, line)
+    return reading.result()
+
+
+class _Reading:
+    def __init__(self, file: str, directory: str) -> None:
+        self._file, self._directory = file, directory
+        self._documents: dict[ObjectKey, Document] = {}
+        self._problems: list[Problem] = []
+        self._broken: set[ObjectKey] = set()
+        self.unidentified = False
+
+    def result(self) -> FileReading:
+        documents = tuple(self._documents.values())
+        broken = frozenset(self._broken - self._documents.keys())
+        problems = tuple(sorted(self._problems, key=lambda problem: problem.where.line))
+        return FileReading(documents, problems, broken, self.unidentified)
+
+    def broken_file(self, flaw: Flaw) -> FileReading:
+        self.add_flaw(flaw)
+        self.unidentified = True
+        return self.result()
+
+    def yaml(self, text: str, line: int) -> None:
+        try:
+            composed = compose(text, line)
+        except YamlError as error:
+            self.add_flaw(error.flaw)
+            self.unidentified = True
+            return
+        if composed.value is not None:
+            self._objects(composed)
+
+    def json(self, text: str) -> None:
+        if not text.strip():
+            return
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            line = getattr(error, "lineno", 1)
+            self.add_flaw(Flaw(line, f"this is not JSON: {getattr(error, 'msg', error)}"))
+            self.unidentified = True
+            return
+        try:
+            composed = compose(text)  # JSON is YAML, almost: this is for the lines
+        except YamlError as error:
+            if error.flaw.what.startswith(("nested", "more than")):
+                self.broken_file(error.flaw)
+                return
+            composed = Composed(value=value, line=1, lines={})
+        self._objects(composed)
+
+    def _objects(self, composed: Composed) -> None:
+        wrong = any(flaw.severity is Severity.ERROR for flaw in composed.flaws)
+        keys = []
+        for value, lines, line in _expand(composed):
+            keys.append(self._object(value, lines, line, usable=not wrong))
+        named = str(keys[0]) if len(keys) == 1 and keys[0] else ""
+        for flaw in composed.flaws:
+            self.add_flaw(flaw, named)
+
+    def _object(self, value: Any, lines: Mapping[Path, int], line: int, *, usable: bool) -> ObjectKey | None:
+        if not isinstance(value, Mapping):
+            self.add_flaw(Flaw(line, "this is not an object", "an object has `apiVersion`, `kind` and `metadata`"))
+            self.unidentified = True
+            return None
+        key = self._key(value, lines, line)
+        if key is None:
+            self.unidentified = True
+        elif not usable:
+            self._broken.add(key)
+        elif key in self._documents:
+            first = self._documents[key].line
+            self.add_flaw(
+                Flaw(line, f"{key} stands twice in this file; the one on line {first} holds", "remove one"), str(key)
+            )
+        else:
+            version = value["apiVersion"]
+            self._documents[key] = Document(key, version, value, self._file, self._directory, line, lines)
+        return key
+
+    def _key(self, value: Mapping[str, Any], lines: Mapping[Path, int], line: int) -> ObjectKey | None:
+        """Which object this is; a problem for each thing that is missing to say so."""
+        kind, metadata = value.get("kind"), value.get("metadata")
+        before = len(self._problems)
+        for name in ("apiVersion", "kind"):
+            self._text(value.get(name), name, (name,), value, lines, line)
+        if not isinstance(metadata, Mapping):
+            what = "`metadata` must be a mapping" if metadata is not None else "`metadata` is missing"
+            hint = "write `metadata: {name: …}`" if "metadata" in value else _meant("metadata", value)
+            self.add_flaw(Flaw(lines.get(("metadata",), line), what, hint), str(kind or ""))
+            return None
+        self._text(metadata.get("name"), "metadata.name", ("metadata", "name"), metadata, lines, line)
+        namespace = metadata.get("namespace")
+        if namespace is not None and not isinstance(namespace, str):
+            at = lines.get(("metadata", "namespace"), line)
+            self.add_flaw(Flaw(at, "`metadata.namespace` must be text", f'put it in quotes: "{namespace}"'))
+        if len(self._problems) > before:
+            return None
+        scoped = kind in CLUSTER_SCOPED or (kind in KINDS and not KINDS[str(kind)].namespaced)
+        return ObjectKey(str(kind), "" if scoped else namespace or "default", str(metadata["name"]))
+
+    def _text(
+        self, value: Any, name: str, path: Path, holder: Mapping[str, Any], lines: Mapping[Path, int], line: int
+    ) -> None:
+        if isinstance(value, str) and value and len(value) <= 253:
+            return
+        at = next((lines[path[:end]] for end in (len(path), 1) if path[:end] in lines), line)
+        if value is None or value == "":
+            self.add_flaw(Flaw(at, f"`{name}` is missing", _meant(str(path[-1]), holder)))
+        elif isinstance(value, str):
+            self.add_flaw(Flaw(at, f"`{name}` is longer than 253 characters"))
+        else:
+            quotable = isinstance(value, (int, float, bool))
+            self.add_flaw(Flaw(at, f"`{name}` must be text", f'put it in quotes: "{value}"' if quotable else ""))
+
+    def add_flaw(self, flaw: Flaw, named: str = "") -> None:
+        if len(self._problems) < 1_000:
+            where = Where(file=self._file, line=flaw.line, object=named[:600])
+            self._problems.append(Problem(where, flaw.what, flaw.hint, flaw.severity))
+
+
+def _split(text: str) -> Iterator[tuple[int, str]]:
+    """Each document of a stream with the line it starts on. A line that begins with `---` or `...` ends a document
+    whatever it is in the middle of, so splitting is safe even where the YAML is broken."""
+    # `---` belongs to the document that it begins, `...` to the one that it ends.
+    starts = [0, *(found.start() if found.group() == "---" else found.end() for found in _MARKER.finditer(text))]
+    line, last = 1, 0
+    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+        line += text.count("\n", last, start)
+        last = start
+        part = text[start:end]
+        if not all(row.strip() == "" or row.lstrip().startswith(("#", "%")) for row in part.splitlines()):
+            yield line, part
+
+
+def _expand(composed: Composed) -> Iterator[tuple[Any, Mapping[Path, int], int]]:
+    """The objects of a document: itself, or the items of a `List`."""
+    value = composed.value
+    listing = isinstance(value, Mapping) and str(value.get("kind", "")).endswith("List")
+    if not listing or not isinstance(value.get("items"), list):
+        yield value, composed.lines, composed.line
+        return
+    by_item: dict[int, dict[Path, int]] = {}
+    for path, line in composed.lines.items():
+        if len(path) >= 2 and path[0] == "items" and isinstance(path[1], int):
+            by_item.setdefault(path[1], {})[path[2:]] = line
+    for index, item in enumerate(value["items"]):
+        lines = by_item.get(index, {})
+        yield item, lines, lines.get((), composed.line)
+
+
+def _meant(name: str, holder: Mapping[str, Any]) -> str:
+    for written in holder:
+        if str(written) not in _FIRST_FIELDS and did_you_mean(str(written), [name]).startswith("did you"):
+            return f"did you mean `{name}` where it says `{written}`?"
+    examples = {"apiVersion": "for example networking.istio.io/v1", "kind": "for example VirtualService"}
+    return examples.get(name, "every object needs it")
+
+
+def _decode(content: bytes) -> str:
+    text = content.decode("utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")

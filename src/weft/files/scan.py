@@ -1,0 +1,111 @@
+"""One look at a directory: which files that could hold objects are there, and has each changed since the last look.
+Symbolic links are followed, so a ConfigMap's swapped `..data` shows; scratch files of editors do not count."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from weft.base.problem import Problem, Where
+from weft.files.directory import Content, Unreadable
+from weft.files.documents import MOST_BYTES
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MOST_FILES = 20_000
+MOST_LEVELS = 32
+
+Signature = tuple[int, int, int, int, int]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    root: tuple[int, int]  # device and inode: another directory may come to stand under the same name
+    files: dict[str, Signature]  # by path relative to the root
+    blind: dict[str, Problem]  # directories that could not be looked into; what is below them stays as it was
+
+    def hides(self, path: str) -> bool:
+        """Whether a path that was not seen may still be there."""
+        return any(not above or path.startswith(f"{above}/") for above in self.blind)
+
+
+def holds_objects(name: str) -> bool:
+    """By its name alone: `x.yaml`, but not `.x.yaml.swp`, `x.yaml~` or `.#x.yaml`."""
+    return name.endswith(SUFFIXES) and not name.startswith((".", "#"))
+
+
+def look(root: str, shown: str) -> Seen:
+    """Raises OSError if the root itself is not there."""
+    found = Path(root).stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"{root} is not a directory")
+    seen = Seen((found.st_dev, found.st_ino), {}, {})
+    os.scandir(root).close()  # an unreadable root is as good as none
+    _walk(root, "", shown, seen, {seen.root}, MOST_LEVELS)
+    return seen
+
+
+def read(root: str, path: str, shown: str) -> Content:
+    """A file's content; None if it has vanished since it was seen."""
+    whole = f"{root}/{path}"
+    try:
+        with open(whole, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError("it is not a regular file")
+            return file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        if not os.path.lexists(whole):
+            return None
+        return _unreadable(path, shown, "it is a link to nowhere", "repair or remove the link")
+    except OSError as error:
+        return _unreadable(path, shown, error.strerror or str(error), f"try: ls -lL {shown}/{path}")
+
+
+def _walk(root: str, below: str, shown: str, seen: Seen, visited: set[tuple[int, int]], levels: int) -> None:
+    try:
+        with os.scandir(f"{root}/{below}" if below else root) as entries:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        _blind(seen, below, shown, f"the directory cannot be read: {error.strerror or error}")
+        return
+    for entry in ordered:
+        path = f"{below}/{entry.name}" if below else entry.name
+        if entry.name.startswith("."):
+            continue
+        try:
+            found = entry.stat()
+        except OSError:  # a link to nowhere, or gone since; `read` tells which
+            if holds_objects(entry.name):
+                seen.files[path] = (0, 0, 0, 0, 0)
+            continue
+        if stat.S_ISDIR(found.st_mode):
+            identity = (found.st_dev, found.st_ino)
+            if identity not in visited and levels:  # links may lead in circles
+                visited.add(identity)
+                _walk(root, path, shown, seen, visited, levels - 1)
+        elif holds_objects(entry.name):
+            if len(seen.files) >= MOST_FILES:
+                _blind(seen, "", shown, f"more than {MOST_FILES} files; the rest is not read")
+                return
+            seen.files[path] = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _blind(seen: Seen, below: str, shown: str, what: str) -> None:
+    place = f"{shown}/{below}" if below else shown
+    seen.blind[below] = Problem(Where(file=place), what, "what was read from it before stays in effect")
+
+
+def _unreadable(path: str, shown: str, reason: str, hint: str) -> Unreadable:
+    where = Where(file=f"{shown}/{path}", line=1)
+    return Unreadable(Problem(where, f"the file cannot be read: {reason}; what it held before stays in effect", hint))
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """A pipe named x.yaml must not stop the loop."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def problems_of(seen: Seen | None) -> Iterable[Problem]:
+    return () if seen is None else seen.blind.values()

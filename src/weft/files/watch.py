@@ -1,0 +1,175 @@
+"""A directory of YAML, watched: the first batch is everything there is, each later one what a save changed. The
+kernel's events only say when to look again; what is true is what a look finds, so missed, doubled and misleading
+events do no harm. Rule: nothing that happens to the directory ends the loop, and nothing is removed while the
+directory is away."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+from watchfiles import Change as Event
+from watchfiles._rust_notify import RustNotify
+
+from weft.api.document import Change
+from weft.base.problem import Problem, Where
+from weft.files import scan
+from weft.files.directory import Content, Directory
+from weft.model.names import ObjectKey
+
+# Events are gathered until none has come for QUIET, but no longer than GATHER: an editor's save is a burst of a few
+# milliseconds. What seems gone is looked for once more after SETTLE, which is longer than any save takes.
+QUIET_MS = 10
+GATHER_MS = 50
+SETTLE = 0.3
+TICK = 0.5  # seconds between checks that the directory is still the same one
+SWEEP = 5.0  # seconds between looks that no event asked for: links out of the directory have no events
+
+
+class Batch(msgspec.Struct, frozen=True):
+    changes: tuple[Change, ...] = ()
+    problems: tuple[Problem, ...] = ()  # all that is wrong with the files now
+
+
+class DirectoryMissing(Exception):
+    """There is nothing to watch."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(f"there is no directory {directory} (hint: mkdir -p {directory}, or name another one)")
+        self.directory = directory
+
+
+async def watch(directory: str | Path, *, settle: float = SETTLE) -> AsyncIterator[Batch]:
+    """Batches, for ever. Close the iterator to stop. Raises DirectoryMissing only at the start."""
+    if not Path(directory).is_dir():
+        raise DirectoryMissing(str(directory))
+    watcher = _Watcher(directory, settle)
+    try:
+        batch = await asyncio.to_thread(watcher.look)
+        yield batch
+        while True:
+            due = await asyncio.to_thread(watcher.wait)
+            if not due:
+                continue
+            last, batch = batch, await asyncio.to_thread(watcher.look)
+            if batch.changes or batch.problems != last.problems:
+                yield batch
+    finally:
+        watcher.stop()
+
+
+class _Watcher:
+    """Used by one thread at a time; only `stop` may come from another."""
+
+    def __init__(self, directory: str | Path, settle: float) -> None:
+        self._root = str(Path(directory).absolute())
+        self._shown = str(directory).rstrip("/") or "/"
+        self._settle = settle
+        self._directory = Directory(self._root, self._shown)
+        self._seen: scan.Seen | None = None
+        self._away: Problem | None = None
+        self._named: set[str] = set()  # files that events named: read again even if they look the same
+        self._leaving: dict[ObjectKey, float] = {}  # since when
+        self._notify: RustNotify | None = None
+        self._stopped = threading.Event()
+        self._swept = time.monotonic()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def wait(self) -> bool:
+        """Until something may have changed, an object's time is up, or a tick; returns whether to look."""
+        now = time.monotonic()
+        until = min([now + TICK, *(since + self._settle for since in self._leaving.values())])
+        timeout = max(1, round((until - now) * 1_000))
+        if self._notify is None:
+            self._stopped.wait(timeout / 1_000)
+            return True
+        found = self._notify.watch(GATHER_MS, QUIET_MS, timeout, self._stopped)
+        if isinstance(found, set):
+            return self._worth_a_look(found)
+        now = time.monotonic()
+        overdue = any(since + self._settle <= now for since in self._leaving.values())
+        return overdue or now - self._swept >= SWEEP or self._moved()
+
+    def look(self) -> Batch:
+        """Take in what the directory holds now."""
+        before, now = self._seen, time.monotonic()
+        named, self._named = self._named, set()
+        self._swept = now
+        try:
+            if self._notify is None or self._moved():
+                self._listen()
+            seen = scan.look(self._root, self._shown)
+        except OSError as error:
+            return self._gone(error)
+        self._away = None
+        if before is not None and seen.root != before.root:
+            self._listen()
+        self._seen = seen
+        contents: dict[str, Content] = {}
+        known = before.files if before else {}
+        for path, signature in seen.files.items():
+            if known.get(path) != signature or path in named:
+                contents[path] = scan.read(self._root, path, self._shown)
+        for path in self._directory.paths:
+            if path not in seen.files and not seen.hides(path):
+                contents[path] = None
+        changes = self._directory.apply(contents)
+        return self._batch([*changes, *self._settled(now)])
+
+    def _settled(self, now: float) -> list[Change]:
+        self._leaving = {key: self._leaving.get(key, now) for key in self._directory.leaving}
+        ready = [key for key, since in self._leaving.items() if since + self._settle <= now]
+        for key in ready:
+            del self._leaving[key]
+        return self._directory.settle(ready)
+
+    def _gone(self, error: OSError) -> Batch:
+        self._notify = None
+        self._leaving = {}  # their time starts anew when the directory is back
+        self._away = Problem(
+            Where(file=self._shown),
+            f"the directory is gone ({error.strerror or error}); everything stays as it was",
+            "put it back and it is read again",
+        )
+        return self._batch([])
+
+    def _batch(self, changes: list[Change]) -> Batch:
+        away = [self._away] if self._away else []
+        return Batch(tuple(changes), (*away, *scan.problems_of(self._seen), *self._directory.problems()))
+
+    def _moved(self) -> bool:
+        """Whether another directory, or none, stands where the one we listen to was."""
+        try:
+            found = Path(self._root).stat()
+        except OSError:
+            return True
+        return self._seen is not None and self._seen.root != (found.st_dev, found.st_ino)
+
+    def _listen(self) -> None:
+        """Ask the kernel for events, before the look that they are compared to."""
+        try:
+            self._notify = RustNotify([self._root], False, False, 0, True, True)
+        except FileNotFoundError:
+            raise
+        except (OSError, RuntimeError):  # out of inotify watches: look at every tick instead
+            self._notify = None
+
+    def _worth_a_look(self, events: set[tuple[int, str]]) -> bool:
+        """Remembers which files were named. A log file or compiled script beside the YAML is not our business."""
+        worth = False
+        for kind, path in events:
+            name = path.rpartition("/")[2]
+            if scan.holds_objects(name):
+                self._named.add(path.removeprefix(f"{self._root}/"))
+                worth = True
+            elif name.startswith("..") or path == self._root:
+                worth = True
+            elif not name.startswith(".") and not name.endswith("~"):
+                worth = worth or kind == Event.deleted or (kind == Event.added and Path(path).is_dir())
+        return worth

@@ -1,0 +1,60 @@
+"""The access log, where the mesh wants one. None by default: a line per request costs, and must be asked for."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from envoy.config.accesslog.v3.accesslog_pb2 import AccessLog
+from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
+from google.protobuf.json_format import ParseDict
+
+from weft.model.settings import Settings
+from weft.translate.protos import packed
+
+_TEXT = (
+    '[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% '
+    '%RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% '
+    '%BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" '
+    '"%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%" %UPSTREAM_CLUSTER_RAW% %UPSTREAM_LOCAL_ADDRESS% '
+    "%DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%\n"
+)
+_JSON = {
+    "start_time": "%START_TIME%",
+    "method": "%REQ(:METHOD)%",
+    "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%",
+    "protocol": "%PROTOCOL%",
+    "response_code": "%RESPONSE_CODE%",
+    "response_flags": "%RESPONSE_FLAGS%",
+    "response_code_details": "%RESPONSE_CODE_DETAILS%",
+    "connection_termination_details": "%CONNECTION_TERMINATION_DETAILS%",
+    "upstream_transport_failure_reason": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
+    "bytes_received": "%BYTES_RECEIVED%",
+    "bytes_sent": "%BYTES_SENT%",
+    "duration": "%DURATION%",
+    "upstream_service_time": "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%",
+    "x_forwarded_for": "%REQ(X-FORWARDED-FOR)%",
+    "user_agent": "%REQ(USER-AGENT)%",
+    "request_id": "%REQ(X-REQUEST-ID)%",
+    "authority": "%REQ(:AUTHORITY)%",
+    "upstream_host": "%UPSTREAM_HOST%",
+    "upstream_cluster": "%UPSTREAM_CLUSTER_RAW%",
+    "upstream_local_address": "%UPSTREAM_LOCAL_ADDRESS%",
+    "downstream_local_address": "%DOWNSTREAM_LOCAL_ADDRESS%",
+    "downstream_remote_address": "%DOWNSTREAM_REMOTE_ADDRESS%",
+    "requested_server_name": "%REQUESTED_SERVER_NAME%",
+    "route_name": "%ROUTE_NAME%",
+}
+
+
+@lru_cache(maxsize=16)
+def access_logs(settings: Settings) -> tuple[AccessLog, ...]:
+    if not settings.access_log:
+        return ()
+    log = FileAccessLog(path=settings.access_log)
+    if settings.access_log_encoding == "JSON":
+        fields = json.loads(settings.access_log_format) if settings.access_log_format else _JSON
+        ParseDict(fields, log.log_format.json_format)
+    else:
+        log.log_format.text_format_source.inline_string = settings.access_log_format or _TEXT
+    return (AccessLog(name="envoy.access_loggers.file", typed_config=packed(log)),)

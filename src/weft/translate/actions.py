@@ -1,0 +1,249 @@
+"""What happens to a request that a route matched: where it goes, how long and how often it is tried, what is changed on
+the way; or an answer without asking anyone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import lru_cache
+
+from envoy.config.core.v3.base_pb2 import HeaderValueOption, RuntimeFractionalPercent
+from envoy.config.route.v3.route_components_pb2 import (
+    DirectResponseAction,
+    RedirectAction,
+    RetryPolicy,
+    Route,
+    RouteAction,
+    WeightedCluster,
+)
+from envoy.extensions.retry.host.previous_hosts.v3.previous_hosts_pb2 import PreviousHostsPredicate
+from envoy.extensions.retry.priority.previous_priorities.v3.previous_priorities_config_pb2 import (
+    PreviousPrioritiesConfig,
+)
+from envoy.type.v3.percent_pb2 import FractionalPercent
+
+from weft.model.destination_rule import ConsistentHash, HashKey
+from weft.model.virtual_service import (
+    Destination,
+    DirectResponse,
+    HeaderChanges,
+    Headers,
+    HttpRoute,
+    Redirect,
+    Retries,
+    WeightedDestination,
+)
+from weft.translate import names, policy
+from weft.translate.protos import duration, packed
+from weft.translate.view import ServiceView
+
+_RETRY_ON = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes"
+_CODES = {
+    301: RedirectAction.MOVED_PERMANENTLY,
+    302: RedirectAction.FOUND,
+    303: RedirectAction.SEE_OTHER,
+    307: RedirectAction.TEMPORARY_REDIRECT,
+    308: RedirectAction.PERMANENT_REDIRECT,
+}
+_AUTHORITY = frozenset({"host", ":authority"})
+
+
+def act(route: Route, written: HttpRoute, view: ServiceView, port: int) -> None:
+    """Fill in one of Envoy's three actions and the header changes."""
+    change_headers(route, written.headers)
+    if written.redirect is not None:
+        route.redirect.CopyFrom(_redirect(written.redirect, port))
+    elif written.direct_response is not None:
+        route.direct_response.CopyFrom(_answer(written.direct_response))
+    else:
+        _forward(route, written, view, port)
+
+
+def plain(view: ServiceView, port: int) -> RouteAction:
+    """Straight to the service, as without any VirtualService."""
+    action = RouteAction(cluster=names.outbound_cluster(view.host, port))
+    wait(action, None)
+    action.retry_policy.CopyFrom(_retry_policy(Retries()))
+    _hash_by(action, view, Destination(view.host), port)
+    return action
+
+
+def wait(action: RouteAction, timeout: timedelta | None) -> None:
+    """No timeout unless one is written; a gRPC caller's own deadline counts, up to that timeout."""
+    action.timeout.CopyFrom(duration(timeout or timedelta(0)))
+    action.max_stream_duration.grpc_timeout_header_max.CopyFrom(duration(timeout or timedelta(0)))
+
+
+def destination_cluster(view: ServiceView, destination: Destination, port: int) -> str:
+    return names.outbound_cluster(destination.host, destination_port(view, destination, port), destination.subset)
+
+
+def destination_port(view: ServiceView, destination: Destination, port: int) -> int:
+    """The one that is written; else the service's only one; else the one that was called."""
+    if destination.port:
+        return destination.port
+    if view.service is not None and destination.host == view.host:
+        ports = tuple(entry.number for entry in view.service.ports)
+    else:
+        target = view.target(destination.host)
+        ports = target.ports if target else ()
+    return ports[0] if len(ports) == 1 else port
+
+
+def fraction(percentage: float) -> FractionalPercent:
+    return FractionalPercent(numerator=round(percentage * 10_000), denominator=FractionalPercent.MILLION)
+
+
+def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: Headers) -> None:
+    message.request_headers_to_add.extend(_additions(headers.request))
+    message.request_headers_to_remove.extend(headers.request.remove)
+    message.response_headers_to_add.extend(_additions(headers.response))
+    message.response_headers_to_remove.extend(headers.response.remove)
+
+
+def taking_part(destinations: tuple[WeightedDestination, ...]) -> tuple[WeightedDestination, ...]:
+    """Weight 0 takes nothing, unless there is nobody else to take it."""
+    return tuple(entry for entry in destinations if entry.weight > 0) or destinations[:1]
+
+
+def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> None:
+    action: RouteAction = route.route
+    destinations = taking_part(written.route)
+    host = _authority(written.headers)
+    if len(destinations) == 1:
+        only = destinations[0]
+        action.cluster = destination_cluster(view, only.destination, port)
+        change_headers(route, only.headers)
+        host = _authority(only.headers) or host
+    else:
+        for entry in destinations:
+            cluster = action.weighted_clusters.clusters.add()
+            cluster.name = destination_cluster(view, entry.destination, port)
+            cluster.weight.value = entry.weight
+            change_headers(cluster, entry.headers)
+            if own := _authority(entry.headers):
+                cluster.host_rewrite_literal = own
+    if written.rewrite is not None:
+        host = written.rewrite.authority or host
+        if written.rewrite.regex_match:
+            action.regex_rewrite.pattern.regex = written.rewrite.regex_match
+            action.regex_rewrite.substitution = written.rewrite.regex_rewrite
+        elif written.rewrite.uri:
+            action.prefix_rewrite = written.rewrite.uri
+    if host:
+        action.host_rewrite_literal = host
+    wait(action, written.timeout)
+    if written.retries is None or written.retries.attempts > 0:
+        action.retry_policy.CopyFrom(_retry_policy(written.retries or Retries()))
+    for mirror in written.mirrors:
+        if mirror.percentage > 0:
+            shadow = action.request_mirror_policies.add()
+            shadow.cluster = destination_cluster(view, mirror.destination, port)
+            shadow.runtime_fraction.CopyFrom(RuntimeFractionalPercent(default_value=fraction(mirror.percentage)))
+            shadow.disable_shadow_host_suffix_append = True  # the mirror sees the request as it was
+            shadow.trace_sampled.value = False
+    for entry in destinations:
+        _hash_by(action, view, entry.destination, port)
+
+
+@lru_cache(maxsize=1024)
+def _retry_policy(retries: Retries) -> RetryPolicy:
+    result = RetryPolicy()
+    result.num_retries.value = retries.attempts
+    reasons: list[str] = []
+    for reason in (retries.retry_on or _RETRY_ON).split(","):
+        if reason.strip().isdigit():
+            result.retriable_status_codes.append(int(reason))
+        elif reason.strip():
+            reasons.append(reason.strip())
+    if result.retriable_status_codes and "retriable-status-codes" not in reasons:
+        reasons.append("retriable-status-codes")
+    result.retry_on = ",".join(reasons)
+    if retries.per_try_timeout:
+        result.per_try_timeout.CopyFrom(duration(retries.per_try_timeout))
+    result.host_selection_retry_max_attempts = 5
+    if retries.ignore_previous_hosts:
+        predicate = result.retry_host_predicate.add()
+        predicate.name = "envoy.retry_host_predicates.previous_hosts"
+        predicate.typed_config.CopyFrom(packed(PreviousHostsPredicate()))
+    if retries.retry_remote_localities:
+        result.retry_priority.name = "envoy.retry_priorities.previous_priorities"
+        result.retry_priority.typed_config.CopyFrom(packed(PreviousPrioritiesConfig(update_frequency=2)))
+    if retries.backoff:
+        result.retry_back_off.base_interval.CopyFrom(duration(retries.backoff))
+    return result
+
+
+def _hash_by(action: RouteAction, view: ServiceView, destination: Destination, port: int) -> None:
+    target = view.target(destination.host)
+    rule = view.rule if destination.host == view.host else (target.rule if target else None)
+    if rule is None:
+        return
+    subset = next((entry for entry in rule.subsets if entry.name == destination.subset), None)
+    balancer = policy.effective(rule, destination_port(view, destination, port), subset).load_balancer
+    if balancer is not None and balancer.consistent_hash is not None:
+        wanted = _hash_policy(balancer.consistent_hash)
+        if wanted not in action.hash_policy:
+            action.hash_policy.append(wanted)
+
+
+def _hash_policy(hashing: ConsistentHash) -> RouteAction.HashPolicy:
+    result = RouteAction.HashPolicy()
+    match hashing.key:
+        case HashKey.HEADER:
+            result.header.header_name = hashing.name
+        case HashKey.COOKIE:
+            result.cookie.name = hashing.name
+            result.cookie.path = hashing.cookie_path
+            if hashing.cookie_ttl is not None:
+                result.cookie.ttl.CopyFrom(duration(hashing.cookie_ttl))
+        case HashKey.SOURCE_IP:
+            result.connection_properties.source_ip = True
+        case HashKey.QUERY:
+            result.query_parameter.name = hashing.name
+    return result
+
+
+def _redirect(redirect: Redirect, port: int) -> RedirectAction:
+    result = RedirectAction(response_code=_CODES.get(redirect.code, RedirectAction.MOVED_PERMANENTLY))
+    if redirect.uri:
+        result.path_redirect = redirect.uri
+    if redirect.authority:
+        result.host_redirect = redirect.authority
+    if redirect.scheme:
+        result.scheme_redirect = redirect.scheme
+    if redirect.port:
+        result.port_redirect = redirect.port
+    elif redirect.derive_port == "FROM_REQUEST_PORT" and port != (443 if redirect.scheme == "https" else 80):
+        result.port_redirect = port  # a route belongs to one port, so that is the request's
+    return result
+
+
+def _answer(written: DirectResponse) -> DirectResponseAction:
+    result = DirectResponseAction(status=written.status)
+    if written.body:
+        result.body.inline_string = written.body
+    elif written.body_bytes:
+        result.body.inline_bytes = written.body_bytes
+    return result
+
+
+def _additions(changes: HeaderChanges) -> list[HeaderValueOption]:
+    return [
+        *(
+            _addition(name, value, HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD)
+            for name, value in changes.set
+            if name.lower() not in _AUTHORITY
+        ),
+        *(_addition(name, value, HeaderValueOption.APPEND_IF_EXISTS_OR_ADD) for name, value in changes.add),
+    ]
+
+
+def _addition(name: str, value: str, action: HeaderValueOption.HeaderAppendAction) -> HeaderValueOption:
+    result = HeaderValueOption(append_action=action)
+    result.header.key, result.header.value = name, value
+    return result
+
+
+def _authority(headers: Headers) -> str:
+    """Setting Host is a rewrite of where the request says it goes."""
+    return next((value for name, value in headers.request.set if name.lower() in _AUTHORITY), "")

@@ -1,0 +1,134 @@
+"""A route that hands over to another VirtualService, written out: each of the delegate's routes with both matches
+joined. A delegate can only narrow what the root gave it; a route that would widen it is left out."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from weft.model.names import Origin
+from weft.model.virtual_service import Headers, HttpMatch, HttpRoute, MatchKind, StringMatch, VirtualService
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """A route and who wrote it: the deciding object first, so that `line` is a line of its file."""
+
+    route: HttpRoute
+    origins: tuple[Origin, ...] = ()
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """A route that came to nothing."""
+
+    routing: VirtualService
+    route: HttpRoute
+    why: str
+
+
+def written_out(
+    routing: VirtualService, delegates: tuple[VirtualService, ...]
+) -> tuple[tuple[Resolved, ...], tuple[Dropped, ...]]:
+    resolved: list[Resolved] = []
+    dropped: list[Dropped] = []
+    for route in routing.http:
+        if route.delegate is None:
+            resolved.append(Resolved(route, _origins(routing)))
+            continue
+        wanted = (route.delegate.namespace, route.delegate.name)
+        delegate = next((entry for entry in delegates if (entry.namespace, entry.name) == wanted), None)
+        if delegate is None:
+            dropped.append(Dropped(routing, route, f"the delegate {'/'.join(wanted)} does not exist"))
+            continue
+        for leaf in delegate.http:
+            if leaf.delegate is not None:
+                dropped.append(Dropped(delegate, leaf, "a delegate cannot delegate further"))
+            elif (match := _joined(route.match, leaf.match)) is None:
+                dropped.append(Dropped(delegate, leaf, f"its match is not within that of {routing.name}'s route"))
+            else:
+                resolved.append(Resolved(_inherited(route, leaf, match), _origins(delegate, routing)))
+    return tuple(resolved), tuple(dropped)
+
+
+def _origins(*routings: VirtualService) -> tuple[Origin, ...]:
+    return tuple(routing.origin for routing in routings if routing.origin is not None)
+
+
+def _inherited(root: HttpRoute, leaf: HttpRoute, match: tuple[HttpMatch, ...]) -> HttpRoute:
+    return replace(
+        leaf,
+        name="-".join(name for name in (root.name, leaf.name) if name),
+        match=match,
+        rewrite=leaf.rewrite or root.rewrite,
+        timeout=root.timeout if leaf.timeout is None else leaf.timeout,
+        retries=leaf.retries or root.retries,
+        fault=leaf.fault or root.fault,
+        mirrors=leaf.mirrors or root.mirrors,
+        cors=leaf.cors or root.cors,
+        headers=root.headers if leaf.headers == Headers() else leaf.headers,
+    )
+
+
+def _joined(roots: tuple[HttpMatch, ...], leaves: tuple[HttpMatch, ...]) -> tuple[HttpMatch, ...] | None:
+    """None if some match of the delegate lies in none of the root's."""
+    if not roots or not leaves:
+        return roots or leaves
+    joined: list[HttpMatch] = []
+    for leaf in leaves:
+        within = [_merge(root, leaf) for root in roots if _lies_within(root, leaf)]
+        if not within:
+            return None
+        joined += within
+    return tuple(joined)
+
+
+def _merge(root: HttpMatch, leaf: HttpMatch) -> HttpMatch:
+    return HttpMatch(
+        name="-".join(name for name in (root.name, leaf.name) if name),
+        uri=leaf.uri or root.uri,
+        scheme=leaf.scheme or root.scheme,
+        method=leaf.method or root.method,
+        authority=leaf.authority or root.authority,
+        headers=tuple((dict(root.headers) | dict(leaf.headers)).items()),
+        without_headers=tuple((dict(root.without_headers) | dict(leaf.without_headers)).items()),
+        query_params=tuple((dict(root.query_params) | dict(leaf.query_params)).items()),
+        ignore_uri_case=root.ignore_uri_case or leaf.ignore_uri_case,
+        port=leaf.port or root.port,
+        source_labels=tuple(sorted((dict(root.source_labels) | dict(leaf.source_labels)).items())),
+        source_namespace=leaf.source_namespace or root.source_namespace,
+        gateways=leaf.gateways or root.gateways,
+        stat_prefix=leaf.stat_prefix or root.stat_prefix,
+    )
+
+
+def _lies_within(root: HttpMatch, leaf: HttpMatch) -> bool:
+    singles = (
+        (root.uri, leaf.uri),
+        (root.scheme, leaf.scheme),
+        (root.method, leaf.method),
+        (root.authority, leaf.authority),
+    )
+    pairs = (
+        (root.headers, leaf.headers),
+        (root.without_headers, leaf.without_headers),
+        (root.query_params, leaf.query_params),
+    )
+    return (
+        all(_narrows(wide, narrow) for wide, narrow in singles)
+        and all(_narrows(dict(wide).get(key), narrow) for wide, narrows in pairs for key, narrow in narrows)
+        and (root.uri is None or leaf.uri is None or root.ignore_uri_case == leaf.ignore_uri_case)
+        and (not root.port or not leaf.port or root.port == leaf.port)
+        and (not root.source_namespace or leaf.source_namespace in ("", root.source_namespace))
+        and all(dict(root.source_labels).get(key, value) == value for key, value in leaf.source_labels)
+    )
+
+
+def _narrows(wide: StringMatch | None, narrow: StringMatch | None) -> bool:
+    if wide is None or narrow is None or wide == narrow:
+        return True
+    match (wide.kind, narrow.kind):
+        case (MatchKind.PREFIX, MatchKind.PREFIX | MatchKind.EXACT):
+            return narrow.value.startswith(wide.value)
+        case (MatchKind.PRESENT, _):
+            return True
+        case _:
+            return False

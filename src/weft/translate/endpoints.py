@@ -1,0 +1,69 @@
+"""Who answers: the load assignments of a service port and of its subsets. They do not depend on who asks, so they are
+made once for the whole mesh, and an endpoint's own message is made once however often it is sent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import lru_cache
+
+from envoy.config.endpoint.v3.endpoint_components_pb2 import LocalityLbEndpoints
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+
+from weft.model.destination_rule import DestinationRule, Subset
+from weft.model.instance import Endpoint
+from weft.model.names import selects
+from weft.model.service import Resolution, Service, ServicePort
+from weft.translate import names
+from weft.translate.built import Built, build
+from weft.translate.protos import socket_address
+from weft.translate.provenance import keys
+
+
+def assignments(
+    service: Service, port: ServicePort, rule: DestinationRule | None, endpoints: tuple[Endpoint, ...]
+) -> tuple[Built, ...]:
+    """For the service port itself and each subset; none where the proxy finds the addresses by itself."""
+    if service.resolution is not Resolution.STATIC:
+        return ()
+    subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
+    sources = keys(service.origin, rule.origin if rule else None)
+    return tuple(
+        build(name, assignment(name, subset_endpoints(endpoints, subset)), sources)
+        for subset in subsets
+        for name in (names.outbound_cluster(service.host, port.number, subset.name if subset else ""),)
+    )
+
+
+def subset_endpoints(endpoints: tuple[Endpoint, ...], subset: Subset | None) -> tuple[Endpoint, ...]:
+    if subset is None:
+        return endpoints
+    return tuple(endpoint for endpoint in endpoints if selects(subset.labels, endpoint.labels))
+
+
+def assignment(name: str, endpoints: tuple[Endpoint, ...]) -> ClusterLoadAssignment:
+    by_locality: dict[str, list[Endpoint]] = defaultdict(list)
+    for endpoint in endpoints:
+        by_locality[endpoint.locality].append(endpoint)
+    result = ClusterLoadAssignment(cluster_name=name)
+    for locality, members in sorted(by_locality.items()):
+        entry = result.endpoints.add()
+        entry.MergeFromString(b"".join(map(_fragment, members)))
+        entry.load_balancing_weight.value = sum(max(member.weight, 1) for member in members)
+        # Always present, even when empty: gRPC's client refuses endpoints without a locality.
+        entry.locality.SetInParent()
+        region, zone, sub_zone = (*locality.split("/", 2), "", "", "")[:3]
+        entry.locality.region, entry.locality.zone, entry.locality.sub_zone = region, zone, sub_zone
+    return result
+
+
+@lru_cache(maxsize=65536)
+def _fragment(endpoint: Endpoint) -> bytes:
+    """One endpoint as a locality that holds nothing else, so that joined bytes are a locality with all of them."""
+    result = LocalityLbEndpoints()
+    entry = result.lb_endpoints.add()
+    entry.endpoint.address.CopyFrom(socket_address(endpoint.address, endpoint.port))
+    for address in endpoint.extra_addresses:
+        entry.endpoint.additional_addresses.add().address.CopyFrom(socket_address(address, endpoint.port))
+    entry.load_balancing_weight.value = max(endpoint.weight, 1)
+    fragment: bytes = result.SerializeToString(deterministic=True)
+    return fragment

@@ -1,0 +1,105 @@
+"""What a route asks of the HTTP filters: faults and CORS.
+
+Both filters stand in every outbound connection manager, disabled: a route's own config switches them on for its
+requests. A request of any other route pays two lookups in an empty map and nothing else, and writing a fault into a
+VirtualService changes routes only: no listener is replaced, no connection drained.
+"""
+
+from __future__ import annotations
+
+from envoy.config.route.v3.route_components_pb2 import Route
+from envoy.extensions.filters.common.fault.v3.fault_pb2 import FaultDelay
+from envoy.extensions.filters.http.cors.v3.cors_pb2 import Cors, CorsPolicy
+from envoy.extensions.filters.http.fault.v3.fault_pb2 import FaultAbort, HTTPFault
+from envoy.extensions.filters.http.router.v3.router_pb2 import Router
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
+
+from weft.model.virtual_service import CorsPolicy as WrittenCors
+from weft.model.virtual_service import Fault, HttpRoute
+from weft.translate.actions import fraction
+from weft.translate.matches import string_matcher
+from weft.translate.protos import duration, packed
+
+FAULT = "envoy.filters.http.fault"
+CORS = "envoy.filters.http.cors"
+ROUTER = "envoy.filters.http.router"
+
+_GRPC_STATUS = {
+    name: number
+    for number, name in enumerate(
+        [
+            "OK",
+            "CANCELLED",
+            "UNKNOWN",
+            "INVALID_ARGUMENT",
+            "DEADLINE_EXCEEDED",
+            "NOT_FOUND",
+            "ALREADY_EXISTS",
+            "PERMISSION_DENIED",
+            "RESOURCE_EXHAUSTED",
+            "FAILED_PRECONDITION",
+            "ABORTED",
+            "OUT_OF_RANGE",
+            "UNIMPLEMENTED",
+            "INTERNAL",
+            "UNAVAILABLE",
+            "DATA_LOSS",
+            "UNAUTHENTICATED",
+        ]
+    )
+}
+
+
+def outbound_filters() -> tuple[HttpFilter, ...]:
+    return (
+        HttpFilter(name=FAULT, typed_config=packed(HTTPFault()), disabled=True),
+        HttpFilter(name=CORS, typed_config=packed(Cors()), disabled=True),
+        HttpFilter(name=ROUTER, typed_config=packed(Router())),
+    )
+
+
+def inbound_filters() -> tuple[HttpFilter, ...]:
+    """The caller's proxy keeps the statistics of an upstream; here they would only say the same again."""
+    router = Router()
+    router.dynamic_stats.value = False
+    return (HttpFilter(name=ROUTER, typed_config=packed(router)),)
+
+
+def enable(route: Route, written: HttpRoute) -> None:
+    if written.fault is not None and (fault := _fault(written.fault)) is not None:
+        route.typed_per_filter_config[FAULT].CopyFrom(packed(fault))
+    if written.cors is not None:
+        route.typed_per_filter_config[CORS].CopyFrom(packed(_cors(written.cors)))
+
+
+def _fault(written: Fault) -> HTTPFault | None:
+    """None if it hits nobody, as one without a percentage does."""
+    result = HTTPFault()
+    if written.delay is not None and written.delay.percentage > 0:
+        result.delay.CopyFrom(
+            FaultDelay(fixed_delay=duration(written.delay.fixed), percentage=fraction(written.delay.percentage))
+        )
+    if written.abort is not None and written.abort.percentage > 0:
+        abort = FaultAbort(percentage=fraction(written.abort.percentage))
+        if written.abort.grpc_status:
+            abort.grpc_status = _GRPC_STATUS.get(written.abort.grpc_status.upper(), _GRPC_STATUS["UNKNOWN"])
+        else:
+            abort.http_status = written.abort.http_status
+        result.abort.CopyFrom(abort)
+    return result if result.ByteSize() else None
+
+
+def _cors(written: WrittenCors) -> CorsPolicy:
+    result = CorsPolicy(
+        allow_origin_string_match=[string_matcher(origin) for origin in written.allow_origins],
+        allow_methods=",".join(written.allow_methods),
+        allow_headers=",".join(written.allow_headers),
+        expose_headers=",".join(written.expose_headers),
+    )
+    if written.max_age is not None:
+        result.max_age = str(int(written.max_age.total_seconds()))
+    if written.allow_credentials is not None:
+        result.allow_credentials.value = written.allow_credentials
+    result.filter_enabled.default_value.numerator = 100
+    result.forward_not_matching_preflights.value = written.unmatched_preflights != "IGNORE"
+    return result

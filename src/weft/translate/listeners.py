@@ -1,0 +1,199 @@
+"""Where outbound connections arrive. iptables sends them all to `virtualOutbound`, which hands each to the listener of
+its original destination: a service's own address, or a port that services share. None of those binds a socket.
+
+Only a listener that has to find out what a connection speaks reads its first bytes, and never waits longer than
+`detection_timeout` for them: a server that speaks first is late by that, not broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from ipaddress import ip_address
+
+from envoy.config.core.v3.address_pb2 import Address
+from envoy.config.core.v3.base_pb2 import TrafficDirection
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain
+from envoy.config.listener.v3.listener_pb2 import AdditionalAddress, Listener
+
+from weft.model.names import ObjectKey
+from weft.model.service import Protocol, Resolution, ServicePort
+from weft.model.settings import Settings
+from weft.model.sidecar import OutboundPolicy
+from weft.translate import names
+from weft.translate.built import Built, build
+from weft.translate.chains import DETECTED_HTTP, bytes_to, chain, http_by_route, http_inspector, tls_inspector
+from weft.translate.contribution import Chain
+from weft.translate.domains import virtual_addresses
+from weft.translate.protos import duration, socket_address
+from weft.translate.provenance import of_objects
+from weft.translate.routes import configuration_name
+from weft.translate.streams import Stream, filter_chain, matching, streams
+from weft.translate.view import ServiceView
+
+RESERVED_PORTS = frozenset({names.OUTBOUND_PORT, names.INBOUND_PORT})
+
+
+def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
+    name = names.VIRTUAL_OUTBOUND
+    result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
+    on_both_families(result, names.OUTBOUND_PORT)
+    result.use_original_dst.value = True
+    # A connection to this very port would go round for ever.
+    loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
+    loop.filter_chain_match.destination_port.value = names.OUTBOUND_PORT
+    result.filter_chains.extend([loop, chain(f"{name}-catchall-tcp", bytes_to(((_rest(policy), 1),), settings))])
+    return build(name, result)
+
+
+@lru_cache(maxsize=4096)
+def http_port(number: int, policy: OutboundPolicy, settings: Settings) -> Built:
+    """The listener of everything that is declared HTTP on a port, whoever asks for it."""
+    return shared_port(number, (), policy, settings, http=True)
+
+
+def shared_port(
+    number: int, shared: Sequence[Chain], policy: OutboundPolicy, settings: Settings, *, http: bool
+) -> Built:
+    """`0.0.0.0_PORT`: HTTP if a service on the port is declared so, and the chains of services without an address.
+    What belongs to none of them goes where it was meant to go, or nowhere, as the policy says."""
+    name = names.listener("0.0.0.0", number)
+    result = _unbound(name)
+    on_both_families(result, number)
+    if http:
+        result.filter_chains.append(_http_chain(name, str(number), settings))
+    taken: set[str] = set()
+    sources: dict[ObjectKey, None] = {}
+    rest: bytes = b""
+    for entry in shared:
+        if not entry.matches:
+            rest = rest or entry.fragment
+        elif taken.isdisjoint(entry.matches):
+            result.MergeFromString(entry.fragment)
+        else:
+            continue
+        taken.update(entry.matches)
+        sources |= dict.fromkeys(entry.sources)
+    if rest:
+        result.default_filter_chain.CopyFrom(Listener.FromString(rest).filter_chains[0])
+    else:
+        result.default_filter_chain.CopyFrom(chain("PassthroughFilterChain", bytes_to(((_rest(policy), 1),), settings)))
+    if any(entry.reads_server_name for entry in shared):
+        result.listener_filters.append(tls_inspector())
+    if http:
+        result.listener_filters.append(http_inspector())
+    if result.listener_filters:
+        wait_for_first_bytes(result, settings)
+    result.metadata.CopyFrom(of_objects(tuple(sources)))
+    return build(name, result, tuple(sources))
+
+
+def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
+    """A listener on each address that means only this service: its virtual ones, or a headless service's pods."""
+    if view.service is None or port.protocol.is_http:
+        return ()
+    found = streams(view, port)
+    return tuple(_at_address(view, port, address, found, settings) for address in _addresses(view, port))
+
+
+def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
+    """What a TCP service adds to the shared listener of its port: by server name, by range of addresses, or all."""
+    service = view.service
+    if service is None or not port.protocol.is_tcp or service.headless or port.number in RESERVED_PORTS:
+        return ()
+    ranges = tuple(address for address in service.addresses if "/" in address)
+    if service.addresses and not ranges:
+        return ()
+    by_name = port.protocol in (Protocol.TLS, Protocol.HTTPS) and not ranges and view.host != "*"
+    if not ranges and not by_name and service.resolution is Resolution.STATIC:
+        # Better than the whole port: only what is sent to the endpoints' own addresses can mean this service.
+        ranges = tuple(dict.fromkeys(e.address for n, es in view.endpoints if n == port.number for e in es))
+        if not ranges:
+            return ()
+    return tuple(
+        _shared_chain(stream, view, port, settings, ranges, (view.host,) if by_name else ())
+        for stream in streams(view, port)
+    )
+
+
+def wait_for_first_bytes(listener: Listener, settings: Settings) -> None:
+    listener.listener_filters_timeout.CopyFrom(duration(settings.detection_timeout))
+    listener.continue_on_listener_filters_timeout = True
+
+
+def on_both_families(listener: Listener, port: int) -> None:
+    listener.address.CopyFrom(socket_address("0.0.0.0", port))
+    listener.additional_addresses.append(AdditionalAddress(address=socket_address("::", port)))
+
+
+def _at_address(
+    view: ServiceView, port: ServicePort, address: str, found: tuple[Stream, ...], settings: Settings
+) -> Built:
+    name = names.listener(address, port.number)
+    result = _unbound(name)
+    where: Address = socket_address(address, port.number)
+    result.address.CopyFrom(where)
+    ends = [filter_chain(stream, view, port, settings) for stream in found]
+    if port.protocol is Protocol.UNDECLARED:
+        result.listener_filters.append(http_inspector())
+        result.filter_chains.append(_http_chain(name, configuration_name(view, port), settings))
+    if any(stream.server_names for stream in found):
+        result.listener_filters.append(tls_inspector())
+    if result.listener_filters:
+        wait_for_first_bytes(result, settings)
+    result.filter_chains.extend(ends[:-1])
+    result.default_filter_chain.CopyFrom(ends[-1])
+    sources = tuple(dict.fromkeys(source for stream in found for source in stream.sources))
+    result.metadata.CopyFrom(of_objects(sources))
+    return build(name, result, sources)
+
+
+def _addresses(view: ServiceView, port: ServicePort) -> tuple[str, ...]:
+    if view.service is None:
+        return ()
+    if not view.service.headless:
+        return virtual_addresses(view.service)
+    pods = dict(view.endpoints).get(port.number, ())
+    found = (address for pod in pods for address in (pod.address, *pod.extra_addresses))
+    return tuple(dict.fromkeys(address for address in found if _is_ip(address)))
+
+
+def _shared_chain(
+    stream: Stream,
+    view: ServiceView,
+    port: ServicePort,
+    settings: Settings,
+    ranges: tuple[str, ...],
+    server_names: tuple[str, ...],
+) -> Chain:
+    end = filter_chain(stream, view, port, settings)
+    wanted_names, wanted_ranges = stream.server_names or server_names, stream.ranges or ranges
+    end.name = f"{view.host}:{port.number}"
+    if wanted_names or wanted_ranges:
+        end.filter_chain_match.CopyFrom(matching(wanted_names, wanted_ranges))
+    fragment: bytes = Listener(filter_chains=[end]).SerializeToString(deterministic=True)
+    return Chain((*wanted_names, *wanted_ranges), fragment, bool(wanted_names), stream.sources)
+
+
+def _http_chain(name: str, route_name: str, settings: Settings) -> FilterChain:
+    result = chain("", http_by_route(f"outbound_{name}", route_name, settings))
+    result.filter_chain_match.application_protocols.extend(DETECTED_HTTP)
+    return result
+
+
+def _unbound(name: str) -> Listener:
+    result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
+    result.bind_to_port.value = False
+    return result
+
+
+def _rest(policy: OutboundPolicy) -> str:
+    return names.PASSTHROUGH if policy is OutboundPolicy.ALLOW_ANY else names.BLACK_HOLE
+
+
+def _is_ip(address: str) -> bool:
+    try:
+        ip_address(address)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,89 @@
+"""Which requests a route is for. What is known while generating (who calls, on which port) is decided here and now;
+the rest becomes Envoy's match."""
+
+from __future__ import annotations
+
+from envoy.config.route.v3.route_components_pb2 import HeaderMatcher, QueryParameterMatcher, RouteMatch
+from envoy.type.matcher.v3.string_pb2 import StringMatcher
+
+from weft.model.names import Labels, selects
+from weft.model.virtual_service import HttpMatch, L4Match, MatchKind, StringMatch
+from weft.translate.view import Caller
+
+
+def applies(match: HttpMatch | L4Match, caller: Caller, port: int) -> bool:
+    """Whether the match can ever be true for this caller on this port."""
+    return (
+        match.port in (0, port)
+        and match.source_namespace in ("", caller.namespace)
+        and _has_labels(match.source_labels, caller)
+        and (not match.gateways or "mesh" in match.gateways)
+    )
+
+
+def route_match(match: HttpMatch | None) -> RouteMatch:
+    if match is None:
+        return RouteMatch(prefix="/")
+    result = RouteMatch()
+    uri = match.uri or StringMatch(MatchKind.PREFIX, "/")
+    match uri.kind:
+        case MatchKind.EXACT:
+            result.path = uri.value
+        case MatchKind.PREFIX:
+            result.prefix = uri.value
+        case MatchKind.REGEX:
+            result.safe_regex.regex = uri.value
+        case MatchKind.PRESENT:
+            result.prefix = "/"
+    if match.ignore_uri_case:
+        result.case_sensitive.value = False
+    for name, wanted in (
+        (":method", match.method),
+        (":authority", match.authority),
+        (":scheme", match.scheme),
+        *match.headers,
+    ):
+        if wanted is not None:
+            result.headers.append(_header(name, wanted))
+    for name, unwanted in match.without_headers:
+        matcher = _header(name, unwanted)
+        matcher.invert_match = True
+        # A header that is not there is not the unwanted one either.
+        matcher.treat_missing_header_as_empty = unwanted.kind is not MatchKind.PRESENT
+        result.headers.append(matcher)
+    for name, wanted in match.query_params:
+        if wanted.kind is MatchKind.PRESENT:
+            result.query_parameters.append(QueryParameterMatcher(name=name, present_match=True))
+        else:
+            result.query_parameters.append(QueryParameterMatcher(name=name, string_match=string_matcher(wanted)))
+    return result
+
+
+def catches_all(match: RouteMatch) -> bool:
+    """No request gets past such a route, so whatever stands behind it need not be sent."""
+    everything = match.prefix == "/" or match.safe_regex.regex in ("*", ".*")
+    return everything and not match.headers and not match.query_parameters
+
+
+def string_matcher(wanted: StringMatch) -> StringMatcher:
+    result = StringMatcher()
+    match wanted.kind:
+        case MatchKind.EXACT:
+            result.exact = wanted.value
+        case MatchKind.PREFIX:
+            result.prefix = wanted.value
+        case MatchKind.REGEX:
+            result.safe_regex.regex = wanted.value
+        case MatchKind.PRESENT:
+            result.safe_regex.regex = ".*"
+    return result
+
+
+def _header(name: str, wanted: StringMatch) -> HeaderMatcher:
+    if wanted.kind is MatchKind.PRESENT:
+        return HeaderMatcher(name=name, present_match=True)
+    return HeaderMatcher(name=name, string_match=string_matcher(wanted))
+
+
+def _has_labels(wanted: Labels, caller: Caller) -> bool:
+    return not wanted or selects(wanted, caller.labels)

@@ -1,0 +1,24 @@
+"""The names that Envoy's resources carry in this mesh: Istio's, so that tools and habits keep working."""
+
+from __future__ import annotations
+
+PASSTHROUGH = "PassthroughCluster"
+BLACK_HOLE = "BlackHoleCluster"
+INBOUND_PASSTHROUGH = "InboundPassthroughCluster"
+VIRTUAL_OUTBOUND = "virtualOutbound"
+VIRTUAL_INBOUND = "virtualInbound"
+
+OUTBOUND_PORT = 15001
+INBOUND_PORT = 15006
+
+
+def outbound_cluster(host: str, port: int, subset: str = "") -> str:
+    return f"outbound|{port}|{subset}|{host}"
+
+
+def inbound_cluster(port: int) -> str:
+    return f"inbound|{port}||"
+
+
+def listener(address: str, port: int) -> str:
+    return f"{address}_{port}"

@@ -1,0 +1,132 @@
+"""Which traffic policy holds for a port of a host or of one of its subsets, and what it means to a cluster.
+
+A port-level entry stands for everything of its own level; a subset's level then overrides its host's field by field.
+"""
+
+from __future__ import annotations
+
+from envoy.config.cluster.v3.circuit_breaker_pb2 import CircuitBreakers
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.cluster.v3.outlier_detection_pb2 import OutlierDetection as EnvoyOutlierDetection
+from google.protobuf.wrappers_pb2 import UInt32Value
+
+from weft.model.destination_rule import (
+    ConnectionPool,
+    DestinationRule,
+    LoadBalancer,
+    OutlierDetection,
+    SimpleBalancer,
+    Subset,
+    TrafficPolicy,
+)
+from weft.translate.protos import duration
+
+NO_LIMIT = 2**32 - 1  # Istio's default: a limit that nobody asked for must not drop anyone's request
+_DEFAULT_RING_SIZE = 1024
+
+_LIMITS = CircuitBreakers.Thresholds(
+    max_connections=UInt32Value(value=NO_LIMIT),
+    max_pending_requests=UInt32Value(value=NO_LIMIT),
+    max_requests=UInt32Value(value=NO_LIMIT),
+    max_retries=UInt32Value(value=NO_LIMIT),
+)
+
+
+def effective(rule: DestinationRule | None, port: int, subset: Subset | None = None) -> TrafficPolicy:
+    policy = _at_port(rule.policy if rule else None, port) or TrafficPolicy()
+    if subset is None or subset.policy is None:
+        return policy
+    if any(number == port for number, _ in subset.policy.ports):
+        return _at_port(subset.policy, port) or TrafficPolicy()
+    return TrafficPolicy(
+        load_balancer=subset.policy.load_balancer or policy.load_balancer,
+        connection_pool=subset.policy.connection_pool or policy.connection_pool,
+        outlier_detection=subset.policy.outlier_detection or policy.outlier_detection,
+    )
+
+
+def balance(cluster: Cluster, balancer: LoadBalancer | None) -> None:
+    balancer = balancer or LoadBalancer()
+    if (hashing := balancer.consistent_hash) is not None:
+        if hashing.maglev:
+            cluster.lb_policy = Cluster.MAGLEV
+            if hashing.table_size:
+                cluster.maglev_lb_config.table_size.value = hashing.table_size
+        else:
+            cluster.lb_policy = Cluster.RING_HASH
+            cluster.ring_hash_lb_config.minimum_ring_size.value = hashing.minimum_ring_size or _DEFAULT_RING_SIZE
+        return
+    match balancer.simple or SimpleBalancer.LEAST_REQUEST:
+        case SimpleBalancer.ROUND_ROBIN:
+            cluster.lb_policy = Cluster.ROUND_ROBIN
+            if balancer.warmup:
+                cluster.round_robin_lb_config.slow_start_config.slow_start_window.CopyFrom(duration(balancer.warmup))
+        case SimpleBalancer.RANDOM:
+            cluster.lb_policy = Cluster.RANDOM
+        case SimpleBalancer.PASSTHROUGH:
+            cluster.lb_policy = Cluster.CLUSTER_PROVIDED
+        case SimpleBalancer.LEAST_REQUEST:
+            cluster.lb_policy = Cluster.LEAST_REQUEST
+            if balancer.warmup:
+                cluster.least_request_lb_config.slow_start_config.slow_start_window.CopyFrom(duration(balancer.warmup))
+
+
+def limit(cluster: Cluster, pool: ConnectionPool | None) -> None:
+    """Circuit breakers, the connect timeout and TCP keepalive; what only HTTP knows is in `clusters.py`."""
+    limits = cluster.circuit_breakers.thresholds.add()
+    limits.CopyFrom(_LIMITS)
+    if pool is None:
+        return
+    for written, field in (
+        (pool.max_connections, limits.max_connections),
+        (pool.max_pending_requests, limits.max_pending_requests),
+        (pool.max_requests, limits.max_requests),
+        (pool.max_retries, limits.max_retries),
+    ):
+        if written:  # 0 means no limit, as in Istio
+            field.value = written
+    if pool.connect_timeout:
+        cluster.connect_timeout.CopyFrom(duration(pool.connect_timeout))
+    if pool.keepalive is not None:
+        keepalive = cluster.upstream_connection_options.tcp_keepalive
+        keepalive.SetInParent()
+        if pool.keepalive.probes:
+            keepalive.keepalive_probes.value = pool.keepalive.probes
+        if pool.keepalive.time:
+            keepalive.keepalive_time.value = int(pool.keepalive.time.total_seconds())
+        if pool.keepalive.interval:
+            keepalive.keepalive_interval.value = int(pool.keepalive.interval.total_seconds())
+
+
+def eject(cluster: Cluster, detection: OutlierDetection | None) -> None:
+    if detection is None:
+        return
+    outlier: EnvoyOutlierDetection = cluster.outlier_detection
+    outlier.enforcing_success_rate.value = 0
+    if detection.consecutive_5xx is not None:
+        outlier.consecutive_5xx.value = detection.consecutive_5xx
+        outlier.enforcing_consecutive_5xx.value = 100 if detection.consecutive_5xx else 0
+    if detection.consecutive_gateway_errors is not None:
+        outlier.consecutive_gateway_failure.value = detection.consecutive_gateway_errors
+        outlier.enforcing_consecutive_gateway_failure.value = 100 if detection.consecutive_gateway_errors else 0
+    if detection.split_local_origin:
+        outlier.split_external_local_origin_errors = True
+        outlier.enforcing_local_origin_success_rate.value = 0
+        if detection.consecutive_local_origin_failures is not None:
+            failures = detection.consecutive_local_origin_failures
+            outlier.consecutive_local_origin_failure.value = failures
+            outlier.enforcing_consecutive_local_origin_failure.value = 100 if failures else 0
+    if detection.interval:
+        outlier.interval.CopyFrom(duration(detection.interval))
+    if detection.base_ejection_time:
+        outlier.base_ejection_time.CopyFrom(duration(detection.base_ejection_time))
+    if detection.max_ejection_percent is not None:
+        outlier.max_ejection_percent.value = detection.max_ejection_percent
+    # With ejection on, "too few are healthy, so use them all" would undo it: panic only where the author asks for it.
+    cluster.common_lb_config.healthy_panic_threshold.value = detection.min_health_percent or 0
+
+
+def _at_port(policy: TrafficPolicy | None, port: int) -> TrafficPolicy | None:
+    if policy is None:
+        return None
+    return next((entry for number, entry in policy.ports if number == port), policy)

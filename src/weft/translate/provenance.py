@@ -1,0 +1,61 @@
+"""Who made a resource, written into its metadata: `weft.sources` for weft's own diagnosis, `istio.config` for istioctl.
+
+Clusters and listeners name only the objects: replacing one drains connections, and a moved comment must not do that.
+Routes are replaced for free, so they also carry the version, file and line.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from envoy.config.core.v3.base_pb2 import Metadata
+
+from weft.model.names import ObjectKey, Origin
+
+_PATHS = {
+    "VirtualService": "/apis/networking.istio.io/v1/namespaces/{namespace}/virtual-service/{name}",
+    "DestinationRule": "/apis/networking.istio.io/v1/namespaces/{namespace}/destination-rule/{name}",
+}
+
+
+def keys(*origins: Origin | None) -> tuple[ObjectKey, ...]:
+    """The objects behind these values, each once, in order."""
+    return tuple(dict.fromkeys(origin.key for origin in origins if origin is not None))
+
+
+@lru_cache(maxsize=65536)
+def of_objects(sources: tuple[ObjectKey, ...]) -> Metadata:
+    result = Metadata()
+    if sources:
+        listed = result.filter_metadata["weft"].get_or_create_list("sources")
+        for source in sources:
+            listed.add_struct().update({"kind": source.kind, "namespace": source.namespace, "name": source.name})
+        _for_istioctl(result, sources)
+    return result
+
+
+@lru_cache(maxsize=65536)
+def of_route(origins: tuple[Origin, ...], line: int = 0) -> Metadata:
+    """`line` is that of the route itself, in the file of the first origin."""
+    result = Metadata()
+    if origins:
+        listed = result.filter_metadata["weft"].get_or_create_list("sources")
+        for position, origin in enumerate(origins):
+            fields = {"kind": origin.key.kind, "namespace": origin.key.namespace, "name": origin.key.name}
+            fields |= {"version": origin.version} if origin.version else {}
+            entry = listed.add_struct()
+            entry.update(fields)
+            if origin.file:
+                entry.update({"file": origin.file, "line": (line if position == 0 else 0) or origin.line})
+        _for_istioctl(result, tuple(origin.key for origin in origins))
+    return result
+
+
+def _for_istioctl(metadata: Metadata, sources: tuple[ObjectKey, ...]) -> None:
+    """istioctl reads one object: the last one that shaped the resource beyond the service itself."""
+    for source in sources:
+        if path := _PATHS.get(source.kind):
+            metadata.filter_metadata["istio"].update(
+                {"config": path.format(namespace=source.namespace, name=source.name)}
+            )
+            return

@@ -1,0 +1,157 @@
+"""Which host and route a request belongs to. A service's virtual host is made once per caller and kept as bytes; the
+route configuration of a port is those bytes joined, so that one changed VirtualService rebuilds one virtual host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from envoy.config.route.v3.route_components_pb2 import Route
+from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+from weft.model.names import Origin
+from weft.model.service import Protocol, ServicePort
+from weft.model.settings import Settings
+from weft.model.sidecar import OutboundPolicy
+from weft.model.virtual_service import HttpMatch, HttpRoute, VirtualService
+from weft.translate import names
+from weft.translate.actions import act, plain, wait
+from weft.translate.built import Built, from_bytes
+from weft.translate.contribution import VirtualHost
+from weft.translate.delegates import Resolved, written_out
+from weft.translate.domains import domains
+from weft.translate.filters import enable
+from weft.translate.matches import applies, catches_all, route_match
+from weft.translate.provenance import keys, of_objects, of_route
+from weft.translate.view import ServiceView
+
+_MESSAGE = RouteConfiguration.DESCRIPTOR.full_name
+_LARGEST_DIRECT_RESPONSE = 1 << 20
+
+
+def stands_alone(view: ServiceView, port: ServicePort) -> bool:
+    """An undeclared port with addresses has its own listener, which already knows the host."""
+    service = view.service
+    return port.protocol is Protocol.UNDECLARED and service is not None and bool(service.addresses or service.headless)
+
+
+def configuration_name(view: ServiceView, port: ServicePort) -> str:
+    """HTTP ports share one configuration per number."""
+    return f"{view.host}:{port.number}" if stands_alone(view, port) else str(port.number)
+
+
+def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> VirtualHost:
+    shared = domains(view.host, view.service, view.caller.namespace, settings.domain)
+    return host_of(view, port.number, ("*",) if stands_alone(view, port) else shared)
+
+
+def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHost:
+    """Of a host that only a VirtualService speaks for."""
+    return host_of(view, port, domains(view.host, None, view.caller.namespace, settings.domain))
+
+
+def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHost:
+    routing = deciding(view)
+    origins = (view.service.origin if view.service else None, routing.origin if routing else None)
+    sources = keys(*origins)
+    host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
+    host.metadata.CopyFrom(of_objects(sources))
+    host.routes.extend(routes(view, port))
+    fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
+    return VirtualHost(host.name, fragment, sources, claimed)
+
+
+def deciding(view: ServiceView) -> VirtualService | None:
+    """One VirtualService speaks for a host in the mesh: the first with a route for HTTP."""
+    return next((routing for routing in view.routes if routing.http), None)
+
+
+def routes(view: ServiceView, port: int) -> list[Route]:
+    """In the order they are tried, up to the first that catches everything."""
+    routing = deciding(view)
+    result: list[Route] = []
+    if routing is not None:
+        for resolved in written_out(routing, view.delegates)[0]:
+            for match in resolved.route.match or (None,):
+                if match is None or applies(match, view.caller, port):
+                    route = _route(resolved, match, view, port)
+                    result.append(route)
+                    if catches_all(route.match):
+                        return result
+    # Nothing of it is for this caller and port (not: for this request): the service is called as if it were not there.
+    return result or ([_default(view, port)] if view.service is not None else [])
+
+
+def configuration(name: str, hosts: Sequence[VirtualHost], policy: OutboundPolicy) -> Built:
+    """Of two hosts with one domain the first keeps it; the whole would be refused otherwise."""
+    fragments: list[bytes] = [_frame(name)]
+    taken: set[str] = set()
+    for host in hosts:
+        claimed = {domain.lower() for domain in host.domains}
+        fragment = host.fragment if taken.isdisjoint(claimed) else _without(host, taken)
+        taken |= claimed
+        fragments.append(fragment)
+    if "*" not in taken:
+        fragments.append(_rest(policy))
+    sources = tuple(dict.fromkeys(source for host in hosts for source in host.sources))
+    return from_bytes(_MESSAGE, name, b"".join(fragments), sources)
+
+
+def _route(resolved: Resolved, match: HttpMatch | None, view: ServiceView, port: int) -> Route:
+    written: HttpRoute = resolved.route
+    route = Route(name=_name(written, match), match=route_match(match))
+    act(route, written, view, port)
+    enable(route, written)
+    route.metadata.CopyFrom(of_route(resolved.origins, written.line))
+    return route
+
+
+def _name(written: HttpRoute, match: HttpMatch | None) -> str:
+    return ".".join(name for name in (written.name, match.name if match else "") if name)
+
+
+def _default(view: ServiceView, port: int) -> Route:
+    route = Route(name="default", match=route_match(None), route=plain(view, port))
+    route.metadata.CopyFrom(of_route(_known(view.service.origin if view.service else None)))
+    return route
+
+
+def _known(origin: Origin | None) -> tuple[Origin, ...]:
+    return () if origin is None else (origin,)
+
+
+@lru_cache(maxsize=4096)
+def _frame(name: str) -> bytes:
+    frame = RouteConfiguration(name=name, ignore_port_in_host_matching=True)
+    frame.validate_clusters.value = False  # a cluster that comes a moment later must not stop the routes
+    frame.max_direct_response_body_size_bytes.value = _LARGEST_DIRECT_RESPONSE
+    body: bytes = frame.SerializeToString(deterministic=True)
+    return body
+
+
+@lru_cache(maxsize=2)
+def _rest(policy: OutboundPolicy) -> bytes:
+    """What nobody claims goes where the caller meant it to go, or is refused with 502 as in Istio."""
+    allowed = policy is OutboundPolicy.ALLOW_ANY
+    name = "allow_any" if allowed else "block_all"
+    route = Route(name=name, match=route_match(None))
+    if allowed:
+        route.route.cluster = names.PASSTHROUGH
+        wait(route.route, None)
+    else:
+        route.direct_response.status = 502
+    host = EnvoyVirtualHost(name=name, domains=["*"], include_request_attempt_count=True, routes=[route])
+    body: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
+    return body
+
+
+def _without(host: VirtualHost, taken: set[str]) -> bytes:
+    """The fragment without the domains that are taken; nothing if none is left."""
+    message = RouteConfiguration.FromString(host.fragment)
+    left = [domain for domain in host.domains if domain.lower() not in taken]
+    if not left:
+        return b""
+    message.virtual_hosts[0].domains[:] = left
+    fragment: bytes = message.SerializeToString(deterministic=True)
+    return fragment

@@ -1,0 +1,67 @@
+"""The two questions that `control/push.py` asks: what does a service add to a group's config, and what does the group
+need by itself? Both are pure: equal views give equal contributions."""
+
+from __future__ import annotations
+
+from weft.model.group import ProxyKind
+from weft.model.service import Protocol
+from weft.model.settings import Settings
+from weft.translate import clusters, grpc, listeners, routes
+from weft.translate.built import Built
+from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
+from weft.translate.inbound import virtual_inbound
+from weft.translate.view import GroupView, ServiceView
+
+_HTTP_PORT = 80  # what a host without a service is called on, as far as a destination without a port depends on it
+
+
+def contribute(view: ServiceView, settings: Settings) -> Contribution:
+    """Clusters, listeners and virtual hosts of one host for one caller."""
+    if view.caller.kind is ProxyKind.GRPC:
+        return grpc.contribute(view, settings)
+    if view.service is None:
+        return _unowned(view, settings)
+    made: list[Built] = []
+    own: list[Built] = []
+    hosts: list[tuple[str, VirtualHost]] = []
+    chains: list[tuple[int, Chain]] = []
+    for port in view.ports:
+        if port.protocol is Protocol.UDP:
+            continue
+        made += clusters.outbound(view, port, settings)
+        own += listeners.own_addresses(view, port, settings)
+        chains += ((port.number, chain) for chain in listeners.chains_without_address(view, port, settings))
+        if port.protocol.is_http or port.protocol is Protocol.UNDECLARED:
+            hosts.append((routes.configuration_name(view, port), routes.virtual_host(view, port, settings)))
+            if not routes.stands_alone(view, port) and port.number not in listeners.RESERVED_PORTS:
+                own.append(listeners.http_port(port.number, view.caller.policy, settings))
+    return Contribution(tuple(made), tuple(own), tuple(hosts), tuple(chains))
+
+
+def base(view: GroupView) -> Contribution:
+    """What a group has without knowing any service: the way in, the way out, and what its own ports need."""
+    if view.kind is ProxyKind.GRPC:
+        return Contribution()
+    inbound = tuple(clusters.inbound(port, view.settings) for port in view.inbound)
+    return Contribution(
+        clusters=(*clusters.fixed(view.settings), *inbound),
+        listeners=(
+            listeners.virtual_outbound(view.policy, view.settings),
+            virtual_inbound(view.inbound, view.settings),
+        ),
+    )
+
+
+def _unowned(view: ServiceView, settings: Settings) -> Contribution:
+    """A host that only a VirtualService speaks for is known on every HTTP port. Ports that a match names have their
+    own virtual host, which must stand before the one for every port."""
+    routing = routes.deciding(view)
+    if routing is None:
+        return Contribution()
+    named = sorted({match.port for route in routing.http for match in route.match if match.port})
+    return Contribution(
+        hosts=(
+            *((str(port), routes.unowned_host(view, port, settings)) for port in named),
+            (EVERY_ROUTE, routes.unowned_host(view, _HTTP_PORT if _HTTP_PORT not in named else 0, settings)),
+        )
+    )

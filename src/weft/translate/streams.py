@@ -1,0 +1,95 @@
+"""Where the bytes of a TCP port go: the `tcp` and `tls` routes of a VirtualService, or the service itself."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+import msgspec
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain, FilterChainMatch
+
+from weft.model.destination_rule import HashKey
+from weft.model.names import ObjectKey
+from weft.model.service import Protocol, ServicePort
+from weft.model.settings import Settings
+from weft.model.virtual_service import Destination, L4Match, L4Route
+from weft.translate import names, policy
+from weft.translate.actions import destination_cluster, destination_port, taking_part
+from weft.translate.chains import bytes_to, chain
+from weft.translate.matches import applies
+from weft.translate.provenance import keys
+from weft.translate.view import ServiceView
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """One way for the connections of a port."""
+
+    clusters: tuple[tuple[str, int], ...]
+    first: Destination
+    server_names: tuple[str, ...] = ()
+    ranges: tuple[str, ...] = ()
+    sources: tuple[ObjectKey, ...] = ()
+
+
+def streams(view: ServiceView, port: ServicePort) -> tuple[Stream, ...]:
+    """In the order they are tried; the last one takes every connection of the port."""
+    found: list[Stream] = []
+    for routing in view.routes[:1]:
+        speaks_tls = port.protocol in (Protocol.TLS, Protocol.HTTPS)
+        for route in routing.tls if speaks_tls and routing.tls else routing.tcp:
+            for match in route.match or (L4Match(),):
+                if not route.route or not applies(match, view.caller, port.number):
+                    continue
+                found.append(_stream(view, port, route, match))
+                if not match.sni_hosts and not match.destination_subnets:
+                    return tuple(found)
+    return (*found, own_stream(view, port))
+
+
+def own_stream(view: ServiceView, port: ServicePort) -> Stream:
+    name = names.outbound_cluster(view.host, port.number)
+    return Stream(((name, 1),), Destination(view.host, port=port.number), sources=_sources(view))
+
+
+def filter_chain(stream: Stream, view: ServiceView, port: ServicePort, settings: Settings) -> FilterChain:
+    rule = view.rule if stream.first.host == view.host else None
+    subset = next((entry for entry in rule.subsets if entry.name == stream.first.subset), None) if rule else None
+    chosen = policy.effective(rule, destination_port(view, stream.first, port.number), subset)
+    hashing = chosen.load_balancer.consistent_hash if chosen.load_balancer else None
+    result = chain(
+        "",
+        bytes_to(
+            stream.clusters,
+            settings,
+            chosen.connection_pool,
+            hash_source=hashing is not None and hashing.key is HashKey.SOURCE_IP,
+        ),
+    )
+    if stream.server_names or stream.ranges:
+        result.filter_chain_match.CopyFrom(matching(stream.server_names, stream.ranges))
+    return result
+
+
+def matching(server_names: tuple[str, ...], ranges: tuple[str, ...]) -> FilterChainMatch:
+    result = FilterChainMatch(server_names=server_names)
+    for written in ranges:
+        network = ip_network(written, strict=False)
+        entry = result.prefix_ranges.add(address_prefix=str(network.network_address))
+        entry.prefix_len.value = network.prefixlen
+    return result
+
+
+def _stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match) -> Stream:
+    parts = taking_part(route.route)
+    return Stream(
+        clusters=tuple(
+            (destination_cluster(view, part.destination, port.number), max(part.weight, 1)) for part in parts
+        ),
+        first=parts[0].destination,
+        server_names=match.sni_hosts,
+        ranges=match.destination_subnets,
+        sources=_sources(view),
+    )
+
+
+def _sources(view: ServiceView) -> tuple[ObjectKey, ...]:
+    return keys(view.service.origin if view.service else None, *(routing.origin for routing in view.routes[:1]))

@@ -1,0 +1,111 @@
+"""Requests, from the wire to values. Bytes of a client come in; a `Request` and, on a stream's first message, the
+client's `Node` leave. Whatever is malformed or too large is `Refused`: past this room no input is unbounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from envoy.service.discovery.v3 import discovery_pb2
+from google.protobuf.json_format import MessageToDict, SerializeToJsonError
+from google.protobuf.message import DecodeError
+
+from weft.xds.response import Dialect
+
+# A mesh of 30,000 services in one message with the versions of all of them; Istio's largest users have a third of that.
+REQUEST_BYTES = 16 << 20
+NAMES = 100_000
+NAME_LENGTH = 4_096
+
+
+class Refused(Exception):
+    """The client's fault: its stream ends with this reason and others do not notice."""
+
+
+class Locality(msgspec.Struct, frozen=True):
+    region: str = ""
+    zone: str = ""
+    sub_zone: str = ""
+
+
+class Node(msgspec.Struct, frozen=True):
+    id: str
+    cluster: str = ""
+    metadata: dict[str, Any] = {}
+    locality: Locality = Locality()
+    user_agent: str = ""
+
+
+class Request(msgspec.Struct, frozen=True):
+    type_url: str
+    nonce: str = ""
+    error: str | None = None  # set: the response with this nonce is refused
+    names: tuple[str, ...] = ()  # state-of-the-world: everything wanted; delta: newly wanted
+    unsubscribe: tuple[str, ...] = ()
+    versions: Mapping[str, str] = {}  # what the client has from an earlier stream
+
+
+def parse(dialect: Dialect, payload: bytes) -> tuple[Request, Node | None]:
+    delta = dialect is Dialect.DELTA
+    message = discovery_pb2.DeltaDiscoveryRequest() if delta else discovery_pb2.DiscoveryRequest()
+    try:
+        message.ParseFromString(payload)
+    except DecodeError as error:
+        raise Refused(f"not a {message.DESCRIPTOR.name}: {error}") from error
+    if not message.type_url:
+        raise Refused("a request on an aggregated stream needs a type_url")
+    request = Request(
+        type_url=_short(message.type_url),
+        nonce=_short(message.response_nonce),
+        error=_error(message),
+        names=_names(message.resource_names_subscribe if delta else message.resource_names),
+        unsubscribe=_names(message.resource_names_unsubscribe) if delta else (),
+        versions=_versions(message.initial_resource_versions) if delta else {},
+    )
+    return request, _node(message.node) if message.HasField("node") else None
+
+
+def _error(message: Any) -> str | None:
+    if not message.HasField("error_detail"):
+        return None
+    return str(message.error_detail.message)[:NAME_LENGTH] or f"code {message.error_detail.code}, no message"
+
+
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    every = tuple(names)
+    if len(every) > NAMES:
+        raise Refused(f"{len(every)} names in one request; {NAMES} are the most")
+    for name in every:
+        _short(name)
+    return every
+
+
+def _versions(versions: Mapping[str, str]) -> dict[str, str]:
+    _names(versions)
+    return dict(versions)
+
+
+def _short(name: str) -> str:
+    if len(name) > NAME_LENGTH:
+        raise Refused(f"a name of {len(name)} characters, {name[:40]}…; {NAME_LENGTH} are the most")
+    return name
+
+
+def _node(node: Any) -> Node:
+    version = node.user_agent_version
+    if node.HasField("user_agent_build_version"):
+        number = node.user_agent_build_version.version
+        version = f"{number.major_number}.{number.minor_number}.{number.patch}"
+    try:
+        metadata = MessageToDict(node.metadata)
+    except (ValueError, SerializeToJsonError) as error:  # an infinite number, say
+        raise Refused(f"node metadata that JSON cannot hold: {error}") from error
+    return Node(
+        id=_short(node.id),
+        cluster=_short(node.cluster),
+        metadata=metadata,
+        locality=Locality(node.locality.region, node.locality.zone, node.locality.sub_zone),
+        user_agent=f"{node.user_agent_name} {version}".strip(),
+    )

@@ -1,0 +1,89 @@
+"""Responses, encoded once. Streams that need the same names at the same push share one object and its bytes.
+
+Streams come in with a key and a way to build; what leaves is a `Response` that is ready to be written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum
+
+from envoy.service.discovery.v3 import discovery_pb2
+
+from weft.xds.snapshot import Resource
+
+
+class Dialect(Enum):
+    """How a client speaks: what changed, or all that is."""
+
+    DELTA = "delta"
+    STATE_OF_THE_WORLD = "sotw"
+
+
+class Response:
+    __slots__ = ("accepted", "nonce", "payload", "removed", "resources", "type_url")
+
+    def __init__(
+        self, dialect: Dialect, type_url: str, nonce: str, resources: Sequence[Resource], removed: Sequence[str] = ()
+    ) -> None:
+        self.type_url = type_url
+        self.nonce = nonce
+        self.resources = tuple(resources)
+        self.removed = tuple(removed)
+        self.accepted = False  # set by the first ACK: the resources are then known to be good, and need no second look
+        self.payload: bytes = _ENCODE[dialect](self)
+
+
+# As much as one large group's first push; a response past it is still shared while it is the newest.
+CACHE_BYTES = 16 << 20
+
+
+class Responses:
+    """The responses made lately, bounded by their bytes."""
+
+    def __init__(self, budget: int = CACHE_BYTES) -> None:
+        self._budget = budget
+        self._size = 0
+        self._kept: OrderedDict[Hashable, Response] = OrderedDict()
+
+    def get(self, key: Hashable, build: Callable[[], Response]) -> Response:
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+            return kept
+        made = self._kept[key] = build()
+        self._size += len(made.payload)
+        while self._size > self._budget and len(self._kept) > 1:
+            _, oldest = self._kept.popitem(last=False)
+            self._size -= len(oldest.payload)
+        return made
+
+
+def _delta(response: Response) -> bytes:
+    message = discovery_pb2.DeltaDiscoveryResponse(
+        type_url=response.type_url,
+        nonce=response.nonce,
+        system_version_info=response.nonce,
+        removed_resources=response.removed,
+    )
+    for resource in response.resources:
+        entry = message.resources.add(name=resource.name, version=resource.version)
+        entry.resource.type_url = response.type_url
+        entry.resource.value = resource.body
+    return bytes(message.SerializeToString())
+
+
+def _state_of_the_world(response: Response) -> bytes:
+    message = discovery_pb2.DiscoveryResponse(
+        type_url=response.type_url, nonce=response.nonce, version_info=response.nonce
+    )
+    for resource in response.resources:
+        message.resources.add(type_url=response.type_url, value=resource.body)
+    return bytes(message.SerializeToString())
+
+
+_ENCODE: dict[Dialect, Callable[[Response], bytes]] = {
+    Dialect.DELTA: _delta,
+    Dialect.STATE_OF_THE_WORLD: _state_of_the_world,
+}

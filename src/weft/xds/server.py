@@ -1,0 +1,285 @@
+"""Aggregated discovery over gRPC: sockets, streams of bytes, and who is on the other end.
+
+A connection comes in, its client says who it is, the observer says which group it belongs to, and a `Stream` decides
+everything after that. Rule: a client can harm its own stream and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from itertools import count
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+
+from weft.xds.clients import Peer, StreamStatus, type_status
+from weft.xds.request import REQUEST_BYTES, Node, Refused, Request, parse
+from weft.xds.response import Dialect, Responses
+from weft.xds.snapshot import Behind, Snapshots
+from weft.xds.stream import Acked, Nacked, NackedResource, Stream
+from weft.xds.types import CLUSTER, LISTENER
+
+log = logging.getLogger("weft.xds")
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+class Observer(Protocol):
+    """Who decides about clients and hears from them. What it raises, but for Refused, is logged and harms nothing."""
+
+    def join(self, node: Node, peer: Peer) -> Hashable:
+        """The group of a new client. Refused sends it away. The group may get its state later: the client waits."""
+
+    def leave(self, stream_id: int) -> None: ...
+
+    def acked(self, stream_id: int, type_url: str, nonce: str) -> None: ...
+
+    def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
+
+    def on_nack(self, resource: NackedResource) -> None:
+        """The resource at fault has been found, and is not sent to this client again."""
+
+
+class ListenError(Exception):
+    """An address cannot be served on."""
+
+
+# Streams live for weeks. Without pings a peer that vanished is noticed only at the next push, and middleboxes forget
+# quiet connections after minutes. Envoy and gRPC ping at most every 30 s by default; 10 s leaves them room.
+OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.max_concurrent_streams", 128),
+    ("grpc.max_receive_message_length", REQUEST_BYTES),
+    ("grpc.max_send_message_length", 256 << 20),
+    ("grpc.so_reuseport", 0),  # a taken port is an error, not a lottery
+)
+
+SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+_METHODS = {
+    "StreamAggregatedResources": Dialect.STATE_OF_THE_WORLD,
+    "DeltaAggregatedResources": Dialect.DELTA,
+}
+
+
+class Server:
+    def __init__(
+        self, snapshots: Snapshots, observer: Observer, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._snapshots = snapshots
+        self._observer = observer
+        self._clock = clock
+        self._responses = Responses()
+        self._servers: dict[str, grpc.aio.Server] = {}
+        self._sessions: dict[int, _Session] = {}
+        self._stream_ids = count(1)
+        self._waiting: dict[str, list[tuple[frozenset[str], asyncio.Future[None]]]] = {}
+
+    async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
+        """Serve on `unix:/path` or `host:port`, besides what is served already. Port 0 picks one; the address that can
+        be called is returned. Permissions of a socket's directory are the caller's affair."""
+        server = grpc.aio.server(options=OPTIONS)
+        try:
+            if credentials is None:
+                port = server.add_insecure_port(address)
+            else:
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            await server.stop(None)
+            raise ListenError(
+                f"cannot serve xDS on {address}: it is taken, or its directory is missing ({error})"
+            ) from error
+        bound = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+        server.add_generic_rpc_handlers((self._handlers(bound),))
+        await server.start()
+        self._servers[bound] = server
+        return bound
+
+    async def stop(self, address: str, grace: float | None = None) -> None:
+        """Stop serving on one address; its streams end after the grace period."""
+        server = self._servers.pop(address, None)
+        if server is not None:
+            await server.stop(grace)
+
+    async def close(self, grace: float | None = None) -> None:
+        await asyncio.gather(*(self.stop(address, grace) for address in tuple(self._servers)))
+
+    def streams(self) -> list[StreamStatus]:
+        return [session.status() for session in self._sessions.values()]
+
+    async def wait_synced(
+        self, node_id: str, timeout: float, types: frozenset[str] = frozenset({CLUSTER, LISTENER})
+    ) -> bool:
+        """Wait until a stream of this node has asked for these types and has answered everything that is in its
+        group's snapshot by then. False: it has not, in that many seconds."""
+        if any(each.node.id == node_id and each.stream.synced(types) for each in self._sessions.values()):
+            return True
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = (types, done)
+        self._waiting.setdefault(node_id, []).append(waiting)
+        try:
+            async with asyncio.timeout(timeout):
+                await done
+        except TimeoutError:
+            return False
+        else:
+            return True
+        finally:
+            self._waiting[node_id].remove(waiting)
+            if not self._waiting[node_id]:
+                del self._waiting[node_id]
+
+    def _handlers(self, listener: str) -> grpc.GenericRpcHandler:
+        def behavior(dialect: Dialect) -> Callable[[Any, Context], Awaitable[None]]:
+            async def serve(_requests: Any, context: Context) -> None:
+                await self._serve(dialect, listener, context)
+
+            return serve
+
+        # No serializers: what comes is parsed where its errors can be answered, what goes is bytes already.
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {name: grpc.stream_stream_rpc_method_handler(behavior(dialect)) for name, dialect in _METHODS.items()},
+        )
+
+    async def _serve(self, dialect: Dialect, listener: str, context: Context) -> None:
+        await context.send_initial_metadata(())  # some clients wait for headers before they speak
+        try:
+            payload = await _read(context)
+            if payload is None:
+                return
+            request, node = parse(dialect, payload)
+            if node is None or not node.id:
+                raise Refused("the first request of a stream must say which node it is from")
+        except Refused as refused:
+            log.warning("not an xDS client at %s: %s", listener, refused)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
+        peer = Peer(listener, context.peer())
+        try:
+            group = self._observer.join(node, peer)
+        except Refused as refused:
+            log.warning("refused %s at %s: %s", node.id, listener, refused)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
+        session = _Session(self, next(self._stream_ids), node, peer, dialect, group, context)
+        self._sessions[session.stream_id] = session
+        try:
+            await session.run(request)
+        except Refused as refused:
+            log.warning("ended the xDS stream of %s: %s", node.id, refused)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
+        except Behind as behind:
+            log.info("the xDS stream of %s must start anew: %s", node.id, behind)
+            await context.abort(grpc.StatusCode.ABORTED, f"start anew: {behind}")
+        finally:
+            del self._sessions[session.stream_id]
+            session.stream.close()
+            self._tell(lambda: self._observer.leave(session.stream_id))
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:
+            log.exception("the observer of the xDS server failed; streams go on")
+
+    def _check_synced(self, session: _Session) -> None:
+        for types, done in self._waiting.get(session.node.id, ()):
+            if not done.done() and session.stream.synced(types):
+                done.set_result(None)
+
+
+class _Session:
+    """One client: a task that reads requests, and this one, which writes what the stream has to say."""
+
+    def __init__(
+        self,
+        server: Server,
+        stream_id: int,
+        node: Node,
+        peer: Peer,
+        dialect: Dialect,
+        group: Hashable,
+        context: Context,
+    ) -> None:
+        self.stream_id = stream_id
+        self.node = node
+        self._server = server
+        self._peer = peer
+        self._group = group
+        self._context = context
+        self._since = server._clock()
+        self._turn_due = asyncio.Event()
+        self.stream = Stream(
+            server._snapshots,
+            group,
+            dialect,
+            node_id=node.id,
+            responses=server._responses,
+            wake=self._turn_due.set,
+        )
+
+    async def run(self, first: Request) -> None:
+        self._receive(first)
+        reading = asyncio.create_task(self._read(), name=f"xds-read-{self.node.id}")
+        reading.add_done_callback(lambda _: self._turn_due.set())
+        try:
+            while not reading.done():
+                self._turn_due.clear()
+                for response in self.stream.turn(self._server._clock()):
+                    await self._context.write(response.payload)
+                self._server._check_synced(self)
+                await self._until_turn()
+            reading.result()
+        finally:
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Refused):
+                await reading
+
+    def status(self) -> StreamStatus:
+        return StreamStatus(
+            stream_id=self.stream_id,
+            node=self.node,
+            group=self._group,
+            peer=self._peer,
+            dialect=self.stream.dialect,
+            since=self._since,
+            types={
+                type_url: type_status(subscription, settled=self.stream.is_settled(type_url))
+                for type_url, subscription in self.stream.subscriptions.items()
+            },
+        )
+
+    async def _read(self) -> None:
+        while (payload := await _read(self._context)) is not None:
+            request, _ = parse(self.stream.dialect, payload)
+            self._receive(request)
+            self._turn_due.set()
+
+    def _receive(self, request: Request) -> None:
+        outcome = self.stream.receive(request, self._server._clock())
+        observer, tell = self._server._observer, self._server._tell
+        if isinstance(outcome, Acked):
+            tell(lambda: observer.acked(self.stream_id, outcome.type_url, outcome.nonce))
+        elif isinstance(outcome, Nacked):
+            log.warning("%s refused push %s of %s: %s", self.node.id, outcome.nonce, outcome.type_url, outcome.message)
+            tell(lambda: observer.nacked(self.stream_id, outcome.type_url, outcome.nonce, outcome.message))
+            if (resource := outcome.resource) is not None:
+                tell(lambda: observer.on_nack(resource))
+
+    async def _until_turn(self) -> None:
+        due = self.stream.wake_at
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None if due is None else max(0.0, due - self._server._clock())):
+                await self._turn_due.wait()
+
+
+async def _read(context: Context) -> bytes | None:
+    payload: Any = await context.read()
+    return None if payload is grpc.aio.EOF else bytes(payload)

@@ -1,0 +1,258 @@
+"""What every group of proxies should have: one table of named, versioned bytes per group and type.
+
+The control plane comes in with updates; streams come in to ask what changed since the revision they know. A table keeps
+its names in the order of their last change, so that question costs as much as the answer is long, and a stream needs
+to remember one number. Revisions are push numbers: one call, one number, over all groups.
+
+Rule: a group says nothing to anybody before its first update, for a proxy that reconnects to a control plane that has
+just started would otherwise be told that all it has is gone. So the first update of a group must be its whole state.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+import msgspec
+
+
+class Resource(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def body(self) -> bytes:
+        """The serialized message, without the `Any` around it."""
+
+
+class Watcher(Protocol):
+    """What a table needs of a stream."""
+
+    def wake(self) -> None: ...
+
+    def settled(self, type_url: str) -> int | None:
+        """The revision up to which nothing of this type is owed or unanswered; None: not subscribed."""
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """A version that a proxy refused, and that nobody is sent again."""
+
+    version: str
+    detail: str
+
+
+class Behind(Exception):
+    """A stream can no longer be told what changed. It must start anew; its client then says what it has."""
+
+
+# Removed names are remembered until every stream has passed them. They are counted only past the slack, so that the
+# streams are not asked at every removal; past the limit the oldest are forgotten and streams that needed them end.
+TOMBSTONE_SLACK = 64
+TOMBSTONE_LIMIT = 10_000
+
+
+class Table:
+    """The resources of one type for one group."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.floor = 0  # changes at or before this revision may be forgotten
+        self.live: dict[str, Resource] = {}
+        self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what they last were
+        self.accepted: dict[str, Resource] = {}  # what some proxy has ACKed last
+        self.rejected: dict[str, Rejected] = {}
+        self._changes: OrderedDict[str, int] = OrderedDict()  # name → revision, newest last
+        self._collect_at = TOMBSTONE_SLACK
+
+    def changed_since(self, revision: int) -> Iterator[str]:
+        for name in reversed(self._changes):
+            if self._changes[name] <= revision:
+                return
+            yield name
+
+    def put(self, name: str, resource: Resource, revision: int) -> bool:
+        current = self.live.get(name)
+        rejected = self.rejected.get(name)
+        if rejected is not None:
+            if rejected.version == resource.version:
+                return False
+            del self.rejected[name]
+        if current is not None and current.version == resource.version:
+            return False
+        self.live[name] = resource
+        self.removed.pop(name, None)
+        self._changed(name, revision)
+        return True
+
+    def remove(self, name: str, revision: int) -> bool:
+        quarantined = self.rejected.pop(name, None)
+        last = self.live.pop(name, None)
+        if last is None and quarantined is None:
+            return False
+        self.accepted.pop(name, None)
+        self.removed[name] = last
+        self._changed(name, revision)
+        return True
+
+    def reject(self, name: str, rejected: Rejected, revision: int) -> bool:
+        """Go back to what a proxy has accepted. Where nothing is known to be good, the name is hidden from streams to
+        come but not removed from those that are there: a proxy keeps its own last good one."""
+        current = self.live.get(name)
+        good = self.accepted.get(name)
+        if current is None or current.version != rejected.version:
+            return False
+        if good is not None and good.version == rejected.version:
+            return False  # another proxy took it: it is not the resource that is wrong for the whole group
+        self.rejected[name] = rejected
+        if good is None:
+            del self.live[name]
+            self._changes.pop(name, None)
+            self.revision = revision
+        else:
+            self.live[name] = good
+            self._changed(name, revision)
+        return True
+
+    def accept(self, resource: Resource) -> None:
+        current = self.live.get(resource.name)
+        if current is not None and current.version == resource.version:
+            self.accepted[resource.name] = current
+
+    def collect(self, type_url: str, watchers: set[Watcher]) -> None:
+        """Forget removed names that no stream needs any more."""
+        if len(self.removed) <= self._collect_at:
+            return
+        passed = min((at for watcher in watchers if (at := watcher.settled(type_url)) is not None), default=None)
+        while self.removed:
+            name = next(iter(self.removed))
+            revision = self._changes[name]
+            if passed is not None and revision > passed:
+                if len(self.removed) <= TOMBSTONE_LIMIT + len(self.live):
+                    break
+                self.floor = revision
+            del self.removed[name], self._changes[name]
+        self._collect_at = 2 * len(self.removed) + TOMBSTONE_SLACK
+
+    def _changed(self, name: str, revision: int) -> None:
+        self._changes[name] = revision
+        self._changes.move_to_end(name)
+        if name in self.removed:
+            self.removed.move_to_end(name)
+        self.revision = revision
+
+
+_EMPTY = Table()
+
+
+class Group:
+    """One group's tables, as its streams see them."""
+
+    def __init__(self, identifier: Hashable) -> None:
+        self.identifier = identifier
+        self.ready = False
+        self.dropped = False
+        self.tables: dict[str, Table] = {}
+        self.watchers: set[Watcher] = set()
+
+    def table(self, type_url: str) -> Table:
+        """Never made by asking: a client may ask for any type it can spell."""
+        return self.tables.get(type_url, _EMPTY)
+
+
+Update = Mapping[str, Mapping[str, Resource | None]]
+Changes = dict[str, tuple[str, ...]]  # type → names
+
+
+class Snapshots:
+    def __init__(self) -> None:
+        self.push = 0  # the number of the last update that changed anything
+        self._groups: dict[Hashable, Group] = {}
+
+    def update(self, group: Hashable, changes: Update) -> Changes:
+        """Apply changes, None meaning removed, and wake the group's streams. Returns what differs from before."""
+        state = self._group(group)
+        changed: Changes = {}
+        revision = self.push + 1
+        for type_url, resources in changes.items():
+            table = state.tables.setdefault(type_url, Table())
+            names = tuple(
+                name
+                for name, resource in resources.items()
+                if (table.remove(name, revision) if resource is None else table.put(name, resource, revision))
+            )
+            if names:
+                changed[type_url] = names
+        self._announce(state, changed)
+        return changed
+
+    def replace(self, group: Hashable, resources: Mapping[str, Mapping[str, Resource]]) -> Changes:
+        """Make this the group's whole state. Types and names that are not in it go."""
+        changes: dict[str, dict[str, Resource | None]] = {type_url: dict(of) for type_url, of in resources.items()}
+        for type_url, table in self._group(group).tables.items():
+            wanted = changes.setdefault(type_url, {})
+            wanted.update((name, None) for name in {*table.live, *table.rejected} - wanted.keys())
+        return self.update(group, changes)
+
+    def drop(self, group: Hashable) -> None:
+        """Forget a group. Its streams end; what their clients have stays with them."""
+        state = self._groups.pop(group, None)
+        if state is not None:
+            state.dropped = True
+            _wake(state)
+
+    def groups(self) -> list[Hashable]:
+        return [identifier for identifier, state in self._groups.items() if state.ready]
+
+    def resources(self, group: Hashable, type_url: str) -> Mapping[str, Resource]:
+        state = self._groups.get(group)
+        return MappingProxyType(state.table(type_url).live if state else {})
+
+    def rejected(self, group: Hashable) -> dict[tuple[str, str], Rejected]:
+        """What is quarantined, by type and name."""
+        state = self._groups.get(group)
+        tables = state.tables if state else {}
+        return {(type_url, name): why for type_url, table in tables.items() for name, why in table.rejected.items()}
+
+    def reject(self, group: Hashable, type_url: str, name: str, version: str, detail: str) -> bool:
+        """Quarantine a version: nobody in the group is sent it again until an update brings another one. Returns
+        whether it was the current one, and no other proxy had accepted it."""
+        state = self._groups.get(group)
+        if state is None or type_url not in state.tables:
+            return False
+        if not state.tables[type_url].reject(name, Rejected(version, detail), self.push + 1):
+            return False
+        self._announce(state, {type_url: (name,)})
+        return True
+
+    def attach(self, group: Hashable, watcher: Watcher) -> Group:
+        state = self._groups.setdefault(group, Group(group))
+        state.watchers.add(watcher)
+        return state
+
+    def detach(self, state: Group, watcher: Watcher) -> None:
+        state.watchers.discard(watcher)
+        if not state.ready and not state.watchers and self._groups.get(state.identifier) is state:
+            del self._groups[state.identifier]
+
+    def _group(self, group: Hashable) -> Group:
+        return self._groups.setdefault(group, Group(group))
+
+    def _announce(self, state: Group, changed: Changes) -> None:
+        if changed:
+            self.push += 1
+        elif state.ready:
+            return
+        state.ready = True
+        for type_url in changed:
+            state.tables[type_url].collect(type_url, state.watchers)
+        _wake(state)
+
+
+def _wake(state: Group) -> None:
+    for watcher in tuple(state.watchers):
+        watcher.wake()

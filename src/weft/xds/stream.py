@@ -1,0 +1,264 @@
+"""One client's stream, without its socket: requests and turns in, responses out. The clock is the caller's.
+
+Delta and state-of-the-world are one thing here: both are owed the same names, and differ only in how a subscription is
+read and a response is filled. Rules: one unanswered response per type, the rest waits as names; nothing is taken from
+under what uses it (`types.PUSH_ORDER`); a refused response is taken apart until the one resource at fault is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import msgspec
+
+from weft.xds.request import Refused, Request
+from weft.xds.response import Dialect, Response, Responses
+from weft.xds.snapshot import Behind, Resource, Snapshots, Table
+from weft.xds.subscription import Flight, Subscription
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, WHOLE_SET, Part, Step
+
+# Clusters that a client is slow to warm must not keep listeners and routes away from it for good. Envoy's own answer
+# comes within milliseconds; seconds mean that a cluster waits for something that will not come soon.
+HOLD_SECONDS = 2.0
+
+# Envoy knows about a dozen. The rest of the number is room for types to come.
+TYPES = 32
+
+_ORDERED = frozenset(step.type_url for step in PUSH_ORDER)
+
+
+class NackedResource(msgspec.Struct, frozen=True):
+    """The one resource that a client refuses, and what it says about it."""
+
+    group: Hashable
+    type_url: str
+    name: str
+    version: str
+    message: str
+    node_id: str
+
+
+class Acked(msgspec.Struct, frozen=True):
+    type_url: str
+    nonce: str
+
+
+class Nacked(msgspec.Struct, frozen=True):
+    type_url: str
+    nonce: str
+    message: str
+    resource: NackedResource | None  # None while the one at fault is still being looked for
+
+
+class Stream:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        group: Hashable,
+        dialect: Dialect,
+        *,
+        node_id: str = "",
+        responses: Responses | None = None,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.dialect = dialect
+        self.node_id = node_id
+        self.subscriptions: dict[str, Subscription] = {}
+        self.wake = wake
+        self._snapshots = snapshots
+        self._responses = responses or Responses()
+        self._warming: set[str] = set()  # clusters sent whose endpoints are known here and not yet answered there
+        self._group = snapshots.attach(group, self)
+
+    def receive(self, request: Request, now: float) -> Acked | Nacked | None:
+        """Take a request in. What is to be said to it comes with the next turn."""
+        subscription = self.subscriptions.get(request.type_url)
+        first = subscription is None
+        if subscription is None:
+            if len(self.subscriptions) >= TYPES:
+                raise Refused(f"more than {TYPES} types on one stream")
+            subscription = self.subscriptions[request.type_url] = Subscription(request.type_url)
+        outcome = None
+        if request.nonce and not first:
+            if subscription.flight is not None and subscription.flight.response.nonce == request.nonce:
+                outcome = self._answered(subscription, subscription.flight, request.error, now)
+            elif self.dialect is Dialect.STATE_OF_THE_WORLD and request.nonce != subscription.nonce:
+                return None  # written before the client saw the latest response; it will speak again on seeing it
+        subscription.request(request, self.dialect, self._table(request.type_url), first=first)
+        return outcome
+
+    def turn(self, now: float) -> list[Response]:
+        """Everything that may go out now. Raises Behind when the stream must start anew."""
+        if self._group.dropped:
+            raise Behind("the group of this stream is no more")
+        if not self._group.ready:
+            return []
+        for type_url, subscription in self.subscriptions.items():
+            if not subscription.started:
+                subscription.start(self._table(type_url))
+            subscription.look(self._table(type_url))
+        others = [Step(type_url, Part.BOTH, (), "") for type_url in self.subscriptions if type_url not in _ORDERED]
+        sent = [response for step in (*PUSH_ORDER, *others) if (response := self._take(step, now)) is not None]
+        for subscription in self.subscriptions.values():
+            subscription.settle(now)
+        return sent
+
+    @property
+    def wake_at(self) -> float | None:
+        """When a turn is due even if nothing happens."""
+        held = [since for each in self.subscriptions.values() if (since := each.held_since) is not None]
+        return min(held) + HOLD_SECONDS if held else None
+
+    def settled(self, type_url: str) -> int | None:
+        subscription = self.subscriptions.get(type_url)
+        return None if subscription is None or not subscription.started else subscription.settled
+
+    def synced(self, types: frozenset[str] = frozenset({CLUSTER, LISTENER})) -> bool:
+        """Whether the client has answered everything there is for it, and has asked for at least these types."""
+        return (
+            types <= self.subscriptions.keys()
+            and self._group.ready
+            and all(self.is_settled(type_url) for type_url in self.subscriptions)
+        )
+
+    def is_settled(self, type_url: str) -> bool:
+        return self._group.ready and self.subscriptions[type_url].is_settled(self._table(type_url))
+
+    def close(self) -> None:
+        self._snapshots.detach(self._group, self)
+
+    def _take(self, step: Step, now: float) -> Response | None:
+        subscription = self.subscriptions.get(step.type_url)
+        if subscription is None or subscription.flight is not None:
+            return None
+        table = self._table(step.type_url)
+        upserts, removals = subscription.sendable(table, self.dialect)
+        if step.part is Part.UPSERTS:
+            # That something asked for does not exist is news like an upsert: the client is waiting for it.
+            removals = [name for name in removals if subscription.owed[name]]
+        elif step.part is Part.REMOVALS:
+            upserts = []
+        if upserts and subscription.at_most is not None:
+            upserts, removals = upserts[: subscription.at_most], []
+        if not (upserts or removals or (subscription.answer_due and step.part is not Part.REMOVALS)):
+            subscription.held_since = None
+            return None
+        if self._held(step, subscription, now):
+            return None
+        return self._send(subscription, table, tuple(upserts), tuple(removals), now)
+
+    def _held(self, step: Step, subscription: Subscription, now: float) -> bool:
+        """Order matters to proxies that take every cluster. Others ask for each thing when they can use it."""
+        clusters = self.subscriptions.get(CLUSTER)
+        if clusters is None or not clusters.wildcard:
+            return False
+        if step.part is Part.REMOVALS:
+            return any(other.flight or other.owed for url in step.after if (other := self.subscriptions.get(url)))
+        if CLUSTER not in step.after or not self._clusters_awaited(clusters):
+            subscription.held_since = None
+            return False
+        if subscription.held_since is None:
+            subscription.held_since = now
+        return now < subscription.held_since + HOLD_SECONDS
+
+    def _clusters_awaited(self, clusters: Subscription) -> bool:
+        if clusters.flight is not None or clusters.owes_upserts(self._table(CLUSTER)):
+            return True
+        return any(name in self._table(ENDPOINT).live for name in self._warming)
+
+    def _send(
+        self, subscription: Subscription, table: Table, upserts: tuple[str, ...], removals: tuple[str, ...], now: float
+    ) -> Response:
+        for name in (*upserts, *removals):
+            del subscription.owed[name]
+        resources: list[Resource]
+        removed: tuple[str, ...]
+        if self.dialect is Dialect.STATE_OF_THE_WORLD and subscription.type_url in WHOLE_SET:
+            resources, removed = self._everything(subscription, table), ()
+        else:
+            resources, removed = [table.live[name] for name in upserts], removals
+        nonce = subscription.next_nonce(table)
+        # A kept response keeps its resources alive, so their ids name them, and no body is read to compare.
+        response = self._responses.get(
+            (self._group, self.dialect, subscription.type_url, nonce, tuple(map(id, resources)), removed),
+            lambda: Response(self.dialect, subscription.type_url, nonce, resources, removed),
+        )
+        subscription.flight = Flight(response, upserts, removals)
+        subscription.nonce, subscription.sent_at = nonce, now
+        subscription.answer_due = False
+        subscription.held_since = None
+        if subscription.type_url == CLUSTER:
+            self._warm(upserts, removals)
+        return response
+
+    def _everything(self, subscription: Subscription, table: Table) -> list[Resource]:
+        """All that a state-of-the-world response must carry for the client not to delete it. Of a name that is still
+        owed, that is what it was: before its removal, or before a change that is being tried out."""
+        names = table.live if subscription.wildcard else sorted(subscription.names & table.live.keys())
+        resources = [
+            resource
+            for name in names
+            if (resource := table.accepted.get(name) if name in subscription.owed else table.live[name]) is not None
+            and subscription.refused.get(name) != resource.version
+        ]
+        kept = (table.removed.get(name) for name in subscription.owed if name not in table.live)
+        return resources + [resource for resource in kept if resource is not None]
+
+    def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
+        """A cluster that arrives, even as a change of one that is there, waits for endpoints before it is used. Those
+        that are subscribed already are sent again, for the client may not ask again."""
+        self._warming.difference_update(removed)
+        endpoints = self.subscriptions.get(ENDPOINT)
+        for name in sent:
+            if name in self._table(ENDPOINT).live:
+                self._warming.add(name)
+                if endpoints is not None and endpoints.watches(name):
+                    endpoints.owed.setdefault(name, False)
+
+    def _answered(
+        self, subscription: Subscription, flight: Flight, error: str | None, now: float
+    ) -> Acked | Nacked | None:
+        subscription.flight = None
+        if subscription.type_url == ENDPOINT:
+            self._warming.difference_update(flight.upserts, flight.removals)
+        response = flight.response
+        if error is not None:
+            culprit = self._refused(subscription, flight, error)
+            return Nacked(subscription.type_url, response.nonce, error, culprit)
+        if not response.accepted:
+            response.accepted = True
+            table = self._table(subscription.type_url)
+            for resource in response.resources:
+                table.accept(resource)
+        if subscription.at_most is None:
+            if not subscription.refused:
+                subscription.error = None
+        else:
+            subscription.at_most *= 2
+            if subscription.at_most >= len(subscription.owed):
+                subscription.at_most = None
+        subscription.settle(now)
+        return Acked(subscription.type_url, response.nonce)
+
+    def _refused(self, subscription: Subscription, flight: Flight, error: str) -> NackedResource | None:
+        """Owe again what the client did not take, in smaller portions, until a portion is one resource: that is the
+        one at fault. It is owed no more, and nothing waits for it."""
+        subscription.error = error
+        if subscription.type_url == CLUSTER:
+            self._warming.difference_update(flight.upserts)
+        if len(flight.upserts) != 1:
+            again = flight.upserts + (flight.removals if flight.upserts else ())
+            subscription.owed = {**dict.fromkeys(again, False), **subscription.owed}
+            subscription.at_most = max(1, len(flight.upserts) // 2) if flight.upserts else subscription.at_most
+            return None
+        subscription.owed.update((name, False) for name in flight.removals)
+        (name,) = flight.upserts
+        version = next(each.version for each in flight.response.resources if each.name == name)
+        subscription.refused[name] = version
+        if not subscription.owed:
+            subscription.at_most = None
+        self._snapshots.reject(self._group.identifier, subscription.type_url, name, version, error)
+        return NackedResource(self._group.identifier, subscription.type_url, name, version, error, self.node_id)
+
+    def _table(self, type_url: str) -> Table:
+        return self._group.table(type_url)

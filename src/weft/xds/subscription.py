@@ -1,0 +1,171 @@
+"""One type on one stream: what the client asked for, what it is owed, and the one response it has not answered.
+
+`stream.py` owns these and decides when something goes out; this room decides what is owed.
+Rule: what is owed is a set of names, never a queue. A slow client is owed the latest of each name, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from weft.xds.request import NAMES, Refused, Request
+from weft.xds.response import Dialect, Response
+from weft.xds.snapshot import Behind, Table
+from weft.xds.types import WHOLE_SET, WILDCARD
+
+
+class Flight(msgspec.Struct, frozen=True):
+    """A response that is out, and the names for whose sake it went."""
+
+    response: Response
+    upserts: tuple[str, ...]
+    removals: tuple[str, ...]
+
+
+class Subscription:
+    def __init__(self, type_url: str) -> None:
+        self.type_url = type_url
+        self.wildcard = False
+        self.names: set[str] = set()
+        # Name → whether the client waits for an answer, having nothing of that name: "there is none" is one, too.
+        self.owed: dict[str, bool] = {}
+        self.answer_due = False  # a wildcard is answered even when there is nothing to say
+        self.started = False
+        self.revision = 0  # everything up to here has been looked at, and is owed, out, or settled
+        self.settled = 0  # everything up to here has been answered
+        self.flight: Flight | None = None
+        self.nonce = ""
+        self.sent_at: float | None = None
+        self.settled_at: float | None = None
+        self.held_since: float | None = None
+        self.error: str | None = None
+        self.refused: dict[str, str] = {}  # name → the version this client will not have
+        self.at_most: int | None = None  # upserts per response while looking for the one that is refused
+        self._named = False  # naming nothing means everything only until something has been named
+        self._versions: Mapping[str, str] = {}
+
+    def watches(self, name: str) -> bool:
+        return self.wildcard or name in self.names
+
+    def request(self, request: Request, dialect: Dialect, table: Table, *, first: bool) -> None:
+        if first:
+            self._versions = request.versions
+        if dialect is Dialect.DELTA:
+            unwanted = set(request.unsubscribe)
+            added = request.names
+            if first and not added and self.type_url in WHOLE_SET:
+                added = (WILDCARD,)
+        else:
+            self._named = self._named or bool(request.names)
+            wanted = set(request.names) if self._named or self.type_url not in WHOLE_SET else {WILDCARD}
+            had = {*self.names, WILDCARD} if self.wildcard else self.names
+            unwanted = had - wanted
+            added = tuple(name for name in dict.fromkeys((*request.names, *wanted)) if name not in had)
+        for name in unwanted:
+            self._unsubscribe(name)
+        for name in added:
+            self._subscribe(name, table)
+        if len(self.names) > NAMES:
+            raise Refused(f"{len(self.names)} names of {self.type_url} on one stream; {NAMES} are the most")
+
+    def start(self, table: Table) -> None:
+        """The group has its first state: compare all that is asked for with what the client says it has."""
+        self.started = True
+        self.revision = table.revision
+        versions, self._versions = self._versions, {}
+        asked = {**table.live, **versions} if self.wildcard else {}
+        for name in (*asked, *(name for name in self.names if name not in asked)):
+            resource, held = table.live.get(name), versions.get(name)
+            if resource is not None and resource.version == held:
+                table.accept(resource)
+            elif resource is not None or held is None:
+                self.owed[name] = held is None
+            elif name not in table.rejected:
+                self.owed[name] = False
+
+    def look(self, table: Table) -> None:
+        """Owe what changed since the last look. While a response is out there is no need to look: the table remembers,
+        once for all streams, and a client that never answers costs nothing until it is too far behind."""
+        if self.revision < table.floor:
+            raise Behind(f"{self.type_url}: changes before push {table.floor} are forgotten")
+        if self.flight is not None or self.revision == table.revision:
+            return
+        for name in table.changed_since(self.revision):
+            if self.watches(name):
+                self.owed.setdefault(name, False)
+                if name in self.refused and name not in table.rejected:
+                    resource = table.live.get(name)
+                    if resource is None or resource.version != self.refused[name]:
+                        del self.refused[name]
+        self.revision = table.revision
+
+    def sendable(self, table: Table, dialect: Dialect) -> tuple[list[str], list[str]]:
+        """Split what is owed into upserts and removals, and forget what need not or cannot be said."""
+        upserts: list[str] = []
+        removals: list[str] = []
+        for name, awaited in tuple(self.owed.items()):
+            resource = table.live.get(name)
+            if resource is not None:
+                if self.refused.get(name) == resource.version:
+                    del self.owed[name]
+                else:
+                    upserts.append(name)
+            elif (name in table.rejected and not awaited) or (
+                dialect is Dialect.STATE_OF_THE_WORLD and self.type_url not in WHOLE_SET
+            ):
+                del self.owed[name]
+            else:
+                removals.append(name)
+        return upserts, removals
+
+    def owes_upserts(self, table: Table) -> bool:
+        return any(name in table.live for name in self.owed)
+
+    def settle(self, now: float) -> None:
+        if self.flight is None and not self.owed and not self.answer_due and self.settled != self.revision:
+            self.settled = self.revision
+            self.settled_at = now
+
+    def is_settled(self, table: Table) -> bool:
+        return (
+            self.started
+            and self.flight is None
+            and not self.owed
+            and not self.answer_due
+            and self.revision == table.revision
+        )
+
+    def next_nonce(self, table: Table) -> str:
+        """The push number, so that streams with the same news get the same bytes; counted on where one push takes
+        several responses, for a nonce names one response."""
+        push, _, count = self.nonce.partition(".")
+        if push != str(table.revision):
+            return str(table.revision)
+        return f"{push}.{int(count or 0) + 1}"
+
+    def _subscribe(self, name: str, table: Table) -> None:
+        if name == WILDCARD:
+            if not self.wildcard:
+                self.wildcard = self.answer_due = True
+                if self.started:
+                    self.owed.update((name, self.owed.get(name, False)) for name in table.live)
+            return
+        # Asked for again, it is sent again; but what a client may still have is not taken from it by a quarantine.
+        keep = name in self.names and name in table.rejected and name not in table.live
+        self.names.add(name)
+        if self.started and not keep:
+            self.owed[name] = True
+
+    def _unsubscribe(self, name: str) -> None:
+        if name == WILDCARD:
+            self.wildcard = False
+            self.owed = {name: awaited for name, awaited in self.owed.items() if name in self.names}
+            return
+        self.names.discard(name)
+        if not self.wildcard:
+            self.owed.pop(name, None)
+            self.refused.pop(name, None)
+        elif self.started:
+            self.owed[name] = True  # the client cannot tell whether the wildcard still covers it

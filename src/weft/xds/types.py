@@ -1,0 +1,56 @@
+"""The resource types of aggregated discovery, and the order in which a change of several types reaches a proxy.
+
+The order is data: each step says which part of which type goes, which types must have settled on the same stream
+before it, and why. `stream.py` walks it from top to bottom on every turn.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+_PREFIX = "type.googleapis.com/"
+
+CLUSTER = _PREFIX + "envoy.config.cluster.v3.Cluster"
+ENDPOINT = _PREFIX + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+LISTENER = _PREFIX + "envoy.config.listener.v3.Listener"
+ROUTE = _PREFIX + "envoy.config.route.v3.RouteConfiguration"
+SECRET = _PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
+
+WILDCARD = "*"
+
+# Clients may ask for all of these by naming nothing, and in state-of-the-world a response carries all that exists, so
+# that a missing name means "deleted". Of every other type a response carries what changed, and nothing can be deleted.
+WHOLE_SET = frozenset({CLUSTER, LISTENER})
+
+
+class Part(Enum):
+    UPSERTS = "upserts"
+    REMOVALS = "removals"
+    BOTH = "both"
+
+
+class Step(msgspec.Struct, frozen=True):
+    type_url: str
+    part: Part
+    after: tuple[str, ...]  # types that must have nothing owed and nothing unanswered on this stream
+    why: str
+
+
+# Make before break: what is pointed at comes before what points, and goes after it.
+PUSH_ORDER = (
+    Step(SECRET, Part.BOTH, (), "clusters and listeners stay warming until their certificates are there"),
+    Step(CLUSTER, Part.UPSERTS, (), "a route to a cluster that is not there yet answers 503"),
+    Step(ENDPOINT, Part.UPSERTS, (), "a cluster is warm once it has endpoints; endpoints are news and wait for nobody"),
+    Step(
+        LISTENER,
+        Part.BOTH,
+        (CLUSTER,),
+        "a listener may name new clusters; removals go along, for a proxy handles them first and a new listener may "
+        "take over the address of an old one",
+    ),
+    Step(ROUTE, Part.BOTH, (CLUSTER,), "a route may name new clusters"),
+    Step(CLUSTER, Part.REMOVALS, (LISTENER, ROUTE), "nothing may point at a cluster any more when it goes"),
+    Step(ENDPOINT, Part.REMOVALS, (LISTENER, ROUTE, CLUSTER), "endpoints go when their cluster has gone"),
+)

@@ -1,0 +1,73 @@
+from weft.api.document import Change
+from weft.control.intake import Intake
+from weft.control.problems import Problems
+from weft.files.documents import read_documents
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
+
+ORDERS = """
+apiVersion: v1
+kind: Service
+metadata: {name: orders, namespace: shop}
+spec:
+  selector: {app: orders}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+"""
+KEY = ObjectKey("Service", "shop", "orders")
+
+
+def changes(text):
+    return [Change(document.key, document) for document in read_documents(text.encode(), "mesh.yaml").documents]
+
+
+def intake(**more):
+    mesh, problems = Mesh(), Problems()
+    return mesh, problems, Intake(mesh, problems, domain="cluster.local", **more)
+
+
+def test_a_document_becomes_a_value_and_touches_its_host():
+    mesh, problems, one = intake()
+    touched, changed = one.documents(changes(ORDERS))
+    assert touched.hosts == {"orders.shop.svc.cluster.local"}
+    assert changed == {KEY}
+    assert problems.all() == ()
+    assert mesh.get(KEY)[0].ports[0].target == 8080
+
+
+def test_a_bad_version_leaves_the_last_good_one_and_a_problem_with_its_line():
+    mesh, problems, one = intake()
+    one.documents(changes(ORDERS))
+    good = mesh.get(KEY)
+    touched, changed = one.documents(changes(ORDERS.replace("port: 80,", "port: eighty,")))
+    assert not touched
+    assert not changed
+    assert mesh.get(KEY) == good
+    assert [problem.where.line for problem in problems.all()] == [7]
+    one.documents(changes(ORDERS))
+    assert problems.all() == ()
+
+
+def test_a_bad_object_stops_no_other():
+    mesh, problems, one = intake()
+    bad = ORDERS.replace("port: 80,", "prot: 80,")
+    other = ORDERS.replace("name: orders", "name: cart")
+    one.documents(changes(bad + "---" + other))
+    assert not mesh.get(KEY)
+    assert mesh.get(ObjectKey("Service", "shop", "cart"))
+    assert problems.all()
+
+
+def test_an_object_that_is_gone_goes_with_its_problems():
+    mesh, problems, one = intake()
+    one.documents(changes(ORDERS))
+    one.documents(changes(ORDERS.replace("port: 80,", "port: eighty,")))
+    _, changed = one.documents([Change(KEY, None)])
+    assert changed == {KEY}
+    assert not mesh.get(KEY)
+    assert problems.all() == ()
+
+
+def test_whoever_runs_the_mesh_may_fill_values_in():
+    mesh, _, one = intake(admit=lambda value: value)
+    one.documents(changes(ORDERS))
+    assert mesh.get(KEY)

@@ -1,0 +1,192 @@
+import asyncio
+
+import pytest
+
+from model.builders import group, instance, put, service
+from weft.control.problems import Problems
+from weft.control.push import Push, Timing
+from weft.model.destination_rule import DestinationRule, Subset
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey, labels_of
+from weft.model.sidecar import EgressListener, Sidecar
+from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
+from weft.xds.snapshot import Snapshots
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
+
+ORDERS = "orders.shop.svc.cluster.local"
+CART = "cart.shop.svc.cluster.local"
+
+
+class Rig:
+    def __init__(self):
+        self.mesh = Mesh()
+        self.snapshots = Snapshots()
+        self.push = Push(self.mesh, self.snapshots, Problems(), Timing(0.0, 0.0, 0.0))
+
+    def put(self, *values):
+        """Apply and push; returns group → type → names that changed."""
+        before = {g: self.versions(g) for g in self.push.groups()}
+        for value in values:
+            self.push.touch(put(self.mesh, value))
+        self.push.flush()
+        return {g: changed for g in before if (changed := self.difference(before[g], self.versions(g)))}
+
+    def versions(self, group):
+        types = (CLUSTER, ENDPOINT, LISTENER, ROUTE)
+        return {(t, name): r.version for t in types for name, r in self.snapshots.resources(group, t).items()}
+
+    @staticmethod
+    def difference(before, after):
+        return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+
+@pytest.fixture
+async def rig():
+    rig = Rig()
+    yield rig
+    rig.push.close()
+
+
+async def test_a_group_gets_everything_it_sees_when_its_first_proxy_joins(rig):
+    rig.put(service("orders"), instance("orders-0", "orders"))
+    rig.push.join(group("web"))
+    names = {t: set(rig.snapshots.resources(group("web"), t)) for t in (CLUSTER, ENDPOINT, LISTENER, ROUTE)}
+    assert f"outbound|80||{ORDERS}" in names[CLUSTER]
+    assert names[ENDPOINT] == {f"outbound|80||{ORDERS}"}
+    assert names[LISTENER] == {"virtualOutbound", "virtualInbound", "0.0.0.0_80"}
+    assert names[ROUTE] == {"80"}
+
+
+async def test_an_endpoint_changes_only_its_own_assignment(rig):
+    rig.put(service("orders"), service("cart"), instance("orders-0", "orders", meshed=True))
+    rig.push.join(group("web"))
+    changed = rig.put(instance("orders-0", "orders", address="10.244.9.9", meshed=True))
+    assert changed == {group("web"): {(ENDPOINT, f"outbound|80||{ORDERS}")}}
+
+
+async def test_groups_that_do_not_see_a_host_are_left_alone(rig):
+    rig.put(
+        service("orders"),
+        service("cart"),
+        Sidecar("blind", "shop", labels_of({"app": "blind"}), (EgressListener((f"./{CART}",)),)),
+        instance("orders-0", "orders", meshed=True),
+    )
+    rig.push.join(group("web"))
+    rig.push.join(group("blind"))
+    assert f"outbound|80||{ORDERS}" not in rig.snapshots.resources(group("blind"), CLUSTER)
+    assert set(rig.put(instance("orders-0", "orders", address="10.244.9.9", meshed=True))) == {group("web")}
+    assert set(rig.put(routes("orders", ORDERS))) == {group("web")}
+
+
+def routes(name, host, to=None):
+    destination = WeightedDestination(Destination(to or host))
+    return VirtualService(name, "shop", (host,), http=(HttpRoute(route=(destination,), name="r"),))
+
+
+async def test_a_route_changes_only_the_route_configuration_of_its_port(rig):
+    rig.put(service("orders"), service("cart"), service("admin", port=8080))
+    rig.push.join(group("web"))
+    assert rig.put(routes("orders", ORDERS)) == {group("web"): {(ROUTE, "80")}}
+
+
+async def test_equal_groups_share_the_same_bytes(rig):
+    rig.put(service("orders"))
+    rig.push.join(group("web"))
+    rig.push.join(group("batch"))
+    one, two = (rig.snapshots.resources(g, ROUTE)["80"] for g in (group("web"), group("batch")))
+    assert one is two
+
+
+async def test_a_subset_brings_its_cluster_and_endpoints(rig):
+    rig.put(service("orders"), instance("orders-0", "orders", labels={"version": "v1"}))
+    rig.push.join(group("web"))
+    rule = DestinationRule("orders", "shop", ORDERS, subsets=(Subset("v1", labels_of({"version": "v1"})),))
+    changed = rig.put(rule)[group("web")]
+    assert {(CLUSTER, f"outbound|80|v1|{ORDERS}"), (ENDPOINT, f"outbound|80|v1|{ORDERS}")} <= changed
+
+
+async def test_routes_follow_the_service_they_send_to(rig):
+    """A destination without a port means the service's only one; when that moves, the route must follow."""
+    rig.put(service("orders"), service("cart", port=9090), routes("orders", ORDERS, to=CART))
+    rig.push.join(group("web"))
+    changed = rig.put(service("cart", port=9091))[group("web")]
+    assert (ROUTE, "80") in changed
+
+
+async def test_a_wildcard_rule_touches_every_host_it_covers(rig):
+    rig.put(service("orders"), service("cart"))
+    rig.push.join(group("web"))
+    subset = Subset("v1", labels_of({"version": "v1"}))
+    changed = rig.put(DestinationRule("all", "shop", "*.shop.svc.cluster.local", subsets=(subset,)))[group("web")]
+    assert {(CLUSTER, f"outbound|80|v1|{ORDERS}"), (CLUSTER, f"outbound|80|v1|{CART}")} <= changed
+
+
+async def test_a_service_that_goes_takes_everything_of_its_own_along(rig):
+    rig.put(service("orders"), instance("orders-0", "orders"))
+    rig.push.join(group("web"))
+    before = rig.versions(group("web"))
+    rig.put(service("cart"))
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "cart"), ()))
+    rig.push.flush()
+    assert rig.versions(group("web")) == before
+
+
+async def test_a_new_sidecar_changes_what_its_namespace_sees_and_nobody_else(rig):
+    rig.put(service("orders"), service("cart"))
+    rig.push.join(group("web"))
+    rig.push.join(group("web", "other"))
+    changed = rig.put(Sidecar("default", "shop", egress=(EgressListener((f"./{CART}",)),)))
+    assert set(changed) == {group("web")}
+    assert f"outbound|80||{ORDERS}" not in rig.snapshots.resources(group("web"), CLUSTER)
+
+
+async def test_a_new_inbound_port_reaches_the_workloads_own_proxies(rig):
+    rig.put(service("orders"), instance("orders-0", "orders"))
+    rig.push.join(group("orders"))
+    changed = rig.put(service("orders", target=9090))[group("orders")]
+    assert {(LISTENER, "virtualInbound"), (CLUSTER, "inbound|8080||"), (CLUSTER, "inbound|9090||")} <= changed
+
+
+async def test_the_last_proxy_of_a_group_takes_its_config_along(rig):
+    rig.put(service("orders"))
+    rig.push.join(group("web"))
+    rig.push.leave(group("web"))
+    assert rig.snapshots.groups() == []
+    assert rig.put(service("cart")) == {}
+
+
+async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for():
+    rig = Rig()
+    rig.put(service("orders"), instance("orders-0", "orders", meshed=True))
+    rig.push.join(group("web"))
+    rig.push._timing = Timing(endpoints=0.0, quiet=3600, most=3600)
+    before = rig.versions(group("web"))
+    rig.push.touch(put(rig.mesh, routes("orders", ORDERS)))
+    rig.push.touch(put(rig.mesh, instance("orders-0", "orders", address="10.244.9.9", meshed=True)))
+    async with asyncio.timeout(5):
+        while rig.versions(group("web")) == before:
+            await asyncio.sleep(0)
+    assert rig.difference(before, rig.versions(group("web"))) == {(ENDPOINT, f"outbound|80||{ORDERS}")}
+    rig.push.close()
+
+
+async def test_what_is_translated_step_by_step_equals_what_is_translated_afresh(rig):
+    steps = [
+        service("orders"),
+        instance("orders-0", "orders", meshed=True, labels={"version": "v1"}),
+        routes("orders", ORDERS, to=CART),
+        service("cart", port=9090),
+        instance("cart-0", "cart", meshed=False),
+        DestinationRule("orders", "shop", ORDERS, subsets=(Subset("v1", labels_of({"version": "v1"})),)),
+        Sidecar("default", "shop", egress=(EgressListener(("./*",)),)),
+        service("cart", port=80),
+        instance("cart-0", "cart", meshed=True),
+        routes("orders", ORDERS),
+    ]
+    rig.push.join(group("orders", version="v1"))
+    fresh = Rig()
+    for step in steps:
+        rig.put(step)
+        put(fresh.mesh, step)
+    fresh.push.join(group("orders", version="v1"))
+    assert rig.versions(group("orders", version="v1")) == fresh.versions(group("orders", version="v1"))

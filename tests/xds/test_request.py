@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from conversation import DELTA, SOTW
+from envoy.service.discovery.v3 import discovery_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.xds.request import NAME_LENGTH, NAMES, Locality, Refused, Request, parse
+from weft.xds.types import CLUSTER
+
+
+def delta(**fields: object) -> bytes:
+    return discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, **fields).SerializeToString()
+
+
+def test_reads_a_delta_request():
+    message = discovery_pb2.DeltaDiscoveryRequest(
+        type_url=CLUSTER,
+        response_nonce="3",
+        resource_names_subscribe=["a"],
+        resource_names_unsubscribe=["b"],
+        initial_resource_versions={"c": "9"},
+    )
+    message.error_detail.message = "bad"
+    request, node = parse(DELTA, message.SerializeToString())
+    assert request == Request(CLUSTER, "3", "bad", ("a",), ("b",), {"c": "9"})
+    assert node is None
+
+
+def test_reads_who_is_speaking():
+    message = discovery_pb2.DiscoveryRequest(type_url=CLUSTER, resource_names=["a"])
+    message.node.id, message.node.cluster = "pod-1", "shop"
+    message.node.metadata.update({"LABELS": {"app": "web"}})
+    message.node.locality.zone = "z"
+    message.node.user_agent_name = "envoy"
+    message.node.user_agent_build_version.version.major_number = 1
+    request, node = parse(SOTW, message.SerializeToString())
+    assert request.names == ("a",)
+    assert (node.id, node.cluster, node.locality) == ("pod-1", "shop", Locality(zone="z"))
+    assert (node.metadata, node.user_agent) == ({"LABELS": {"app": "web"}}, "envoy 1.0.0")
+
+
+def test_an_error_without_words_is_still_an_error():
+    message = discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER)
+    message.error_detail.code = 13
+    assert parse(DELTA, message.SerializeToString())[0].error == "code 13, no message"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"resource_names_subscribe": ["x" * (NAME_LENGTH + 1)]},
+        {"resource_names_unsubscribe": ["n"] * (NAMES + 1)},
+        {"initial_resource_versions": {"x" * (NAME_LENGTH + 1): "1"}},
+        {"response_nonce": "n" * (NAME_LENGTH + 1)},
+    ],
+    ids=["a long name", "many names", "a long name with a version", "a long nonce"],
+)
+def test_refuses_what_is_too_large(fields):
+    with pytest.raises(Refused, match="the most"):
+        parse(DELTA, delta(**fields))
+
+
+def test_refuses_a_request_without_a_type():
+    with pytest.raises(Refused, match="type_url"):
+        parse(DELTA, discovery_pb2.DeltaDiscoveryRequest().SerializeToString())
+
+
+def test_refuses_metadata_that_is_no_json():
+    message = discovery_pb2.DiscoveryRequest(type_url=CLUSTER)
+    message.node.metadata.update({"weight": math.inf})
+    with pytest.raises(Refused, match="metadata"):
+        parse(SOTW, message.SerializeToString())
+
+
+@given(st.binary(max_size=200), st.sampled_from([DELTA, SOTW]))
+def test_garbage_is_refused_or_read_and_nothing_else(payload, dialect):
+    try:
+        request, _ = parse(dialect, payload)
+    except Refused:
+        return
+    assert request.type_url

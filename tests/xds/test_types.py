@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, ROUTE, Part
+
+
+def position(type_url: str, part: Part) -> int:
+    return next(i for i, step in enumerate(PUSH_ORDER) if step.type_url == type_url and step.part in (part, Part.BOTH))
+
+
+def test_clusters_and_endpoints_come_before_what_points_at_them_and_go_after_it():
+    made = [position(each, Part.UPSERTS) for each in (CLUSTER, ENDPOINT, LISTENER, ROUTE)]
+    broken = [position(each, Part.REMOVALS) for each in (LISTENER, ROUTE, CLUSTER, ENDPOINT)]
+    assert made == sorted(made)
+    assert broken == sorted(broken)
+
+
+def test_a_step_waits_only_for_types_that_had_their_turn_before_it():
+    for index, step in enumerate(PUSH_ORDER):
+        assert set(step.after) <= {earlier.type_url for earlier in PUSH_ORDER[:index]}
+
+
+def test_every_step_says_why():
+    assert all(step.why for step in PUSH_ORDER)
