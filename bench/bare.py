@@ -62,7 +62,11 @@ def plain_proxy(listen: tuple[str, int], upstream: tuple[str, int], *, http2_in:
                     "name": "in",
                     "address": _address(listen),
                     "filter_chains": [
-                        {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+                        {
+                            "filters": [
+                                {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
+                            ]
+                        }
                     ],
                 }
             ],

@@ -165,9 +165,7 @@ def _flat_out(connections: dict[int, _Connection], request: bytes, seconds: floa
         poll.close()
 
 
-def _at_rate(
-    connections: dict[int, _Connection], request: bytes, rate: int, seconds: float
-) -> tuple[list[int], int]:
+def _at_rate(connections: dict[int, _Connection], request: bytes, rate: int, seconds: float) -> tuple[list[int], int]:
     """Ask on the clock, whatever comes back. A request that found no free connection counts from when it was due;
     how many did is the second value."""
     now = time.perf_counter_ns

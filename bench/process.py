@@ -95,9 +95,7 @@ class Running:
 
 
 def start_server(namespace: Namespace, core: int, ports: Iterable[int]) -> Running:
-    running = Running(
-        [sys.executable, _LOAD, "server", *(str(port) for port in ports)], namespace=namespace, core=core
-    )
+    running = Running([sys.executable, _LOAD, "server", *(str(port) for port in ports)], namespace=namespace, core=core)
     running.line()
     return running
 
