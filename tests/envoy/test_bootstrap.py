@@ -1,0 +1,121 @@
+import asyncio
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from weft.envoy import binary
+from weft.envoy.admin import Admin
+from weft.envoy.binary import EnvoyError
+from weft.envoy.bootstrap import Bootstrap, Node, Tcp, Unix, node_document, render
+from weft.netns import namespace as netns
+
+NODE = Node(name="web-0", namespace="shop", workload="web", addresses=("10.97.1.1", "fd97::101"), containers=("web",))
+
+
+async def get(namespace, port, path, host="127.0.0.1"):
+    async with Admin(lambda: netns.socket_in(namespace), port=port) as client:
+        client._base = f"http://{host}:{port}"
+        status, body = await client._ask("GET", path, {})
+        return status, body.decode()
+
+
+def test_a_node_has_istios_name_and_metadata():
+    document = node_document(NODE)
+    assert document["id"] == "sidecar~10.97.1.1~web-0.shop~shop.svc.cluster.local"
+    assert document["cluster"] == "web.shop"
+    assert document["metadata"] == {
+        "NAME": "web-0",
+        "NAMESPACE": "shop",
+        "WORKLOAD_NAME": "web",
+        "SERVICE_ACCOUNT": "default",
+        "CLUSTER_ID": "Kubernetes",
+        "MESH_ID": "cluster.local",
+        "INSTANCE_IPS": "10.97.1.1,fd97::101",
+        "APP_CONTAINERS": "web",
+        "INTERCEPTION_MODE": "REDIRECT",
+        "ISTIO_VERSION": "1.30.3",
+    }
+
+
+def test_further_metadata_wins():
+    document = node_document(Node(name="a", namespace="b", addresses=("1.1.1.1",), metadata={"CLUSTER_ID": "mine"}))
+    assert document["metadata"]["CLUSTER_ID"] == "mine"
+
+
+@pytest.mark.parametrize("xds", [Unix("/run/weft/xds.sock"), Tcp("127.0.0.1", 15010)])
+@pytest.mark.parametrize("ipv6", [True, False])
+def test_envoy_accepts_it_without_a_warning(tmp_path, xds, ipv6):
+    file = tmp_path / "envoy.json"
+    file.write_text(render(Bootstrap(node=NODE, xds=xds, ipv6=ipv6)))
+    command = [binary.find(), "--mode", "validate", "--config-path", file, "--log-level", "warning"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_a_running_envoy_tells_the_control_plane_who_it_is_and_has_nothing_to_warn_of(ready_envoy, control_plane):
+    _, nodes = control_plane
+    _, _, log = ready_envoy
+    assert {node.id for node in nodes} == {"sidecar~10.97.1.1~web-0.shop~shop.svc.cluster.local"}
+    assert nodes[0].metadata["LABELS"]["app"] == "web"
+    # One stream, and the node on its first message only.
+    assert len(nodes) == 1
+    assert Path(log).read_text() == ""
+
+
+async def test_readiness_and_metrics_and_nothing_else_are_served_on_both_families(
+    start_envoy, control_plane, namespace
+):
+    path, _ = control_plane
+    admin, _, _ = await start_envoy(path, ipv6=True)
+    async with asyncio.timeout(20):
+        await admin.wait_until_ready()
+    for host in ("127.0.0.1", "[::1]"):
+        family = socket.AF_INET6 if "[" in host else socket.AF_INET
+        async with Admin(lambda family=family: netns.socket_in(namespace, family)) as client:
+            client._base = f"http://{host}:15021"
+            assert (await client._ask("GET", "/healthz/ready", {}))[0] == 200
+            assert (await client._ask("GET", "/quitquitquit", {}))[0] == 404
+            client._base = f"http://{host}:15090"
+            status, metrics = await client._ask("GET", "/stats/prometheus", {})
+            assert status == 200
+            assert b'envoy_cluster_upstream_rq_total{cluster_name="xds-grpc"} 1' in metrics
+
+
+async def test_is_not_ready_until_the_control_plane_has_spoken(start_envoy, namespace, pod_directory):
+    admin, _, _ = await start_envoy(str(pod_directory / "nobody.sock"))
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                info = await admin.server_info()
+                break
+            except EnvoyError:
+                await asyncio.sleep(0.01)
+    assert info["state"] in ("PRE_INITIALIZING", "INITIALIZING")
+    assert await admin.ready() is False
+
+
+async def test_counts_what_the_live_view_shows_and_little_else(ready_envoy, namespace):
+    admin, _, _ = ready_envoy
+    await get(namespace, 15021, "/healthz/ready")
+    stats = await admin.stats(used_only=False)
+    kept = {name for name in stats.values if name.startswith("cluster.agent.")}
+    assert {
+        "cluster.agent.upstream_rq_total",
+        "cluster.agent.upstream_rq_2xx",
+        "cluster.agent.upstream_rq_active",
+        "cluster.agent.upstream_cx_active",
+        "cluster.agent.upstream_cx_connect_fail",
+        "cluster.agent.membership_healthy",
+    } <= kept
+    assert "listener.0.0.0.0_15021.downstream_pre_cx_timeout" in stats.values
+    assert "listener.0.0.0.0_15021.downstream_cx_total" in stats.values
+    assert "server.live" in stats.values
+    assert not {name for name in kept if "lb_" in name or "update_" in name}
+
+
+def test_the_admin_api_listens_on_loopback_only():
+    text = render(Bootstrap(node=NODE, xds=Unix("/run/xds.sock")))
+    assert json.loads(text)["admin"]["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": 15000}
