@@ -1,0 +1,144 @@
+"""The control plane as its proxies meet it: a real gRPC stream over a Unix socket, with messages a proxy would send."""
+
+import asyncio
+import contextlib
+
+import grpc
+import grpc.aio
+from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DeltaDiscoveryResponse
+from google.rpc.status_pb2 import Status
+
+from model.builders import group
+from weft.api.document import Change
+from weft.control.plane import ControlPlane
+from weft.files.documents import read_documents
+from weft.xds.clients import Sync
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
+
+ORDERS = """
+apiVersion: v1
+kind: Service
+metadata: {name: orders, namespace: shop}
+spec:
+  selector: {app: orders}
+  ports: [{name: http, port: 80, targetPort: 8080}]
+"""
+METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+NODE = "sidecar~10.244.0.1~web-0.shop~shop.svc.cluster.local"
+
+
+def changes(text):
+    return [Change(document.key, document) for document in read_documents(text.encode(), "mesh.yaml").documents]
+
+
+class Client:
+    def __init__(self, channel, namespace="shop"):
+        self._call = channel.stream_stream(
+            METHOD,
+            request_serializer=DeltaDiscoveryRequest.SerializeToString,
+            response_deserializer=DeltaDiscoveryResponse.FromString,
+        )()
+        self._namespace = namespace
+
+    async def subscribe(self, type_url, *names):
+        request = DeltaDiscoveryRequest(type_url=type_url, resource_names_subscribe=names)
+        request.node.id = NODE
+        request.node.metadata.update({"NAMESPACE": self._namespace, "LABELS": {"app": "web"}, "SERVICE_ACCOUNT": "web"})
+        await self._call.write(request)
+
+    async def read(self):
+        async with asyncio.timeout(10):
+            return await self._call.read()
+
+    async def answer(self, response, error=""):
+        request = DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
+        if error:
+            request.error_detail.CopyFrom(Status(code=3, message=error))
+        await self._call.write(request)
+
+    async def code(self):
+        return await self._call.code()
+
+
+@contextlib.asynccontextmanager
+async def serving(tmp_path, only=None, documents=ORDERS):
+    plane = ControlPlane()
+    if documents is not None:
+        plane.apply(changes(documents))
+    address = await plane.listen(f"unix:{tmp_path}/xds.sock", only)
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield plane, channel
+    await plane.close()
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_proxy_is_served_and_its_sync_state_is_known(tmp_path):
+    async with serving(tmp_path) as (plane, channel):
+        client = Client(channel)
+        await client.subscribe(CLUSTER)
+        clusters = await client.read()
+        assert "outbound|80||orders.shop.svc.cluster.local" in {resource.name for resource in clusters.resources}
+        (proxy,) = plane.proxies()
+        assert (proxy.node_id, proxy.sync) == (NODE, Sync.STALE)
+        await client.answer(clusters)
+        await client.subscribe(LISTENER)
+        await client.subscribe(ENDPOINT, "outbound|80||orders.shop.svc.cluster.local")
+        for _ in range(2):
+            await client.answer(await client.read())
+        assert await plane.wait_synced(NODE, 10)
+        assert plane.proxies()[0].sync is Sync.SYNCED
+
+
+async def test_a_proxy_that_comes_before_the_objects_waits_for_them(tmp_path):
+    async with serving(tmp_path, documents=None) as (plane, channel):
+        client = Client(channel)
+        await client.subscribe(CLUSTER)
+        await until(lambda: plane.proxies())
+        plane.apply(changes(ORDERS))
+        names = {resource.name for resource in (await client.read()).resources}
+        assert "outbound|80||orders.shop.svc.cluster.local" in names
+
+
+async def test_a_socket_of_one_group_refuses_the_proxies_of_another(tmp_path):
+    async with serving(tmp_path, only=group("web")) as (_, channel):
+        client = Client(channel, namespace="other")
+        await client.subscribe(CLUSTER)
+        assert await client.code() is grpc.StatusCode.PERMISSION_DENIED
+        friend = Client(channel)
+        await friend.subscribe(CLUSTER)
+        assert (await friend.read()).resources
+
+
+async def test_a_refused_resource_is_a_problem_of_the_object_that_made_it_until_it_is_mended(tmp_path):
+    async with serving(tmp_path) as (plane, channel):
+        client = Client(channel)
+        bad = "outbound|80||orders.shop.svc.cluster.local"
+        await client.subscribe(CLUSTER)
+        while not plane.problems():
+            response = await client.read()
+            is_bad = bad in {resource.name for resource in response.resources}
+            await client.answer(response, error=f"{bad} is bad" if is_bad else "")
+            if is_bad and len(response.resources) == 1:
+                await until(plane.problems)
+        (problem,) = plane.problems()
+        assert problem.where.object == "Service shop/orders"
+        assert (problem.where.file, problem.where.line) == ("mesh.yaml", 2)
+        assert f"{bad} is bad" in problem.what
+        plane.apply(changes(ORDERS.replace("port: 80", "port: 81")))
+        while plane.problems():
+            await client.answer(await client.read())
+            await asyncio.sleep(0.01)
+
+
+async def test_tells_who_asks_which_objects_changed(tmp_path):
+    plane, told = ControlPlane(), []
+    plane.on_change.append(told.append)
+    plane.apply(changes(ORDERS))
+    plane.apply(changes(ORDERS))
+    assert [[str(key) for key in keys] for keys in told] == [["Service shop/orders"]]
+    await plane.close()
