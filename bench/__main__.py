@@ -1,6 +1,7 @@
 """`python -m bench [NAME ...]`: run the rigs, all or those named, print the table, keep the results.
 
-Only a whole run at full length is kept in results/latest.json; anything else is printed, or written where `--output` says.
+Only a whole run at full length is kept in results/latest.json; anything else is printed, or written where `--output`
+says.
 """
 
 from __future__ import annotations

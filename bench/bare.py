@@ -18,6 +18,7 @@ from weft.netns.namespace import Namespace, socket_in
 Config = dict[str, Any]
 
 _READY_SECONDS = 20.0
+_TYPES = "type.googleapis.com"
 
 
 def envoy_binary() -> str:
@@ -34,13 +35,13 @@ def plain_proxy(listen: tuple[str, int], upstream: tuple[str, int], *, http2_in:
         options = {
             "typed_extension_protocol_options": {
                 "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                    "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                    "@type": f"{_TYPES}/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
                     "explicit_http_config": {"http2_protocol_options": {}},
                 }
             }
         }
     manager = {
-        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "@type": f"{_TYPES}/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "in",
         "codec_type": "HTTP2" if http2_in else "HTTP1",
         "route_config": {
@@ -51,7 +52,7 @@ def plain_proxy(listen: tuple[str, int], upstream: tuple[str, int], *, http2_in:
         "http_filters": [
             {
                 "name": "envoy.filters.http.router",
-                "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
+                "typed_config": {"@type": f"{_TYPES}/envoy.extensions.filters.http.router.v3.Router"},
             }
         ],
     }

@@ -94,7 +94,7 @@ class Running:
             self.process.stdout.close()
 
 
-def start_server(namespace: Namespace, core: int, ports: Iterable[int]) -> Running:
+def start_server(namespace: Namespace, core: int | None, ports: Iterable[int]) -> Running:
     running = Running([sys.executable, _LOAD, "server", *(str(port) for port in ports)], namespace=namespace, core=core)
     running.line()
     return running
