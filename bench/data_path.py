@@ -1,8 +1,9 @@
 """What a request costs on its way through both sidecars, next to two bare Envoys and to no proxy at all.
 
 All ways lead between the same two pods, and every round takes each way once, in an order that turns, so that what
-disturbs the machine disturbs all of them. Ratios are taken within a round; their median is the figure. The proxies have
-one core, the load and the server the other; CPU time is the kernel's own count for the proxies, whatever the rate.
+disturbs the machine disturbs all of them. Figures are medians over the calmer half of a way's rounds: those in which
+its proxies, by the kernel's count, waited least for their core. The proxies have one core, the load and the server the
+other; CPU time is the kernel's count for the proxies alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 from bench import mesh
 from bench.bare import plain_proxy, start_envoy, wait_open
 from bench.figure import Effort, Figure, Say
-from bench.process import Running, cpu_seconds, start_client, start_server
+from bench.process import Running, scheduled, start_client, start_server
 from weft.local.engine import Engine
 
 _PROXY_CORE, _LOAD_CORE = 0, 1
@@ -49,7 +50,8 @@ class Cost(msgspec.Struct, frozen=True):
     p50: float
     p99: float
     cpu: float  # of all proxies on the way, per request
-    rate: float
+    waited: float  # for their core, all proxies, per request
+    rate: float  # requests per second
 
 
 def run(effort: Effort, say: Say) -> list[Figure]:
@@ -68,11 +70,11 @@ Round = dict[str, Cost]
 def _compare(when: str, rounds: list[Round]) -> list[Figure]:
     bare, weft, direct, http2 = "bare", "weft", "direct", "bare, HTTP/2 between"
 
-    def mid(name: str, what: str, unit: float = 1e6) -> float:
-        return median(getattr(each[name], what) for each in rounds) * unit
+    def mid(name: str, what: str) -> float:
+        return _calm(rounds, name, what) * 1e6
 
     def ratio(what: str) -> float:
-        return median(getattr(each[weft], what) / getattr(each[bare], what) for each in rounds)
+        return mid(weft, what) / mid(bare, what)
 
     return [
         Figure(f"p50 {when}, sidecars to bare pair", ratio("p50"), "×", _WITHIN, 1),
@@ -88,16 +90,22 @@ def _compare(when: str, rounds: list[Round]) -> list[Figure]:
         ),
         Figure(f"p99 {when}, through both sidecars", mid(weft, "p99"), "µs", None, mid(bare, "p99")),
         Figure(f"CPU per request {when}, both sidecars", mid(weft, "cpu"), "µs", None, mid(bare, "cpu")),
-        Figure(f"CPU per request {when}, bare pair with HTTP/2 between", mid(http2, "cpu"), "µs", None, mid(bare, "cpu")),
+        Figure(f"p50 {when}, bare pair, HTTP/2 between", mid(http2, "p50"), "µs", None, mid(bare, "p50")),
+        Figure(f"CPU per request {when}, bare pair, HTTP/2 between", mid(http2, "cpu"), "µs", None, mid(bare, "cpu")),
     ]
 
 
 def _throughput(rounds: list[Round]) -> list[Figure]:
-    rates = {name: median(each[name].rate for each in rounds) for name in rounds[0]}
+    rates = {name: _calm(rounds, name, "rate") for name in rounds[0]}
     return [
         Figure("requests/s, both sidecars on one core", rates["weft"], "/s", None, rates["bare"]),
         Figure("requests/s, direct", rates["direct"], "/s"),
     ]
+
+
+def _calm(rounds: list[Round], name: str, what: str) -> float:
+    calmest = sorted((each[name] for each in rounds), key=lambda cost: cost.waited)[: (len(rounds) + 1) // 2]
+    return float(median(getattr(cost, what) for cost in calmest))
 
 
 async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, Round]]:
@@ -165,7 +173,7 @@ def _round(load: Running, ways: list[Way], number: int, say: Say) -> tuple[Round
 
 
 def _drive(load: Running, way: Way, rate: int, seconds: float) -> Cost:
-    before = [cpu_seconds(pid) for pid in way.proxies]
+    before = [scheduled(pid) for pid in way.proxies]
     got = load.ask(
         {
             "address": way.address,
@@ -176,8 +184,12 @@ def _drive(load: Running, way: Way, rate: int, seconds: float) -> Cost:
             "seconds": seconds,
         }
     )
-    spent = sum(cpu_seconds(pid) - at for pid, at in zip(way.proxies, before, strict=True))
-    return Cost(got["p50"], got["p99"], spent / got["requests"], got["requests"] / got["seconds"])
+    after = [scheduled(pid) for pid in way.proxies]
+    ran, waited = (
+        sum(late[kind] - early[kind] for early, late in zip(before, after, strict=True)) / got["requests"]
+        for kind in (0, 1)
+    )
+    return Cost(got["p50"], got["p99"], ran, waited, got["requests"] / got["seconds"])
 
 
 @contextlib.contextmanager

@@ -45,6 +45,8 @@ class Running:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr or subprocess.DEVNULL,
+                # As weft starts its own: the kernel shares a core out by session.
+                start_new_session=True,
             )
         finally:
             if stderr is not None:
@@ -106,11 +108,17 @@ def start_client(namespace: Namespace, core: int) -> Running:
 
 def cpu_seconds(pid: int) -> float:
     """CPU time of all threads, to the nanosecond; /proc/PID/stat counts only in hundredths of a second."""
-    total = 0
+    return scheduled(pid)[0]
+
+
+def scheduled(pid: int) -> tuple[float, float]:
+    """Seconds that all threads have run, and that they were ready to run and had to wait for a core."""
+    ran = waited = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            total += int((task / "schedstat").read_text().split()[0])
-    return total / 1e9
+            words = (task / "schedstat").read_text().split()
+            ran, waited = ran + int(words[0]), waited + int(words[1])
+    return ran / 1e9, waited / 1e9
 
 
 def memory(pid: int) -> tuple[int, int]:
