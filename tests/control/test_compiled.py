@@ -24,7 +24,9 @@ def url(kind):
 def names(update):
     """type → name → content, None where it goes"""
     return {
-        type_url.rpartition("/")[2]: {name: made and made.body.decode() for name, made in resources.items()}
+        type_url.rpartition("/")[2]: {
+            name: made and made.body.decode(errors="replace") for name, made in resources.items()
+        }
         for type_url, resources in update.items()
     }
 
@@ -45,7 +47,6 @@ def compiled():
 def http(host, port="80", cluster_content=""):
     return Contribution(
         clusters=(built(CLUSTER, f"outbound|{port}||{host}", cluster_content),),
-        listeners=(built(LISTENER, f"0.0.0.0_{port}"),),
         hosts=((port, VirtualHost(host, b"")),),
     )
 
@@ -96,11 +97,12 @@ def test_two_services_that_claim_one_address_do_not_take_it_from_each_other():
     assert names(one.contribute({"b": NOTHING}))[LISTENER] == {"10.0.0.1_3306": None}
 
 
-def test_a_new_policy_reaches_every_route():
+def test_a_new_policy_reaches_every_route_and_port():
     one = compiled()
     one.contribute({"a": http("a")})
     update = one.contribute_group(view(OutboundPolicy.REGISTRY_ONLY), Contribution())
-    assert names(update) == {ROUTE: {"80": "80=REGISTRY_ONLY:a"}}
+    assert names(update)[ROUTE] == {"80": "80=REGISTRY_ONLY:a"}
+    assert set(update[url(LISTENER)]) == {"0.0.0.0_80"}
 
 
 def test_services_without_an_address_share_their_ports_listener():

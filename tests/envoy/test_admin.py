@@ -8,6 +8,8 @@ from weft.envoy.admin import Admin, parse_stats
 from weft.envoy.binary import EnvoyError
 from weft.netns import namespace as netns
 
+pytestmark = pytest.mark.root
+
 
 async def test_is_not_ready_before_there_is_anything():
     async with Admin(lambda: socket.socket(), port=1) as admin:

@@ -12,6 +12,8 @@ from weft.envoy.binary import EnvoyError
 from weft.envoy.bootstrap import Bootstrap, Node, Tcp, Unix, node_document, render
 from weft.netns import namespace as netns
 
+pytestmark = pytest.mark.root
+
 NODE = Node(name="web-0", namespace="shop", workload="web", addresses=("10.97.1.1", "fd97::101"), containers=("web",))
 
 

@@ -1,8 +1,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from weft.envoy import binary, command
 from weft.envoy.bootstrap import Bootstrap, Node, Unix
+
+pytestmark = pytest.mark.root
 
 BOOTSTRAP = Bootstrap(node=Node(name="a", namespace="b", addresses=("10.0.0.1",)), xds=Unix("/run/xds.sock"))
 

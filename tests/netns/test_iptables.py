@@ -16,6 +16,8 @@ from weft.netns import namespace as netns
 from weft.netns.interception import Interception
 from weft.netns.namespace import NetworkError
 
+pytestmark = pytest.mark.root
+
 APP, PROXY = 4242, 1337
 FAMILIES = [socket.AF_INET, socket.AF_INET6]
 SOMEWHERE = {socket.AF_INET: "240.240.7.7", socket.AF_INET6: "2001:db8::7"}

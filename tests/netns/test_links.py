@@ -9,6 +9,8 @@ from weft.netns import links
 from weft.netns import namespace as netns
 from weft.netns.namespace import Namespace, NetworkError
 
+pytestmark = pytest.mark.root
+
 
 async def say_hello(listener, caller, family, address, port=8080):
     loop = asyncio.get_running_loop()
@@ -93,3 +95,11 @@ def test_connecting_to_nowhere_is_an_error(make_pods):
     bridge, _ = make_pods(0)
     with pytest.raises(NetworkError, match="weft-none"):
         links.connect(links.PodLink(Namespace("weft-none"), bridge, IPv4Address("10.97.1.1")))
+
+
+async def test_many_pods_are_connected_at_the_same_time(make_pods, make_namespace):
+    bridge, (first,) = make_pods(1)
+    pods = [links.PodLink(make_namespace(), bridge, first.ipv4 + each, first.ipv6 + each) for each in range(1, 13)]
+    await asyncio.gather(*(asyncio.to_thread(links.connect, pod) for pod in pods))
+    for pod in pods:
+        assert await say_hello(pod.namespace, first.namespace, socket.AF_INET6, pod.ipv6) == str(first.ipv6)

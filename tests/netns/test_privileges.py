@@ -2,7 +2,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from weft.netns.privileges import missing_privileges
+
+pytestmark = pytest.mark.root
 
 ASK = "from weft.netns.privileges import missing_privileges\nfor problem in missing_privileges(): print(problem)"
 

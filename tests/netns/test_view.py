@@ -7,6 +7,8 @@ import pytest
 from weft.netns.namespace import NetworkError
 from weft.netns.view import Laid, View, closed_ancestors, may, mount_lines
 
+pytestmark = pytest.mark.root
+
 UID, GID = 4242, 4243
 
 

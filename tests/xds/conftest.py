@@ -1,4 +1,4 @@
-"""Lets the tests here import `conversation.py`: a package of their own would be called `xds`, as one of protobuf's is."""
+"""Lets the tests here import their models: as a package they would be `xds`, a name that xds-protos has taken."""
 
 import sys
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""A client as a model: what it asked for, what it has, and how it answers. Speaks both dialects over real bytes, with no
-network and a clock that moves only when told to."""
+"""A client as a model: what it asked for, what it has, and how it answers. Speaks both dialects over real bytes, with
+no network and a clock that moves only when told to."""
 
 from __future__ import annotations
 

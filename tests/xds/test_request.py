@@ -24,9 +24,9 @@ def test_reads_a_delta_request():
         resource_names_unsubscribe=["b"],
         initial_resource_versions={"c": "9"},
     )
-    message.error_detail.message = "bad"
+    message.error_detail.message = "bad\n  indeed\n"
     request, node = parse(DELTA, message.SerializeToString())
-    assert request == Request(CLUSTER, "3", "bad", ("a",), ("b",), {"c": "9"})
+    assert request == Request(CLUSTER, "3", "bad indeed", ("a",), ("b",), {"c": "9"})
     assert node is None
 
 

@@ -151,6 +151,25 @@ def test_a_quarantined_name_can_still_be_removed(snapshots):
     assert list(table(snapshots).changed_since(snapshots.push - 1)) == ["a"]
 
 
+def test_what_was_accepted_before_a_removal_does_not_come_back(snapshots):
+    snapshots.update("shop", {CLUSTER: blobs("a", version="good")})
+    table(snapshots).accept(blob("a", "good"))
+    snapshots.update("shop", {CLUSTER: {"a": None}})
+    snapshots.update("shop", {CLUSTER: blobs("a", version="bad")})
+    snapshots.reject("shop", CLUSTER, "a", "bad", "no")
+    assert dict(snapshots.resources("shop", CLUSTER)) == {}
+
+
+def test_a_name_that_came_back_is_not_forgotten_with_the_removed_ones(snapshots):
+    names = [f"c{i}" for i in range(TOMBSTONE_SLACK + 1)]
+    snapshots.update("shop", {CLUSTER: blobs("back")})
+    snapshots.update("shop", {CLUSTER: {"back": None}})
+    snapshots.update("shop", {CLUSTER: blobs("back")})
+    snapshots.update("shop", {CLUSTER: blobs(*names)})
+    snapshots.update("shop", {CLUSTER: dict.fromkeys(names)})
+    assert list(table(snapshots).changed_since(0)) == ["back"]
+
+
 def test_what_one_proxy_accepted_another_cannot_take_from_the_group(snapshots):
     snapshots.update("shop", {CLUSTER: blobs("a")})
     table(snapshots).accept(blob("a"))

@@ -183,7 +183,18 @@ def test_a_client_that_does_not_warm_a_cluster_gets_its_routes_all_the_same(snap
     client.now = client.stream.wake_at - 0.001
     assert client.settle() == []
     client.now += 0.001
-    assert client.settle() == ["RDS +r"]
+    (routes,) = client.turn()
+    assert told(routes) == "RDS +r"
+    assert client.stream.wake_at is None
+
+
+def test_nothing_is_waited_for_when_what_was_held_is_no_longer_wanted(snapshots):
+    client = envoy(snapshots)
+    snapshots.update("shop", {CLUSTER: blobs("b"), ENDPOINT: blobs("b"), ROUTE: blobs("r", version="2")})
+    client.settle()
+    assert client.stream.wake_at is not None
+    client.forget(ROUTE, "r")
+    client.settle()
     assert client.stream.wake_at is None
 
 
@@ -202,11 +213,21 @@ def test_clusters_that_keep_changing_do_not_keep_routes_away(snapshots):
     assert "RDS +r" in [told(response) for response in responses]
 
 
+def test_a_cluster_that_goes_before_it_was_warm_holds_nothing(snapshots):
+    client = envoy(snapshots)
+    snapshots.update("shop", {CLUSTER: blobs("b"), ENDPOINT: blobs("b")})
+    client.settle()
+    snapshots.update("shop", {CLUSTER: {"b": None}})
+    assert client.settle() == ["CDS -b"]
+    snapshots.update("shop", {ROUTE: blobs("r", version="2")})
+    assert client.settle() == ["RDS +r"]
+
+
 @both
 def test_endpoints_are_never_held(snapshots, dialect):
     client = envoy(snapshots, dialect)
     snapshots.update("shop", {CLUSTER: blobs("b"), LISTENER: blobs("l", version="2")})
-    (clusters,) = client.turn()
+    assert [told(response)[:3] for response in client.turn()] == ["CDS"]
     snapshots.update("shop", {ENDPOINT: blobs("a", version="2")})
     assert [told(response) for response in client.turn()] == ["EDS +a"]
 
@@ -215,6 +236,14 @@ def test_endpoints_of_a_changed_cluster_are_sent_again_for_it_warms_anew(snapsho
     client = envoy(snapshots)
     snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
     assert client.settle() == ["CDS +a", "EDS +a"]
+
+
+def test_a_changed_cluster_without_endpoints_is_told_so_again(snapshots):
+    snapshots.update("shop", {CLUSTER: blobs("static", "empty")})
+    client = envoy(snapshots)
+    client.forget(ENDPOINT, "static")
+    snapshots.update("shop", {CLUSTER: blobs("static", "empty", version="2")})
+    assert client.settle() == ["CDS +empty +static", "EDS -empty"]
 
 
 @both
@@ -305,15 +334,102 @@ def test_a_proxy_keeps_its_own_last_good_one_where_the_server_knows_none(snapsho
     assert client.settle() == ["CDS -a"]  # until it is
 
 
-def test_what_others_accepted_is_withheld_from_the_one_who_refuses_and_from_nobody_else(snapshots):
-    strange, usual = envoy(snapshots), envoy(snapshots)
+@both
+def test_what_others_accepted_is_withheld_from_the_one_who_refuses_and_from_nobody_else(snapshots, dialect):
+    strange, usual = envoy(snapshots, dialect), envoy(snapshots, dialect)
     strange.bad = {("a", "2")}
     snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
     usual.settle()
     strange.settle()
     assert (strange.have[CLUSTER]["a"], usual.have[CLUSTER]["a"]) == ("1", "2")
-    assert strange.settle() == []
     assert snapshots.resources("shop", CLUSTER)["a"].version == "2"
+    refusals = [each for each in strange.outcomes if isinstance(each, Nacked)]
+    snapshots.update("shop", {CLUSTER: blobs("a", version="3")})
+    snapshots.update("shop", {CLUSTER: {"a": blob("a", "2"), "b": blob("b")}})
+    strange.settle()
+    assert strange.have[CLUSTER]["b"] == "1"
+    assert refusals == [each for each in strange.outcomes if isinstance(each, Nacked)]
+
+
+def test_after_the_fault_is_found_changes_go_out_together_again(snapshots):
+    client = envoy(snapshots)
+    client.bad = {("b", "1"), ("c", "1")}
+    snapshots.update("shop", {ENDPOINT: blobs("b", "c")})
+    client.ask(ENDPOINT, "b", "c")
+    client.settle()
+    snapshots.update("shop", {ENDPOINT: blobs("a", "b", "c", version="2")})
+    assert client.settle() == ["EDS +a +b +c"]
+
+
+def test_a_removal_that_went_with_a_refused_listener_is_said_again(snapshots):
+    client = envoy(snapshots)
+    client.bad = {("m", "1")}
+    snapshots.update("shop", {LISTENER: {"l": None, "m": blob("m")}})
+    assert client.settle() == ["LDS +m -l", "LDS -l"]
+    assert client.have[LISTENER] == {}
+
+
+def test_a_removal_that_went_with_several_of_which_one_is_refused_is_said_again(snapshots):
+    client = envoy(snapshots)
+    client.bad = {("m", "1")}
+    snapshots.update("shop", {LISTENER: {"l": None, "m": blob("m"), "n": blob("n")}})
+    client.settle()
+    assert client.have[LISTENER] == {"n": "1"}
+
+
+@both
+def test_a_bad_one_that_came_and_went_unseen_is_not_carried_along_with_others(snapshots, dialect):
+    client = envoy(snapshots, dialect)
+    client.bad = {("c", "1")}
+    snapshots.update("shop", {CLUSTER: blobs("c")})
+    snapshots.update("shop", {CLUSTER: {"c": None, "b": blob("b")}})
+    client.settle()
+    assert client.have[CLUSTER] == {"a": "1", "b": "1"}
+    assert not [each for each in client.outcomes if isinstance(each, Nacked)]
+
+
+def test_what_a_reconnecting_client_says_it_has_counts_as_accepted():
+    before = Snapshots()
+    before.replace("shop", {CLUSTER: blobs("a")})
+    client = Client(before)
+    client.ask(CLUSTER)
+    client.settle()
+    client.snapshots = Snapshots()
+    client.snapshots.replace("shop", {CLUSTER: blobs("a")})
+    client.reconnect()
+    client.settle()
+    client.bad = {("a", "2")}
+    client.snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
+    client.settle()
+    assert client.snapshots.resources("shop", CLUSTER)["a"].version == "1"
+
+
+def test_asking_again_for_what_is_quarantined_takes_nothing_from_a_client_that_has_an_older_one():
+    client = Client(Snapshots())
+    client.have[ENDPOINT] = {"a": "1"}
+    client.asked[ENDPOINT] = {"a"}
+    client.bad = {("a", "2")}
+    client.snapshots.replace("shop", {ENDPOINT: blobs("a", version="2")})
+    client.reconnect()
+    client.settle()
+    client.ask(ENDPOINT, "a")
+    assert client.settle() == []
+    other = Client(client.snapshots)
+    other.ask(ENDPOINT, "a")
+    assert other.settle() == ["EDS -a"]  # one that has none is told that there is none
+
+
+def test_a_client_that_let_go_of_what_it_refused_may_try_again(snapshots):
+    client, usual = envoy(snapshots), envoy(snapshots)
+    client.bad = {("a", "2")}
+    snapshots.update("shop", {ENDPOINT: blobs("a", version="2")})
+    usual.settle()
+    client.settle()
+    client.forget(ENDPOINT, "a")
+    client.bad.clear()
+    client.ask(ENDPOINT, "a")
+    client.settle()
+    assert client.have[ENDPOINT] == {"a": "2"}
 
 
 def test_many_who_search_for_the_same_fault_stop_when_one_has_found_it(snapshots):
@@ -444,3 +560,52 @@ def test_a_client_that_answers_ends_with_exactly_the_snapshot(dialect, history):
         assert have == wanted
     assert client.stream.synced()
     assert client.turn() == []
+
+
+bad_steps = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from(TYPES_USED), NAMES, st.sampled_from(["1", "2", "bad"])),
+    st.tuples(st.just("remove"), st.sampled_from(TYPES_USED), NAMES),
+    st.tuples(st.just("settle"), st.integers(0, 2)),
+    st.tuples(st.just("reconnect"), st.integers(0, 2)),
+)
+
+
+@pytest.mark.parametrize("dialect", [DELTA, SOTW])
+@settings(max_examples=300, deadline=None)
+@given(st.lists(bad_steps, max_size=40))
+def test_whatever_is_bad_among_it_the_good_gets_through_to_everybody(dialect, history):
+    snapshots = Snapshots()
+    snapshots.replace("shop", {})
+    clients = [Client(snapshots, dialect) for _ in range(3)]
+    for client in clients:
+        client.bad = {(name, "bad") for name in "abcd"}
+        client.ask(CLUSTER)
+        client.ask(LISTENER)
+        client.ask(ENDPOINT, *"abcd")
+        client.ask(ROUTE, *"abcd")
+    wanted: dict[tuple[str, str], str] = {}
+    for step in history:
+        match step:
+            case ("put", type_url, name, version):
+                snapshots.update("shop", {type_url: {name: blob(name, version)}})
+                wanted[type_url, name] = version
+            case ("remove", type_url, name):
+                snapshots.update("shop", {type_url: {name: None}})
+                wanted.pop((type_url, name), None)
+            case ("settle", number):
+                clients[number].now += 3
+                clients[number].settle()
+            case ("reconnect", number):
+                clients[number].reconnect()
+    for _ in range(3):
+        for client in clients:
+            client.now += 3
+            client.settle()
+    good = {key: version for key, version in wanted.items() if version != "bad"}
+    assert snapshots.rejected("shop").keys() == wanted.keys() - good.keys()
+    for client in clients:
+        have = {(type_url, name): version for type_url, of in client.have.items() for name, version in of.items()}
+        assert "bad" not in have.values()
+        assert good.items() <= have.items()
+        if dialect is DELTA:
+            assert have.keys() <= wanted.keys()

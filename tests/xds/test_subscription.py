@@ -185,6 +185,27 @@ def test_unsubscribing_the_wildcard_leaves_the_names(snapshots):
     assert client.settle() == ["CDS +a"]
 
 
+@both
+def test_what_was_asked_for_and_unsubscribed_before_it_was_sent_is_not_sent(snapshots, dialect):
+    snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
+    client = Client(snapshots, dialect)
+    client.ask(ENDPOINT, "a")
+    client.settle()
+    client.ask(ENDPOINT, "b")
+    client.forget(ENDPOINT, "b")
+    assert client.settle() == []
+
+
+def test_a_wildcard_unsubscribed_before_it_was_answered_is_not_answered(snapshots):
+    snapshots.replace("shop", {CLUSTER: blobs("a", "b")})
+    client = Client(snapshots, DELTA)
+    client.ask(CLUSTER, "a")
+    client.settle()
+    client.ask(CLUSTER, WILDCARD)
+    client.forget(CLUSTER, WILDCARD)
+    assert client.settle() == ["CDS +a"]
+
+
 def test_a_reconnecting_delta_client_is_sent_what_differs_from_what_it_has(snapshots):
     snapshots.replace("shop", {CLUSTER: {**blobs("same", "new"), "old": blob("old", "2")}})
     client = Client(snapshots, DELTA)

@@ -65,7 +65,7 @@ def _ports(spec: Fields, *, required: bool) -> tuple[ServicePort, ...]:
             port.error((), "a port of a service with several ports needs a `name`")
         elif name and not is_dns_label(name):
             port.error("name", f"`{name}` is not a port name", "lower-case letters, digits and -")
-        if name in names:
+        if name and name in names:
             port.error("name", f"two ports are named `{name}`")
         if (number, protocol is Protocol.UDP) in numbers:
             port.error("port", f"port {number} stands twice")

@@ -122,7 +122,7 @@ def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...],
             f"port {raw[0].number} is not HTTP or TLS, so several hosts cannot be told apart",
             "write one ServiceEntry per host",
         )
-    if raw and not spec.has("addresses"):
+    if raw and not spec.has("addresses") and not spec.report.failed:
         spec.warning(
             "ports",
             f"port {raw[0].number} is not HTTP or TLS and there are no `addresses`: "

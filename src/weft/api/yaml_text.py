@@ -25,7 +25,7 @@ _BOOLEANS = {word: kind for kind, text in ((True, "true"), (False, "false"))
 _DOUBTFUL = {word: kind for kind, words in (("true", "yes on"), ("false", "no off")) for text in words.split()
              for word in (text, text.title(), text.upper())}  # fmt: skip
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,19}|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,21})")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]{1,64}|[0-9]{1,64}(\.[0-9]{0,64})?)([eE][-+]?[0-9]{1,3})?")
+_FLOAT = re.compile(r"(?=.*[.eE])[-+]?(\.[0-9]{1,64}|[0-9]{1,64}(\.[0-9]{0,64})?)([eE][-+]?[0-9]{1,3})?")
 
 Path = tuple[str | int, ...]
 

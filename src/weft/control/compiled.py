@@ -14,7 +14,7 @@ from weft.model.scope import Scope
 from weft.translate import names
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
-from weft.translate.listeners import shared_port
+from weft.translate.listeners import http_port, shared_port
 from weft.translate.view import GroupView
 
 Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it goes
@@ -22,6 +22,7 @@ Configure = Callable[[str, tuple[VirtualHost, ...], GroupView], Built]  # a rout
 
 NOTHING = Contribution()
 LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
+_EVERY_ADDRESS = "0.0.0.0"
 _GROUP = ""  # what the group itself contributes is kept under a host that cannot exist
 
 
@@ -62,6 +63,7 @@ class Compiled:
                 update[cluster.type_url][cluster.name] = cluster
             stale_listeners |= self._claim_listeners(host, old, new)
             stale_routes |= self._claim_routes(host, old, new)
+        stale_listeners |= {_shared(int(route)) for route in stale_routes if route.isdigit()}
         for name in stale_listeners:
             self._join_listener(name, update)
         for route in self._stale(stale_routes):
@@ -103,7 +105,7 @@ class Compiled:
         for port, chain in new.chains:
             self._chains[port][host] = (*self._chains[port].get(host, ()), chain)
         stale = {listener.name for listener in (*old.listeners, *new.listeners)}
-        return stale | {names.listener("0.0.0.0", port) for port, _ in (*old.chains, *new.chains)}
+        return stale | {_shared(port) for port, _ in (*old.chains, *new.chains)}
 
     def _claim_routes(self, host: str, old: Contribution, new: Contribution) -> set[str]:
         for route, _ in old.hosts:
@@ -113,20 +115,28 @@ class Compiled:
         return {route for route, _ in (*old.hosts, *new.hosts)}
 
     def _join_listener(self, name: str, update: Update) -> None:
-        """Of services that claim one address and port the first by name has it, whatever the order of arrival. Those
-        without an address share their port's listener, each with chains of its own."""
-        claims = self._claims[name]
-        port = int(name.rpartition("_")[2]) if name.startswith("0.0.0.0_") else 0
-        by_host = self._chains.get(port, {})
-        if by_host:
-            shared = tuple(chain for host in sorted(by_host) for chain in by_host[host])
-            built = shared_port(port, shared, self.view.policy, self.view.settings, http=bool(claims))
-            update[LISTENER][name] = built
+        """Of services that claim one address the first by name has it, whatever the order of arrival. A port's HTTP
+        services, and those without an address, share the listener of the port."""
+        address, _, port = name.rpartition("_")
+        if address == _EVERY_ADDRESS and self._join_shared(int(port), update):
             return
-        self._chains.pop(port, None)
+        claims = self._claims[name]
         update[LISTENER][name] = claims[min(claims)] if claims else None
         if not claims:
             del self._claims[name]
+
+    def _join_shared(self, port: int, update: Update) -> bool:
+        by_host = self._chains.get(port, {})
+        chains = tuple(chain for host in sorted(by_host) for chain in by_host[host])
+        http = bool(self._routes.get(str(port)))
+        if not chains:
+            self._chains.pop(port, None)
+            if not http:
+                return False
+        policy, settings = self.view.policy, self.view.settings
+        built = shared_port(port, chains, policy, settings, http=http) if chains else http_port(port, policy, settings)
+        update[LISTENER][built.name] = built
+        return True
 
     def _join_route(self, route: str, update: Update) -> None:
         hosts = self._routes[route]
@@ -139,9 +149,10 @@ class Compiled:
 
     def _rejoin_all(self) -> Update:
         update: Update = defaultdict(dict)
-        for port in list(self._chains):
-            self._join_listener(names.listener("0.0.0.0", port), update)
-        for route in sorted(name for name in self._routes if name != EVERY_ROUTE):
+        routes = sorted(name for name in self._routes if name != EVERY_ROUTE)
+        for port in {*self._chains, *(int(route) for route in routes if route.isdigit())}:
+            self._join_shared(port, update)
+        for route in routes:
             self._join_route(route, update)
         return self._changed(update)
 
@@ -159,3 +170,7 @@ class Compiled:
                     self._resources[(type_url, name)] = built
                 changed.setdefault(type_url, {})[name] = built
         return changed
+
+
+def _shared(port: int) -> str:
+    return names.listener(_EVERY_ADDRESS, port)

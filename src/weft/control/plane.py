@@ -20,7 +20,7 @@ from weft.model.mesh import Mesh, Value
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
 from weft.xds.clients import Peer, StreamStatus, Sync
-from weft.xds.request import Node, Refused
+from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
@@ -128,7 +128,7 @@ class ControlPlane:
 
     # What the xDS server asks and tells (weft.xds.server.Observer)
 
-    def join(self, node: Node, peer: Peer) -> Group:
+    def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Group:
         try:
             group = group_of(node.id, node.metadata)
         except UnknownProxy as unknown:

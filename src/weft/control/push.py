@@ -25,6 +25,7 @@ from weft.model.service import Service
 from weft.translate import endpoints, routes
 from weft.translate.built import Built
 from weft.translate.contribution import Contribution, VirtualHost
+from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
 from weft.translate.view import GroupView, ServiceView, group_view, service_view
 from weft.xds.snapshot import Snapshots
@@ -70,7 +71,8 @@ class Push:
         compiled = Compiled(group, scope, view, self._configuration)
         self._groups[group] = compiled
         updates = [compiled.contribute_group(view, base(view))]
-        updates.extend(self._refresh(compiled, self._all_hosts()))
+        hosts = self._all_hosts()
+        updates.extend(self._refresh(compiled, hosts))
         self._snapshots.update(group, _merged(updates))
 
     def leave(self, group: Group) -> None:
@@ -125,6 +127,8 @@ class Push:
         for compiled in list(self._groups.values()):
             self._push_group(compiled, pending, hosts)
         self._push_endpoints((only_endpoints | pending.endpoints) - hosts)
+        for host in hosts:
+            self._check(host)
 
     def _flush_endpoints(self) -> None:
         self._endpoint_timer = None
@@ -209,6 +213,11 @@ class Push:
         return made
 
     # Small things
+
+    def _check(self, host: str) -> None:
+        """Say what translation could not do as its author meant it, for whoever it was translated."""
+        found = {problem for view in self._contributions.get(host, {}) for problem in problems_of(view, self._mesh)}
+        self._problems.put(("translation", host), sorted(found, key=str))
 
     def _all_hosts(self) -> frozenset[str]:
         return frozenset({*self._mesh.hosts(), *self._mesh.routed_hosts()})

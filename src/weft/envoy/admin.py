@@ -103,6 +103,10 @@ class Admin:
         """Stop taking inbound connections as they end, without exiting: what Istio's agent does before a pod stops."""
         await self._text("POST", "/drain_listeners", {"inboundonly": "", "graceful": "", "skip_exit": ""})
 
+    async def read(self, path: str, query: Mapping[str, str]) -> bytes:
+        """Any answer, as it is."""
+        return await self._text("GET", path, query)
+
     async def set_log_level(self, level: str, *, logger: str = "") -> None:
         await self._text("POST", "/logging", {logger or "level": level})
 

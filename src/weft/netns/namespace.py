@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -53,11 +54,11 @@ def make(name: str) -> Namespace:
     if not name or "/" in name or name in (".", ".."):
         raise NetworkError(f"`{name}` cannot be a namespace's name", "use letters, digits and dashes")
     namespace = Namespace(name)
-    _prepare_directory()
-    try:
-        namespace.path.open("x").close()
-    except FileExistsError:
-        raise NetworkError("it exists already", f"ip netns delete {name}", where=str(namespace)) from None
+    with _directory_held():
+        try:
+            namespace.path.open("x").close()
+        except FileExistsError:
+            raise NetworkError("it exists already", f"ip netns delete {name}", where=str(namespace)) from None
 
     def unshare() -> None:
         _call("unshare", _CLONE_NEWNET)
@@ -163,23 +164,57 @@ def processes_in(namespace: Namespace) -> list[int]:
     return sorted(found)
 
 
-def _prepare_directory() -> None:
-    """Make /run/netns a mount of its own, as `ip netns` does: one unmount then hides all namespaces from a process."""
+@contextlib.contextmanager
+def _directory_held() -> Iterator[None]:
+    """Hold /run/netns, a mount of its own as with `ip netns`: one unmount then hides all namespaces from a process.
+
+    The lock is the one that `ip netns` takes; without it, two that start at once would mount it twice.
+    """
     try:
+        handle = _open_locked()
+    except OSError as error:
+        raise NetworkError(f"cannot be prepared: {error.strerror}", "run as root", where=str(DIRECTORY)) from error
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_locked() -> int:
+    while True:
         DIRECTORY.mkdir(mode=0o755, parents=True, exist_ok=True)
+        handle = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        # Whoever held the lock before may have removed the directory as its last act.
+        if DIRECTORY.exists() and os.path.samestat(os.fstat(handle), DIRECTORY.stat()):
+            break
+        os.close(handle)
+    try:
         if not _is_mounted(DIRECTORY):
             _mount(DIRECTORY, DIRECTORY, _MS_BIND | _MS_REC)
             _mount("", DIRECTORY, _MS_SHARED | _MS_REC)
-    except OSError as error:
-        raise NetworkError(f"cannot be prepared: {error.strerror}", "run as root", where=str(DIRECTORY)) from error
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
 
 
 def _tidy_directory() -> None:
-    """Leave no mount behind once the last namespace is gone. Others may be busy here too: then it simply stays."""
-    with contextlib.suppress(OSError):
+    """Leave no mount behind once the last namespace is gone. Somebody may be looking into it: then it simply stays."""
+    try:
+        handle = os.open(DIRECTORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
         if not any(DIRECTORY.iterdir()):
-            _call("umount2", os.fsencode(DIRECTORY), 0)
+            # Detached, since our own handle keeps it busy; with nothing in it there is nothing to lose.
+            _call("umount2", os.fsencode(DIRECTORY), _MNT_DETACH)
             DIRECTORY.rmdir()
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
 
 
 def _is_mounted(path: Path) -> bool:

@@ -14,6 +14,7 @@ from envoy.extensions.filters.http.fault.v3.fault_pb2 import FaultAbort, HTTPFau
 from envoy.extensions.filters.http.router.v3.router_pb2 import Router
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
 
+from weft.api.syntax import words
 from weft.model.virtual_service import CorsPolicy as WrittenCors
 from weft.model.virtual_service import Fault, HttpRoute
 from weft.translate.actions import fraction
@@ -24,30 +25,12 @@ FAULT = "envoy.filters.http.fault"
 CORS = "envoy.filters.http.cors"
 ROUTER = "envoy.filters.http.router"
 
-_GRPC_STATUS = {
-    name: number
-    for number, name in enumerate(
-        [
-            "OK",
-            "CANCELLED",
-            "UNKNOWN",
-            "INVALID_ARGUMENT",
-            "DEADLINE_EXCEEDED",
-            "NOT_FOUND",
-            "ALREADY_EXISTS",
-            "PERMISSION_DENIED",
-            "RESOURCE_EXHAUSTED",
-            "FAILED_PRECONDITION",
-            "ABORTED",
-            "OUT_OF_RANGE",
-            "UNIMPLEMENTED",
-            "INTERNAL",
-            "UNAVAILABLE",
-            "DATA_LOSS",
-            "UNAUTHENTICATED",
-        ]
-    )
-}
+_GRPC_CODES = words("""
+    OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED
+    RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS
+    UNAUTHENTICATED
+""")
+_GRPC_STATUS = {name: number for number, name in enumerate(_GRPC_CODES)}
 
 
 def outbound_filters() -> tuple[HttpFilter, ...]:

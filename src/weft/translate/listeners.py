@@ -8,7 +8,6 @@ Only a listener that has to find out what a connection speaks reads its first by
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from ipaddress import ip_address
 
 from envoy.config.core.v3.address_pb2 import Address
@@ -46,7 +45,6 @@ def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
     return build(name, result)
 
 
-@lru_cache(maxsize=4096)
 def http_port(number: int, policy: OutboundPolicy, settings: Settings) -> Built:
     """The listener of everything that is declared HTTP on a port, whoever asks for it."""
     return shared_port(number, (), policy, settings, http=True)
@@ -99,7 +97,7 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
 def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
     """What a TCP service adds to the shared listener of its port: by server name, by range of addresses, or all."""
     service = view.service
-    if service is None or not port.protocol.is_tcp or service.headless or port.number in RESERVED_PORTS:
+    if service is None or not port.protocol.is_tcp or service.headless:
         return ()
     ranges = tuple(address for address in service.addresses if "/" in address)
     if service.addresses and not ranges:

@@ -16,7 +16,8 @@ _HTTP_PORT = 80  # what a host without a service is called on, as far as a desti
 
 
 def contribute(view: ServiceView, settings: Settings) -> Contribution:
-    """Clusters, listeners and virtual hosts of one host for one caller."""
+    """Clusters, listeners and virtual hosts of one host for one caller. The listener of an HTTP port is not among them:
+    it is `listeners.http_port` for every route configuration that is named by a port."""
     if view.caller.kind is ProxyKind.GRPC:
         return grpc.contribute(view, settings)
     if view.service is None:
@@ -29,12 +30,12 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
         if port.protocol is Protocol.UDP:
             continue
         made += clusters.outbound(view, port, settings)
+        if port.number in listeners.RESERVED_PORTS:
+            continue  # these addresses are the proxy's own
         own += listeners.own_addresses(view, port, settings)
         chains += ((port.number, chain) for chain in listeners.chains_without_address(view, port, settings))
         if port.protocol.is_http or port.protocol is Protocol.UNDECLARED:
             hosts.append((routes.configuration_name(view, port), routes.virtual_host(view, port, settings)))
-            if not routes.stands_alone(view, port) and port.number not in listeners.RESERVED_PORTS:
-                own.append(listeners.http_port(port.number, view.caller.policy, settings))
     return Contribution(tuple(made), tuple(own), tuple(hosts), tuple(chains))
 
 

@@ -25,7 +25,6 @@ class Caller(msgspec.Struct, frozen=True):
     kind: ProxyKind
     namespace: str
     labels: Labels = ()  # left out unless some route asks for source labels, so that most groups share one view
-    policy: OutboundPolicy = OutboundPolicy.ALLOW_ANY  # what becomes of bytes on a known port that nobody claims
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -84,12 +83,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
     )
     return ServiceView(
         host=host,
-        caller=Caller(
-            group.kind,
-            group.namespace,
-            group.labels if _asks_for_source((*routes, *delegates)) else (),
-            mesh.outbound_policy(group),
-        ),
+        caller=Caller(group.kind, group.namespace, group.labels if _asks_for_source((*routes, *delegates)) else ()),
         service=service,
         ports=scope.ports(service) if service else (),
         rule=mesh.destination_rule(host, service, group),
@@ -142,9 +136,8 @@ def _hashes(rule: DestinationRule) -> bool:
 
 
 def _asks_for_source(routes: tuple[VirtualService, ...]) -> bool:
-    return any(
-        match.source_labels
-        for routing in routes
-        for route in (*routing.http, *routing.tls, *routing.tcp)
-        for match in route.match
-    )
+    for routing in routes:
+        by_request = any(match.source_labels for route in routing.http for match in route.match)
+        if by_request or any(m.source_labels for route in (*routing.tls, *routing.tcp) for m in route.match):
+            return True
+    return False

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from weft.xds.request import Node
+from weft.xds.request import NodeInfo
 from weft.xds.response import Dialect
 from weft.xds.subscription import Subscription
 
@@ -36,7 +36,7 @@ class TypeStatus(msgspec.Struct, frozen=True):
 
 class StreamStatus(msgspec.Struct, frozen=True):
     stream_id: int
-    node: Node
+    node: NodeInfo
     group: Hashable
     peer: Peer
     dialect: Dialect

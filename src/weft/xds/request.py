@@ -1,5 +1,5 @@
 """Requests, from the wire to values. Bytes of a client come in; a `Request` and, on a stream's first message, the
-client's `Node` leave. Whatever is malformed or too large is `Refused`: past this room no input is unbounded.
+client's `NodeInfo` leave. Whatever is malformed or too large is `Refused`: past this room no input is unbounded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Locality(msgspec.Struct, frozen=True):
     sub_zone: str = ""
 
 
-class Node(msgspec.Struct, frozen=True):
+class NodeInfo(msgspec.Struct, frozen=True):
     id: str
     cluster: str = ""
     metadata: dict[str, Any] = {}
@@ -47,7 +47,7 @@ class Request(msgspec.Struct, frozen=True):
     versions: Mapping[str, str] = {}  # what the client has from an earlier stream
 
 
-def parse(dialect: Dialect, payload: bytes) -> tuple[Request, Node | None]:
+def parse(dialect: Dialect, payload: bytes) -> tuple[Request, NodeInfo | None]:
     delta = dialect is Dialect.DELTA
     message = discovery_pb2.DeltaDiscoveryRequest() if delta else discovery_pb2.DiscoveryRequest()
     try:
@@ -70,7 +70,8 @@ def parse(dialect: Dialect, payload: bytes) -> tuple[Request, Node | None]:
 def _error(message: Any) -> str | None:
     if not message.HasField("error_detail"):
         return None
-    return str(message.error_detail.message)[:NAME_LENGTH] or f"code {message.error_detail.code}, no message"
+    words = message.error_detail.message[:NAME_LENGTH].split()  # on one line: it goes to logs and tables
+    return " ".join(words) or f"code {message.error_detail.code}, no message"
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:
@@ -93,7 +94,7 @@ def _short(name: str) -> str:
     return name
 
 
-def _node(node: Any) -> Node:
+def _node(node: Any) -> NodeInfo:
     version = node.user_agent_version
     if node.HasField("user_agent_build_version"):
         number = node.user_agent_build_version.version
@@ -102,7 +103,7 @@ def _node(node: Any) -> Node:
         metadata = MessageToDict(node.metadata)
     except (ValueError, SerializeToJsonError) as error:  # an infinite number, say
         raise Refused(f"node metadata that JSON cannot hold: {error}") from error
-    return Node(
+    return NodeInfo(
         id=_short(node.id),
         cluster=_short(node.cluster),
         metadata=metadata,

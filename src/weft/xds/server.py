@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 
 from weft.xds.clients import Peer, StreamStatus, type_status
-from weft.xds.request import REQUEST_BYTES, Node, Refused, Request, parse
+from weft.xds.request import REQUEST_BYTES, NodeInfo, Refused, Request, parse
 from weft.xds.response import Dialect, Responses
 from weft.xds.snapshot import Behind, Snapshots
 from weft.xds.stream import Acked, Nacked, NackedResource, Stream
@@ -32,7 +32,7 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 class Observer(Protocol):
     """Who decides about clients and hears from them. What it raises, but for Refused, is logged and harms nothing."""
 
-    def join(self, node: Node, peer: Peer) -> Hashable:
+    def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable:
         """The group of a new client. Refused sends it away. The group may get its state later: the client waits."""
 
     def leave(self, stream_id: int) -> None: ...
@@ -162,13 +162,13 @@ class Server:
         except Refused as refused:
             log.warning("not an xDS client at %s: %s", listener, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
-        peer = Peer(listener, context.peer())
+        stream_id, peer = next(self._stream_ids), Peer(listener, context.peer())
         try:
-            group = self._observer.join(node, peer)
+            group = self._observer.join(stream_id, node, peer)
         except Refused as refused:
             log.warning("refused %s at %s: %s", node.id, listener, refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
-        session = _Session(self, next(self._stream_ids), node, peer, dialect, group, context)
+        session = _Session(self, stream_id, node, peer, dialect, group, context)
         self._sessions[session.stream_id] = session
         try:
             await session.run(request)
@@ -202,7 +202,7 @@ class _Session:
         self,
         server: Server,
         stream_id: int,
-        node: Node,
+        node: NodeInfo,
         peer: Peer,
         dialect: Dialect,
         group: Hashable,
@@ -239,8 +239,7 @@ class _Session:
             reading.result()
         finally:
             reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Refused):
-                await reading
+            await asyncio.gather(reading, return_exceptions=True)
 
     def status(self) -> StreamStatus:
         return StreamStatus(

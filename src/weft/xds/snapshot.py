@@ -63,7 +63,7 @@ class Table:
         self.revision = 0
         self.floor = 0  # changes at or before this revision may be forgotten
         self.live: dict[str, Resource] = {}
-        self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what they last were
+        self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what was accepted last
         self.accepted: dict[str, Resource] = {}  # what some proxy has ACKed last
         self.rejected: dict[str, Rejected] = {}
         self._changes: OrderedDict[str, int] = OrderedDict()  # name → revision, newest last
@@ -91,11 +91,9 @@ class Table:
 
     def remove(self, name: str, revision: int) -> bool:
         quarantined = self.rejected.pop(name, None)
-        last = self.live.pop(name, None)
-        if last is None and quarantined is None:
+        if self.live.pop(name, None) is None and quarantined is None:
             return False
-        self.accepted.pop(name, None)
-        self.removed[name] = last
+        self.removed[name] = self.accepted.pop(name, None)
         self._changed(name, revision)
         return True
 
@@ -112,7 +110,6 @@ class Table:
         if good is None:
             del self.live[name]
             self._changes.pop(name, None)
-            self.revision = revision
         else:
             self.live[name] = good
             self._changed(name, revision)
@@ -141,8 +138,6 @@ class Table:
     def _changed(self, name: str, revision: int) -> None:
         self._changes[name] = revision
         self._changes.move_to_end(name)
-        if name in self.removed:
-            self.removed.move_to_end(name)
         self.revision = revision
 
 

@@ -138,8 +138,8 @@ class Stream:
             removals = [name for name in removals if subscription.owed[name]]
         elif step.part is Part.REMOVALS:
             upserts = []
-        if upserts and subscription.at_most is not None:
-            upserts, removals = upserts[: subscription.at_most], []
+        if subscription.at_most is not None:
+            upserts = upserts[: subscription.at_most]
         if not (upserts or removals or (subscription.answer_due and step.part is not Part.REMOVALS)):
             subscription.held_since = None
             return None
@@ -162,19 +162,15 @@ class Stream:
         return now < subscription.held_since + HOLD_SECONDS
 
     def _clusters_awaited(self, clusters: Subscription) -> bool:
-        if clusters.flight is not None or clusters.owes_upserts(self._table(CLUSTER)):
-            return True
-        return any(name in self._table(ENDPOINT).live for name in self._warming)
+        return clusters.flight is not None or any(name in self._table(ENDPOINT).live for name in self._warming)
 
     def _send(
         self, subscription: Subscription, table: Table, upserts: tuple[str, ...], removals: tuple[str, ...], now: float
     ) -> Response:
-        for name in (*upserts, *removals):
-            del subscription.owed[name]
         resources: list[Resource]
         removed: tuple[str, ...]
         if self.dialect is Dialect.STATE_OF_THE_WORLD and subscription.type_url in WHOLE_SET:
-            resources, removed = self._everything(subscription, table), ()
+            resources, removed = self._everything(subscription, table, {*upserts, *removals}), ()
         else:
             resources, removed = [table.live[name] for name in upserts], removals
         nonce = subscription.next_nonce(table)
@@ -183,37 +179,36 @@ class Stream:
             (self._group, self.dialect, subscription.type_url, nonce, tuple(map(id, resources)), removed),
             lambda: Response(self.dialect, subscription.type_url, nonce, resources, removed),
         )
-        subscription.flight = Flight(response, upserts, removals)
-        subscription.nonce, subscription.sent_at = nonce, now
-        subscription.answer_due = False
-        subscription.held_since = None
+        subscription.sent(Flight(response, upserts, removals), now)
         if subscription.type_url == CLUSTER:
             self._warm(upserts, removals)
         return response
 
-    def _everything(self, subscription: Subscription, table: Table) -> list[Resource]:
-        """All that a state-of-the-world response must carry for the client not to delete it. Of a name that is still
-        owed, that is what it was: before its removal, or before a change that is being tried out."""
+    def _everything(self, subscription: Subscription, table: Table, news: set[str]) -> list[Resource]:
+        """All that a state-of-the-world response must carry for the client not to delete it. Of a name that stays
+        owed, that is what it was: before its removal, or before a change that is not being tried out yet."""
+        later = subscription.owed.keys() - news
         names = table.live if subscription.wildcard else sorted(subscription.names & table.live.keys())
         resources = [
             resource
             for name in names
-            if (resource := table.accepted.get(name) if name in subscription.owed else table.live[name]) is not None
+            if (resource := table.accepted.get(name) if name in later else table.live[name]) is not None
             and subscription.refused.get(name) != resource.version
         ]
-        kept = (table.removed.get(name) for name in subscription.owed if name not in table.live)
+        kept = (table.removed.get(name) for name in later if name not in table.live)
         return resources + [resource for resource in kept if resource is not None]
 
     def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
-        """A cluster that arrives, even as a change of one that is there, waits for endpoints before it is used. Those
-        that are subscribed already are sent again, for the client may not ask again."""
+        """A cluster that arrives, even as a change of one that is there, waits for endpoints before it is used. To
+        those that are subscribed already, even to those that do not exist, the answer is given again: Envoy does not
+        ask again, and would wait for 15 s with all its clusters."""
         self._warming.difference_update(removed)
         endpoints = self.subscriptions.get(ENDPOINT)
-        for name in sent:
-            if name in self._table(ENDPOINT).live:
-                self._warming.add(name)
-                if endpoints is not None and endpoints.watches(name):
-                    endpoints.owed.setdefault(name, False)
+        live = self._table(ENDPOINT).live
+        self._warming.update(name for name in sent if name in live)
+        if endpoints is not None:
+            again = (name for name in sent if name in endpoints.names or (endpoints.wildcard and name in live))
+            endpoints.owed.update(dict.fromkeys(again, True))
 
     def _answered(
         self, subscription: Subscription, flight: Flight, error: str | None, now: float

@@ -7,6 +7,7 @@ Rule: what is owed is a set of names, never a queue. A slow client is owed the l
 from __future__ import annotations
 
 from collections.abc import Mapping
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -14,6 +15,9 @@ from weft.xds.request import NAMES, Refused, Request
 from weft.xds.response import Dialect, Response
 from weft.xds.snapshot import Behind, Table
 from weft.xds.types import WHOLE_SET, WILDCARD
+
+# Proxies of one group ask for the same names, thousands of them: one set of strings serves them all.
+_names: WeakValueDictionary[frozenset[str], frozenset[str]] = WeakValueDictionary()
 
 
 class Flight(msgspec.Struct, frozen=True):
@@ -28,7 +32,7 @@ class Subscription:
     def __init__(self, type_url: str) -> None:
         self.type_url = type_url
         self.wildcard = False
-        self.names: set[str] = set()
+        self.names: frozenset[str] = frozenset()
         # Name → whether the client waits for an answer, having nothing of that name: "there is none" is one, too.
         self.owed: dict[str, bool] = {}
         self.answer_due = False  # a wildcard is answered even when there is nothing to say
@@ -53,22 +57,27 @@ class Subscription:
         if first:
             self._versions = request.versions
         if dialect is Dialect.DELTA:
-            unwanted = set(request.unsubscribe)
+            unwanted = frozenset(request.unsubscribe)
             added = request.names
             if first and not added and self.type_url in WHOLE_SET:
                 added = (WILDCARD,)
         else:
             self._named = self._named or bool(request.names)
             wanted = set(request.names) if self._named or self.type_url not in WHOLE_SET else {WILDCARD}
-            had = {*self.names, WILDCARD} if self.wildcard else self.names
+            had = self.names | {WILDCARD} if self.wildcard else self.names
             unwanted = had - wanted
             added = tuple(name for name in dict.fromkeys((*request.names, *wanted)) if name not in had)
+        if not added and not unwanted:
+            return
+        had_names = self.names
+        names = had_names.difference(unwanted).union(added) - {WILDCARD}
+        if len(names) > NAMES:
+            raise Refused(f"{len(names)} names of {self.type_url} on one stream; {NAMES} are the most")
+        self.names = _names.setdefault(names, names)
         for name in unwanted:
             self._unsubscribe(name)
         for name in added:
-            self._subscribe(name, table)
-        if len(self.names) > NAMES:
-            raise Refused(f"{len(self.names)} names of {self.type_url} on one stream; {NAMES} are the most")
+            self._subscribe(name, table, again=name in had_names)
 
     def start(self, table: Table) -> None:
         """The group has its first state: compare all that is asked for with what the client says it has."""
@@ -80,10 +89,8 @@ class Subscription:
             resource, held = table.live.get(name), versions.get(name)
             if resource is not None and resource.version == held:
                 table.accept(resource)
-            elif resource is not None or held is None:
+            else:
                 self.owed[name] = held is None
-            elif name not in table.rejected:
-                self.owed[name] = False
 
     def look(self, table: Table) -> None:
         """Owe what changed since the last look. While a response is out there is no need to look: the table remembers,
@@ -120,8 +127,14 @@ class Subscription:
                 removals.append(name)
         return upserts, removals
 
-    def owes_upserts(self, table: Table) -> bool:
-        return any(name in table.live for name in self.owed)
+    def sent(self, flight: Flight, now: float) -> None:
+        for name in (*flight.upserts, *flight.removals):
+            del self.owed[name]
+        if not self.owed:
+            self.owed = {}  # an emptied dict keeps the room of thousands of names, on each of thousands of streams
+        self.flight, self.nonce, self.sent_at = flight, flight.response.nonce, now
+        self.answer_due = False
+        self.held_since = None
 
     def settle(self, now: float) -> None:
         if self.flight is None and not self.owed and not self.answer_due and self.settled != self.revision:
@@ -145,7 +158,7 @@ class Subscription:
             return str(table.revision)
         return f"{push}.{int(count or 0) + 1}"
 
-    def _subscribe(self, name: str, table: Table) -> None:
+    def _subscribe(self, name: str, table: Table, *, again: bool) -> None:
         if name == WILDCARD:
             if not self.wildcard:
                 self.wildcard = self.answer_due = True
@@ -153,17 +166,15 @@ class Subscription:
                     self.owed.update((name, self.owed.get(name, False)) for name in table.live)
             return
         # Asked for again, it is sent again; but what a client may still have is not taken from it by a quarantine.
-        keep = name in self.names and name in table.rejected and name not in table.live
-        self.names.add(name)
+        keep = again and name in table.rejected and name not in table.live
         if self.started and not keep:
             self.owed[name] = True
 
     def _unsubscribe(self, name: str) -> None:
         if name == WILDCARD:
-            self.wildcard = False
+            self.wildcard = self.answer_due = False
             self.owed = {name: awaited for name, awaited in self.owed.items() if name in self.names}
             return
-        self.names.discard(name)
         if not self.wildcard:
             self.owed.pop(name, None)
             self.refused.pop(name, None)

@@ -1,0 +1,324 @@
+"""A mesh on one machine: joins the watched directory, the control plane, the pods, DNS and the mesh's own socket.
+
+`start` returns once everything stands and the first files are read; `stop` takes all of it away again, in any state and
+within bounded time. Rule: whatever is made has its place in `stop`, and the run directory's release sweeps the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+from weft.base.problem import Problem, Severity, Where
+from weft.control.plane import ControlPlane
+from weft.envoy import binary
+from weft.envoy.binary import EnvoyError
+from weft.envoy.command import PROXY_GID
+from weft.files.watch import DirectoryMissing, watch
+from weft.local import run_directory
+from weft.local.addresses import Addresses, service_name
+from weft.local.dns import Dns
+from weft.local.error import LocalError
+from weft.local.logs import PodLog
+from weft.local.names import Answer, Names
+from weft.local.observer import Observer
+from weft.local.pod import Place, Pod, PodPlan
+from weft.local.replicas import Replicas
+from weft.local.run_directory import RunDirectory
+from weft.local.server import Server
+from weft.local.sidecar import proxy_plan
+from weft.local.status import MeshStatus, Sync, WorkloadStatus
+from weft.model.instance import Instance
+from weft.model.names import ObjectKey
+from weft.model.workload import Workload
+from weft.netns import links, namespace
+from weft.netns.links import Bridge
+from weft.netns.namespace import Namespace, NetworkError, ipv6_available
+from weft.node.proxy import Proxy
+from weft.xds.server import ListenError
+
+log = logging.getLogger("weft.local.engine")
+
+STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a second
+FIRST_UID = 10_000  # of apps; below are the machine's own users and the proxy's 1337
+_STOP_TIMEOUT = 20.0  # seconds for pods to end in good order; then their processes are killed
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Longer than the control plane gathers endpoint changes, so that what was put is in its next answer.
+_PUSH_DELAY = 0.02
+_ACK_TIMEOUT = 1.0
+
+
+class Engine:
+    def __init__(self, directory: Path, *, name: str = "default", domain: str = "cluster.local") -> None:
+        self.directory = directory.absolute()
+        self.name = name
+        self.domain = domain
+        self.started = time.time()
+        self.ending = asyncio.Event()  # somebody asked over the socket; whoever runs the engine calls `stop`
+        self.addresses = Addresses(ipv6=ipv6_available())
+        self.control = ControlPlane(domain=domain, admit=self.addresses.admit)
+        self.observer = Observer(self)
+        self._run_directory: RunDirectory | None = None
+        self._bridge: Bridge | None = None
+        self._binary = Path()
+        self._dns = Dns(self._look_up)
+        self._server = Server(self)
+        self._names: Names | None = None
+        self._replicas: dict[ObjectKey, Replicas] = {}
+        self._namespace_by_address: dict[str, str] = {}
+        self._uids: set[int] = set()
+        self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Task[None] | None = None
+
+    # Running it
+
+    async def run(self) -> None:
+        """Start it, wait until somebody asks for its end, and stop it."""
+        try:
+            await self.start()
+            await self.ending.wait()
+        finally:
+            await self.stop()
+
+    async def start(self) -> None:
+        try:
+            await self._start()
+        except (NetworkError, EnvoyError) as error:
+            await self.stop()
+            raise LocalError(error.problem.what, error.problem.hint, where=error.problem.where.object) from error
+        except (DirectoryMissing, ListenError) as error:
+            await self.stop()
+            raise LocalError(str(error)) from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Idempotent; a second caller waits for the first. Being cancelled meanwhile does not end it half-way."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _start(self) -> None:
+        self._binary = binary.find()
+        self._run_directory = here = run_directory.acquire(self.name, str(self.directory))
+        ipv4, ipv6 = self.addresses.bridge
+        self._bridge = Bridge(Namespace(here.namespace_name("mesh")), ipv4, ipv6)
+        await asyncio.to_thread(_make_bridge, self._bridge)
+        await self._dns.listen(self._bridge.namespace, [str(each.ip) for each in (ipv4, ipv6) if each])
+        await self.control.listen(f"unix:{here.xds_socket}")
+        # Only the proxies' user may ask; an app in the same pod may not.
+        os.chown(here.xds_socket, 0, PROXY_GID)
+        here.xds_socket.chmod(0o660)
+        await self._server.listen(here.api_socket)
+        self.control.on_change.append(self._on_change)
+        loaded = asyncio.Event()
+        watching = self._keep(self._watch(loaded))
+        loading = asyncio.create_task(loaded.wait())
+        await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
+        loading.cancel()
+        if watching.done():
+            watching.result()
+        self._keep(self.observer.run())
+
+    async def _stop(self) -> None:
+        self.ending.set()
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=_STOP_TIMEOUT)
+        try:
+            async with asyncio.timeout(_STOP_TIMEOUT):
+                await asyncio.gather(*(each.stop() for each in self._replicas.values()))
+        except TimeoutError:
+            log.warning("pods did not end within %.0f s; killing them", _STOP_TIMEOUT)
+            await asyncio.gather(*(each.kill() for each in self._replicas.values()))
+        await self._server.close()
+        await self._dns.close()
+        await self.control.close()
+        if self._run_directory is not None:
+            await asyncio.to_thread(self._run_directory.release)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_end)
+        return task
+
+    def _on_task_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and self._stopping is None:
+            log.error("the mesh cannot go on", exc_info=task.exception())
+            self.ending.set()
+
+    # Files → control plane → pods
+
+    async def _watch(self, loaded: asyncio.Event) -> None:
+        async with aclosing(watch(self.directory)) as batches:  # type: ignore[type-var]
+            async for batch in batches:
+                self.control.apply(batch.changes, batch.problems)
+                loaded.set()
+
+    def _on_change(self, changed: frozenset[ObjectKey]) -> None:
+        self._names = None
+        for key in changed:
+            if key.kind == "Workload":
+                values = self.control.mesh.get(key)
+                self._want(key, values[0] if values and isinstance(values[0], Workload) else None)
+        if any(key.kind in ("Service", "ServiceEntry") for key in changed):
+            self.addresses.services.keep_only({service_name(service) for service in self.control.mesh.services()})
+
+    def _want(self, key: ObjectKey, workload: Workload | None) -> None:
+        replicas = self._replicas.get(key)
+        if replicas is None:
+            if workload is None or self._stopping is not None:
+                return
+            replicas = self._replicas[key] = Replicas(self._make_pod, self._free_pod, self._slots)
+        replicas.want(workload)
+
+    def _make_pod(self, name: str, workload: Workload) -> Pod:
+        here, bridge = self._run_directory, self._bridge
+        assert here is not None and bridge is not None  # noqa: S101 - files are read only after both are made
+        uid = next(uid for uid in range(FIRST_UID, FIRST_UID + len(self._uids) + 1) if uid not in self._uids)
+        plan = PodPlan(
+            name=name,
+            workload=workload,
+            addresses=self.addresses.pods.take(f"{workload.namespace}/{name}"),
+            uid=uid,
+        )
+        place = Place(
+            bridge=bridge,
+            namespace_name=here.namespace_name(workload.namespace, name),
+            directory=here.pod(workload.namespace, name),
+            visible=(str(self.directory), sys.prefix, sys.base_prefix),
+            path=f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
+            domain=self.domain,
+            settled=self._settled,
+        )
+        pod = Pod(plan, place, self._make_proxy, self._on_pod)
+        self._uids.add(uid)
+        self._namespace_by_address |= dict.fromkeys(plan.addresses.texts, workload.namespace)
+        self._on_pod(pod)
+        return pod
+
+    def _free_pod(self, pod: Pod, *, gone: bool) -> None:
+        """It runs no more. A job that has completed keeps its name and its log until it is gone."""
+        self.control.put(_pod_key(pod), ())
+        self._names = None
+        self.observer.forget(pod)
+        if gone:
+            self._uids.discard(pod.plan.uid)
+            self.addresses.pods.release(pod.plan.key)
+            for address in pod.plan.addresses.texts:
+                self._namespace_by_address.pop(address, None)
+
+    def _make_proxy(
+        self, plan: PodPlan, where: Namespace, directory: Path, changed: Callable[[], None], pod_log: PodLog
+    ) -> Proxy:
+        here, bridge = self._run_directory, self._bridge
+        assert here is not None and bridge is not None  # noqa: S101 - pods are made only after both
+        proxy = proxy_plan(
+            plan,
+            where,
+            directory,
+            bridge=bridge,
+            binary=self._binary,
+            xds_socket=here.xds_socket,
+            domain=self.domain,
+        )
+        return Proxy(
+            proxy,
+            synced=self.control.wait_synced,
+            changed=changed,
+            output=pod_log.proxy.pump,
+        )
+
+    def _on_pod(self, pod: Pod) -> None:
+        """The mesh sees every pod from its first moment on, but calls only those that are ready."""
+        instance = pod.instance()
+        if not pod.ended and self.control.mesh.get(_pod_key(pod)) != (instance,):
+            self.control.put(_pod_key(pod), (instance,))
+            self._names = None
+        replicas = self._replicas.get(ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name))
+        if replicas is not None:
+            replicas.wake()
+
+    async def _settled(self) -> None:
+        await asyncio.sleep(_PUSH_DELAY)
+        nodes = [proxy.node_id for proxy in self.control.proxies()]
+        await asyncio.gather(*(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes))
+
+    # What pods ask
+
+    def _look_up(self, name: str, asker: str) -> Answer:
+        mesh = self.control.mesh
+        if self._names is None:
+            instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
+            self._names = Names(mesh.services(), instances, self.domain)
+        return self._names.look_up(name, self._namespace_by_address.get(asker, "default"))
+
+    # What people ask
+
+    def pods(self) -> list[Pod]:
+        return [pod for replicas in self._replicas.values() for pod in replicas.pods]
+
+    def find_pod(self, word: str) -> Pod:
+        """A pod by its name, or a ready one of a workload; NAMESPACE/ may precede either."""
+        where, _, name = word.rpartition("/")
+        near = [pod for pod in self.pods() if where in ("", pod.plan.workload.namespace)]
+        found = [pod for pod in near if pod.plan.name == name] or [
+            pod for pod in near if pod.plan.workload.name == name
+        ]
+        if not found:
+            raise LocalError(f"there is no pod or workload `{word}`", "list them with: weft ps")
+        return max(found, key=lambda pod: pod.ready)
+
+    def status(self) -> MeshStatus:
+        self.observer.look()
+        sync = {proxy.node_id: Sync(proxy.sync.value) for proxy in self.control.proxies()}
+        return MeshStatus(
+            name=self.name,
+            directory=str(self.directory),
+            pid=os.getpid(),
+            started=self.started,
+            workloads=tuple(_workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
+            edges=self.observer.traffic.edges(),
+            problems=self.problems(),
+            push=self.control.pushes,
+        )
+
+    def problems(self) -> tuple[Problem, ...]:
+        return (*self.control.problems(), *self._pod_problems())
+
+    def _pod_problems(self) -> list[Problem]:
+        """Commands that cannot even be started are as wrong as YAML that cannot be read."""
+        found = []
+        for pod in self.pods():
+            if pod.exit_code is None and pod.message and pod.phase.value == "BackOff":
+                origin = pod.plan.workload.origin
+                where = Where(origin.file if origin else "", origin.line if origin else 0, f"pod {pod.plan.key}")
+                found.append(Problem(where, pod.message, f"weft logs {pod.plan.name}", Severity.ERROR))
+        return found
+
+
+def _make_bridge(bridge: Bridge) -> None:
+    namespace.make(bridge.namespace.name)
+    links.make_bridge(bridge)
+
+
+def _pod_key(pod: Pod) -> ObjectKey:
+    return ObjectKey("Pod", pod.plan.workload.namespace, pod.plan.name)
+
+
+def _workload_status(key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:
+    pods = [pod.status(sync) for pod in sorted(replicas.pods, key=lambda pod: pod.plan.name)]
+    ready = sum(pod.ready for pod in replicas.pods)
+    return WorkloadStatus(key.name, key.namespace, replicas.count, ready, tuple(pods))

@@ -1,0 +1,101 @@
+"""What pods print: one bounded, rotated file per stream, written by the engine and read by `weft logs`.
+
+The rule: the pipe is always read, whatever becomes of the file. A full disk costs lines, never the app or the engine,
+and the log says how many were lost once it can be written again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+MOST_BYTES = 2 * 1024 * 1024  # of one file; with its predecessor twice that. /run is memory on most machines
+MOST_LINE = 16 * 1024
+_FOLLOWER_LINES = 1000  # a reader who is further behind than this loses lines
+
+
+class LogFile:
+    def __init__(self, path: Path, most_bytes: int = MOST_BYTES) -> None:
+        self.path = path
+        self._previous = path.with_name(f"{path.name}.1")
+        self._most_bytes = most_bytes
+        self._size = 0
+        self._lost = 0
+        self._followers: set[asyncio.Queue[str | None]] = set()
+        with contextlib.suppress(OSError):
+            self._size = path.stat().st_size
+
+    def write(self, line: str) -> None:
+        """Add one line, or count it as lost. Never raises, never waits."""
+        for follower in self._followers:
+            if follower.full():
+                follower.get_nowait()
+            follower.put_nowait(line)
+        text = f"weft: {self._lost} lines were lost: the log could not be written\n" if self._lost else ""
+        data = f"{text}{line}\n".encode(errors="replace")
+        try:
+            if self._size + len(data) > self._most_bytes:
+                self._rotate()
+            with self.path.open("ab", buffering=0) as file:
+                written = file.write(data)
+            self._size += written
+            self._lost = 0 if written == len(data) else 1
+        except OSError:
+            self._lost += 1
+
+    def tail(self, lines: int | None = None) -> list[str]:
+        """The last lines there are, oldest first."""
+        kept: deque[str] = deque(maxlen=lines)
+        for path in (self._previous, self.path):
+            with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace", newline="\n") as file:
+                kept.extend(line.rstrip("\n") for line in file)
+        return list(kept)
+
+    async def follow(self) -> AsyncIterator[str]:
+        """Lines as they come, from now on, until the log is closed."""
+        queue: asyncio.Queue[str | None] = asyncio.Queue(_FOLLOWER_LINES)
+        self._followers.add(queue)
+        try:
+            while (line := await queue.get()) is not None:
+                yield line
+        finally:
+            self._followers.discard(queue)
+
+    def close(self) -> None:
+        for follower in self._followers:
+            if follower.full():
+                follower.get_nowait()
+            follower.put_nowait(None)
+
+    async def pump(self, stream: asyncio.StreamReader) -> None:
+        """Read a process's output to its end."""
+        pending = b""
+        while chunk := await stream.read(64 * 1024):
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                self.write(line[:MOST_LINE].decode(errors="replace").rstrip("\r"))
+            if len(pending) > MOST_LINE:
+                self.write(pending[:MOST_LINE].decode(errors="replace"))
+                pending = b""
+        if pending:
+            self.write(pending.decode(errors="replace"))
+
+    def _rotate(self) -> None:
+        self._size = 0
+        with contextlib.suppress(FileNotFoundError):
+            self.path.replace(self._previous)
+
+
+class PodLog:
+    """A pod's two streams, kept apart: what the app says and what its Envoy says."""
+
+    def __init__(self, directory: Path) -> None:
+        self.app = LogFile(directory / "app.log")
+        self.proxy = LogFile(directory / "proxy.log")
+
+    def close(self) -> None:
+        self.app.close()
+        self.proxy.close()

@@ -1,0 +1,125 @@
+"""Which names pods can look up, and what they mean: services, headless services' pods, hosts of ServiceEntries.
+
+Built anew from the mesh when it changes; `local/dns.py` asks it. It answers three ways: these addresses (none of that
+family is an answer too), no such name, or not ours, which sends the question on to the machine's own resolvers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+import msgspec
+
+from weft.model.instance import Instance
+from weft.model.names import selects
+from weft.model.scope import exported
+from weft.model.service import Service
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The name exists; it may have no address of the family that was asked for."""
+
+    addresses: tuple[str, ...] = ()
+
+    def of_version(self, version: int) -> tuple[str, ...]:
+        return tuple(address for address in self.addresses if ip_address(address).version == version)
+
+
+class NoSuchName(msgspec.Struct, frozen=True):
+    """The name would be ours, but nothing has it."""
+
+
+class NotOurs(msgspec.Struct, frozen=True):
+    """Somebody else's name."""
+
+
+Answer = Found | NoSuchName | NotOurs
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    service: Service
+    found: Found
+
+
+class Names:
+    def __init__(self, services: Iterable[Service], instances: Iterable[Instance], domain: str) -> None:
+        self._domain = domain
+        self._hosts: dict[str, list[_Entry]] = {}
+        self._pods: dict[str, Found] = {}  # POD.SERVICE.NAMESPACE.svc.DOMAIN of headless services
+        self._parents: set[str] = {domain, f"svc.{domain}"}
+        by_namespace: dict[str, list[Instance]] = {}
+        for instance in instances:
+            by_namespace.setdefault(instance.namespace, []).append(instance)
+        for service in services:
+            self._add(service, by_namespace.get(service.namespace, []))
+
+    def look_up(self, name: str, namespace: str) -> Answer:
+        """What a name, lower case and without its last dot, means to a pod of a namespace."""
+        for host in self._readings(name, namespace):
+            entry = self._visible(host, namespace)
+            if entry is not None:
+                return entry.found
+            if host in self._pods:
+                return self._pods[host]
+        if name == self._domain or name.endswith(f".{self._domain}"):
+            # A name with names below it exists, even where it has no records (RFC 8020).
+            return Found() if name in self._parents else NoSuchName()
+        wildcard = self._wildcard(name, namespace)
+        return wildcard if wildcard is not None else NotOurs()
+
+    def _readings(self, name: str, namespace: str) -> Iterable[str]:
+        """The full hosts that a name may be short for, as Istio's DNS proxy reads them."""
+        yield name
+        dots = name.count(".")
+        if dots == 0:
+            yield f"{name}.{namespace}.svc.{self._domain}"
+        elif dots == 1:
+            yield f"{name}.svc.{self._domain}"
+        elif name.endswith(".svc"):
+            yield f"{name}.{self._domain}"
+
+    def _visible(self, host: str, namespace: str) -> _Entry | None:
+        entries = self._hosts.get(host, ())
+        seen = [e for e in entries if exported(e.service.export_to, owner=e.service.namespace, viewer=namespace)]
+        return min(seen, key=lambda e: e.service.namespace != namespace) if seen else None
+
+    def _wildcard(self, name: str, namespace: str) -> Found | None:
+        rest = name
+        while "." in rest:
+            rest = rest.split(".", 1)[1]
+            entry = self._visible(f"*.{rest}", namespace)
+            if entry is not None and entry.found.addresses:
+                return entry.found
+        return None
+
+    def _add(self, service: Service, instances: list[Instance]) -> None:
+        if service.headless:
+            addresses = self._add_pods(service, instances)
+        else:
+            addresses = tuple(address for address in service.addresses if _is_single(address))
+        local = service.host.endswith(f".{self._domain}")
+        # A host that nobody gave an address keeps the one it has in the world.
+        if addresses or local:
+            self._hosts.setdefault(service.host.lower(), []).append(_Entry(service, Found(addresses)))
+        if local:
+            self._parents.add(service.host.lower().split(".", 1)[1])
+
+    def _add_pods(self, service: Service, instances: list[Instance]) -> tuple[str, ...]:
+        addresses: list[str] = []
+        for instance in instances:
+            if service.selector and selects(service.selector, instance.labels):
+                if not (instance.ready or service.publish_not_ready):
+                    continue
+                own = tuple(address for address in instance.addresses if _is_single(address))
+                self._pods[f"{instance.name}.{service.host}".lower()] = Found(own)
+                addresses += own
+        return (*addresses, *(e.address for e in service.static_endpoints if _is_single(e.address)))
+
+
+def _is_single(address: str) -> bool:
+    try:
+        ip_address(address)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,375 @@
+"""One replica's life: namespace, link, resolver file, proxy, app, readiness, and all of it back in reverse.
+
+The engine makes a pod and runs it; the pod tells the engine whenever its status changed. Its rule: whatever happens
+between the first step and the last, at the end of `run` nothing of it is left on the machine but its logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.local import probe
+from weft.local.addresses import Pair
+from weft.local.dns import resolver_file
+from weft.local.logs import PodLog
+from weft.local.run_directory import end_processes
+from weft.local.status import Phase, PodStatus, Sync
+from weft.model.instance import Instance
+from weft.model.service import Protocol
+from weft.model.workload import Probe, RestartPolicy, TcpProbe, Workload
+from weft.netns import links, namespace
+from weft.netns.namespace import Namespace, NetworkError
+from weft.netns.process import Spawn, end, spawn
+from weft.netns.view import Laid, View
+from weft.node.proxy import Proxy
+
+log = logging.getLogger("weft.local.pod")
+
+FIRST_BACK_OFF = 0.2  # seconds
+MOST_BACK_OFF = 30.0
+STEADY = 10.0  # seconds up, after which the next end of the app is a first one again
+DRAIN = 3.0  # seconds that requests under way have when a pod ends
+GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+# Without a probe of its own, an app is given this long to listen on its first port before it counts as ready anyway.
+_LISTEN_PATIENCE = 10.0
+
+_Result = TypeVar("_Result")
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pod is given by its mesh."""
+
+    bridge: links.Bridge
+    namespace_name: str
+    directory: Path
+    visible: tuple[str, ...]  # of the machine's files, whatever their directories' modes
+    path: str
+    domain: str
+    settled: Callable[[], Awaitable[None]]  # returns once the proxies know of the last change
+
+
+class PodPlan(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    workload: Workload
+    addresses: Pair
+    uid: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.workload.namespace}/{self.name}"
+
+
+MakeProxy = Callable[[PodPlan, Namespace, Path, Callable[[], None], PodLog], Proxy]
+
+
+class Pod:
+    def __init__(self, plan: PodPlan, place: Place, make_proxy: MakeProxy, changed: Callable[[Pod], None]) -> None:
+        self.plan, self.place = plan, place
+        self.phase = Phase.STARTING
+        self.message = ""
+        self.restarts = 0
+        self.exit_code: int | None = None
+        self.since = time.time()
+        self.proxy: Proxy | None = None
+        self.log = PodLog(place.directory)
+        self.namespace = Namespace(place.namespace_name)
+        self.begun = asyncio.Event()  # the first start is over, well or not
+        self._make_proxy, self._changed = make_proxy, changed
+        self._link = links.PodLink(self.namespace, place.bridge, plan.addresses.ipv4, plan.addresses.ipv6)
+        self._process: Process | None = None
+        self._app_ready = False
+        self._proxy_ready = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._drains = True
+
+    # What others see
+
+    @property
+    def ready(self) -> bool:
+        return self.phase is Phase.READY
+
+    @property
+    def ended(self) -> bool:
+        """A job that will not run again."""
+        return self.phase in (Phase.COMPLETED, Phase.FAILED)
+
+    @property
+    def node_id(self) -> str:
+        """What its proxy calls itself; empty without a proxy."""
+        return self.proxy.plan.bootstrap.node.id if self.proxy else ""
+
+    def status(self, sync: Mapping[str, Sync]) -> PodStatus:
+        """`sync` says of each connected proxy how far it is."""
+        process = self._process
+        proxy = self.proxy
+        return PodStatus(
+            name=self.plan.name,
+            namespace=self.plan.workload.namespace,
+            workload=self.plan.workload.name,
+            phase=self.phase,
+            addresses=self.plan.addresses.texts,
+            sync=sync.get(self.node_id, Sync.NOT_SENT) if proxy and not self.ended else Sync.NONE,
+            restarts=self.restarts,
+            proxy_restarts=proxy.restarts if proxy else 0,
+            pid=process.pid if process is not None and process.returncode is None else 0,
+            exit_code=self.exit_code,
+            message=self.message or (proxy.message if proxy else ""),
+            since=self.since,
+            proxy_memory=proxy.memory() if proxy else 0,
+        )
+
+    def instance(self) -> Instance:
+        """The pod as the mesh sees it."""
+        workload = self.plan.workload
+        return Instance(
+            name=self.plan.name,
+            namespace=workload.namespace,
+            addresses=self.plan.addresses.texts,
+            labels=workload.labels,
+            service_account=workload.service_account,
+            ports=tuple((port.name, port.number) for port in workload.ports if port.name),
+            protocols=tuple((port.number, port.protocol) for port in workload.ports),
+            ready=self.ready,
+            meshed=workload.inject,
+            locality=workload.locality,
+            workload=workload.name,
+            origin=workload.origin,
+        )
+
+    def command(self, argv: tuple[str, ...], *, stdout: int = DEVNULL, stderr: int = DEVNULL) -> Spawn:
+        """How to start something in this pod, as its app is started."""
+        workload = self.plan.workload
+        directory = workload.working_directory or "/"
+        return Spawn(
+            argv=argv,
+            namespace=self.namespace,
+            uid=self.plan.uid,
+            gid=self.plan.uid,
+            environment=self._environment(),
+            working_directory=directory,
+            view=View(
+                visible=(*self.place.visible, directory) if directory != "/" else self.place.visible,
+                files=tuple(
+                    Laid(str(self.place.directory / name), f"/etc/{name}") for name in ("resolv.conf", "hosts")
+                ),
+            ),
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    # Its life
+
+    async def run(self) -> None:
+        """From the first step until the job is done, or until `end` is called or the task cancelled."""
+        try:
+            living = asyncio.ensure_future(self._live())
+            ending = asyncio.ensure_future(self._ending.wait())
+            try:
+                await asyncio.wait({living, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if ending.done() and not living.done():
+                    await self._leave()
+            finally:
+                ending.cancel()
+                living.cancel()
+                await asyncio.wait({living})
+                if not living.cancelled() and living.exception() is not None:
+                    log.error("pod %s failed", self.plan.key, exc_info=living.exception())
+                    self._enter(Phase.FAILED, f"internal error: {living.exception()}")
+        finally:
+            await _to_its_end(self._clear_away)
+            self.begun.set()
+            self.log.close()
+
+    def end(self, *, drain: bool = True) -> None:
+        """Ask it to leave the mesh; `run` returns when it has. Without `drain`, nobody is going to miss it."""
+        self._drains = drain
+        self._ending.set()
+
+    async def _live(self) -> None:
+        await self._build()
+        if not self.plan.workload.inject:
+            await self._run_app()
+            return
+        self.proxy = self._make_proxy(self.plan, self.namespace, self.place.directory, self._on_proxy_change, self.log)
+        running = asyncio.ensure_future(self.proxy.run())
+        try:
+            # The app never runs without its proxy: its first connection would fail, or pass by the mesh.
+            await self._proxy_ready.wait()
+            await self._run_app()
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    async def _build(self) -> None:
+        backoff = Backoff(first=FIRST_BACK_OFF, most=MOST_BACK_OFF)
+        while True:
+            try:
+                await _to_its_end(self._set_up)
+                return
+            except (NetworkError, OSError) as error:
+                await _to_its_end(self._clear_away)
+                delay = backoff.next()
+                self._enter(Phase.BACK_OFF, f"{error}; next try in {delay:.1f} s")
+                self.begun.set()
+                await asyncio.sleep(delay)
+
+    def _set_up(self) -> None:
+        directory, domain = self.place.directory, self.place.domain
+        server = str(self.place.bridge.ipv4.ip)
+        hosts = ["127.0.0.1 localhost", "::1 localhost", *(f"{a} {self.plan.name}" for a in self.plan.addresses.texts)]
+        for name, text in (
+            ("resolv.conf", resolver_file(server, self.plan.workload.namespace, domain)),
+            ("hosts", "\n".join([*hosts, ""])),
+        ):
+            (directory / name).write_text(text, encoding="utf-8")
+            (directory / name).chmod(0o644)
+        namespace.make(self.namespace.name)
+        links.connect(self._link)
+
+    def _clear_away(self) -> None:
+        if namespace.exists(self.namespace):
+            end_processes(self.namespace)
+            with contextlib.suppress(NetworkError):
+                links.disconnect(self._link)
+            namespace.delete(self.namespace)
+
+    async def _run_app(self) -> None:
+        backoff = Backoff(first=FIRST_BACK_OFF, most=MOST_BACK_OFF)
+        while True:
+            started = time.monotonic()
+            status, why = await self._run_app_once()
+            self.exit_code = status
+            policy = self.plan.workload.restart
+            if status == 0 and policy is not RestartPolicy.ALWAYS:
+                self._enter(Phase.COMPLETED, "")
+                return
+            if status is not None and policy is RestartPolicy.NEVER:
+                self._enter(Phase.FAILED, why)
+                return
+            if time.monotonic() - started >= STEADY:
+                backoff.reset()
+            delay = backoff.next()
+            self._enter(Phase.BACK_OFF, f"{why}; starts again in {delay:.1f} s")
+            await asyncio.sleep(delay)
+            self.restarts += 1
+
+    async def _run_app_once(self) -> tuple[int | None, str]:
+        """From a start of the app to its end: its status (None: it could not even start), and that in words."""
+        self._app_ready = False
+        try:
+            process = self._process = await spawn(self.command(self.plan.workload.command, stdout=PIPE, stderr=STDOUT))
+        except (NetworkError, OSError) as error:
+            self.begun.set()
+            return None, str(error)
+        self._enter(Phase.RUNNING, "")
+        self.begun.set()
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        reading = asyncio.ensure_future(self.log.app.pump(process.stdout))
+        watching = asyncio.ensure_future(self._watch_readiness())
+        try:
+            status = await process.wait()
+        finally:
+            watching.cancel()
+            self._app_ready = False
+            if process.returncode is None:
+                await asyncio.shield(end(process, GRACE))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(reading, 0.5)
+        return status, f"exited with status {status}" if status >= 0 else f"killed by signal {-status}"
+
+    async def _watch_readiness(self) -> None:
+        workload = self.plan.workload
+        ports = tuple((port.name, port.number) for port in workload.ports)
+        target = probe.Target(self.namespace, str(self.plan.addresses.ipv4), ports, self._run_check)
+        if workload.readiness is not None:
+            await probe.watch(workload.readiness, target, self._on_answer)
+        first = next((port for port in workload.ports if port.protocol is not Protocol.UDP), None)
+        if first is not None:
+            # Kubernetes would send requests before anybody listens. Once it has listened, it is left alone.
+            listens = Probe(TcpProbe(first.number), period=timedelta(seconds=0.5))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LISTEN_PATIENCE):
+                    await probe.until_passed(listens, target)
+        self._on_answer(True, "")
+
+    async def _run_check(self, argv: tuple[str, ...]) -> int:
+        process = await spawn(self.command(argv))
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                await asyncio.shield(end(process, 0.0))
+
+    async def _leave(self) -> None:
+        """Out of the endpoints first, so that nobody calls any more; then drain; the app and its proxy follow."""
+        served = self.ready and self._drains
+        self._enter(Phase.ENDING, "")
+        if served:
+            await self.place.settled()
+            if self.proxy is not None:
+                await self.proxy.drain(DRAIN)
+
+    # What it hears
+
+    def _on_answer(self, ready: bool, why: str) -> None:
+        self._app_ready = ready
+        if self.phase in (Phase.RUNNING, Phase.READY):
+            self._show(why)
+
+    def _on_proxy_change(self) -> None:
+        if self.proxy is not None and self.proxy.ready:
+            self._proxy_ready.set()
+        if self.proxy is not None and not self.proxy.ready:
+            self.begun.set()
+        if self.phase in (Phase.RUNNING, Phase.READY):
+            self._show("")
+        else:
+            self._changed(self)
+
+    def _show(self, why: str) -> None:
+        proxy_ready = self.proxy is None or self.proxy.ready
+        if self._app_ready and proxy_ready:
+            self._enter(Phase.READY, "")
+        else:
+            self._enter(Phase.RUNNING, f"not ready: {why}" if why else "")
+
+    def _enter(self, phase: Phase, message: str) -> None:
+        if phase is not self.phase:
+            self.since = time.time()
+        before = (self.phase, self.message)
+        self.phase, self.message = phase, message
+        if before != (phase, message):
+            self._changed(self)
+
+    def _environment(self) -> dict[str, str]:
+        workload = self.plan.workload
+        return {
+            "PATH": self.place.path,
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "POD_NAME": self.plan.name,
+            "POD_NAMESPACE": workload.namespace,
+            "POD_IP": str(self.plan.addresses.ipv4),
+            **dict(workload.environment),
+        }
+
+
+async def _to_its_end(work: Callable[[], _Result]) -> _Result:
+    """Run blocking work on a thread, and even when cancelled wait for it: what it makes must not appear later."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

@@ -1,0 +1,153 @@
+"""Readiness: asks an app whether it can serve, and says when the answer changes for good.
+
+The question goes from inside the pod's namespace, from a socket that belongs to root, to the pod's own address. The
+interception rules leave that way alone (it stays on `lo` and is not the proxy's), so the app itself is asked, on the
+address where the mesh will call it, exactly as kubelet on the pod's node would. A proxy that is down is not the app's
+fault, and 127.0.0.1 would call an app ready that nobody else can reach.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from weft.model.workload import ExecProbe, HttpProbe, Probe, TcpProbe
+from weft.netns.namespace import Namespace, NetworkError, socket_in
+
+_FIRST_WAIT = 0.05  # seconds between the first questions: most apps listen within a few tenths of a second
+_MOST_HEAD = 64 * 1024  # bytes of an answer that are looked at
+
+Tell = Callable[[bool, str], None]  # (ready, why not)
+
+
+class Target(msgspec.Struct, frozen=True):
+    namespace: Namespace
+    address: str
+    ports: tuple[tuple[str, int], ...]  # by name
+    run: Callable[[tuple[str, ...]], Awaitable[int]]  # a command in the pod, as the app's user; its exit status
+
+
+class Thresholds:
+    """How many answers in a row it takes to change one's mind."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.ready = False
+        self._success, self._failure = probe.success_threshold, probe.failure_threshold
+        self._against = 0
+
+    def count(self, *, passed: bool) -> bool:
+        """Whether this answer changed it."""
+        if passed == self.ready:
+            self._against = 0
+            return False
+        self._against += 1
+        if self._against < (self._success if passed else self._failure):
+            return False
+        self.ready, self._against = passed, 0
+        return True
+
+
+async def watch(probe: Probe, target: Target, tell: Tell) -> None:
+    """Ask until cancelled. The first failure is told too, so that people see what is being waited for."""
+    await asyncio.sleep(probe.initial_delay.total_seconds())
+    thresholds = Thresholds(probe)
+    period = probe.period.total_seconds()
+    wait, said = min(_FIRST_WAIT, period), ""
+    while True:
+        failure = await check(probe, target)
+        if thresholds.count(passed=not failure) or (failure and not thresholds.ready and failure != said):
+            tell(thresholds.ready, failure)
+        said = failure
+        await asyncio.sleep(period if thresholds.ready else wait)
+        wait = min(wait * 1.5, period)
+
+
+async def until_passed(probe: Probe, target: Target) -> None:
+    wait = _FIRST_WAIT
+    while await check(probe, target):
+        await asyncio.sleep(wait)
+        wait = min(wait * 1.5, probe.period.total_seconds())
+
+
+async def check(probe: Probe, target: Target) -> str:
+    """Ask once: why it failed, or nothing if it passed."""
+    try:
+        async with asyncio.timeout(probe.timeout.total_seconds()):
+            match probe.check:
+                case HttpProbe():
+                    return await _ask_http(probe.check, target)
+                case TcpProbe(port=port):
+                    with await _connect(target, port):
+                        return ""
+                case ExecProbe(command=command):
+                    status = await target.run(command)
+                    return f"{command[0]} exited with status {status}" if status else ""
+    except TimeoutError:
+        return f"no answer within {probe.timeout.total_seconds():g} s"
+    except NetworkError as error:
+        return error.problem.what
+    except ssl.SSLError as error:
+        return f"TLS: {error.reason or error}"
+    except OSError as error:
+        return os.strerror(error.errno).lower() if error.errno else str(error)
+    except asyncio.IncompleteReadError:
+        return "the answer is not HTTP"
+    except ValueError as error:
+        return str(error)
+
+
+async def _ask_http(question: HttpProbe, target: Target) -> str:
+    connection = await _connect(target, question.port)
+    tls = _unverified() if question.scheme.upper() == "HTTPS" else None
+    reader, writer = await asyncio.open_connection(
+        sock=connection, ssl=tls, server_hostname=target.address if tls else None, limit=_MOST_HEAD
+    )
+    try:
+        headers = {"host": f"{target.address}:{_port(question.port, target)}", "user-agent": "weft-probe"}
+        headers |= {name.lower(): value for name, value in question.headers}
+        lines = [f"GET {question.path} HTTP/1.1", *(f"{n}: {v}" for n, v in headers.items()), "connection: close"]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        status_line = (await reader.readuntil(b"\n")).decode(errors="replace").split()
+    except asyncio.LimitOverrunError:
+        return "the answer is not HTTP"
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError, ssl.SSLError):
+            await writer.wait_closed()
+    if len(status_line) < 2 or not status_line[0].startswith("HTTP/") or not status_line[1].isdigit():
+        return "the answer is not HTTP"
+    # As kubelet: a redirect is an answer.
+    return "" if 200 <= int(status_line[1]) < 400 else f"GET {question.path} answered {status_line[1]}"
+
+
+async def _connect(target: Target, port: int | str) -> socket.socket:
+    number = _port(port, target)
+    family = socket.AF_INET6 if ":" in target.address else socket.AF_INET
+    connection = socket_in(target.namespace, family)
+    try:
+        await asyncio.get_running_loop().sock_connect(connection, (target.address, number))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _port(port: int | str, target: Target) -> int:
+    number = port if isinstance(port, int) else dict(target.ports).get(port)
+    if number is None:
+        raise ValueError(f"the workload has no port named `{port}`")
+    return number
+
+
+def _unverified() -> ssl.SSLContext:
+    # As kubelet: whether it answers is asked, not who it is.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,144 @@
+"""The pods of one Workload: started, replaced and ended until they are what the Workload says.
+
+`want` says what it should be now (None: gone), `wake` that a pod has changed; a loop of its own then takes the next
+step that `local/rollout.py` names. A pod that ends does so beside the others, and its name is free when it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol
+
+from weft.local.error import LocalError
+from weft.local.pod import Pod
+from weft.local.rollout import Present, next_step, template
+from weft.local.status import Phase
+from weft.model.workload import Workload
+
+log = logging.getLogger("weft.local.replicas")
+
+
+class FreePod(Protocol):
+    def __call__(self, pod: Pod, *, gone: bool) -> None: ...
+
+
+class Replicas:
+    """`slots` bounds how many pods of the whole mesh start at once."""
+
+    def __init__(self, make_pod: Callable[[str, Workload], Pod], free_pod: FreePod, slots: asyncio.Semaphore) -> None:
+        self._make_pod, self._free_pod, self._slots = make_pod, free_pod, slots
+        self._wanted: Workload | None = None
+        self._pods: dict[str, Pod] = {}
+        self._ending: set[str] = set()
+        self._runs: dict[str, asyncio.Task[None]] = {}
+        self._woken = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        return tuple(self._pods.values())
+
+    @property
+    def count(self) -> int:
+        return self._wanted.replicas if self._wanted is not None else 0
+
+    def want(self, workload: Workload | None) -> None:
+        self._wanted = workload
+        self._woken.set()
+        if self._loop is None:
+            self._loop = asyncio.create_task(self._reconcile())
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def stop(self) -> None:
+        """End all pods, and return when they are gone."""
+        if self._loop is not None:
+            self._loop.cancel()
+        for name in tuple(self._pods):
+            self._end(name, drain=False)
+        if self._runs:
+            await asyncio.wait(tuple(self._runs.values()))
+
+    async def kill(self) -> None:
+        """End all pods now."""
+        for run in tuple(self._runs.values()):
+            run.cancel()
+        if self._runs:
+            await asyncio.wait(tuple(self._runs.values()))
+
+    async def _reconcile(self) -> None:
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            step = next_step(self._wanted, self._present())
+            for name in step.end:
+                self._end(name)
+            for _ in range(step.start):
+                self._start()
+
+    def _present(self) -> list[Present]:
+        wanted = template(self._wanted) if self._wanted is not None else None
+        return [
+            Present(name, fresh=template(pod.plan.workload) == wanted, ready=pod.ready, completed=pod.ended)
+            for name, pod in sorted(self._pods.items())
+            if name not in self._ending
+        ]
+
+    def _start(self) -> None:
+        workload = self._wanted
+        if workload is None:
+            return
+        # The lowest number that is free, so that names, and with them addresses, come back.
+        name = next(each for each in (f"{workload.name}-{number}" for number in count()) if each not in self._pods)
+        try:
+            pod = self._make_pod(name, workload)
+        except (LocalError, OSError):
+            log.exception("pod %s/%s cannot be made", workload.namespace, name)
+            return
+        self._pods[name] = pod
+        self._runs[name] = asyncio.create_task(self._run(name, pod))
+
+    def _end(self, name: str, *, drain: bool = True) -> None:
+        self._ending.add(name)
+        pod, run = self._pods[name], self._runs.get(name)
+        pod.end(drain=drain)
+        if run is None or run.done():
+            self._forget(name, pod)
+
+    async def _run(self, name: str, pod: Pod) -> None:
+        try:
+            async with self._slots:
+                running = asyncio.ensure_future(pod.run())
+                begun = asyncio.ensure_future(pod.begun.wait())
+                try:
+                    await asyncio.wait({running, begun}, return_when=asyncio.FIRST_COMPLETED)
+                except BaseException:
+                    running.cancel()
+                    await asyncio.wait({running})
+                    raise
+                finally:
+                    begun.cancel()
+            try:
+                await asyncio.shield(running)
+            except asyncio.CancelledError:
+                running.cancel()
+                await asyncio.wait({running})
+                raise
+        finally:
+            kept = pod.phase in (Phase.COMPLETED, Phase.FAILED) and name not in self._ending
+            self._free_pod(pod, gone=not kept)
+            self._runs.pop(name, None)
+            if not kept:
+                self._forget(name, pod)
+            self._woken.set()
+
+    def _forget(self, name: str, pod: Pod) -> None:
+        if self._pods.get(name) is pod:
+            del self._pods[name]
+            self._ending.discard(name)
+            self._free_pod(pod, gone=True)
+        self._woken.set()

@@ -1,0 +1,246 @@
+"""The run directory: where one mesh of this machine keeps its lock, sockets and logs, and how it is found again.
+
+Whoever holds the lock is the mesh. A directory whose lock is free belongs to a mesh that was killed: its processes,
+namespaces and files are ended and removed by the next `weft up` or `weft down`, whatever state they are in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+
+from weft.local.error import LocalError
+from weft.netns import namespace
+from weft.netns.namespace import Namespace
+
+DEFAULT_BASE = Path("/run/weft")
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
+_KILL_TIMEOUT = 5.0  # seconds; a killed process is gone in milliseconds, unless the kernel holds it
+
+log = logging.getLogger("weft.local.run_directory")
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """What stands in the lock file."""
+
+    pid: int
+    directory: str  # the YAML directory, for people
+    started: float  # Unix time
+
+
+class MeshRecord(msgspec.Struct, frozen=True):
+    """A mesh that can be found on this machine."""
+
+    name: str
+    path: str
+    running: bool  # False: it was killed, and left things behind
+    pid: int = 0
+    directory: str = ""
+    started: float = 0.0
+
+
+class RunDirectory:
+    """One running mesh's own directory; it exists exactly as long as the lock is held."""
+
+    def __init__(self, name: str, path: Path, lock: int) -> None:
+        self.name, self.path = name, path
+        self._lock = lock
+
+    @property
+    def api_socket(self) -> Path:
+        return self.path / "api.sock"
+
+    @property
+    def xds_socket(self) -> Path:
+        return self.path / "xds.sock"
+
+    def namespace_name(self, *parts: str) -> str:
+        return f"{namespace_prefix(self.name)}{'.'.join(parts)}"
+
+    def pod(self, pod_namespace: str, pod: str) -> Path:
+        path = self.path / "pods" / pod_namespace / pod
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def release(self) -> None:
+        """Remove the directory, then let go of the name. Idempotent."""
+        if self._lock < 0:
+            return
+        end_leftovers(self.name)
+        _remove(self.path)
+        os.close(self._lock)
+        self._lock = -1
+
+
+def base_directory() -> Path:
+    return Path(os.environ.get("WEFT_RUN_DIR") or DEFAULT_BASE)
+
+
+def socket_of(name: str) -> Path:
+    return base_directory() / name / "api.sock"
+
+
+def namespace_prefix(name: str) -> str:
+    # A mesh's name has no dot, so no mesh's prefix is the beginning of another's.
+    return f"weft-{name}."
+
+
+def acquire(name: str, directory: str) -> RunDirectory:
+    """Become the mesh of this name, after cleaning up behind one that was killed."""
+    if not _NAME.fullmatch(name):
+        raise LocalError(f"`{name}` cannot be a mesh's name", "use up to 32 lower-case letters, digits and dashes")
+    path = base_directory() / name
+    lock = _lock(name, path)
+    try:
+        if end_leftovers(name):
+            log.info("cleaned up behind mesh %s, which had been killed", name)
+        for entry in path.iterdir():
+            if entry.name != "lock":
+                _remove(entry)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, msgspec.json.encode(Owner(os.getpid(), directory, time.time())), 0)
+    except BaseException:
+        os.close(lock)
+        raise
+    return RunDirectory(name, path, lock)
+
+
+def meshes() -> list[MeshRecord]:
+    """Every mesh on this machine, running or killed, by name."""
+    base = base_directory()
+    try:
+        names = sorted(entry.name for entry in base.iterdir() if entry.is_dir())
+    except (FileNotFoundError, PermissionError):
+        return []
+    return [_record(name, base / name) for name in names if _NAME.fullmatch(name)]
+
+
+def find(name: str) -> MeshRecord | None:
+    return next((record for record in meshes() if record.name == name), None)
+
+
+def clean(name: str) -> bool:
+    """Remove what a killed mesh left behind. False if there is nothing, or if it is running."""
+    path = base_directory() / name
+    if not path.is_dir():
+        return end_leftovers(name)
+    try:
+        lock = _lock(name, path)
+    except LocalError:
+        return False
+    try:
+        end_leftovers(name)
+        _remove(path)
+    finally:
+        os.close(lock)
+    return True
+
+
+def end_leftovers(name: str) -> bool:
+    """Kill every process in this mesh's namespaces and delete them. Whether there were any."""
+    found = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name))]
+    for each in found:
+        end_processes(each)
+        namespace.delete(each)
+    return bool(found)
+
+
+def end_processes(where: Namespace) -> None:
+    """Kill whatever still runs in a namespace; returns when it is gone, or after a few seconds."""
+    deadline = time.monotonic() + _KILL_TIMEOUT
+    while pids := [pid for pid in namespace.processes_in(where) if not has_ended(pid)]:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            log.warning("%s: processes %s do not end", where, pids)
+            return
+        time.sleep(0.005)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process runs no more, even if nobody has taken note of its end yet."""
+    try:
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rsplit(")", 1)[1].split()[0] == "Z"
+        )
+    except OSError:
+        return True
+
+
+def _lock(name: str, path: Path) -> int:
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        while True:
+            path.mkdir(mode=0o700, exist_ok=True)
+            file = path / "lock"
+            try:
+                lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except FileNotFoundError:  # its last owner is removing it right now
+                continue
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = _owner(file)
+                os.close(lock)
+                pid = f" (pid {owner.pid}, {owner.directory})" if owner else ""
+                hint = f"`weft down {name}` ends it; `weft up --name OTHER` runs one beside it"
+                raise LocalError(f"a mesh named `{name}` is running already{pid}", hint) from None
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock), file.stat()):
+                    return lock
+            os.close(lock)
+    except PermissionError as error:
+        raise LocalError(f"{error.filename}: permission denied", "run as root: sudo weft …") from error
+    except OSError as error:
+        hint = "see whether the disk is full: df /run; or set WEFT_RUN_DIR"
+        raise LocalError(f"{path} cannot be made: {error.strerror}", hint) from error
+
+
+def _record(name: str, path: Path) -> MeshRecord:
+    file = path / "lock"
+    owner = _owner(file)
+    details = {"pid": owner.pid, "directory": owner.directory, "started": owner.started} if owner else {}
+    return MeshRecord(name, str(path), running=_is_locked(file), **details)  # type: ignore[arg-type]
+
+
+def _is_locked(file: Path) -> bool:
+    try:
+        with file.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _owner(file: Path) -> Owner | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Owner)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        # The lock goes last: while it is there, nobody else can have become this mesh.
+        for entry in sorted(path.iterdir(), key=lambda entry: entry.name == "lock"):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.rmdir()
+    else:
+        path.unlink(missing_ok=True)

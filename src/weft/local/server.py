@@ -1,0 +1,138 @@
+"""The mesh's own socket: status, logs, commands in pods, and Envoy's admin API, for the CLI of the same machine.
+
+HTTP over a Unix socket that only root can open. It reads the engine and changes nothing, but for `POST /down`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+
+from weft.base.problem import Problem
+from weft.envoy.binary import EnvoyError
+from weft.local.error import LocalError
+from weft.local.pod import Pod
+from weft.local.status import MeshStatus
+from weft.netns.namespace import NetworkError
+from weft.netns.process import exec_argv
+
+log = logging.getLogger("weft.local.server")
+
+# What can be asked of a proxy; everything else in its admin API changes something.
+ADMIN_PATHS = frozenset(
+    {"/certs", "/clusters", "/config_dump", "/init_dump", "/listeners", "/memory", "/ready", "/runtime", "/server_info"}
+    | {"/stats", "/stats/prometheus", "/contention", "/hot_restart_version", "/help"}
+)
+
+
+class Entrance(msgspec.Struct, frozen=True):
+    """What to become, to run a command in a pod on one's own terminal."""
+
+    argv: list[str]
+    environment: dict[str, str]
+
+
+class Mesh(Protocol):
+    ending: asyncio.Event
+
+    def status(self) -> MeshStatus: ...
+    def problems(self) -> tuple[Problem, ...]: ...
+    def find_pod(self, word: str) -> Pod: ...
+
+
+class Server:
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._runner: web.AppRunner | None = None
+
+    async def listen(self, path: Path) -> None:
+        app = web.Application(middlewares=[_errors], client_max_size=64 * 1024)
+        app.add_routes(
+            [
+                web.get("/status", self._status),
+                web.get("/problems", self._problems),
+                web.get("/logs", self._logs),
+                web.post("/exec", self._exec),
+                web.get("/admin", self._admin),
+                web.post("/down", self._down),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        await self._runner.setup()
+        await web.UnixSite(self._runner, str(path)).start()
+        path.chmod(0o600)
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _status(self, request: web.Request) -> web.Response:
+        return _json(self._mesh.status())
+
+    async def _problems(self, request: web.Request) -> web.Response:
+        return _json(self._mesh.problems())
+
+    async def _down(self, request: web.Request) -> web.Response:
+        self._mesh.ending.set()
+        return _json({})
+
+    async def _exec(self, request: web.Request) -> web.Response:
+        command = msgspec.json.decode(await request.read(), type=tuple[str, ...])
+        wanted = self._pod(request).command(command)
+        return _json(Entrance(exec_argv(wanted), dict(wanted.environment)))
+
+    async def _admin(self, request: web.Request) -> web.Response:
+        pod = self._pod(request)
+        path = request.query.get("path", "")
+        if path not in ADMIN_PATHS:
+            raise LocalError(
+                f"`{path}` is not a path of Envoy's admin API that only reads", "for example: /config_dump"
+            )
+        if pod.proxy is None:
+            raise LocalError(f"pod {pod.plan.key} has no proxy", "its Workload says inject: false")
+        query = {name: value for name, value in request.query.items() if name not in ("pod", "path")}
+        return web.Response(body=await pod.proxy.admin.read(path, query))
+
+    async def _logs(self, request: web.Request) -> web.StreamResponse:
+        pod = self._pod(request)
+        file = pod.log.proxy if request.query.get("stream") == "proxy" else pod.log.app
+        lines = request.query.get("lines", "")
+        response = web.StreamResponse(headers={"content-type": "text/plain; charset=utf-8"})
+        await response.prepare(request)
+        following: AsyncIterator[str] | None = file.follow() if request.query.get("follow") else None
+        tail = file.tail(int(lines) if lines.isdigit() else None)
+        with contextlib.suppress(ConnectionError):
+            await response.write("".join(f"{line}\n" for line in tail).encode())
+            if following is not None:
+                async for line in following:
+                    await response.write(f"{line}\n".encode())
+            await response.write_eof()
+        return response
+
+    def _pod(self, request: web.Request) -> Pod:
+        return self._mesh.find_pod(request.query.get("pod", ""))
+
+
+@web.middleware
+async def _errors(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """What went wrong goes to the caller as a Problem."""
+    try:
+        return await handler(request)
+    except (LocalError, NetworkError, EnvoyError) as error:
+        return _json(error.problem, status=400)
+    except msgspec.DecodeError as error:
+        return web.Response(status=400, text=str(error))
+
+
+def _json(value: object, *, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json", status=status)

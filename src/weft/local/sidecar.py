@@ -1,0 +1,59 @@
+"""From a pod's plan to its proxy's plan: who the proxy says it is, and what is intercepted for it."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from pathlib import Path
+
+from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.local.pod import PodPlan
+from weft.model.workload import Workload
+from weft.netns.interception import EVERYTHING, PROXY_PORTS, Interception
+from weft.netns.links import Bridge
+from weft.netns.namespace import Namespace
+from weft.node.proxy import ProxyPlan
+
+
+def proxy_plan(
+    plan: PodPlan, namespace: Namespace, directory: Path, *, bridge: Bridge, binary: Path, xds_socket: Path, domain: str
+) -> ProxyPlan:
+    return ProxyPlan(
+        bootstrap=Bootstrap(node=node(plan, domain), xds=Unix(str(xds_socket)), ipv6=plan.addresses.ipv6 is not None),
+        binary=binary,
+        namespace=namespace,
+        directory=directory,
+        interception=interception(plan.workload, bridge),
+        sockets=(str(xds_socket),),
+    )
+
+
+def node(plan: PodPlan, domain: str) -> Node:
+    workload = plan.workload
+    return Node(
+        name=plan.name,
+        namespace=workload.namespace,
+        addresses=plan.addresses.texts,
+        workload=workload.name,
+        service_account=workload.service_account,
+        labels=dict(workload.labels),
+        dns_domain=f"{workload.namespace}.svc.{domain}",
+        containers=("app",),
+    )
+
+
+def interception(workload: Workload, bridge: Bridge) -> Interception:
+    # Questions to the mesh's own DNS over TCP are not traffic between workloads.
+    resolvers = [ip_network(each.ip) for each in (bridge.ipv4, bridge.ipv6) if each is not None]
+    inbound, ranges = workload.include_inbound_ports, workload.include_outbound_ranges
+    return Interception(
+        inbound_ports=EVERYTHING if inbound == EVERYTHING else tuple(int(port) for port in _split(inbound)),
+        inbound_ports_excluded=(*PROXY_PORTS, *workload.exclude_inbound_ports),
+        outbound_ranges=EVERYTHING if ranges == EVERYTHING else tuple(ip_network(each) for each in _split(ranges)),
+        outbound_ranges_excluded=(*resolvers, *(ip_network(each) for each in workload.exclude_outbound_ranges)),
+        outbound_ports=workload.include_outbound_ports,
+        outbound_ports_excluded=workload.exclude_outbound_ports,
+    )
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

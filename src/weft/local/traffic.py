@@ -1,0 +1,180 @@
+"""Who calls whom, how often, how well and how fast: told from the counters that every proxy keeps anyway.
+
+Scrapes come in (one proxy's `/stats`, as JSON), edges go out: what changed within the last few seconds, summed over
+the pods of a workload. A proxy that starts again counts from zero, and a pod that is gone keeps what it had counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from weft.local.status import EdgeStatus
+
+WINDOW = 5.0  # seconds that "now" means: as long as Envoy's default interval between two histogram merges
+
+_FILTER = (
+    r"^cluster\.outbound\|[^;]*\.(upstream_rq_completed|upstream_rq_5xx|upstream_rq_time|upstream_cx_total)$"
+    r"|^listener\..*\.downstream_pre_cx_timeout$"
+)
+# Asked so that Envoy itself leaves out what is not needed: the rest of its stats are some thousand lines.
+STATS_QUERY = {"filter": _FILTER, "format": "json", "histogram_buckets": "detailed", "usedonly": ""}
+_CLUSTER = re.compile(r"cluster\.outbound\|(\d+)\|([^|]*)\|(.+?);?\.(upstream_\w+)")
+_TIMEOUT = re.compile(r"listener\.(.+)[_:](\d+)\.downstream_pre_cx_timeout")
+
+
+class Edge(msgspec.Struct, frozen=True, order=True):
+    host: str
+    port: int
+    subset: str = ""
+
+
+class Counts(msgspec.Struct):
+    requests: int = 0
+    errors: int = 0
+    connections: int = 0
+    times: Counter[float] = msgspec.field(default_factory=Counter)  # lower bound of the bucket in ms → requests
+
+    def add(self, other: Counts) -> None:
+        self.requests += other.requests
+        self.errors += other.errors
+        self.connections += other.connections
+        self.times.update(other.times)
+
+    def since(self, before: Counts) -> Counts:
+        """What came on top; all of it, if counting began anew in between."""
+        if before.requests > self.requests or before.connections > self.connections:
+            return self
+        return Counts(
+            self.requests - before.requests,
+            self.errors - before.errors,
+            self.connections - before.connections,
+            self.times - before.times,
+        )
+
+
+class Scrape(msgspec.Struct, frozen=True):
+    edges: Mapping[Edge, Counts]
+    timeouts: Mapping[tuple[str, int], int]  # by listener's address and port: connections that nobody spoke first on
+
+
+def read_stats(body: bytes) -> Scrape:
+    """What one proxy's `/stats` says. What is not understood is left out."""
+    edges: dict[Edge, Counts] = {}
+    timeouts: dict[tuple[str, int], int] = {}
+    for entry in _entries(body):
+        name = str(entry.get("name", ""))
+        timeout = _TIMEOUT.fullmatch(name)
+        if timeout is not None and entry.get("value"):
+            timeouts[timeout[1], int(timeout[2])] = int(entry["value"])
+        cluster = _CLUSTER.fullmatch(name)
+        if cluster is None or cluster[3].endswith((".external", ".internal")):
+            continue
+        counts = edges.setdefault(Edge(cluster[3], int(cluster[1]), cluster[2]), Counts())
+        match cluster[4]:
+            case "upstream_rq_completed":
+                counts.requests = int(entry["value"])
+            case "upstream_rq_5xx":
+                counts.errors = int(entry["value"])
+            case "upstream_cx_total":
+                counts.connections = int(entry["value"])
+            case "upstream_rq_time":
+                buckets = entry.get("totals") or ()
+                counts.times = Counter({float(each["lower_bound"]): int(each["count"]) for each in buckets})
+    return Scrape(edges, timeouts)
+
+
+class Traffic:
+    def __init__(self, window: float = WINDOW) -> None:
+        self._window = window
+        self._samples: dict[str, deque[tuple[float, Mapping[Edge, Counts]]]] = {}  # by pod
+        self._sources: dict[str, str] = {}
+        self._gone: dict[tuple[str, Edge], Counts] = {}  # of pods and proxies that ended
+
+    def record(self, pod: str, source: str, edges: Mapping[Edge, Counts], now: float) -> None:
+        """Take in one scrape of a pod that belongs to a workload (`source`)."""
+        samples = self._samples.setdefault(pod, deque())
+        self._sources[pod] = source
+        if samples:
+            for edge, before in samples[-1][1].items():
+                if before.requests > edges.get(edge, Counts()).requests:
+                    self._gone.setdefault((source, edge), Counts()).add(before)
+        samples.append((now, edges))
+        # One sample from before the window stays: it is what the newest one is compared with.
+        while len(samples) > 2 and samples[1][0] <= now - self._window:
+            samples.popleft()
+
+    def forget(self, pod: str) -> None:
+        samples = self._samples.pop(pod, None)
+        source = self._sources.pop(pod, "")
+        for edge, counts in samples[-1][1].items() if samples else ():
+            self._gone.setdefault((source, edge), Counts()).add(counts)
+
+    def edges(self) -> tuple[EdgeStatus, ...]:
+        """The busiest first."""
+        totals: dict[tuple[str, Edge], Counts] = {}
+        recent: dict[tuple[str, Edge], Counts] = {}
+        seconds: dict[tuple[str, Edge], float] = {}
+        for key, counts in self._gone.items():
+            totals.setdefault(key, Counts()).add(counts)
+        for pod, samples in self._samples.items():
+            (first_time, first), (last_time, last) = samples[0], samples[-1]
+            for edge, counts in last.items():
+                key = (self._sources[pod], edge)
+                totals.setdefault(key, Counts()).add(counts)
+                if last_time > first_time:
+                    recent.setdefault(key, Counts()).add(counts.since(first.get(edge, Counts())))
+                    seconds[key] = max(seconds.get(key, 0.0), last_time - first_time)
+        shown = (_edge_status(key, totals[key], recent.get(key), seconds.get(key, 0.0)) for key in totals)
+        return tuple(sorted(shown, key=lambda e: (-e.requests_per_second, e.source, e.destination, e.port, e.subset)))
+
+
+def percentile(times: Counter[float], share: float) -> float | None:
+    """Milliseconds below which this share of the requests stayed."""
+    total = sum(times.values())
+    if not total:
+        return None
+    bounds = sorted(times)
+    passed = 0.0
+    for bound in bounds:
+        count = times[bound]
+        if passed + count >= share * total:
+            # Envoy counts whole milliseconds and keeps two digits, so a bucket is that wide.
+            width = max(1.0, 10.0 ** (len(str(int(bound))) - 2))
+            return bound + width * (share * total - passed) / count
+        passed += count
+    return bounds[-1]
+
+
+def _edge_status(key: tuple[str, Edge], total: Counts, recent: Counts | None, seconds: float) -> EdgeStatus:
+    source, edge = key
+    now = recent or Counts()
+    return EdgeStatus(
+        source=source,
+        destination=edge.host,
+        port=edge.port,
+        subset=edge.subset,
+        requests_per_second=now.requests / seconds if seconds else 0.0,
+        success=1.0 - now.errors / now.requests if now.requests else None,
+        p50_ms=percentile(now.times, 0.5),
+        p99_ms=percentile(now.times, 0.99),
+        requests=total.requests,
+        connections=0 if total.requests else total.connections,
+    )
+
+
+def _entries(body: bytes) -> Iterable[dict[str, Any]]:
+    try:
+        stats = msgspec.json.decode(body)["stats"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return
+    for entry in stats:
+        histograms = entry.get("histograms")
+        if isinstance(histograms, dict):
+            yield from histograms.get("details", ())
+        elif histograms is None:
+            yield entry

@@ -1,0 +1,191 @@
+"""One workload's Envoy, from its start to its end: started as the proxy's user, watched, started again when it dies.
+
+Whoever runs the workload comes in with a namespace and with what the proxy is to know of itself, and is told when it is
+ready and when it is not. Rules are installed only once the listeners they lead to are live, and stay while Envoy is
+away: what was to be intercepted is never let through past it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.envoy.admin import Admin
+from weft.envoy.binary import EnvoyError
+from weft.envoy.bootstrap import Bootstrap
+from weft.envoy.command import PROXY_GID, PROXY_UID, prepare
+from weft.netns import iptables
+from weft.netns.interception import Interception
+from weft.netns.namespace import Namespace, NetworkError, socket_in
+from weft.netns.process import Spawn, end, spawn
+from weft.netns.view import View
+
+log = logging.getLogger("weft.node.proxy")
+
+_READY_TIMEOUT = 30.0  # seconds; an Envoy that has its config is ready within two tenths of one
+_STEADY = 10.0  # seconds up, after which the next death is a first one again
+_END_GRACE = 2.0  # seconds between asking Envoy to end and making it
+_ACTIVE_INBOUND = r"^http\.inbound.*\.downstream_rq_active$"
+
+
+class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """All there is to know to run one workload's proxy."""
+
+    bootstrap: Bootstrap
+    binary: Path
+    namespace: Namespace
+    directory: Path  # the proxy's own; Envoy's bootstrap is written there
+    interception: Interception
+    sockets: tuple[str, ...] = ()  # paths that Envoy must reach: the control plane's socket
+    log_level: str = "warning"
+
+
+class Proxy:
+    """`synced` waits until the control plane has answered everything the proxy asked; `changed` is called whenever
+    `ready` or `message` has changed; `output` reads what Envoy prints, to its end."""
+
+    def __init__(
+        self,
+        plan: ProxyPlan,
+        *,
+        synced: Callable[[str, float], Awaitable[bool]],
+        changed: Callable[[], None],
+        output: Callable[[asyncio.StreamReader], Awaitable[None]],
+    ) -> None:
+        self.plan = plan
+        self.ready = False
+        self.restarts = 0
+        self.message = ""
+        self.admin = Admin(lambda: socket_in(plan.namespace), name=f"proxy of {plan.bootstrap.node.name}")
+        self._synced, self._changed, self._output = synced, changed, output
+        self._process: Process | None = None
+        self._intercepting = False
+
+    @property
+    def pid(self) -> int:
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else 0
+
+    def memory(self) -> int:
+        """Private bytes; what Envoys share, their binary, is paid for once."""
+        return private_memory(self.pid)
+
+    async def run(self) -> None:
+        """Keep it running until cancelled; then end it."""
+        backoff = Backoff(first=0.1, most=30.0)
+        try:
+            while True:
+                started = time.monotonic()
+                why = await self._run_once()
+                if time.monotonic() - started > _STEADY:
+                    backoff.reset()
+                delay = backoff.next()
+                self._tell(ready=False, message=f"proxy: {why}; starts again in {delay:.1f} s")
+                log.warning("%s: %s", self.plan.bootstrap.node.id, self.message)
+                await asyncio.sleep(delay)
+                self.restarts += 1
+        finally:
+            await self._end()
+            await self.admin.close()
+
+    async def drain(self, timeout: float) -> None:
+        """Take no new requests and let those under way finish, but not for longer than the timeout."""
+        with contextlib.suppress(EnvoyError, NetworkError, OSError, TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self.admin.drain()
+                while any((await self.admin.stats(_ACTIVE_INBOUND)).values.values()):
+                    await asyncio.sleep(0.05)
+
+    async def _run_once(self) -> str:
+        """From a start to the death of that Envoy: why it is not running."""
+        plan = self.plan
+        try:
+            process = self._process = await self._start()
+        except (NetworkError, EnvoyError, OSError) as error:
+            return str(error)
+        assert process.stdout is not None  # noqa: S101 - it was asked for
+        reading = asyncio.ensure_future(self._output(process.stdout))
+        becoming_ready = asyncio.ensure_future(self._become_ready())
+        dying = asyncio.ensure_future(process.wait())
+        try:
+            await asyncio.wait({becoming_ready, dying}, return_when=asyncio.FIRST_COMPLETED)
+            if not dying.done():
+                failure = becoming_ready.result()
+                if failure:
+                    return failure
+                self._tell(ready=True, message="")
+            status = await dying
+            return f"Envoy ended with {_status_text(status)}; see `weft logs --proxy {plan.bootstrap.node.name}`"
+        finally:
+            for task in (becoming_ready, dying):
+                task.cancel()
+            await asyncio.shield(self._end())
+            # Its last words come through the pipe, unless a child of it keeps the pipe open.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(reading, 0.5)
+
+    async def _start(self) -> Process:
+        plan = self.plan
+        command = prepare(plan.bootstrap, plan.binary, plan.directory, log_level=plan.log_level)
+        return await spawn(
+            Spawn(
+                argv=command.argv,
+                namespace=plan.namespace,
+                uid=PROXY_UID,
+                gid=PROXY_GID,
+                environment=command.environment,
+                working_directory=command.working_directory,
+                view=View(visible=(*command.visible, *plan.sockets)),
+                stdout=PIPE,
+                stderr=STDOUT,
+            )
+        )
+
+    async def _become_ready(self) -> str:
+        node_id = self.plan.bootstrap.node.id
+        if not await self._synced(node_id, _READY_TIMEOUT):
+            return f"Envoy has no configuration after {_READY_TIMEOUT:.0f} s"
+        try:
+            async with asyncio.timeout(_READY_TIMEOUT):
+                await self.admin.wait_until_ready(every=0.005)
+            if not self._intercepting:
+                await asyncio.to_thread(iptables.apply, self.plan.namespace, self.plan.interception)
+                self._intercepting = True
+        except TimeoutError:
+            return f"Envoy is not ready after {_READY_TIMEOUT:.0f} s"
+        except (EnvoyError, NetworkError) as error:
+            return str(error)
+        return ""
+
+    async def _end(self) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            await end(process, _END_GRACE)
+
+    def _tell(self, *, ready: bool, message: str) -> None:
+        self.ready, self.message = ready, message
+        self._changed()
+
+
+def private_memory(pid: int) -> int:
+    """Bytes that are a process's alone, or 0 if it is not there."""
+    if not pid:
+        return 0
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    lines = (line.split() for line in text.splitlines())
+    return sum(int(words[1]) * 1024 for words in lines if words[0] in ("Private_Clean:", "Private_Dirty:"))
+
+
+def _status_text(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"status {status}"

@@ -1,0 +1,99 @@
+"""What translation could not do as its author meant it: a destination that nobody answers for, a route that came to
+nothing, a port that cannot be told from others. Each is a warning: the rest works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.base.problem import Problem, Severity, Where
+from weft.base.suggest import did_you_mean
+from weft.model.mesh import Mesh
+from weft.model.names import Origin
+from weft.model.virtual_service import Destination, VirtualService
+from weft.translate.delegates import written_out
+from weft.translate.listeners import RESERVED_PORTS
+from weft.translate.routes import deciding
+from weft.translate.view import ServiceView
+
+
+def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
+    """In the words of the objects that the view was gathered from; `mesh` only tells hidden hosts from unknown ones."""
+    return (*_of_destinations(view, mesh), *_of_routes(view), *_of_ports(view))
+
+
+def _of_destinations(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
+    for routing in (*view.routes[:1], *view.delegates):
+        for line, destination in _destinations(routing):
+            what, hint = _against(destination, view, mesh)
+            if what:
+                yield _warning(routing.origin, line, what, hint)
+
+
+def _of_routes(view: ServiceView) -> Iterator[Problem]:
+    routing = deciding(view)
+    if routing is None:
+        return
+    for dropped in written_out(routing, view.delegates)[1]:
+        name = f"route {dropped.route.name!r}" if dropped.route.name else "a route"
+        yield _warning(dropped.routing.origin, dropped.route.line, f"{name} is left out: {dropped.why}", "")
+    for other in view.routes:
+        if other is not routing and other.http:
+            what = f"the http routes for {view.host} are not used: {routing.namespace}/{routing.name} already has them"
+            yield _warning(other.origin, 0, what, "put the routes of one host into one VirtualService")
+
+
+def _of_ports(view: ServiceView) -> Iterator[Problem]:
+    service = view.service
+    if service is None:
+        return
+    for port in view.ports:
+        if port.number in RESERVED_PORTS:
+            what = f"port {port.number} of {view.host} is the proxy's own and cannot be reached through it"
+            yield _warning(service.origin, 0, what, "use another service port")
+
+
+def _destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
+    for route in routing.http:
+        yield from ((route.line, weighted.destination) for weighted in route.route)
+        yield from ((route.line, mirror.destination) for mirror in route.mirrors)
+    for stream in (*routing.tls, *routing.tcp):
+        yield from ((stream.line, weighted.destination) for weighted in stream.route)
+
+
+def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[str, str]:
+    """What is wrong with a destination, and a hint; empty if nothing."""
+    host = destination.host
+    if host == view.host and view.service is not None:
+        ports = tuple(port.number for port in view.service.ports)
+        subsets = tuple(subset.name for subset in view.rule.subsets) if view.rule else ()
+    else:
+        target = view.target(host)
+        if target is None or not target.known:
+            if host in set(mesh.hosts()):
+                return (
+                    f"destination {host} is hidden from namespace {view.caller.namespace}",
+                    "see its exportTo, and the Sidecar of the callers",
+                )
+            return (
+                f"destination {host} does not exist: requests sent there fail with 503",
+                did_you_mean(host, mesh.hosts()),
+            )
+        ports, subsets = target.ports, target.subsets
+    if destination.port and destination.port not in ports:
+        return (
+            f"destination {host} has no port {destination.port}: requests sent there fail with 503",
+            f"it has {', '.join(map(str, ports)) or 'none'}",
+        )
+    if destination.subset and destination.subset not in subsets:
+        return (
+            f"destination {host} has no subset {destination.subset!r}: requests sent there fail with 503",
+            f"a DestinationRule for it names {', '.join(subsets)}" if subsets else "no DestinationRule names subsets",
+        )
+    return ("", "")
+
+
+def _warning(origin: Origin | None, line: int, what: str, hint: str) -> Problem:
+    where = Where()
+    if origin is not None:
+        where = Where(file=origin.file, line=line or origin.line, object=str(origin.key))
+    return Problem(where, what, hint, Severity.WARNING)

@@ -1,0 +1,127 @@
+from datetime import timedelta
+
+import pytest
+from api.reading import istio, told, value
+
+from weft.model.virtual_service import (
+    Delegate,
+    Destination,
+    DirectResponse,
+    Mirror,
+    Redirect,
+    Rewrite,
+    WeightedDestination,
+)
+
+TO = "route: [{destination: {host: a}}]"
+
+
+def service(route):
+    return istio("VirtualService", f"hosts: [a]\nhttp:\n- {route}")
+
+
+def http(route):
+    return value(service(route)).http[0]
+
+
+def full(name):
+    return f"{name}.shop.svc.cluster.local"
+
+
+def test_reads_weighted_destinations_with_full_hosts():
+    found = http("{name: split, timeout: 2s, route: [{destination: {host: a, subset: v1}, weight: 90}, "
+                 "{destination: {host: b.c, port: {number: 80}}, weight: 10}]}")  # fmt: skip
+    assert found.route == (
+        WeightedDestination(Destination(full("a"), "v1"), 90),
+        WeightedDestination(Destination("b.c", "", 80), 10),
+    )
+    assert (found.name, found.timeout, found.line) == ("split", timedelta(seconds=2), 7)
+
+
+def test_reads_matches():
+    found = http(f"{{match: [{{port: 80, sourceLabels: {{a: b}}, sourceNamespace: n, gateways: [g], ignoreUriCase: true}}], {TO}}}").match
+    assert (found[0].port, found[0].source_labels, found[0].source_namespace) == (80, (("a", "b"),), "n")
+    assert found[0].gateways == ("shop/g",)
+    assert found[0].ignore_uri_case
+
+
+def test_reads_what_is_not_sent_on():
+    assert http("{redirect: {uri: /x, redirectCode: 308, scheme: https, port: 8443}}").redirect == (
+        Redirect("/x", "", 8443, "", "https", 308)
+    )
+    assert http("{directResponse: {status: 418, body: {string: short}}}").direct_response == DirectResponse(418, "short")
+    assert http("{directResponse: {status: 200, body: {bytes: aGVsbG8=}}}").direct_response == (
+        DirectResponse(200, "", b"hello")
+    )
+    assert http("{delegate: {name: b}}").delegate == Delegate("b", "shop")
+    assert http("{delegate: {name: b, namespace: sales}}").delegate == Delegate("b", "sales")
+
+
+def test_reads_rewrites_and_mirrors():
+    assert http(f"{{rewrite: {{uri: /n/, authority: b}}, {TO}}}").rewrite == Rewrite("/n/", "b")
+    assert http(f"{{rewrite: {{uriRegexRewrite: {{match: '^/(.*)', rewrite: '/x/\\1'}}}}, {TO}}}").rewrite == (
+        Rewrite(regex_match="^/(.*)", regex_rewrite="/x/\\1")
+    )
+    assert http(f"{{mirror: {{host: b}}, mirrorPercentage: {{value: 2.5}}, {TO}}}").mirrors == (
+        Mirror(Destination(full("b")), 2.5),
+    )
+    assert http(f"{{mirror: {{host: b}}, {TO}}}").mirrors[0].percentage == 100
+    assert http(f"{{mirrors: [{{destination: {{host: b}}, percentage: {{value: 0}}}}], {TO}}}").mirrors[0].percentage == 0
+
+
+@pytest.mark.parametrize(
+    ("route", "problem"),
+    [
+        ("{match: [{uri: {prefix: /}}]}",
+         "7 the http route goes nowhere (set exactly one of `route`, `redirect`, `directResponse`, `delegate`)"),
+        ("{redirect: {uri: /x}, route: [{destination: {host: a}}]}",
+         "7 the http route has `route`, `redirect` at once (set exactly one of `route`, `redirect`, `directResponse`, `delegate`)"),
+        ("{route: []}", "7 `route` must not be empty"),
+        ("{route: [{weight: 1}]}", "7 `destination` is required"),
+        ("{route: [{destination: {host: '*'}}]}", "7 `host` cannot be `*` (name one service)"),
+        ("{route: [{destination: {host: a}}, {destination: {host: b}}]}",
+         "7 the weights of the destinations add up to 0 (give at least one of them a `weight`)"),
+        ("{route: [{destination: {host: a}, weight: -1}]}", "7 `weight` must be between 0 and 2147483647, not -1"),
+        (f"{{timeout: 0s, {TO}}}", "7 `timeout` must be at least 1ms, not 0s (leave the field out for no limit)"),
+        (f"{{retires: {{}}, {TO}}}", "7 unknown field `retires` (did you mean `retries`?)"),
+        ("{redirect: {uri: /x}, rewrite: {uri: /y}}", "7 a redirect cannot have `rewrite`"),
+        ("{redirect: {}}", "7 `redirect` must change something (set `uri`, `authority`, `scheme` or `port`)"),
+        ("{redirect: {uri: /x, redirectCode: 404}}", "7 404 is not a redirect code (use 301, 302, 303, 307 or 308)"),
+        ("{directResponse: {}}", "7 `status` is required"),
+        ("{directResponse: {status: 200, body: {bytes: '%'}}}", "7 `bytes` must be base64 (for text, use `string`)"),
+        (f"{{rewrite: {{}}, {TO}}}", "7 `rewrite` must change something (set `uri`, `uriRegexRewrite` or `authority`)"),
+        (f"{{rewrite: {{authority: b}}, headers: {{request: {{set: {{host: c}}}}}}, {TO}}}",
+         "7 the authority is set in more than one place (keep `rewrite.authority` or one header)"),
+        ("{match: [{uri: {regex: a}}], delegate: {name: b}}",
+         "7 a regex cannot be matched where routes are delegated (use exact or prefix)"),
+        (f"{{mirror: {{host: b}}, mirrors: [{{destination: {{host: b}}}}], {TO}}}",
+         "7 only one of `mirror`, `mirrors` may be set"),
+        (f"{{mirror: {{host: b}}, mirrorPercent: 5, {TO}}}",
+         "7 warning: `mirrorPercent` is deprecated (use `mirrorPercentage: {value: …}`)"),
+    ],
+)  # fmt: skip
+def test_says_what_is_wrong(route, problem):
+    assert told(service(route)) == [problem]
+
+
+def test_several_problems_are_told_at_once_with_their_lines():
+    text = istio("VirtualService", """
+        hosts: [a]
+        http:
+        - match:
+          - uri:
+              prefx: /api
+          route:
+          - destination:
+              host: a
+              prot: 80
+            weight: many
+          timeout: 5
+        """)  # fmt: skip
+    assert told(text) == [
+        '8 the match must say `exact`, `prefix` or `regex` (for example {prefix: "/api"})',
+        "9 unknown field `prefx` (did you mean `prefix`?)",
+        "13 unknown field `prot` (did you mean `port`?)",
+        '14 `weight` must be a whole number, not "many"',
+        "15 `timeout` has no unit (write 5s or 5ms)",
+    ]

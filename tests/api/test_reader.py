@@ -1,0 +1,122 @@
+from datetime import timedelta
+
+import pytest
+from api.reading import document
+
+from weft.api.reader import Report, describe
+
+
+def reader(spec):
+    report = Report(document(f"apiVersion: v1\nkind: X\nmetadata: {{name: x}}\nspec:\n{spec}"))
+    root = report.root()
+    root.ignored("apiVersion", "kind", "metadata")
+    return report, root.fields("spec")
+
+
+def told(report):
+    return [f"{problem.where.line} {problem.what}" + (f" ({problem.hint})" if problem.hint else "") for problem in report.finish()]
+
+
+def test_an_unknown_field_gets_a_guess():
+    report, spec = reader("  retires: 1\n  per_try_timeout: 2s\n  zzz: 3\n")
+    spec.integer("retries"), spec.duration("perTryTimeout")
+    assert told(report) == [
+        "5 unknown field `retires` (did you mean `retries`?)",
+        "6 unknown field `per_try_timeout` (did you mean `perTryTimeout`? field names are in camelCase)",
+        "7 unknown field `zzz` (known here: perTryTimeout, retries)",
+    ]
+
+
+def test_another_tools_name_gets_ours():
+    report, spec = reader("  restartPolicy: Never\n")
+    spec.also_called({"restartPolicy": "restart"})
+    assert told(report) == ["5 unknown field `restartPolicy` (weft calls it `restart`)"]
+
+
+def test_all_problems_are_told_in_the_order_of_lines():
+    report, spec = reader("  b: x\n  a: y\n")
+    spec.integer("a"), spec.boolean("b")
+    assert told(report) == ['5 `b` must be true or false, not "x"', '6 `a` must be a whole number, not "y"']
+    assert report.failed
+
+
+@pytest.mark.parametrize(
+    ("written", "getter", "problem"),
+    [
+        ("a: 70000", lambda f: f.port("a"), "5 `a` must be between 1 and 65535, not 70000"),
+        ("a: true", lambda f: f.integer("a"), "5 `a` must be a whole number, not true"),
+        ("a: 1.5", lambda f: f.integer("a"), "5 `a` must be a whole number, not the number 1.5"),
+        ("a: 5", lambda f: f.duration("a"), "5 `a` has no unit (write 5s or 5ms)"),
+        ("a: 5d", lambda f: f.duration("a"), '5 `a` must be a duration, not "5d" (for example 1.5s, 100ms or 1h2m)'),
+        ("a: 0s", lambda f: f.duration("a"), "5 `a` must be at least 1ms, not 0s (leave the field out for no limit)"),
+        ("a: 999999h", lambda f: f.duration("a"), "5 `a` must be shorter than ten years, not 999999h"),
+        ("a: 5", lambda f: f.text("a"), '5 `a` must be text, not the number 5 (put it in quotes: "5")'),
+        ("a: true", lambda f: f.text("a"), '5 `a` must be text, not true (put it in quotes: "true")'),
+        ("a: xyz", lambda f: f.text("a", most=2), "5 `a` is longer than 2 characters"),
+        ('a: "\\0"', lambda f: f.text("a"), "5 `a` holds a character that no text may hold"),
+        ("a: UPGRAD", lambda f: f.choice("a", ["UPGRADE"]), "5 `a` cannot be `UPGRAD` (did you mean `UPGRADE`?)"),
+        ("a: {}", lambda f: f.items("a"), "5 `a` must be a list, not a mapping (begin each item with `- `)"),
+        ("a: []", lambda f: f.texts("a", required=True), "5 `a` must not be empty"),
+        ("a: [1]", lambda f: f.items("a"), "5 an item of `a` must be a mapping, not the number 1"),
+        ("a: x", lambda f: f.fields("a"), '5 `a` must be a mapping, not "x"'),
+        ("a: {b: 1}", lambda f: f.string_map("a"), '5 `b` must be text, not the number 1 (put it in quotes: "1")'),
+        ("a: {b c: d}", lambda f: f.labels("a"), "5 `b c` is not a label name (letters, digits, -, _ and . (at most 63))"),
+        ("a: {b: d/e}", lambda f: f.labels("a"), "5 `d/e` is not a label value (letters, digits, -, _ and . (at most 63))"),
+        ("a: http://x", lambda f: f.host("a"), "5 `http://x` is not a host name (only the name, without scheme or path)"),
+        ("a: x:80", lambda f: f.host("a"), "5 `x:80` is not a host name (without the port)"),
+        ('a: "*.x"', lambda f: f.host("a"), "5 `*.x` is not a host name (a wildcard is not possible here)"),
+        ("a: 1.2.3", lambda f: f.address("a"), "5 `1.2.3` is not an IP address"),
+        ("a: [10.0.0.0/99]", lambda f: f.ranges("a"),
+         "5 `10.0.0.0/99` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
+        ("a: x y", lambda f: f.header("a"), "5 `x y` is not a header name"),
+        ("a: {value: 101}", lambda f: f.percent("a"), "5 `value` must be between 0 and 100, not 101"),
+        ("a: [0]", lambda f: f.ports("a"), "5 a port is a number between 1 and 65535, not the number 0"),
+        ("a: 1", lambda f: f.refused("a", "no a", "never"), "5 no a (never)"),
+        ("a: 1", lambda f: f.unsupported("a"), "5 `a` is not acted on by this version of weft"),
+        ("b: 1", lambda f: (f.text("a", required=True), f.ignored("b")), "4 `a` is required"),
+        ("a:", lambda f: f.text("a", required=True), "5 `a` is required"),
+        ("{a: 1, b: 2}", lambda f: f.one_of("a", "b"), "5 only one of `a`, `b` may be set"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(written, getter, problem):
+    report, spec = reader(f"  {written}\n")
+    getter(spec)
+    assert told(report) == [problem]
+
+
+def test_right_values_pass_in_silence():
+    report, spec = reader(
+        "  a: x\n  b: 5\n  c: true\n  d: 1.5s\n  e: [p, q]\n  f: {k: v}\n  g: {value: 12.5}\n  h: a.*\n  i:\n  j: {n: {x: y}}\n  k: 2.0\n"
+    )
+    assert spec.text("a") == "x"
+    assert spec.integer("b") == 5
+    assert spec.boolean("c") is True
+    assert spec.duration("d") == timedelta(seconds=1.5)
+    assert spec.texts("e") == ("p", "q")
+    assert spec.labels("f") == (("k", "v"),)
+    assert spec.percent("g") == 12.5
+    assert spec.regex("h") == "a.*"
+    assert spec.text("i") == ""
+    assert [(name, fields.text("x")) for name, fields in spec.entries("j")] == [("n", "y")]
+    assert spec.integer("k") == 2
+    assert spec.duration("none") is None
+    assert told(report) == []
+
+
+def test_a_warning_does_not_refuse():
+    report, spec = reader("  a: 1\n")
+    spec.unsupported("a")
+    report.finish()
+    assert not report.failed
+
+
+def test_a_list_has_a_bound():
+    report, spec = reader("  a: [" + "x," * 5_001 + "]\n")
+    assert spec.texts("a") == ()
+    assert told(report) == ["5 more than 5000 items"]
+
+
+def test_values_are_described_in_short():
+    assert describe("x" * 50) == '"' + "x" * 40 + '…"'
+    assert describe(None) == "nothing"
+    assert describe([]) == "a list"

@@ -1,0 +1,58 @@
+import pytest
+from api.reading import istio, told, value
+
+from weft.model.service import Protocol, ServicePort
+from weft.model.sidecar import EgressListener, IngressListener, OutboundPolicy
+
+
+def test_reads_a_sidecar():
+    found = value(istio("Sidecar", """
+        workloadSelector: {labels: {app: frontend}}
+        outboundTrafficPolicy: {mode: REGISTRY_ONLY}
+        ingress:
+        - port: {number: 9080, protocol: HTTP, name: http-in}
+          defaultEndpoint: 127.0.0.1:8080
+        egress:
+        - port: {number: 5432, protocol: TCP, name: db}
+          hosts: [warehouse/inventory.warehouse.svc.cluster.local]
+        - hosts: [./*, sales/orders.sales.svc.cluster.local]
+        """))  # fmt: skip
+    assert found.selector == (("app", "frontend"),)
+    assert found.outbound_policy is OutboundPolicy.REGISTRY_ONLY
+    assert found.ingress == (IngressListener(ServicePort(9080, "http-in", Protocol.HTTP), "127.0.0.1:8080"),)
+    assert found.egress == (
+        EgressListener(("warehouse/inventory.warehouse.svc.cluster.local",), ServicePort(5432, "db", Protocol.TCP)),
+        EgressListener(("./*", "sales/orders.sales.svc.cluster.local")),
+    )
+
+
+def test_a_sidecar_for_the_whole_namespace():
+    assert value(istio("Sidecar", "egress: [{hosts: ['./*']}]")).selector is None
+
+
+def test_a_policy_without_a_mode_is_registry_only():
+    assert value(istio("Sidecar", "outboundTrafficPolicy: {}")).outbound_policy is OutboundPolicy.REGISTRY_ONLY
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ("{}", "4 the Sidecar says nothing (set `egress`, `ingress` or `outboundTrafficPolicy`)"),
+        ("egress: [{hosts: [a.b]}]", "5 `a.b` must be NAMESPACE/HOST (./a.b for this namespace, */a.b for any)"),
+        ("egress: [{hosts: []}]", "5 `hosts` must not be empty"),
+        ("egress: [{hosts: [./*]}, {hosts: [./*]}]",
+         "5 the egress listener without a port must be the last one, and there can be only one"),
+        ("ingress: [{port: {number: 80, protocol: HTTP}}, {port: {number: 80, protocol: HTTP}}]", "5 port 80 stands twice"),
+        ("ingress: [{port: {number: 80, protocol: HTTP}, defaultEndpoint: '10.0.0.1:80'}]",
+         "5 `10.0.0.1:80` is not a local address with a port "
+         "(127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH)"),
+        ("ingress: [{port: {number: 80, protocol: HTTP}, tls: {mode: SIMPLE}}]",
+         "5 TLS of a sidecar's ingress is not supported by this version of weft"),
+        ("outboundTrafficPolicy: {mode: REGISTRY}",
+         "5 `mode` cannot be `REGISTRY` (did you mean `REGISTRY_ONLY`?)"),
+        ("{egress: [{hosts: [./*]}], inboundConnectionPool: {}}",
+         "5 warning: `inboundConnectionPool` is not acted on by this version of weft"),
+    ],
+)  # fmt: skip
+def test_says_what_is_wrong(spec, problem):
+    assert told(istio("Sidecar", spec)) == [problem]

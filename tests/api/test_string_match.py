@@ -1,0 +1,46 @@
+import pytest
+from api.reading import istio, told, value
+
+from weft.model.virtual_service import MatchKind, StringMatch
+
+
+def route(match):
+    return istio("VirtualService", f"hosts: [a]\nhttp: [{{match: [{match}], route: [{{destination: {{host: a}}}}]}}]")
+
+
+def match(text):
+    return value(route(text)).http[0].match[0]
+
+
+def test_reads_each_sort():
+    assert match("{uri: {exact: /a}}").uri == StringMatch(MatchKind.EXACT, "/a")
+    assert match("{uri: {prefix: /a}}").uri == StringMatch(MatchKind.PREFIX, "/a")
+    assert match("{uri: {regex: /a.*}}").uri == StringMatch(MatchKind.REGEX, "/a.*")
+
+
+def test_headers_are_in_lower_case_and_may_just_be_there():
+    assert match("{headers: {X-B: {exact: '1'}, x-a: {}}}").headers == (
+        ("x-a", StringMatch(MatchKind.PRESENT)),
+        ("x-b", StringMatch(MatchKind.EXACT, "1")),
+    )
+    assert match("{queryParams: {Page: {}}}").query_params == (("Page", StringMatch(MatchKind.PRESENT)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{uri: {}}", '6 the match must say `exact`, `prefix` or `regex` (for example {prefix: "/api"})'),
+        ("{uri: {prefix: ''}}", "6 an empty prefix matches everything (leave the match out)"),
+        ("{uri: {exact: /a, prefix: /b}}", "6 only one of `exact`, `prefix` may be set"),
+        ("{uri: {regex: '('}}", "6 `(` is not a regular expression: missing ), unterminated subpattern at position 0 "
+         "(Envoy uses RE2: https://github.com/google/re2/wiki/Syntax)"),
+        ("{uri: {prefx: /a}}", "6 unknown field `prefx` (did you mean `prefix`?)"),
+        ("{uri: /a}", '6 `uri` must be a mapping, not "/a"'),
+        ("{headers: {x-a: }}", "6 an item of `headers` must be a mapping, not nothing"),
+        ("{headers: {a b: {}}}", "6 `a b` is not a header name"),
+        ("{headers: {'@request.auth.claims.sub': {exact: x}}}",
+         "6 routing by JWT claims is not supported by this version of weft"),
+    ],
+)  # fmt: skip
+def test_says_what_is_wrong(text, problem):
+    assert problem in told(route(text))

@@ -1,0 +1,105 @@
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.api.syntax import (
+    is_address,
+    is_dns_label,
+    is_header,
+    is_host,
+    is_label_name,
+    is_label_value,
+    is_range,
+    parse_duration,
+    regex_flaw,
+    words,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1.5s", 1.5), ("100ms", 0.1), ("1h2m", 3720), ("0s", 0), ("0", 0), (".5s", 0.5), ("1m0.5s", 60.5), ("250us", 0.00025)],
+)
+def test_reads_durations_as_go_writes_them(text, seconds):
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "1.5", "1 s", "s", "-1s", "1d", "1s1", "1e3s"])
+def test_other_durations_are_none(text):
+    assert parse_duration(text) is None
+
+
+@pytest.mark.parametrize("text", ["a", "a.b-c.example.com", "payments", "example.com.", "1.example"])
+def test_hosts(text):
+    assert is_host(text)
+
+
+@pytest.mark.parametrize("text", ["", ".", "a..b", "-a", "a_b", "a b", "http://a", "a:80", "*", "a" * 64, "*.a"])
+def test_not_hosts(text):
+    assert not is_host(text)
+
+
+def test_wildcards_only_where_asked_for_and_only_in_front():
+    assert is_host("*", wildcard=True)
+    assert is_host("*.example.com", wildcard=True)
+    assert not is_host("*.", wildcard=True)
+    assert not is_host("a.*.com", wildcard=True)
+    assert not is_host("**", wildcard=True)
+
+
+def test_addresses_and_ranges():
+    assert is_address("10.0.0.1")
+    assert is_address("2001:db8::1")
+    assert not is_address("10.0.0.256")
+    assert not is_address("fe80::1%eth0")
+    assert is_range("10.0.0.0/8")
+    assert is_range("10.0.0.1")
+    assert not is_range("10.0.0.0/33")
+
+
+def test_labels():
+    assert is_label_name("app.kubernetes.io/name")
+    assert is_label_name("app")
+    assert not is_label_name("/app")
+    assert not is_label_name("a b")
+    assert is_label_value("")
+    assert is_label_value("v1.2_3")
+    assert not is_label_value("a/b")
+    assert is_dns_label("a-1")
+    assert not is_dns_label("A")
+
+
+def test_headers():
+    assert is_header("x-user")
+    assert not is_header("x user")
+    assert not is_header("")
+
+
+@pytest.mark.parametrize(
+    "text", [r"/items/[0-9]+(/.*)?", r"(?i)abc", r"a(?i)b", r"\pL+\p{Greek}", r"(?P<n>x)", r"(?<n>x)", r"a\z", r"[[:alpha:]]",
+             r"\Qa(b\E", r"a{1000}", r"[(?=]", r"\\1", r"\.+"]
+)  # fmt: skip
+def test_re2_expressions_are_fine(text):
+    assert regex_flaw(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [("", "empty"), ("(", "missing )"), ("[a", "unterminated"), ("(?=a)", "RE2 has no"), (r"(a)\1", "RE2 has no"),
+     ("a++", "RE2 has no"), ("a{1001}", "more than 1000"), ("a" * 1025, "longer"), ("*", "nothing to repeat")],
+)  # fmt: skip
+def test_other_expressions_are_not(text, what):
+    assert what in regex_flaw(text)
+
+
+@given(st.text(max_size=50))
+def test_no_text_breaks_a_check(text):
+    for check in (is_address, is_dns_label, is_header, is_host, is_label_name, is_label_value, is_range, regex_flaw):
+        check(text)
+    parse_duration(text)
+
+
+def test_words_are_split_at_any_space():
+    assert words(" a\n  b ") == ["a", "b"]

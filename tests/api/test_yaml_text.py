@@ -1,0 +1,104 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.api.yaml_text import MOST_DEPTH, YamlError, compose
+
+
+def flaws(text):
+    return [(flaw.line, flaw.what, flaw.hint) for flaw in compose(text).flaws]
+
+
+def error(text, first_line=1):
+    with pytest.raises(YamlError) as raised:
+        compose(text, first_line)
+    return raised.value.flaw
+
+
+def test_every_field_knows_its_line():
+    composed = compose("a: 1\nb:\n  - x: 2\n    y: [3,\n      4]\n", first_line=10)
+    assert composed.value == {"a": 1, "b": [{"x": 2, "y": [3, 4]}]}
+    assert composed.line == 10
+    assert composed.lines[("a",)] == 10
+    assert composed.lines[("b", 0, "y")] == 13
+    assert composed.lines[("b", 0, "y", 1)] == 14
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1), ("-7", -7), ("0x1f", 31), ("1.5", 1.5), ("1e3", 1000.0), ("true", True), ("False", False), ("~", None),
+     ("", None), ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"), ("12:30:45", "12:30:45"), ("010", "010"), ("'5'", "5"),
+     ("!!str 5", "5"), ("9" * 40, "9" * 40), ("v1", "v1")],
+)  # fmt: skip
+def test_reads_scalars_as_people_mean_them(text, value):
+    assert compose(f"a: {text}").value == {"a": value}
+
+
+def test_says_that_yes_is_a_boolean_elsewhere():
+    composed = compose("on: yes")
+    assert composed.value == {"on": "yes"}
+    assert [(flaw.line, flaw.severity) for flaw in composed.flaws] == [(1, "warning"), (1, "warning")]
+    assert composed.flaws[1].what == "`yes` without quotes is read as text here, but as true by Kubernetes"
+
+
+def test_a_key_that_stands_twice_is_told_with_both_lines():
+    assert flaws("a: 1\nb: 2\na: 3\n") == [
+        (3, "`a` stands twice, here and on line 1", "YAML would silently take the last one; keep one")
+    ]
+
+
+def test_numbers_are_names_too_but_lists_are_not():
+    assert compose("{9090: x}").value == {"9090": "x"}
+    assert flaws("true: x") == [(1, "a field name must be text, not 'true'", 'put it in quotes: "true"')]
+    assert flaws("? [a]\n: b")[0][:2] == (1, "a field name must be text, not a list or mapping")
+
+
+def test_merge_keys_and_aliases_work():
+    composed = compose("base: &base {a: 1, b: 2}\nuse:\n  <<: *base\n  b: 3\nagain: *base\n")
+    assert composed.value["use"] == {"a": 1, "b": 3}
+    assert composed.value["again"] == {"a": 1, "b": 2}
+    assert composed.lines[("again", "b")] == 1
+
+
+def test_a_tab_in_the_indentation_is_called_a_tab():
+    flaw = error("a:\n\tb: 1\n")
+    assert (flaw.line, flaw.what, flaw.hint) == (2, "a tab is used for indentation", "YAML indents with spaces only")
+
+
+def test_an_open_bracket_is_found():
+    assert error("a: [1, 2\nb: 3\n", first_line=5).line in (5, 6)
+
+
+def test_nesting_is_bounded():
+    assert error("[" * 100_000).what == f"nested deeper than {MOST_DEPTH} levels"
+
+
+def test_aliases_of_aliases_do_not_explode():
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{new}: &{new} [{', '.join(['*' + old] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    assert "values in one document" in error(bomb).what
+
+
+def test_an_anchor_inside_itself_is_no_trap():
+    assert [what for _, what, _ in flaws("&a [*a]")] == ["the anchor `&a` is not known here"]
+
+
+def test_unknown_tags_are_refused():
+    assert flaws("a: !python/object x")[0][1] == "the YAML tag `!python/object` is not known"
+
+
+@given(st.text())
+def test_any_text_is_yaml_or_a_yaml_error(text):
+    try:
+        compose(text)
+    except YamlError as error:
+        assert error.flaw.line >= 1
+
+
+@given(st.text(alphabet="ab:-[]{}&*!|>'\"# \n\t<?,%@`\x00\x85\u2028\ud7ff", max_size=40))
+def test_punctuation_is_yaml_or_a_yaml_error(text):
+    try:
+        compose(text)
+    except YamlError as error:
+        assert error.flaw.line >= 1

@@ -1,0 +1,197 @@
+"""A golden case: `mesh.yaml` goes in, the resources of the proxies it names come out as readable text.
+
+The first lines of `mesh.yaml` say what to show: `# proxies: frontend` names workloads, `# show: routes clusters` the
+parts that the case is about (`base` are the virtual listeners and the clusters that need no service). Envoy is asked
+about all of them, shown or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from google.protobuf.json_format import MessageToDict
+
+from weft.api.parse import parse
+from weft.files.documents import read_documents
+from weft.model.group import Group, ProxyKind
+from weft.model.instance import Instance
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
+from weft.model.workload import Workload
+from weft.translate import listeners, routes
+from weft.translate.built import Built
+from weft.translate.contribution import EVERY_ROUTE
+from weft.translate.endpoints import assignments
+from weft.translate.findings import problems_of
+from weft.translate.service import base, contribute
+from weft.translate.view import group_view, service_view
+
+CASES = Path(__file__).parent
+_ADDRESSES = "weft.dev/golden-addresses"  # annotation: the addresses of a workload's one instance
+
+
+@dataclass
+class Resources:
+    clusters: list[Cluster] = field(default_factory=list)
+    listeners: list[Listener] = field(default_factory=list)
+    routes: list[RouteConfiguration] = field(default_factory=list)
+    endpoints: list[ClusterLoadAssignment] = field(default_factory=list)
+
+
+def cases() -> list[Path]:
+    return sorted(path.parent for path in CASES.glob("*/mesh.yaml"))
+
+
+def render(case: Path) -> tuple[str, dict[str, Resources]]:
+    """The text of `resources.yaml`, and everything that each proxy gets."""
+    text = (case / "mesh.yaml").read_text()
+    mesh, problems = load(text)
+    shown: dict[str, object] = {}
+    everything: dict[str, Resources] = {}
+    for name in _header(text, "proxies"):
+        group = _group(mesh, name)
+        everything[name], warnings = compile_group(mesh, group)
+        problems |= dict.fromkeys(warnings)
+        shown[name] = _readable(everything[name], _header(text, "show"))
+    document = ({"problems": list(problems)} if problems else {}) | shown
+    return yaml.dump(document, sort_keys=False, width=120, Dumper=_Plain), everything
+
+
+def load(text: str) -> tuple[Mesh, dict[str, None]]:
+    reading = read_documents(text.encode(), "mesh.yaml")
+    mesh = Mesh()
+    problems = dict.fromkeys(str(problem) for problem in reading.problems)
+    place = 0
+    for document in reading.documents:
+        parsed = parse(document, mesh.settings.domain)
+        problems |= dict.fromkeys(str(problem) for problem in parsed.problems)
+        mesh.apply(document.key, parsed.values)
+        for value in parsed.values:
+            if isinstance(value, Workload):
+                for instance in _instances(value, place):
+                    mesh.apply(ObjectKey("Instance", instance.namespace, instance.name), (instance,))
+                    place += 1
+    return mesh, problems
+
+
+def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
+    """Everything one group gets, joined as the control plane joins it."""
+    view, scope = group_view(mesh, group), mesh.scope(group)
+    clusters: dict[str, Built] = {}
+    own: dict[str, Built] = {}
+    hosts: dict[str, list] = defaultdict(list)
+    chains: dict[int, list] = defaultdict(list)
+    answering: list[Built] = []
+    problems: list[str] = []
+    contributions = [base(view)]
+    for host in sorted({*mesh.hosts(), *mesh.routed_hosts()}):
+        seen = service_view(mesh, group, scope, host)
+        if seen is None:
+            continue
+        contributions.append(contribute(seen, mesh.settings))
+        problems += (str(problem) for problem in problems_of(seen, mesh))
+        if seen.service is not None:
+            for port in seen.service.ports:
+                answering += assignments(seen.service, port, seen.rule, mesh.endpoints(seen.service, port))
+    for contribution in contributions:
+        clusters |= {built.name: built for built in contribution.clusters}
+        own = {built.name: built for built in contribution.listeners} | own
+        for name, host in contribution.hosts:
+            hosts[name].append(host)
+        for number, chain in contribution.chains:
+            chains[number].append(chain)
+    everywhere = hosts.pop(EVERY_ROUTE, [])
+    configurations = [
+        routes.configuration(name, (*found, *(everywhere if name.isdigit() else ())), view.policy)
+        for name, found in sorted(hosts.items())
+    ]
+    if group.kind is ProxyKind.SIDECAR:
+        for number in sorted({int(name) for name in hosts if name.isdigit()} | set(chains)):
+            http = str(number) in hosts
+            built = listeners.shared_port(number, chains[number], view.policy, view.settings, http=http)
+            own[built.name] = built
+    read = {
+        cluster.name for cluster in map(_cluster, clusters.values()) if cluster.type == Cluster.EDS
+    }  # nobody asks for the others
+    return Resources(
+        [_cluster(built) for _, built in sorted(clusters.items())],
+        [Listener.FromString(built.body) for _, built in sorted(own.items())],
+        [RouteConfiguration.FromString(built.body) for built in configurations],
+        [ClusterLoadAssignment.FromString(built.body) for built in answering if built.name in read],
+    ), problems
+
+
+def _cluster(built: Built) -> Cluster:
+    return Cluster.FromString(built.body)
+
+
+def _group(mesh: Mesh, name: str) -> Group:
+    if name.startswith("grpc:"):
+        return Group(ProxyKind.GRPC, name.removeprefix("grpc:"))
+    found = [value for _, values in mesh.values() for value in values if isinstance(value, Workload)]
+    workload = next(value for value in found if value.name == name)
+    return Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account)
+
+
+def _instances(workload: Workload, place: int) -> list[Instance]:
+    written = dict(workload.annotations).get(_ADDRESSES)
+    return [
+        Instance(
+            name=f"{workload.name}-{number}",
+            namespace=workload.namespace,
+            addresses=tuple(written.split(",")) if written else (f"10.244.0.{place + number + 1}",),
+            labels=workload.labels,
+            service_account=workload.service_account,
+            ports=tuple((port.name, port.number) for port in workload.ports if port.name),
+            protocols=tuple((port.number, port.protocol) for port in workload.ports),
+            meshed=workload.inject,
+            locality=workload.locality,
+            workload=workload.name,
+        )
+        for number in range(workload.replicas)
+    ]
+
+
+def _header(text: str, name: str) -> list[str]:
+    found = re.search(rf"^# {name}: (.*)$", text, re.MULTILINE)
+    return found[1].replace(",", " ").split() if found else []
+
+
+def _readable(resources: Resources, parts: list[str]) -> dict[str, object]:
+    def is_base(name: str) -> bool:
+        return name.startswith(("virtual", "inbound|")) or name.endswith("Cluster")
+
+    result: dict[str, object] = {}
+    for part in ("clusters", "listeners", "routes", "endpoints"):
+        messages = getattr(resources, part)
+        if part in ("clusters", "listeners"):
+            messages = [m for m in messages if ("base" if is_base(m.name) else part) in parts]
+        elif part not in parts:
+            messages = []
+        if messages:
+            result[part] = [_sorted(MessageToDict(m, preserving_proto_field_name=True)) for m in messages]
+    return result
+
+
+def _sorted(value):
+    """Names first, then by key: the order of map entries means nothing."""
+    if isinstance(value, dict):
+        first = ("@type", "name", "cluster_name")
+        ordered = sorted(value, key=lambda key: (first.index(key) if key in first else len(first), key))
+        return {key: _sorted(value[key]) for key in ordered}
+    if isinstance(value, list):
+        return [_sorted(entry) for entry in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data):
+        return True

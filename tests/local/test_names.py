@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from weft.local.names import Found, Names, NoSuchName, NotOurs
+from weft.model.instance import Instance
+from weft.model.service import Service, ServicePort
+
+DOMAIN = "cluster.local"
+
+
+def service(name: str, namespace: str = "shop", **fields: object) -> Service:
+    host = fields.pop("host", f"{name}.{namespace}.svc.{DOMAIN}")
+    return Service(host=host, name=name, namespace=namespace, ports=(ServicePort(80),), **fields)
+
+
+PAYMENTS = service("payments", addresses=("10.96.1.1", "fd00:10:96::1"))
+PODS = [
+    Instance("db-0", "shop", ("10.244.0.9",), labels=(("app", "db"),)),
+    Instance("db-1", "shop", ("10.244.0.10",), labels=(("app", "db"),), ready=False),
+    Instance("db-0", "other", ("10.244.0.11",), labels=(("app", "db"),)),
+]
+DB = service("db", headless=True, selector=(("app", "db"),))
+
+
+@pytest.mark.parametrize("name", ["payments", "payments.shop", "payments.shop.svc", "payments.shop.svc.cluster.local"])
+def test_a_service_has_its_short_and_long_names(name):
+    assert Names([PAYMENTS], [], DOMAIN).look_up(name, "shop") == Found(PAYMENTS.addresses)
+
+
+def test_a_bare_name_means_a_service_of_the_askers_own_namespace():
+    names = Names([PAYMENTS], [], DOMAIN)
+    assert names.look_up("payments", "other") == NotOurs()
+    assert names.look_up("payments.shop", "other") == Found(PAYMENTS.addresses)
+
+
+def test_an_unknown_name_of_the_mesh_does_not_exist_but_one_above_others_does():
+    names = Names([PAYMENTS], [], DOMAIN)
+    assert names.look_up("nobody.shop.svc.cluster.local", "shop") == NoSuchName()
+    assert names.look_up("example.com.shop.svc.cluster.local", "shop") == NoSuchName()
+    assert names.look_up("shop.svc.cluster.local", "shop") == Found()
+    assert names.look_up("empty.svc.cluster.local", "shop") == NoSuchName()
+
+
+def test_a_headless_service_is_its_ready_pods_and_each_has_a_name():
+    names = Names([DB], PODS, DOMAIN)
+    assert names.look_up("db", "shop") == Found(("10.244.0.9",))
+    assert names.look_up("db-0.db.shop.svc.cluster.local", "shop") == Found(("10.244.0.9",))
+    assert names.look_up("db-1.db.shop.svc.cluster.local", "shop") == NoSuchName()
+    lenient = Names([service("db", headless=True, selector=(("app", "db"),), publish_not_ready=True)], PODS, DOMAIN)
+    assert lenient.look_up("db", "shop") == Found(("10.244.0.9", "10.244.0.10"))
+
+
+def test_outside_hosts_are_ours_only_with_an_address():
+    entries = [
+        service("a", host="api.example.com", addresses=("10.96.9.9",)),
+        service("b", host="plain.example.com"),
+        service("c", host="*.wild.example", addresses=("10.96.9.10", "10.1.0.0/16")),
+    ]
+    names = Names(entries, [], DOMAIN)
+    assert names.look_up("api.example.com", "x") == Found(("10.96.9.9",))
+    assert names.look_up("plain.example.com", "x") == NotOurs()
+    assert names.look_up("deep.er.wild.example", "x") == Found(("10.96.9.10",))
+    assert names.look_up("wild.example", "x") == NotOurs()
+
+
+def test_a_host_exported_to_its_own_namespace_is_not_seen_elsewhere():
+    own = service("a", host="api.example.com", addresses=("10.96.9.9",), export_to=(".",))
+    names = Names([own], [], DOMAIN)
+    assert names.look_up("api.example.com", "shop") == Found(("10.96.9.9",))
+    assert names.look_up("api.example.com", "other") == NotOurs()
+
+
+def test_an_answer_may_lack_a_family():
+    assert Found(("10.96.1.1",)).of_version(6) == ()

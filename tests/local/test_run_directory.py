@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.local import run_directory
+from weft.local.error import LocalError
+from weft.local.run_directory import acquire, clean, find, meshes, namespace_prefix
+from weft.netns import namespace
+
+pytestmark = pytest.mark.root
+
+
+def unique() -> str:
+    return f"t{os.urandom(4).hex()}"
+
+
+def test_the_directory_is_roots_alone_and_gone_after_release(run_base):
+    mesh = acquire(unique(), "/shop")
+    assert mesh.path.stat().st_mode & 0o777 == 0o700
+    (mesh.pod("shop", "payments-0") / "app.log").write_text("x")
+    record = find(mesh.name)
+    assert record is not None
+    assert (record.running, record.pid, record.directory) == (True, os.getpid(), "/shop")
+    mesh.release()
+    mesh.release()
+    assert list(run_base.iterdir()) == []
+
+
+def test_a_second_mesh_of_the_same_name_is_refused_with_the_way_out(run_base):
+    mesh = acquire(unique(), "/shop")
+    with pytest.raises(LocalError, match=rf"pid {os.getpid()}, /shop.*weft down {mesh.name}.*--name"):
+        acquire(mesh.name, "/other")
+    other = acquire(unique(), "/other")
+    assert {record.name for record in meshes()} == {mesh.name, other.name}
+    assert clean(mesh.name) is False
+    mesh.release()
+    other.release()
+
+
+@pytest.mark.parametrize("name", ["", "A", "../x", "a.b", "-a", "x" * 33])
+def test_a_name_that_could_leave_the_directory_is_refused(run_base, name):
+    with pytest.raises(LocalError, match="cannot be a mesh's name"):
+        acquire(name, "/shop")
+
+
+OWNER = """
+import subprocess, sys
+from weft.local.run_directory import acquire
+from weft.netns import namespace
+mesh = acquire(sys.argv[1], "/shop")
+pod = namespace.make(mesh.namespace_name("shop", "payments-0"))
+(mesh.pod("shop", "payments-0") / "app.log").write_text("x")
+child = namespace.run_in(pod, lambda: subprocess.Popen(["sleep", "1000"], start_new_session=True))
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("by", ["clean", "acquire"])
+def test_what_a_killed_mesh_left_is_ended_and_removed(run_base, by):
+    name = unique()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    child = int(owner.stdout.readline())
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    record = find(name)
+    assert record is not None and not record.running
+    assert Path(f"/proc/{child}").exists()
+    if by == "clean":
+        assert clean(name)
+    else:
+        acquire(name, "/shop").release()
+    assert list(run_base.iterdir()) == []
+    assert not [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name))]
+    assert run_directory.has_ended(child)
+    assert clean(name) is False
+
+
+def test_a_mesh_whose_name_begins_alike_is_not_touched(run_base):
+    first, longer = "a", f"a-{os.urandom(3).hex()}"
+    kept = namespace.make(f"{namespace_prefix(longer)}pod")
+    try:
+        assert run_directory.end_leftovers(first) is False
+        assert namespace.exists(kept)
+    finally:
+        namespace.delete(kept)
+
+
+def test_says_to_be_root_where_the_directory_may_not_be_made(tmp_path, monkeypatch):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+    program = f"""
+import os
+os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
+os.environ["WEFT_RUN_DIR"] = {str(closed / "weft")!r}
+import weft.local.run_directory as r
+try: r.acquire("x", "/shop")
+except r.LocalError as error: print(error)
+"""
+    # Imported before the user changes: the source tree may be closed to it.
+    program = program.replace("\nimport os\n", "\nimport os\nimport weft.local.run_directory as r\n", 1)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "permission denied (hint: run as root" in done.stdout

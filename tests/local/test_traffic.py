@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+import pytest
+
+from weft.local.traffic import Counts, Edge, Traffic, percentile, read_stats
+
+PAYMENTS = Edge("payments.shop.svc.cluster.local", 80, "v1")
+NAME = "cluster.outbound|80|v1|payments.shop.svc.cluster.local"
+
+
+def body(*stats: dict[str, object], times: dict[float, int] | None = None) -> bytes:
+    totals = [{"lower_bound": bound, "width": 0.1, "count": count} for bound, count in (times or {}).items()]
+    details = [{"name": f"{NAME}.upstream_rq_time", "totals": totals}]
+    return msgspec.json.encode({"stats": [*stats, {"histograms": {"supported_percentiles": [], "details": details}}]})
+
+
+def test_reads_what_envoy_says_and_leaves_the_doubled_counters_out():
+    scrape = read_stats(
+        body(
+            {"name": f"{NAME}.upstream_rq_completed", "value": 10},
+            {"name": f"{NAME}.external.upstream_rq_completed", "value": 10},
+            {"name": f"{NAME}.upstream_rq_5xx", "value": 2},
+            {"name": f"{NAME}.upstream_cx_total", "value": 3},
+            {"name": "cluster.outbound|9000||db.shop.svc.cluster.local;.upstream_cx_total", "value": 4},
+            {"name": "listener.10.96.0.7_3306.downstream_pre_cx_timeout", "value": 5},
+            times={1: 9, 20: 1},
+        )
+    )
+    assert scrape.edges == {
+        PAYMENTS: Counts(10, 2, 3, Counter({1.0: 9, 20.0: 1})),
+        Edge("db.shop.svc.cluster.local", 9000): Counts(connections=4),
+    }
+    assert scrape.timeouts == {("10.96.0.7", 3306): 5}
+
+
+@pytest.mark.parametrize("wrong", [b"", b"{}", b"[1]", b'{"stats": []}', b"no healthy upstream"])
+def test_an_answer_that_is_no_stats_is_nothing(wrong):
+    assert read_stats(wrong).edges == {}
+
+
+def test_sums_the_pods_of_a_workload_over_the_last_seconds():
+    traffic = Traffic(window=5)
+    for second in range(11):
+        for pod in ("web-0", "web-1"):
+            counts = Counts(second * 10, second, 1, Counter({2.0: second * 10}))
+            traffic.record(pod, "shop/web", {PAYMENTS: counts}, now=second)
+    (edge,) = traffic.edges()
+    assert (edge.source, edge.destination, edge.port, edge.subset) == ("shop/web", PAYMENTS.host, 80, "v1")
+    assert edge.requests_per_second == pytest.approx(20)
+    assert edge.success == pytest.approx(0.9)
+    assert edge.p50_ms == pytest.approx(2.5)
+    assert edge.requests == 200
+
+
+def test_what_happened_before_the_window_is_no_more_now():
+    traffic = Traffic(window=3)
+    for second in range(10):
+        traffic.record("web-0", "shop/web", {PAYMENTS: Counts(100)}, now=second)
+    (edge,) = traffic.edges()
+    assert (edge.requests_per_second, edge.success, edge.p50_ms, edge.requests) == (0, None, None, 100)
+
+
+def test_a_proxy_that_starts_again_and_a_pod_that_ends_lose_nothing():
+    traffic = Traffic()
+    traffic.record("web-0", "shop/web", {PAYMENTS: Counts(100)}, now=0)
+    traffic.record("web-0", "shop/web", {PAYMENTS: Counts(7)}, now=1)
+    (edge,) = traffic.edges()
+    assert (edge.requests, edge.requests_per_second) == (107, 7)
+    traffic.forget("web-0")
+    (edge,) = traffic.edges()
+    assert (edge.requests, edge.requests_per_second) == (107, 0)
+
+
+def test_tcp_edges_count_connections():
+    traffic = Traffic()
+    traffic.record("web-0", "shop/web", {Edge("db", 9000): Counts(connections=4)}, now=0)
+    assert traffic.edges()[0].connections == 4
+
+
+def test_percentiles_come_from_the_buckets():
+    times = Counter({0.0: 50, 10.0: 49, 250.0: 1})
+    assert percentile(times, 0.5) == pytest.approx(1.0)
+    assert percentile(times, 0.99) == pytest.approx(11.0)
+    assert percentile(times, 1.0) == pytest.approx(260.0)
+    assert percentile(Counter(), 0.5) is None

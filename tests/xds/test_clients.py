@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+from conversation import Client, blobs
+
+from weft.xds.clients import Sync, type_status
+from weft.xds.snapshot import Snapshots
+from weft.xds.types import ENDPOINT
+
+
+def status(client: Client):
+    return type_status(client.stream.subscriptions[ENDPOINT], settled=client.stream.is_settled(ENDPOINT))
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client(Snapshots())
+    client.ask(ENDPOINT, "a", "b")
+    return client
+
+
+def test_nothing_is_sent_while_the_group_has_no_state(client):
+    client.settle()
+    assert status(client).sync is Sync.NOT_SENT
+    assert (status(client).names, status(client).wildcard) == (2, False)
+
+
+def test_what_is_out_is_stale_until_it_is_answered(client):
+    client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
+    (response,) = client.turn()
+    assert (status(client).sync, status(client).sent, status(client).settled) == (Sync.STALE, "1", 0)
+    client.now += 5
+    client.ack(response)
+    client.turn()
+    assert (status(client).sync, status(client).settled) == (Sync.SYNCED, 1)
+    assert status(client).settled_at - status(client).sent_at == 5
+
+
+def test_a_client_that_had_everything_already_is_synced_though_nothing_was_sent(client):
+    client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
+    client.settle()
+    client.reconnect()
+    client.settle()
+    assert (status(client).sync, status(client).sent) == (Sync.SYNCED, "")
+
+
+def test_a_refusal_is_shown(client):
+    client.bad = {("a", "1")}
+    client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
+    client.settle()
+    assert status(client).error == "no"

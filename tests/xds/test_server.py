@@ -1,0 +1,316 @@
+"""The server over real sockets, with clients that behave and clients that do not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+from conversation import blobs
+from envoy.service.discovery.v3 import discovery_pb2
+
+from weft.xds import request as limits
+from weft.xds.clients import Sync
+from weft.xds.request import Refused
+from weft.xds.response import Dialect
+from weft.xds.server import ListenError, Server
+from weft.xds.snapshot import Snapshots
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
+
+METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.joined, self.left, self.acks, self.nacks, self.culprits = [], [], [], [], []
+
+    def join(self, stream_id, node, peer):
+        if node.id == "stranger":
+            raise Refused("no token")
+        self.joined.append((node, peer))
+        return node.cluster
+
+    def leave(self, stream_id):
+        self.left.append(stream_id)
+
+    def acked(self, stream_id, type_url, nonce):
+        self.acks.append((stream_id, type_url, nonce))
+
+    def nacked(self, stream_id, type_url, nonce, message):
+        self.nacks.append((stream_id, type_url, nonce, message))
+
+    def on_nack(self, resource):
+        self.culprits.append(resource)
+
+
+class Client:
+    """A delta client on a real connection. The node is said once."""
+
+    def __init__(self, address: str, node_id: str = "pod-1") -> None:
+        self.channel = grpc.aio.insecure_channel(address)
+        self.call = self.channel.stream_stream(METHOD + "DeltaAggregatedResources")()
+        self.node_id = node_id
+
+    async def send(self, type_url: str, **fields) -> None:
+        request = discovery_pb2.DeltaDiscoveryRequest(type_url=type_url, **fields)
+        if self.node_id:
+            request.node.id, request.node.cluster, self.node_id = self.node_id, "shop", ""
+        await self.call.write(request.SerializeToString())
+
+    async def receive(self) -> discovery_pb2.DeltaDiscoveryResponse:
+        async with asyncio.timeout(10):
+            return discovery_pb2.DeltaDiscoveryResponse.FromString(await self.call.read())
+
+    async def ack(self, response) -> None:
+        await self.send(response.type_url, response_nonce=response.nonce)
+
+    async def take(self) -> list[str]:
+        response = await self.receive()
+        await self.ack(response)
+        return [resource.name for resource in response.resources]
+
+    async def close(self) -> None:
+        self.call.cancel()
+        await self.channel.close()
+
+
+@pytest.fixture
+def snapshots() -> Snapshots:
+    snapshots = Snapshots()
+    snapshots.replace("shop", {CLUSTER: blobs("a", "b"), LISTENER: blobs("l")})
+    return snapshots
+
+
+@pytest.fixture
+def observer() -> Observer:
+    return Observer()
+
+
+@pytest.fixture
+async def server(snapshots, observer):
+    server = Server(snapshots, observer)
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def address(server, tmp_path):
+    return await server.listen(f"unix:{tmp_path}/xds.sock")
+
+
+@pytest.fixture
+async def client(address):
+    client = Client(address)
+    yield client
+    await client.close()
+
+
+async def until(condition) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+async def test_serves_on_several_addresses_and_says_which_one_was_called(server, observer, tmp_path):
+    addresses = [await server.listen(f"unix:{tmp_path}/xds.sock"), await server.listen("127.0.0.1:0")]
+    assert not addresses[1].endswith(":0")
+    for address in addresses:
+        client = Client(address)
+        await client.send(CLUSTER)
+        assert await client.take() == ["a", "b"]
+        await client.close()
+    assert [peer.listener for _, peer in observer.joined] == addresses
+
+
+async def test_an_address_that_is_taken_is_an_error(server, address):
+    tcp = await server.listen("127.0.0.1:0")
+    with pytest.raises(ListenError, match=tcp):
+        await server.listen(tcp)
+    with pytest.raises(ListenError, match="directory is missing"):
+        await server.listen("unix:/nonexistent/xds.sock")
+
+
+async def test_one_address_can_be_given_up_while_others_go_on(server, address, tmp_path, client):
+    other = await server.listen(f"unix:{tmp_path}/other.sock")
+    leaving = Client(other)
+    for each in (client, leaving):
+        await each.send(CLUSTER)
+        await each.take()
+    await server.stop(other)
+    await until(lambda: len(server.streams()) == 1)
+    await client.send(LISTENER)
+    assert await client.take() == ["l"]
+    await leaving.close()
+
+
+async def test_headers_come_at_once(client):
+    async with asyncio.timeout(10):
+        await client.call.initial_metadata()
+
+
+async def test_speaks_state_of_the_world_too(address):
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.stream_stream(METHOD + "StreamAggregatedResources")()
+        request = discovery_pb2.DiscoveryRequest(type_url=CLUSTER)
+        request.node.id, request.node.cluster = "pod-1", "shop"
+        await call.write(request.SerializeToString())
+        response = discovery_pb2.DiscoveryResponse.FromString(await call.read())
+        assert [resource.value for resource in response.resources] == [b"a@1", b"b@1"]
+        call.cancel()
+
+
+async def test_a_change_reaches_the_clients_of_its_group(snapshots, client):
+    await client.send(CLUSTER)
+    await client.take()
+    snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
+    assert await client.take() == ["a"]
+
+
+async def test_the_observer_hears_of_answers_refusals_and_leaving(snapshots, observer, client):
+    await client.send(CLUSTER)
+    response = await client.receive()
+    await client.ack(response)
+    await until(lambda: observer.acks == [(1, CLUSTER, response.nonce)])
+    snapshots.update("shop", {CLUSTER: blobs("a", version="bad")})
+    response = await client.receive()
+    await client.send(CLUSTER, response_nonce=response.nonce, error_detail={"message": "no such field"})
+    await until(lambda: observer.culprits)
+    assert observer.nacks == [(1, CLUSTER, response.nonce, "no such field")]
+    (culprit,) = observer.culprits
+    assert (culprit.name, culprit.version, culprit.node_id) == ("a", "bad", "pod-1")
+    await client.close()
+    await until(lambda: observer.left == [1])
+
+
+async def test_an_observer_that_fails_ends_no_stream(snapshots, observer, client):
+    def fail(*_):
+        raise RuntimeError("a fault of the observer")
+
+    observer.acked = fail
+    await client.send(CLUSTER)
+    await client.take()
+    snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
+    assert await client.take() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [
+        (b"\xff\xff garbage", grpc.StatusCode.INVALID_ARGUMENT),
+        (discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER).SerializeToString(), grpc.StatusCode.INVALID_ARGUMENT),
+        (
+            discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, node={"id": "stranger"}).SerializeToString(),
+            grpc.StatusCode.PERMISSION_DENIED,
+        ),
+        (b"x" * (limits.REQUEST_BYTES + 1), grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
+    ids=["garbage", "nobody", "a stranger", "too large"],
+)
+async def test_a_bad_first_message_ends_that_stream_and_no_other(address, client, payload, code):
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.stream_stream(METHOD + "DeltaAggregatedResources")()
+        await call.write(payload)
+        assert await call.code() == code
+    await client.send(CLUSTER)
+    assert await client.take() == ["a", "b"]
+
+
+async def test_garbage_later_on_ends_that_stream_and_no_other(server, address, client):
+    other = Client(address, "pod-2")
+    for each in (client, other):
+        await each.send(CLUSTER)
+        await each.take()
+    await other.call.write(b"\xff\xff garbage")
+    assert await other.call.code() == grpc.StatusCode.INVALID_ARGUMENT
+    await until(lambda: [status.node.id for status in server.streams()] == ["pod-1"])
+    await client.send(LISTENER)
+    assert await client.take() == ["l"]
+    await other.close()
+
+
+async def test_a_client_that_never_answers_keeps_nobody_waiting(snapshots, address, client):
+    silent = Client(address, "silent")
+    await silent.send(CLUSTER)
+    await silent.receive()
+    await client.send(CLUSTER)
+    await client.take()
+    for version in "2345":
+        snapshots.update("shop", {CLUSTER: blobs("a", version=version)})
+        assert await client.take() == ["a"]
+    await silent.close()
+
+
+async def test_clients_that_come_and_go_at_any_moment_leave_nothing_behind(
+    snapshots, server, observer, address, client, caplog
+):
+    async def come_and_go(number: int) -> None:
+        visitor = Client(address, f"visitor-{number}")
+        await visitor.send(CLUSTER)
+        for _ in range(number % 4):
+            await visitor.take()
+            snapshots.update("shop", {CLUSTER: blobs("a", version=f"of visitor {number}")})
+        await visitor.close()
+
+    await client.send(CLUSTER)
+    await client.take()
+    await asyncio.gather(*(come_and_go(number) for number in range(40)))
+    await until(lambda: [status.node.id for status in server.streams()] == ["pod-1"])
+    assert len(observer.left) == len(observer.joined) - 1
+    snapshots.update("shop", {CLUSTER: blobs("last")})
+    while "last" not in await client.take():
+        pass
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_a_dropped_group_sends_its_clients_to_start_anew(snapshots, client):
+    await client.send(CLUSTER)
+    await client.take()
+    snapshots.drop("shop")
+    assert await client.call.code() == grpc.StatusCode.ABORTED
+
+
+async def test_a_held_route_goes_out_when_its_time_has_come_though_nothing_happens(snapshots, client):
+    await client.send(CLUSTER)
+    await client.receive()  # and no answer to it
+    await client.send(LISTENER)
+    assert await client.take() == ["l"]
+
+
+async def test_streams_say_how_far_each_client_is(snapshots, server, client):
+    await client.send(CLUSTER)
+    response = await client.receive()
+    (status,) = server.streams()
+    assert (status.node.id, status.group, status.dialect) == ("pod-1", "shop", Dialect.DELTA)
+    assert status.types[CLUSTER].sync is Sync.STALE
+    assert status.types[CLUSTER].sent == response.nonce
+    await client.ack(response)
+    assert await server.wait_synced("pod-1", 10, frozenset({CLUSTER}))
+    assert server.streams()[0].types[CLUSTER].sync is Sync.SYNCED
+
+
+async def test_waiting_for_sync_means_everything_up_to_now(snapshots, server, client):
+    assert not await server.wait_synced("pod-1", 0.01)
+    waiting = asyncio.create_task(server.wait_synced("pod-1", 10))
+    await client.send(CLUSTER)
+    await client.take()
+    await client.send(LISTENER)
+    response = await client.receive()
+    assert not waiting.done()
+    await client.ack(response)
+    assert await waiting
+    assert await server.wait_synced("pod-1", 0)
+    snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
+    waiting = asyncio.create_task(server.wait_synced("pod-1", 10))
+    response = await client.receive()
+    assert not waiting.done()
+    await client.ack(response)
+    assert await waiting
+
+
+async def test_waiting_for_sync_needs_only_what_this_client_can_see(snapshots, server, client):
+    await client.send(CLUSTER)
+    await client.take()
+    await client.send(LISTENER)
+    await client.take()
+    snapshots.update("shop", {ENDPOINT: blobs("nobody asked for this")})
+    assert await server.wait_synced("pod-1", 10)
