@@ -1,8 +1,8 @@
 """A thousand proxies that are not there: delta ADS clients in one process, which ask, take and ACK as Envoy does.
 
 Each has a connection of its own, subscribes to all clusters and listeners, then by name to the endpoints and routes
-that those name. Orders come as JSON lines on standard input; each is answered with one line. What arrived since the last
-order is counted, in bytes and messages, apart for clients with a narrow scope and with a wide one.
+that those name. Orders come as JSON lines on standard input; each is answered with one line. What arrived since the
+last order is counted, in bytes and messages, apart for clients with a narrow scope and with a wide one.
 """
 
 from __future__ import annotations

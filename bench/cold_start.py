@@ -1,7 +1,7 @@
-"""A pod's cold start: namespace made → Envoy has its config and interception is on → first intercepted request answered.
+"""A pod's cold start: namespace made → Envoy has its config, interception is on → first intercepted request answered.
 
-The pods are the local engine's own, one new workload after the other. They are watched from outside, a thousand times a
-second, so that nothing in the engine is there for the sake of measuring.
+The pods are the local engine's own, one new workload after the other. They are watched from outside, a thousand times
+a second, so that nothing in the engine is there for the sake of measuring.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import socket
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -45,7 +46,7 @@ class _Start:
     def __init__(self, saved: float, moments: list[float]) -> None:
         self.total = moments[-1] - moments[0]
         self.since_saved = moments[-1] - saved
-        self.steps = [after - before for before, after in zip(moments, moments[1:], strict=False)]
+        self.steps = [after - before for before, after in pairwise(moments)]
 
 
 async def _measure(directory: Path, pods: int, say: Say) -> list[_Start]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.control_process import Shape
 from bench.figure import Effort, Figure, Say
-from bench.process import Running, cpu_seconds, resident
+from bench.process import Failed, Running, cpu_seconds, resident
 
 _MEGABYTE = 1_000_000
 _QUIET_SECONDS = 0.3
@@ -83,6 +83,8 @@ class _Rig:
         clients.ask({"do": "connect", "address": self._address, "nodes": self._shape.nodes()})
         got = clients.ask({"do": "settle", "clients": self._proxies, "quiet": 1.0})
         cpu = cpu_seconds(control.pid) - cpu
+        if (synced := control.ask({"do": "synced"})["synced"]) != self._proxies:
+            raise Failed(f"only {synced} of {self._proxies} proxies are in sync after the first push")
         return _Change(before, control.ask({"do": "tell"}), cpu, got)
 
     def _change(self, control: Running, clients: Running, order: dict[str, Any]) -> _Change:
@@ -90,7 +92,6 @@ class _Rig:
         cpu = cpu_seconds(control.pid)
         control.ask(order)
         got = clients.ask({"do": "settle", "clients": self._proxies // 2, "quiet": _QUIET_SECONDS})
-        # Read before the status is asked for, which costs something by itself.
         cpu = cpu_seconds(control.pid) - cpu
         return _Change(before, control.ask({"do": "tell"}), cpu, got)
 
@@ -103,13 +104,13 @@ class _Rig:
         seeing = self._shape.namespaces // 2
         # A push number is one group's update, so what is past the groups that see the change was work for nothing.
         unneeded = sum(max(0, change.pushes - seeing) for change in changes)
-        title = f"control plane, {self._shape.namespaces * self._shape.services} services, {self._proxies} proxies"
+        title = f"control plane, {self._proxies:,} proxies"
         made = [
             Figure(f"{title}: first push, CPU", first.cpu, "s"),
             Figure(f"{title}: first push, translation", first.translation, "s"),
             Figure(f"{title}: first push, sent", sum(first.bytes.values()) / _MEGABYTE, "MB"),
-            Figure(f"{title}: first push, RSS per proxy", (served - loaded) / self._proxies / 1024, "KiB"),
-            Figure(f"{title}: RSS", served / _MEGABYTE, "MB"),
+            Figure(f"{title}: first push, memory per proxy", (served - loaded) / self._proxies / 1024, "KiB"),
+            Figure(f"{title}: RSS after it", served / _MEGABYTE, "MB"),
         ]
         for what, measured, goal in (("VirtualService", routes, None), ("endpoint", endpoints, 1.0)):
             name = f"{title}: one {what}"

@@ -1,4 +1,4 @@
-"""Memory per sidecar in the demo, under its own load: what is a sidecar's alone, and with its share of what all share."""
+"""Memory per sidecar in the demo, under its own load: what is its alone, and with its share of what all share."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from weft.netns.namespace import Namespace
 
+_ROOT = Path(__file__).parents[1]
 _LOAD = str(Path(__file__).with_name("load.py"))
 _GRACE_SECONDS = 5.0
 
@@ -47,6 +48,7 @@ class Running:
                 stderr=stderr or subprocess.DEVNULL,
                 # As weft starts its own: the kernel shares a core out by session.
                 start_new_session=True,
+                cwd=_ROOT,
             )
         finally:
             if stderr is not None:
