@@ -87,7 +87,7 @@ def plain_proxy(listen: tuple[str, int], upstream: tuple[str, int], *, http2_in:
     }
 
 
-def start_envoy(name: str, config: Config, *, namespace: Namespace, core: int, directory: Path) -> Running:
+def start_envoy(name: str, config: Config, *, namespace: Namespace, core: int | None, directory: Path) -> Running:
     """Started with the proxy's group id, so that interception lets it pass."""
     path = directory / f"{name}.json"
     path.write_text(json.dumps(config))
