@@ -18,8 +18,9 @@ def document(text, file="shop.yaml", directory="/meshes/shop"):
 
 
 def istio(kind, spec, name="x"):
-    return f"apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n" + "\n".join(
-        f"  {line}" for line in dedent(spec).strip("\n").split("\n")
+    return (
+        f"apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n"
+        + "\n".join(f"  {line}" for line in dedent(spec).strip("\n").split("\n"))
     )
 
 

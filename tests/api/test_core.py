@@ -1,15 +1,18 @@
 from api.reading import told, value
-
 from weft.model.settings import Namespace, ServiceAccount
 
 
 def test_reads_a_namespace():
-    found = value("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio-injection: enabled}}\nspec: {}\n")
+    found = value(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {istio-injection: enabled}}\nspec: {}\n"
+    )
     assert found == Namespace("shop", (("istio-injection", "enabled"),), found.origin)
 
 
 def test_reads_a_service_account():
-    found = value("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: web, namespace: shop}\nimagePullSecrets: []\n")
+    found = value(
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: web, namespace: shop}\nimagePullSecrets: []\n"
+    )
     assert found == ServiceAccount("web", "shop", found.origin)
 
 

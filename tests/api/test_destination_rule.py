@@ -1,11 +1,14 @@
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.destination_rule import LoadBalancer, SimpleBalancer, Subset, TrafficPolicy
 
 
 def test_reads_a_rule():
-    found = value(istio("DestinationRule", """
+    found = value(
+        istio(
+            "DestinationRule",
+            """
         host: payments
         workloadSelector: {matchLabels: {app: web}}
         exportTo: [.]
@@ -15,7 +18,9 @@ def test_reads_a_rule():
         - name: v2
           labels: {version: v2}
           trafficPolicy: {loadBalancer: {simple: RANDOM}}
-        """))  # fmt: skip
+        """,
+        )
+    )
     assert found.host == "payments.shop.svc.cluster.local"
     assert found.workload_selector == (("app", "web"),)
     assert found.subsets == (
@@ -32,10 +37,12 @@ def test_reads_a_rule():
         ("{host: a, subsets: [{name: x}, {name: x}]}", "5 two subsets are named `x`"),
         ("{host: a, subsets: [{name: X}]}", "5 `X` is not a subset name (lower-case letters, digits and -)"),
         ("{host: a, subsets: [{labels: {a: b}}]}", "5 `name` is required"),
-        ("{host: a, workloadSelector: {matchLabels: {a: b}}, exportTo: [sales]}",
-         "5 a rule with `workloadSelector` cannot be exported beyond its own namespace"),
+        (
+            "{host: a, workloadSelector: {matchLabels: {a: b}}, exportTo: [sales]}",
+            "5 a rule with `workloadSelector` cannot be exported beyond its own namespace",
+        ),
         ("{host: a, subset: []}", "5 unknown field `subset` (did you mean `subsets`?)"),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(spec, problem):
     assert told(istio("DestinationRule", spec)) == [problem.replace("5 `host` is", "4 `host` is")]

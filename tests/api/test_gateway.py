@@ -1,12 +1,15 @@
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.gateway import GatewayServer, ServerTls
 from weft.model.service import Protocol, ServicePort
 
 
 def test_reads_a_gateway():
-    found = value(istio("Gateway", """
+    found = value(
+        istio(
+            "Gateway",
+            """
         selector: {istio: ingressgateway}
         servers:
         - port: {number: 80, name: http, protocol: HTTP}
@@ -15,10 +18,14 @@ def test_reads_a_gateway():
         - port: {number: 15443, name: tls, protocol: TLS}
           hosts: [vault.example.com]
           tls: {mode: PASSTHROUGH}
-        """))  # fmt: skip
+        """,
+        )
+    )
     assert found.selector == (("istio", "ingressgateway"),)
     assert found.servers == (
-        GatewayServer(ServicePort(80, "http", Protocol.HTTP), ("*/shop.example.com",), tls=ServerTls(https_redirect=True)),
+        GatewayServer(
+            ServicePort(80, "http", Protocol.HTTP), ("*/shop.example.com",), tls=ServerTls(https_redirect=True)
+        ),
         GatewayServer(ServicePort(15443, "tls", Protocol.TLS), ("vault.example.com",), tls=ServerTls()),
     )
 
@@ -33,16 +40,29 @@ def server(text):
         ("servers: []", ["5 `servers` must not be empty"]),
         (server("hosts: []"), ["5 `hosts` must not be empty"]),
         (server("hosts: [a..b]"), ["5 `a..b` is not a host name"]),
-        ("servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.b], tls: {mode: SIMPLE, credentialName: c}}]",
-         ["5 TLS mode SIMPLE at a gateway is not supported by this version of weft (PASSTHROUGH and httpsRedirect are)"]),
-        ("servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.b]}]",
-         ["5 a server of protocol HTTPS needs `tls` (for example {mode: PASSTHROUGH})"]),
-        (server("hosts: [a.b], tls: {}"),
-         ["5 a server of protocol HTTP cannot have `tls` (only httpsRedirect is possible on an HTTP port)"]),
-        ("servers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: [a.b]}, {port: {number: 81, name: a, protocol: HTTP}, hosts: [a.b]}]",
-         ["5 two servers' ports are named `a`"]),
+        (
+            "servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.b], tls: {mode: SIMPLE, "
+            "credentialName: c}}]",
+            [
+                "5 TLS mode SIMPLE at a gateway is not supported by this version of weft (PASSTHROUGH and "
+                "httpsRedirect are)"
+            ],
+        ),
+        (
+            "servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.b]}]",
+            ["5 a server of protocol HTTPS needs `tls` (for example {mode: PASSTHROUGH})"],
+        ),
+        (
+            server("hosts: [a.b], tls: {}"),
+            ["5 a server of protocol HTTP cannot have `tls` (only httpsRedirect is possible on an HTTP port)"],
+        ),
+        (
+            "servers: [{port: {number: 80, name: a, protocol: HTTP}, hosts: [a.b]}, {port: {number: 81, name: "
+            "a, protocol: HTTP}, hosts: [a.b]}]",
+            ["5 two servers' ports are named `a`"],
+        ),
         (server("hosts: [a.b], host: c"), ["5 unknown field `host` (did you mean `hosts`?)"]),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(spec, problems):
     assert told(istio("Gateway", spec)) == problems

@@ -1,8 +1,8 @@
 from datetime import timedelta
 
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.virtual_service import (
     Abort,
     CorsPolicy,
@@ -25,8 +25,12 @@ def http(text):
 
 
 def test_reads_headers():
-    assert http("headers: {request: {set: {host: b, x: '%REQ(y)%'}, remove: [z]}, response: {add: {x: '100%%'}}}").headers == (
-        Headers(HeaderChanges(set=(("host", "b"), ("x", "%REQ(y)%")), remove=("z",)), HeaderChanges(add=(("x", "100%%"),)))
+    assert http(
+        "headers: {request: {set: {host: b, x: '%REQ(y)%'}, remove: [z]}, response: {add: {x: '100%%'}}}"
+    ).headers == (
+        Headers(
+            HeaderChanges(set=(("host", "b"), ("x", "%REQ(y)%")), remove=("z",)), HeaderChanges(add=(("x", "100%%"),))
+        )
     )
 
 
@@ -39,44 +43,62 @@ def test_reads_retries():
 
 
 def test_reads_faults():
-    assert http("fault: {delay: {fixedDelay: 3s, percentage: {value: 12.5}}, abort: {grpcStatus: UNAVAILABLE}}").fault == (
-        Fault(Delay(timedelta(seconds=3), 12.5), Abort(grpc_status="UNAVAILABLE"))
-    )
+    assert http(
+        "fault: {delay: {fixedDelay: 3s, percentage: {value: 12.5}}, abort: {grpcStatus: UNAVAILABLE}}"
+    ).fault == (Fault(Delay(timedelta(seconds=3), 12.5), Abort(grpc_status="UNAVAILABLE")))
     assert http("fault: {abort: {httpStatus: 503, percent: 5}}").fault == Fault(None, Abort(503, "", 5.0))
 
 
 def test_reads_cors():
-    assert http("corsPolicy: {allowOrigins: [{exact: 'https://a'}], allowMethods: [GET], allowHeaders: [x], exposeHeaders: [y], "
-                "maxAge: 24h, allowCredentials: true, unmatchedPreflights: IGNORE}").cors == CorsPolicy(
+    assert http(
+        "corsPolicy: {allowOrigins: [{exact: 'https://a'}], allowMethods: [GET], allowHeaders: [x], "
+        "exposeHeaders: [y], "
+        "maxAge: 24h, allowCredentials: true, unmatchedPreflights: IGNORE}"
+    ).cors == CorsPolicy(
         (StringMatch(MatchKind.EXACT, "https://a"),), ("GET",), ("x",), ("y",), timedelta(days=1), True, "IGNORE"
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("retries: {attempts: 0, retryOn: 5xx}",
-         "6 `attempts` is 0, so there are no retries to set up (set `attempts`, or keep only `attempts: 0`)"),
-        ("retries: {attempts: 1, retryOn: gateway-eror}",
-         "6 `gateway-eror` is not a reason to retry (did you mean `gateway-error`?)"),
+        (
+            "retries: {attempts: 0, retryOn: 5xx}",
+            "6 `attempts` is 0, so there are no retries to set up (set `attempts`, or keep only `attempts: 0`)",
+        ),
+        (
+            "retries: {attempts: 1, retryOn: gateway-eror}",
+            "6 `gateway-eror` is not a reason to retry (did you mean `gateway-error`?)",
+        ),
         ("retries: {attempts: -1}", "6 `attempts` must be between 0 and 10000, not -1"),
-        ("retries: {attempts: 1, perTryTimeout: 0s}",
-         "6 `perTryTimeout` must be at least 1ms, not 0s (leave the field out for no limit)"),
+        (
+            "retries: {attempts: 1, perTryTimeout: 0s}",
+            "6 `perTryTimeout` must be at least 1ms, not 0s (leave the field out for no limit)",
+        ),
         ("fault: {}", "6 `fault` must have `delay` or `abort`"),
         ("fault: {abort: {percentage: {value: 1}}}", "6 `abort` must say with what (set `httpStatus` or `grpcStatus`)"),
-        ("fault: {abort: {httpStatus: 700, percentage: {value: 1}}}", "6 `httpStatus` must be between 200 and 599, not 700"),
-        ("fault: {abort: {grpcStatus: NOTFOUND, percentage: {value: 1}}}",
-         "6 `grpcStatus` cannot be `NOTFOUND` (did you mean `NOT_FOUND`?)"),
-        ("fault: {delay: {fixedDelay: 1s}}",
-         "6 warning: a fault without `percentage` hits no request (add `percentage: {value: 100}`)"),
+        (
+            "fault: {abort: {httpStatus: 700, percentage: {value: 1}}}",
+            "6 `httpStatus` must be between 200 and 599, not 700",
+        ),
+        (
+            "fault: {abort: {grpcStatus: NOTFOUND, percentage: {value: 1}}}",
+            "6 `grpcStatus` cannot be `NOTFOUND` (did you mean `NOT_FOUND`?)",
+        ),
+        (
+            "fault: {delay: {fixedDelay: 1s}}",
+            "6 warning: a fault without `percentage` hits no request (add `percentage: {value: 100}`)",
+        ),
         ("headers: {request: {set: {'x y': a}}}", "6 `x y` is not a header that can be changed"),
-        ("headers: {request: {set: {x: 'a%b'}}}",
-         "6 `a%b` is not a header value (write a percent sign as %%, or a command as %NAME%)"),
+        (
+            "headers: {request: {set: {x: 'a%b'}}}",
+            "6 `a%b` is not a header value (write a percent sign as %%, or a command as %NAME%)",
+        ),
         ("headers: {response: {set: {host: a}}}", "6 `host` can only be set on requests"),
         ("headers: {request: {remove: [host]}}", "6 `host` can only be set on requests"),
         ("corsPolicy: {allowMethods: [GETT]}", "6 `GETT` is not an HTTP method (did you mean `GET`?)"),
         ("corsPolicy: {maxAge: 1500ms}", "6 `maxAge` counts whole seconds"),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(text, problem):
     assert told(route(text)) == [problem]

@@ -1,8 +1,8 @@
 from datetime import timedelta
 
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.virtual_service import (
     Delegate,
     Destination,
@@ -29,8 +29,10 @@ def full(name):
 
 
 def test_reads_weighted_destinations_with_full_hosts():
-    found = http("{name: split, timeout: 2s, route: [{destination: {host: a, subset: v1}, weight: 90}, "
-                 "{destination: {host: b.c, port: {number: 80}}, weight: 10}]}")  # fmt: skip
+    found = http(
+        "{name: split, timeout: 2s, route: [{destination: {host: a, subset: v1}, weight: 90}, "
+        "{destination: {host: b.c, port: {number: 80}}, weight: 10}]}"
+    )
     assert found.route == (
         WeightedDestination(Destination(full("a"), "v1"), 90),
         WeightedDestination(Destination("b.c", "", 80), 10),
@@ -39,7 +41,10 @@ def test_reads_weighted_destinations_with_full_hosts():
 
 
 def test_reads_matches():
-    found = http(f"{{match: [{{port: 80, sourceLabels: {{a: b}}, sourceNamespace: n, gateways: [g], ignoreUriCase: true}}], {TO}}}").match
+    found = http(
+        f"{{match: [{{port: 80, sourceLabels: {{a: b}}, sourceNamespace: n, gateways: [g], ignoreUriCase: "
+        f"true}}], {TO}}}"
+    ).match
     assert (found[0].port, found[0].source_labels, found[0].source_namespace) == (80, (("a", "b"),), "n")
     assert found[0].gateways == ("shop/g",)
     assert found[0].ignore_uri_case
@@ -49,7 +54,9 @@ def test_reads_what_is_not_sent_on():
     assert http("{redirect: {uri: /x, redirectCode: 308, scheme: https, port: 8443}}").redirect == (
         Redirect("/x", "", 8443, "", "https", 308)
     )
-    assert http("{directResponse: {status: 418, body: {string: short}}}").direct_response == DirectResponse(418, "short")
+    assert http("{directResponse: {status: 418, body: {string: short}}}").direct_response == DirectResponse(
+        418, "short"
+    )
     assert http("{directResponse: {status: 200, body: {bytes: aGVsbG8=}}}").direct_response == (
         DirectResponse(200, "", b"hello")
     )
@@ -66,21 +73,30 @@ def test_reads_rewrites_and_mirrors():
         Mirror(Destination(full("b")), 2.5),
     )
     assert http(f"{{mirror: {{host: b}}, {TO}}}").mirrors[0].percentage == 100
-    assert http(f"{{mirrors: [{{destination: {{host: b}}, percentage: {{value: 0}}}}], {TO}}}").mirrors[0].percentage == 0
+    assert (
+        http(f"{{mirrors: [{{destination: {{host: b}}, percentage: {{value: 0}}}}], {TO}}}").mirrors[0].percentage == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("route", "problem"),
     [
-        ("{match: [{uri: {prefix: /}}]}",
-         "7 the http route goes nowhere (set exactly one of `route`, `redirect`, `directResponse`, `delegate`)"),
-        ("{redirect: {uri: /x}, route: [{destination: {host: a}}]}",
-         "7 the http route has `route`, `redirect` at once (set exactly one of `route`, `redirect`, `directResponse`, `delegate`)"),
+        (
+            "{match: [{uri: {prefix: /}}]}",
+            "7 the http route goes nowhere (set exactly one of `route`, `redirect`, `directResponse`, `delegate`)",
+        ),
+        (
+            "{redirect: {uri: /x}, route: [{destination: {host: a}}]}",
+            "7 the http route has `route`, `redirect` at once (set exactly one of `route`, `redirect`, "
+            "`directResponse`, `delegate`)",
+        ),
         ("{route: []}", "7 `route` must not be empty"),
         ("{route: [{weight: 1}]}", "7 `destination` is required"),
         ("{route: [{destination: {host: '*'}}]}", "7 `host` cannot be `*` (name one service)"),
-        ("{route: [{destination: {host: a}}, {destination: {host: b}}]}",
-         "7 the weights of the destinations add up to 0 (give at least one of them a `weight`)"),
+        (
+            "{route: [{destination: {host: a}}, {destination: {host: b}}]}",
+            "7 the weights of the destinations add up to 0 (give at least one of them a `weight`)",
+        ),
         ("{route: [{destination: {host: a}, weight: -1}]}", "7 `weight` must be between 0 and 2147483647, not -1"),
         (f"{{timeout: 0s, {TO}}}", "7 `timeout` must be at least 1ms, not 0s (leave the field out for no limit)"),
         (f"{{retires: {{}}, {TO}}}", "7 unknown field `retires` (did you mean `retries`?)"),
@@ -90,22 +106,32 @@ def test_reads_rewrites_and_mirrors():
         ("{directResponse: {}}", "7 `status` is required"),
         ("{directResponse: {status: 200, body: {bytes: '%'}}}", "7 `bytes` must be base64 (for text, use `string`)"),
         (f"{{rewrite: {{}}, {TO}}}", "7 `rewrite` must change something (set `uri`, `uriRegexRewrite` or `authority`)"),
-        (f"{{rewrite: {{authority: b}}, headers: {{request: {{set: {{host: c}}}}}}, {TO}}}",
-         "7 the authority is set in more than one place (keep `rewrite.authority` or one header)"),
-        ("{match: [{uri: {regex: a}}], delegate: {name: b}}",
-         "7 a regex cannot be matched where routes are delegated (use exact or prefix)"),
-        (f"{{mirror: {{host: b}}, mirrors: [{{destination: {{host: b}}}}], {TO}}}",
-         "7 only one of `mirror`, `mirrors` may be set"),
-        (f"{{mirror: {{host: b}}, mirrorPercent: 5, {TO}}}",
-         "7 warning: `mirrorPercent` is deprecated (use `mirrorPercentage: {value: …}`)"),
+        (
+            f"{{rewrite: {{authority: b}}, headers: {{request: {{set: {{host: c}}}}}}, {TO}}}",
+            "7 the authority is set in more than one place (keep `rewrite.authority` or one header)",
+        ),
+        (
+            "{match: [{uri: {regex: a}}], delegate: {name: b}}",
+            "7 a regex cannot be matched where routes are delegated (use exact or prefix)",
+        ),
+        (
+            f"{{mirror: {{host: b}}, mirrors: [{{destination: {{host: b}}}}], {TO}}}",
+            "7 only one of `mirror`, `mirrors` may be set",
+        ),
+        (
+            f"{{mirror: {{host: b}}, mirrorPercent: 5, {TO}}}",
+            "7 warning: `mirrorPercent` is deprecated (use `mirrorPercentage: {value: …}`)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(route, problem):
     assert told(service(route)) == [problem]
 
 
 def test_several_problems_are_told_at_once_with_their_lines():
-    text = istio("VirtualService", """
+    text = istio(
+        "VirtualService",
+        """
         hosts: [a]
         http:
         - match:
@@ -117,7 +143,8 @@ def test_several_problems_are_told_at_once_with_their_lines():
               prot: 80
             weight: many
           timeout: 5
-        """)  # fmt: skip
+        """,
+    )
     assert told(text) == [
         '8 the match must say `exact`, `prefix` or `regex` (for example {prefix: "/api"})',
         "9 unknown field `prefx` (did you mean `prefix`?)",

@@ -2,7 +2,6 @@ from datetime import timedelta
 from textwrap import indent
 
 from api.reading import read, told, value
-
 from weft.model.sidecar import OutboundPolicy
 
 
@@ -14,9 +13,13 @@ def config(mesh, name="istio", namespace="istio-system"):
 
 
 def test_reads_the_settings():
-    found = value(config(
-        "trustDomain: td\noutboundTrafficPolicy: {mode: REGISTRY_ONLY}\nprotocolDetectionTimeout: 100ms\nconnectTimeout: 3s\n"
-        "accessLogFile: /dev/stdout\naccessLogEncoding: JSON\ndefaultServiceExportTo: ['.']\n"))  # fmt: skip
+    found = value(
+        config(
+            "trustDomain: td\noutboundTrafficPolicy: {mode: REGISTRY_ONLY}\nprotocolDetectionTimeout: "
+            "100ms\nconnectTimeout: 3s\n"
+            "accessLogFile: /dev/stdout\naccessLogEncoding: JSON\ndefaultServiceExportTo: ['.']\n"
+        )
+    )
     assert found.trust_domain == "td"
     assert found.outbound_policy is OutboundPolicy.REGISTRY_ONLY
     assert found.detection_timeout == timedelta(milliseconds=100)

@@ -1,5 +1,4 @@
 from api.reading import istio, read, told, value
-
 from weft.api.metadata import content_version
 from weft.model.names import ObjectKey, Origin
 
@@ -45,7 +44,9 @@ def test_export_to_is_checked():
 
 
 def test_names_and_labels_are_checked():
-    text = "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: a b\n  namespace: S\n  labels: {x: 1}\n  lables: {}\n"
+    text = (
+        "apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: a b\n  namespace: S\n  labels: {x: 1}\n  lables: {}\n"
+    )
     assert told(text) == [
         "4 `a b` is not a name for an object (lower-case letters, digits, - and .)",
         "5 `S` is not a namespace (lower-case letters, digits and -)",
@@ -58,7 +59,7 @@ def test_what_the_api_server_adds_is_no_problem():
     text = """
     apiVersion: v1
     kind: ServiceAccount
-    metadata: {name: a, uid: u, resourceVersion: "1", generation: 2, managedFields: [], ownerReferences: [], finalizers: []}
+    metadata: {name: a, uid: u, resourceVersion: "1", generation: 2, managedFields: [], finalizers: []}
     status: {}
     """
     assert read(text).problems == ()

@@ -2,10 +2,10 @@ import copy
 import string
 
 import pytest
-from api.reading import document, istio, read, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.reading import document, istio, read, told
 from weft.api.document import Document
 from weft.api.parse import KINDS, parse
 from weft.base.problem import Severity
@@ -18,13 +18,17 @@ VALID = {
     "ServiceAccount": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}",
     "ConfigMap": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\n"
     "data: {mesh: 'connectTimeout: 3s'}",
-    "VirtualService": istio("VirtualService", """
+    "VirtualService": istio(
+        "VirtualService",
+        """
         hosts: [a]
         gateways: [mesh, edge]
         exportTo: [.]
         http:
         - match: [{uri: {prefix: /a}, headers: {x: {exact: y}}, sourceLabels: {a: b}, port: 80}]
-          route: [{destination: {host: a, subset: v1, port: {number: 80}}, weight: 90}, {destination: {host: b}, weight: 10}]
+          route:
+          - {destination: {host: a, subset: v1, port: {number: 80}}, weight: 90}
+          - {destination: {host: b}, weight: 10}
           retries: {attempts: 2, perTryTimeout: 1s, retryOn: 5xx}
           fault: {delay: {fixedDelay: 1s, percentage: {value: 5}}, abort: {httpStatus: 500, percentage: {value: 5}}}
           corsPolicy: {allowOrigins: [{exact: a}], allowMethods: [GET], maxAge: 1s}
@@ -37,8 +41,11 @@ VALID = {
         - directResponse: {status: 200, body: {string: a}}
         tls: [{match: [{sniHosts: [a], port: 443}], route: [{destination: {host: a}}]}]
         tcp: [{match: [{port: 90, destinationSubnets: [10.0.0.0/8]}], route: [{destination: {host: a}}]}]
-        """),
-    "DestinationRule": istio("DestinationRule", """
+        """,
+    ),
+    "DestinationRule": istio(
+        "DestinationRule",
+        """
         host: a
         subsets: [{name: v1, labels: {v: v1}, trafficPolicy: {loadBalancer: {simple: RANDOM}}}]
         trafficPolicy:
@@ -47,27 +54,38 @@ VALID = {
           outlierDetection: {consecutive5xxErrors: 5, interval: 1s}
           tls: {mode: DISABLE}
           portLevelSettings: [{port: {number: 80}, loadBalancer: {simple: RANDOM}}]
-        """),
-    "ServiceEntry": istio("ServiceEntry", """
+        """,
+    ),
+    "ServiceEntry": istio(
+        "ServiceEntry",
+        """
         hosts: [a.b]
         addresses: [10.0.0.1]
         resolution: STATIC
         location: MESH_INTERNAL
         ports: [{number: 80, name: http, protocol: HTTP}]
         endpoints: [{address: 10.0.0.2, ports: {http: 81}, labels: {a: b}, weight: 2}]
-        """),
-    "WorkloadEntry": istio("WorkloadEntry", "{address: 10.0.0.1, labels: {a: b}, ports: {http: 80}, serviceAccount: a}"),
-    "Sidecar": istio("Sidecar", """
+        """,
+    ),
+    "WorkloadEntry": istio(
+        "WorkloadEntry", "{address: 10.0.0.1, labels: {a: b}, ports: {http: 80}, serviceAccount: a}"
+    ),
+    "Sidecar": istio(
+        "Sidecar",
+        """
         workloadSelector: {labels: {a: b}}
         ingress: [{port: {number: 80, protocol: HTTP}, defaultEndpoint: '127.0.0.1:80'}]
         egress: [{hosts: [./*]}]
         outboundTrafficPolicy: {mode: ALLOW_ANY}
-        """),
-    "Gateway": istio("Gateway", "{selector: {a: b}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.b]}]}"),
+        """,
+    ),
+    "Gateway": istio(
+        "Gateway", "{selector: {a: b}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.b]}]}"
+    ),
     "Workload": "apiVersion: weft.dev/v1alpha1\nkind: Workload\nmetadata: {name: a, annotations: {a: b}}\n"
     "spec: {command: [a], env: {A: b}, ports: [{name: http, port: 80}], readiness: {http: {port: http}, period: 1s}, "
     "excludeInboundPorts: [1], includeOutboundRanges: [10.0.0.0/8]}",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -122,6 +140,14 @@ def test_a_body_that_is_too_deep_is_refused():
     assert [problem.what for problem in found.problems] == ["nested deeper than 64 levels"]
 
 
+def test_ports_that_are_no_list_do_not_break_the_probe():
+    text = VALID["Workload"].replace("ports: [{name: http, port: 80}]", "ports: true")
+    assert told(text) == [
+        "4 `ports` must be a list, not true (begin each item with `- `)",
+        "4 the workload has no port named `http` (name one of `ports`, or write its number)",
+    ]
+
+
 def places(value, path=()):
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -130,21 +156,30 @@ def places(value, path=()):
 
 
 JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
-    | st.sampled_from(["*", "*.", "0s", "1s", "-1s", "unix://", "a/b", "~", "", ".", "65536", "\ud800", "(?=a)", "10.0.0.0/8"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(string.ascii_letters, max_size=8), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
+    | st.sampled_from(
+        ["*", "*.", "0s", "1s", "-1s", "unix://", "a/b", "~", "", ".", "65536", "\ud800", "(?=a)", "10.0.0.0/8"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(string.ascii_letters, max_size=8), inner, max_size=3)
+    ),
     max_leaves=5,
-)  # fmt: skip
+)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.data())
 def test_a_mutated_object_is_read_or_refused_but_never_raises(data):
     original = document(VALID[data.draw(st.sampled_from(sorted(VALID)))])
     body = copy.deepcopy(dict(original.body))
     for _ in range(data.draw(st.integers(1, 3))):
-        path = data.draw(st.sampled_from([path for path in places(body) if path and path[0] not in ("kind", "apiVersion")]))
+        path = data.draw(
+            st.sampled_from([path for path in places(body) if path and path[0] not in ("kind", "apiVersion")])
+        )
         holder = body
         for part in path[:-1]:
             holder = holder[part]

@@ -1,8 +1,8 @@
 from datetime import timedelta
 
 import pytest
-from api.reading import document
 
+from api.reading import document
 from weft.api.reader import Report, describe
 
 
@@ -14,7 +14,10 @@ def reader(spec):
 
 
 def told(report):
-    return [f"{problem.where.line} {problem.what}" + (f" ({problem.hint})" if problem.hint else "") for problem in report.finish()]
+    return [
+        f"{problem.where.line} {problem.what}" + (f" ({problem.hint})" if problem.hint else "")
+        for problem in report.finish()
+    ]
 
 
 def test_an_unknown_field_gets_a_guess():
@@ -60,14 +63,29 @@ def test_all_problems_are_told_in_the_order_of_lines():
         ("a: [1]", lambda f: f.items("a"), "5 an item of `a` must be a mapping, not the number 1"),
         ("a: x", lambda f: f.fields("a"), '5 `a` must be a mapping, not "x"'),
         ("a: {b: 1}", lambda f: f.string_map("a"), '5 `b` must be text, not the number 1 (put it in quotes: "1")'),
-        ("a: {b c: d}", lambda f: f.labels("a"), "5 `b c` is not a label name (letters, digits, -, _ and . (at most 63))"),
-        ("a: {b: d/e}", lambda f: f.labels("a"), "5 `d/e` is not a label value (letters, digits, -, _ and . (at most 63))"),
-        ("a: http://x", lambda f: f.host("a"), "5 `http://x` is not a host name (only the name, without scheme or path)"),
+        (
+            "a: {b c: d}",
+            lambda f: f.labels("a"),
+            "5 `b c` is not a label name (letters, digits, -, _ and . (at most 63))",
+        ),
+        (
+            "a: {b: d/e}",
+            lambda f: f.labels("a"),
+            "5 `d/e` is not a label value (letters, digits, -, _ and . (at most 63))",
+        ),
+        (
+            "a: http://x",
+            lambda f: f.host("a"),
+            "5 `http://x` is not a host name (only the name, without scheme or path)",
+        ),
         ("a: x:80", lambda f: f.host("a"), "5 `x:80` is not a host name (without the port)"),
         ('a: "*.x"', lambda f: f.host("a"), "5 `*.x` is not a host name (a wildcard is not possible here)"),
         ("a: 1.2.3", lambda f: f.address("a"), "5 `1.2.3` is not an IP address"),
-        ("a: [10.0.0.0/99]", lambda f: f.ranges("a"),
-         "5 `10.0.0.0/99` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
+        (
+            "a: [10.0.0.0/99]",
+            lambda f: f.ranges("a"),
+            "5 `10.0.0.0/99` is not an IP address or CIDR range (for example 10.0.0.0/8)",
+        ),
         ("a: x y", lambda f: f.header("a"), "5 `x y` is not a header name"),
         ("a: {value: 101}", lambda f: f.percent("a"), "5 `value` must be between 0 and 100, not 101"),
         ("a: [0]", lambda f: f.ports("a"), "5 a port is a number between 1 and 65535, not the number 0"),
@@ -77,7 +95,7 @@ def test_all_problems_are_told_in_the_order_of_lines():
         ("a:", lambda f: f.text("a", required=True), "5 `a` is required"),
         ("{a: 1, b: 2}", lambda f: f.one_of("a", "b"), "5 only one of `a`, `b` may be set"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said(written, getter, problem):
     report, spec = reader(f"  {written}\n")
     getter(spec)
@@ -86,7 +104,8 @@ def test_what_is_wrong_is_said(written, getter, problem):
 
 def test_right_values_pass_in_silence():
     report, spec = reader(
-        "  a: x\n  b: 5\n  c: true\n  d: 1.5s\n  e: [p, q]\n  f: {k: v}\n  g: {value: 12.5}\n  h: a.*\n  i:\n  j: {n: {x: y}}\n  k: 2.0\n"
+        "  a: x\n  b: 5\n  c: true\n  d: 1.5s\n  e: [p, q]\n  f: {k: v}\n  g: {value: 12.5}\n  h: a.*\n  i:\n  "
+        "j: {n: {x: y}}\n  k: 2.0\n"
     )
     assert spec.text("a") == "x"
     assert spec.integer("b") == 5

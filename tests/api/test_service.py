@@ -1,6 +1,6 @@
 import pytest
-from api.reading import told, value
 
+from api.reading import told, value
 from weft.model.service import Protocol, Resolution, ServicePort, StaticEndpoint
 
 HEAD = "apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop, labels: {app: web}}\n"
@@ -11,10 +11,12 @@ def service(spec):
 
 
 def test_reads_a_service():
-    found = service("{clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, 'fd00::1'], selector: {app: web}, type: LoadBalancer, "
-                    "publishNotReadyAddresses: true, sessionAffinity: None, externalTrafficPolicy: Local, "
-                    "ports: [{name: http, port: 80, targetPort: 8080, nodePort: 30080, protocol: TCP}, "
-                    "{name: x, port: 81, targetPort: named, appProtocol: grpc}]}")  # fmt: skip
+    found = service(
+        "{clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1, 'fd00::1'], selector: {app: web}, type: LoadBalancer, "
+        "publishNotReadyAddresses: true, sessionAffinity: None, externalTrafficPolicy: Local, "
+        "ports: [{name: http, port: 80, targetPort: 8080, nodePort: 30080, protocol: TCP}, "
+        "{name: x, port: 81, targetPort: named, appProtocol: grpc}]}"
+    )
     assert found.host == "web.shop.svc.cluster.local"
     assert found.addresses == ("10.0.0.1", "fd00::1")
     assert found.selector == (("app", "web"),)
@@ -45,10 +47,15 @@ def test_an_external_name_is_resolved_by_the_proxy():
 
 @pytest.mark.parametrize(
     ("port", "protocol"),
-    [("{port: 1, appProtocol: kubernetes.io/h2c}", "http2"), ("{port: 1, appProtocol: kubernetes.io/ws}", "http"),
-     ("{port: 1, name: http-x, appProtocol: tcp}", "tcp"), ("{port: 1, name: http-x, protocol: UDP}", "udp"),
-     ("{port: 1, appProtocol: MySQL}", "mysql"), ("{port: 1, appProtocol: HTTPS}", "https")],
-)  # fmt: skip
+    [
+        ("{port: 1, appProtocol: kubernetes.io/h2c}", "http2"),
+        ("{port: 1, appProtocol: kubernetes.io/ws}", "http"),
+        ("{port: 1, name: http-x, appProtocol: tcp}", "tcp"),
+        ("{port: 1, name: http-x, protocol: UDP}", "udp"),
+        ("{port: 1, appProtocol: MySQL}", "mysql"),
+        ("{port: 1, appProtocol: HTTPS}", "https"),
+    ],
+)
 def test_app_protocol_goes_before_the_name(port, protocol):
     assert service(f"{{ports: [{port}]}}").ports[0].protocol is Protocol(protocol)
 
@@ -70,14 +77,16 @@ def test_an_unknown_app_protocol_is_found_out_and_told():
         ("{ports: [{port: 0}]}", ["4 `port` must be between 1 and 65535, not 0"]),
         ("{ports: [{prot: 80, port: 80}]}", ["4 unknown field `prot` (did you mean `port`?)"]),
         ("{ports: [{port: 80, targetPort: '8080'}]}", ['4 `targetPort` "8080" is text (as a number: 8080)']),
-        ("{clusterIP: x, ports: [{port: 80}]}",
-         ["4 `x` is not an IP address (write an address, None for a headless service, or leave it out)"]),
+        (
+            "{clusterIP: x, ports: [{port: 80}]}",
+            ["4 `x` is not an IP address (write an address, None for a headless service, or leave it out)"],
+        ),
         ("{type: ExternalName}", ["4 `externalName` is required"]),
         ("{type: External, ports: [{port: 80}]}", ["4 `type` cannot be `External` (did you mean `ExternalName`?)"]),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(spec, problems):
-    assert [line for line in told(HEAD + "spec: " + spec)] == problems
+    assert list(told(HEAD + "spec: " + spec)) == problems
 
 
 def test_udp_and_tcp_may_share_a_number():

@@ -1,18 +1,21 @@
 import pytest
-from api.reading import istio, read, told, value
 
+from api.reading import istio, read, told, value
 from weft.model.service import Protocol, Resolution, ServicePort, StaticEndpoint
 
 
 def test_each_host_is_a_service():
-    text = istio("ServiceEntry", """
+    text = istio(
+        "ServiceEntry",
+        """
         hosts: [a.example.com, b.example.com]
         location: MESH_EXTERNAL
         resolution: DNS
         exportTo: ["."]
         ports:
         - {number: 80, name: http, protocol: HTTP, targetPort: 8080}
-        """)  # fmt: skip
+        """,
+    )
     first, second = read(text).values
     assert (first.host, second.host) == ("a.example.com", "b.example.com")
     assert first.external
@@ -24,7 +27,10 @@ def test_each_host_is_a_service():
 
 
 def test_endpoints_are_written_down():
-    found = value(istio("ServiceEntry", """
+    found = value(
+        istio(
+            "ServiceEntry",
+            """
         hosts: [bank.example.com]
         addresses: [192.0.2.10, 192.0.3.0/24]
         resolution: STATIC
@@ -32,7 +38,9 @@ def test_endpoints_are_written_down():
         endpoints:
         - {address: 198.51.100.1, weight: 2, labels: {version: v1}}
         - {address: 198.51.100.2, ports: {tcp: 19443}}
-        """))  # fmt: skip
+        """,
+        )
+    )
     assert found.addresses == ("192.0.2.10", "192.0.3.0/24")
     assert found.static_endpoints == (
         StaticEndpoint("198.51.100.1", weight=2, labels=(("version", "v1"),)),
@@ -41,8 +49,13 @@ def test_endpoints_are_written_down():
 
 
 def test_workloads_may_be_selected():
-    found = value(istio("ServiceEntry", "{hosts: [a.b], location: MESH_INTERNAL, resolution: STATIC, "
-                        "ports: [{number: 80, name: http, protocol: HTTP}], workloadSelector: {labels: {app: a}}}"))  # fmt: skip
+    found = value(
+        istio(
+            "ServiceEntry",
+            "{hosts: [a.b], location: MESH_INTERNAL, resolution: STATIC, "
+            "ports: [{number: 80, name: http, protocol: HTTP}], workloadSelector: {labels: {app: a}}}",
+        )
+    )
     assert found.selector == (("app", "a"),)
     assert not found.external
 
@@ -55,34 +68,59 @@ PORT = "ports: [{number: 80, name: http, protocol: HTTP}]"
     [
         (f"{{hosts: ['*'], {PORT}}}", "5 a service entry cannot be for `*` (name the hosts, or `*.example.com`)"),
         (f"{{hosts: [], {PORT}}}", "5 `hosts` must not be empty"),
-        ("{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTTP}, {number: 81, name: a, protocol: HTTP}]}",
-         "5 two ports are named `a`"),
-        ("{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTTP}, {number: 80, name: b, protocol: HTTP}]}",
-         "5 port 80 stands twice"),
-        ("{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTPP}]}",
-         "5 the protocol `HTPP` is not known (did you mean `HTTP`?)"),
-        (f"{{hosts: ['*.b'], resolution: DNS, {PORT}}}",
-         "5 a wildcard cannot be resolved by DNS (list `endpoints`, or set `resolution: NONE`)"),
-        (f"{{hosts: [a.b], addresses: [10.0.0.0/8], resolution: DNS, {PORT}}}",
-         "5 a range of addresses needs `resolution: NONE` or STATIC"),
-        (f"{{hosts: [a.b], resolution: STATIC, endpoints: [{{address: c.d}}], {PORT}}}",
-         "5 `c.d` is not an IP address (for host names, set `resolution: DNS`)"),
-        (f"{{hosts: [a.b], endpoints: [{{address: c.d}}], {PORT}}}",
-         "5 with `resolution: NONE` the caller's own address is used, so there are no endpoints "
-         "(set `resolution: STATIC` or DNS)"),
-        (f"{{hosts: [a.b], resolution: STATIC, endpoints: [{{address: 1.2.3.4, ports: {{x: 1}}}}], {PORT}}}",
-         "5 the service entry has no port named `x`"),
-        (f"{{hosts: [a.b], resolution: STATIC, endpoints: [{{address: 1.2.3.4}}], workloadSelector: {{labels: {{a: b}}}}, {PORT}}}",
-         "5 only one of `endpoints`, `workloadSelector` may be set"),
-        ("{hosts: [a.b, c.d], addresses: [1.2.3.4], resolution: DNS, ports: [{number: 80, name: a, protocol: TCP}]}",
-         "5 port 80 is not HTTP or TLS, so several hosts cannot be told apart (write one ServiceEntry per host)"),
-        ("{hosts: [a.b], ports: [{number: 80, name: a, protocol: TCP}]}",
-         "5 warning: port 80 is not HTTP or TLS and there are no `addresses`: it takes every connection to port 80 "
-         "(list the addresses)"),
-        (f"{{hosts: [a.b], subjectAltNames: [x], {PORT}}}",
-         "5 `subjectAltNames` is not verified by this version of weft, so the entry is refused "
-         "(leave it out if the peer need not be verified)"),
+        (
+            "{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTTP}, {number: 81, name: a, protocol: HTTP}]}",
+            "5 two ports are named `a`",
+        ),
+        (
+            "{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTTP}, {number: 80, name: b, protocol: HTTP}]}",
+            "5 port 80 stands twice",
+        ),
+        (
+            "{hosts: [a.b], ports: [{number: 80, name: a, protocol: HTPP}]}",
+            "5 the protocol `HTPP` is not known (did you mean `HTTP`?)",
+        ),
+        (
+            f"{{hosts: ['*.b'], resolution: DNS, {PORT}}}",
+            "5 a wildcard cannot be resolved by DNS (list `endpoints`, or set `resolution: NONE`)",
+        ),
+        (
+            f"{{hosts: [a.b], addresses: [10.0.0.0/8], resolution: DNS, {PORT}}}",
+            "5 a range of addresses needs `resolution: NONE` or STATIC",
+        ),
+        (
+            f"{{hosts: [a.b], resolution: STATIC, endpoints: [{{address: c.d}}], {PORT}}}",
+            "5 `c.d` is not an IP address (for host names, set `resolution: DNS`)",
+        ),
+        (
+            f"{{hosts: [a.b], endpoints: [{{address: c.d}}], {PORT}}}",
+            "5 with `resolution: NONE` the caller's own address is used, so there are no endpoints "
+            "(set `resolution: STATIC` or DNS)",
+        ),
+        (
+            f"{{hosts: [a.b], resolution: STATIC, endpoints: [{{address: 1.2.3.4, ports: {{x: 1}}}}], {PORT}}}",
+            "5 the service entry has no port named `x`",
+        ),
+        (
+            f"{{hosts: [a.b], resolution: STATIC, endpoints: [{{address: 1.2.3.4}}], workloadSelector: "
+            f"{{labels: {{a: b}}}}, {PORT}}}",
+            "5 only one of `endpoints`, `workloadSelector` may be set",
+        ),
+        (
+            "{hosts: [a.b, c.d], addresses: [1.2.3.4], resolution: DNS, ports: [{number: 80, name: a, protocol: TCP}]}",
+            "5 port 80 is not HTTP or TLS, so several hosts cannot be told apart (write one ServiceEntry per host)",
+        ),
+        (
+            "{hosts: [a.b], ports: [{number: 80, name: a, protocol: TCP}]}",
+            "5 warning: port 80 is not HTTP or TLS and there are no `addresses`: it takes every connection to port 80 "
+            "(list the addresses)",
+        ),
+        (
+            f"{{hosts: [a.b], subjectAltNames: [x], {PORT}}}",
+            "5 `subjectAltNames` is not verified by this version of weft, so the entry is refused "
+            "(leave it out if the peer need not be verified)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(spec, problem):
     assert told(istio("ServiceEntry", spec)) == [problem]

@@ -1,12 +1,15 @@
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import EgressListener, IngressListener, OutboundPolicy
 
 
 def test_reads_a_sidecar():
-    found = value(istio("Sidecar", """
+    found = value(
+        istio(
+            "Sidecar",
+            """
         workloadSelector: {labels: {app: frontend}}
         outboundTrafficPolicy: {mode: REGISTRY_ONLY}
         ingress:
@@ -16,7 +19,9 @@ def test_reads_a_sidecar():
         - port: {number: 5432, protocol: TCP, name: db}
           hosts: [warehouse/inventory.warehouse.svc.cluster.local]
         - hosts: [./*, sales/orders.sales.svc.cluster.local]
-        """))  # fmt: skip
+        """,
+        )
+    )
     assert found.selector == (("app", "frontend"),)
     assert found.outbound_policy is OutboundPolicy.REGISTRY_ONLY
     assert found.ingress == (IngressListener(ServicePort(9080, "http-in", Protocol.HTTP), "127.0.0.1:8080"),)
@@ -40,19 +45,29 @@ def test_a_policy_without_a_mode_is_registry_only():
         ("{}", "4 the Sidecar says nothing (set `egress`, `ingress` or `outboundTrafficPolicy`)"),
         ("egress: [{hosts: [a.b]}]", "5 `a.b` must be NAMESPACE/HOST (./a.b for this namespace, */a.b for any)"),
         ("egress: [{hosts: []}]", "5 `hosts` must not be empty"),
-        ("egress: [{hosts: [./*]}, {hosts: [./*]}]",
-         "5 the egress listener without a port must be the last one, and there can be only one"),
-        ("ingress: [{port: {number: 80, protocol: HTTP}}, {port: {number: 80, protocol: HTTP}}]", "5 port 80 stands twice"),
-        ("ingress: [{port: {number: 80, protocol: HTTP}, defaultEndpoint: '10.0.0.1:80'}]",
-         "5 `10.0.0.1:80` is not a local address with a port "
-         "(127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH)"),
-        ("ingress: [{port: {number: 80, protocol: HTTP}, tls: {mode: SIMPLE}}]",
-         "5 TLS of a sidecar's ingress is not supported by this version of weft"),
-        ("outboundTrafficPolicy: {mode: REGISTRY}",
-         "5 `mode` cannot be `REGISTRY` (did you mean `REGISTRY_ONLY`?)"),
-        ("{egress: [{hosts: [./*]}], inboundConnectionPool: {}}",
-         "5 warning: `inboundConnectionPool` is not acted on by this version of weft"),
+        (
+            "egress: [{hosts: [./*]}, {hosts: [./*]}]",
+            "5 the egress listener without a port must be the last one, and there can be only one",
+        ),
+        (
+            "ingress: [{port: {number: 80, protocol: HTTP}}, {port: {number: 80, protocol: HTTP}}]",
+            "5 port 80 stands twice",
+        ),
+        (
+            "ingress: [{port: {number: 80, protocol: HTTP}, defaultEndpoint: '10.0.0.1:80'}]",
+            "5 `10.0.0.1:80` is not a local address with a port "
+            "(127.0.0.1:PORT, 0.0.0.0:PORT, [::1]:PORT, [::]:PORT or unix:///PATH)",
+        ),
+        (
+            "ingress: [{port: {number: 80, protocol: HTTP}, tls: {mode: SIMPLE}}]",
+            "5 TLS of a sidecar's ingress is not supported by this version of weft",
+        ),
+        ("outboundTrafficPolicy: {mode: REGISTRY}", "5 `mode` cannot be `REGISTRY` (did you mean `REGISTRY_ONLY`?)"),
+        (
+            "{egress: [{hosts: [./*]}], inboundConnectionPool: {}}",
+            "5 warning: `inboundConnectionPool` is not acted on by this version of weft",
+        ),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(spec, problem):
     assert told(istio("Sidecar", spec)) == [problem]

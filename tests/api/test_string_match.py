@@ -1,6 +1,6 @@
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.virtual_service import MatchKind, StringMatch
 
 
@@ -32,15 +32,20 @@ def test_headers_are_in_lower_case_and_may_just_be_there():
         ("{uri: {}}", '6 the match must say `exact`, `prefix` or `regex` (for example {prefix: "/api"})'),
         ("{uri: {prefix: ''}}", "6 an empty prefix matches everything (leave the match out)"),
         ("{uri: {exact: /a, prefix: /b}}", "6 only one of `exact`, `prefix` may be set"),
-        ("{uri: {regex: '('}}", "6 `(` is not a regular expression: missing ), unterminated subpattern at position 0 "
-         "(Envoy uses RE2: https://github.com/google/re2/wiki/Syntax)"),
+        (
+            "{uri: {regex: '('}}",
+            "6 `(` is not a regular expression: missing ), unterminated subpattern at position 0 "
+            "(Envoy uses RE2: https://github.com/google/re2/wiki/Syntax)",
+        ),
         ("{uri: {prefx: /a}}", "6 unknown field `prefx` (did you mean `prefix`?)"),
         ("{uri: /a}", '6 `uri` must be a mapping, not "/a"'),
         ("{headers: {x-a: }}", "6 an item of `headers` must be a mapping, not nothing"),
         ("{headers: {a b: {}}}", "6 `a b` is not a header name"),
-        ("{headers: {'@request.auth.claims.sub': {exact: x}}}",
-         "6 routing by JWT claims is not supported by this version of weft"),
+        (
+            "{headers: {'@request.auth.claims.sub': {exact: x}}}",
+            "6 routing by JWT claims is not supported by this version of weft",
+        ),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(text, problem):
     assert problem in told(route(text))

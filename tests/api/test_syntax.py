@@ -20,7 +20,16 @@ from weft.api.syntax import (
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("1.5s", 1.5), ("100ms", 0.1), ("1h2m", 3720), ("0s", 0), ("0", 0), (".5s", 0.5), ("1m0.5s", 60.5), ("250us", 0.00025)],
+    [
+        ("1.5s", 1.5),
+        ("100ms", 0.1),
+        ("1h2m", 3720),
+        ("0s", 0),
+        ("0", 0),
+        (".5s", 0.5),
+        ("1m0.5s", 60.5),
+        ("250us", 0.00025),
+    ],
 )
 def test_reads_durations_as_go_writes_them(text, seconds):
     assert parse_duration(text) == timedelta(seconds=seconds)
@@ -78,18 +87,41 @@ def test_headers():
 
 
 @pytest.mark.parametrize(
-    "text", [r"/items/[0-9]+(/.*)?", r"(?i)abc", r"a(?i)b", r"\pL+\p{Greek}", r"(?P<n>x)", r"(?<n>x)", r"a\z", r"[[:alpha:]]",
-             r"\Qa(b\E", r"a{1000}", r"[(?=]", r"\\1", r"\.+"]
-)  # fmt: skip
+    "text",
+    [
+        r"/items/[0-9]+(/.*)?",
+        r"(?i)abc",
+        r"a(?i)b",
+        r"\pL+\p{Greek}",
+        r"(?P<n>x)",
+        r"(?<n>x)",
+        r"a\z",
+        r"[[:alpha:]]",
+        r"\Qa(b\E",
+        r"a{1000}",
+        r"[(?=]",
+        r"\\1",
+        r"\.+",
+    ],
+)
 def test_re2_expressions_are_fine(text):
     assert regex_flaw(text) == ""
 
 
 @pytest.mark.parametrize(
     ("text", "what"),
-    [("", "empty"), ("(", "missing )"), ("[a", "unterminated"), ("(?=a)", "RE2 has no"), (r"(a)\1", "RE2 has no"),
-     ("a++", "RE2 has no"), ("a{1001}", "more than 1000"), ("a" * 1025, "longer"), ("*", "nothing to repeat")],
-)  # fmt: skip
+    [
+        ("", "empty"),
+        ("(", "missing )"),
+        ("[a", "unterminated"),
+        ("(?=a)", "RE2 has no"),
+        (r"(a)\1", "RE2 has no"),
+        ("a++", "RE2 has no"),
+        ("a{1001}", "more than 1000"),
+        ("a" * 1025, "longer"),
+        ("*", "nothing to repeat"),
+    ],
+)
 def test_other_expressions_are_not(text, what):
     assert what in regex_flaw(text)
 

@@ -1,8 +1,8 @@
 from datetime import timedelta
 
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.destination_rule import (
     ConnectionPool,
     ConsistentHash,
@@ -24,19 +24,32 @@ def seconds(number):
 
 
 def test_reads_pools_and_ejection():
-    assert policy("""{connectionPool: {tcp: {maxConnections: 100, connectTimeout: 250ms, idleTimeout: 120s,
+    assert policy(
+        """{connectionPool: {tcp: {maxConnections: 100, connectTimeout: 250ms, idleTimeout: 120s,
         maxConnectionDuration: 600s, tcpKeepalive: {probes: 5, time: 7200s, interval: 75s}},
         http: {http1MaxPendingRequests: 64, http2MaxRequests: 512, idleTimeout: 45s, maxConcurrentStreams: 200,
         maxRequestsPerConnection: 16, maxRetries: 6, h2UpgradePolicy: UPGRADE}},
         outlierDetection: {consecutive5xxErrors: 7, consecutiveGatewayErrors: 3, consecutiveLocalOriginFailures: 4,
         splitExternalLocalOriginErrors: true, interval: 15s, baseEjectionTime: 45s, maxEjectionPercent: 60,
-        minHealthPercent: 40}}""".replace("\n", " ")) == TrafficPolicy(
+        minHealthPercent: 40}}""".replace("\n", " ")
+    ) == TrafficPolicy(
         connection_pool=ConnectionPool(
-            100, seconds(0.25), Keepalive(5, seconds(7200), seconds(75)), seconds(600), seconds(120), 64, 512, 16, 6,
-            seconds(45), "UPGRADE", False, 200
+            100,
+            seconds(0.25),
+            Keepalive(5, seconds(7200), seconds(75)),
+            seconds(600),
+            seconds(120),
+            64,
+            512,
+            16,
+            6,
+            seconds(45),
+            "UPGRADE",
+            False,
+            200,
         ),
         outlier_detection=OutlierDetection(7, 3, 4, True, seconds(15), seconds(45), 60, 40),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,23 +60,33 @@ def test_reads_pools_and_ejection():
         ("{simple: UNSPECIFIED}", LoadBalancer()),
         ("{simple: ROUND_ROBIN, warmup: {duration: 60s}}", LoadBalancer(SimpleBalancer.ROUND_ROBIN, None, seconds(60))),
         ("{simple: ROUND_ROBIN, warmupDurationSecs: 30s}", LoadBalancer(SimpleBalancer.ROUND_ROBIN, None, seconds(30))),
-        ("{consistentHash: {httpHeaderName: x-user, minimumRingSize: 4096}}",
-         LoadBalancer(None, ConsistentHash(HashKey.HEADER, "x-user", minimum_ring_size=4096))),
-        ("{consistentHash: {httpCookie: {name: s, path: /c, ttl: 0s}}}",
-         LoadBalancer(None, ConsistentHash(HashKey.COOKIE, "s", "/c", seconds(0)))),
-        ("{consistentHash: {useSourceIp: true, ringHash: {minimumRingSize: 2048}}}",
-         LoadBalancer(None, ConsistentHash(HashKey.SOURCE_IP, minimum_ring_size=2048))),
-        ("{consistentHash: {httpQueryParameterName: u, maglev: {tableSize: 251}}}",
-         LoadBalancer(None, ConsistentHash(HashKey.QUERY, "u", maglev=True, table_size=251))),
+        (
+            "{consistentHash: {httpHeaderName: x-user, minimumRingSize: 4096}}",
+            LoadBalancer(None, ConsistentHash(HashKey.HEADER, "x-user", minimum_ring_size=4096)),
+        ),
+        (
+            "{consistentHash: {httpCookie: {name: s, path: /c, ttl: 0s}}}",
+            LoadBalancer(None, ConsistentHash(HashKey.COOKIE, "s", "/c", seconds(0))),
+        ),
+        (
+            "{consistentHash: {useSourceIp: true, ringHash: {minimumRingSize: 2048}}}",
+            LoadBalancer(None, ConsistentHash(HashKey.SOURCE_IP, minimum_ring_size=2048)),
+        ),
+        (
+            "{consistentHash: {httpQueryParameterName: u, maglev: {tableSize: 251}}}",
+            LoadBalancer(None, ConsistentHash(HashKey.QUERY, "u", maglev=True, table_size=251)),
+        ),
     ],
-)  # fmt: skip
+)
 def test_reads_balancers(text, balancer):
     assert policy(f"{{loadBalancer: {text}}}").load_balancer == balancer
 
 
 def test_a_port_has_its_own_policy():
-    found = policy("{loadBalancer: {simple: RANDOM}, portLevelSettings: [{port: {number: 90}, tls: {mode: DISABLE}, "
-                   "loadBalancer: {simple: ROUND_ROBIN}}]}")  # fmt: skip
+    found = policy(
+        "{loadBalancer: {simple: RANDOM}, portLevelSettings: [{port: {number: 90}, tls: {mode: DISABLE}, "
+        "loadBalancer: {simple: ROUND_ROBIN}}]}"
+    )
     assert found.ports == ((90, TrafficPolicy(LoadBalancer(SimpleBalancer.ROUND_ROBIN))),)
 
 
@@ -74,36 +97,73 @@ def test_plaintext_may_be_asked_for():
 @pytest.mark.parametrize(
     ("text", "problems"),
     [
-        ("{}", ["6 `trafficPolicy` says nothing (set one of `loadBalancer`, `connectionPool`, `outlierDetection`, `tls` "
-                "or leave it out)"]),
-        ("{tls: {mode: ISTIO_MUTUAL}}",
-         ["6 ISTIO_MUTUAL needs mutual TLS between workloads, which this version of weft does not have yet "
-          "(leave `tls` out until then; calls are plaintext)"]),
-        ("{tls: {mode: SIMPLE, sni: a.b}}",
-         ["6 TLS mode SIMPLE is not supported by this version of weft, so the rule is refused rather than sending plaintext "
-          "(let the application speak TLS itself)"]),
-        ("{tls: {caCertificates: /x}}",
-         ["6 `caCertificates` would have no effect, since `mode` is DISABLE or missing (set `mode`)"]),
-        ("{portLevelSettings: [{port: {number: 80}, tls: {mode: MUTUAL}}]}",
-         ["6 TLS mode MUTUAL is not supported by this version of weft, so the rule is refused rather than sending plaintext "
-          "(let the application speak TLS itself)"]),
-        ("{tls: {mode: MUTUAL, credentialName: c}}",
-         ["6 `credentialName` without `workloadSelector` would give sidecars plaintext "
-          "(select the workloads that hold the credential)",
-          "6 TLS mode MUTUAL is not supported by this version of weft, so the rule is refused rather than sending plaintext "
-          "(let the application speak TLS itself)"]),
+        (
+            "{}",
+            [
+                "6 `trafficPolicy` says nothing (set one of `loadBalancer`, `connectionPool`, "
+                "`outlierDetection`, `tls` "
+                "or leave it out)"
+            ],
+        ),
+        (
+            "{tls: {mode: ISTIO_MUTUAL}}",
+            [
+                "6 ISTIO_MUTUAL needs mutual TLS between workloads, which this version of weft does not have yet "
+                "(leave `tls` out until then; calls are plaintext)"
+            ],
+        ),
+        (
+            "{tls: {mode: SIMPLE, sni: a.b}}",
+            [
+                "6 TLS mode SIMPLE is not supported by this version of weft, so the rule is refused rather "
+                "than sending plaintext "
+                "(let the application speak TLS itself)"
+            ],
+        ),
+        (
+            "{tls: {caCertificates: /x}}",
+            ["6 `caCertificates` would have no effect, since `mode` is DISABLE or missing (set `mode`)"],
+        ),
+        (
+            "{portLevelSettings: [{port: {number: 80}, tls: {mode: MUTUAL}}]}",
+            [
+                "6 TLS mode MUTUAL is not supported by this version of weft, so the rule is refused rather "
+                "than sending plaintext "
+                "(let the application speak TLS itself)"
+            ],
+        ),
+        (
+            "{tls: {mode: MUTUAL, credentialName: c}}",
+            [
+                "6 `credentialName` without `workloadSelector` would give sidecars plaintext "
+                "(select the workloads that hold the credential)",
+                "6 TLS mode MUTUAL is not supported by this version of weft, so the rule is refused rather "
+                "than sending plaintext "
+                "(let the application speak TLS itself)",
+            ],
+        ),
         ("{connectionPool: {}}", ["6 `connectionPool` says nothing (set `tcp` or `http`)"]),
-        ("{outlierDetection: {consecutiveLocalOriginFailures: 3}}",
-         ["6 `consecutiveLocalOriginFailures` needs `splitExternalLocalOriginErrors: true`"]),
-        ("{loadBalancer: {consistentHash: {}}}",
-         ["6 `consistentHash` must say what to hash "
-          "(set `httpHeaderName`, `httpCookie`, `httpQueryParameterName` or `useSourceIp: true`)"]),
-        ("{loadBalancer: {simple: RANDOM, consistentHash: {useSourceIp: true}}}",
-         ["6 only one of `simple`, `consistentHash` may be set"]),
-        ("{loadBalancer: {simple: RANDOM, localityLbSetting: {enabled: true}}}",
-         ["6 warning: `localityLbSetting` is not acted on by this version of weft"]),
+        (
+            "{outlierDetection: {consecutiveLocalOriginFailures: 3}}",
+            ["6 `consecutiveLocalOriginFailures` needs `splitExternalLocalOriginErrors: true`"],
+        ),
+        (
+            "{loadBalancer: {consistentHash: {}}}",
+            [
+                "6 `consistentHash` must say what to hash "
+                "(set `httpHeaderName`, `httpCookie`, `httpQueryParameterName` or `useSourceIp: true`)"
+            ],
+        ),
+        (
+            "{loadBalancer: {simple: RANDOM, consistentHash: {useSourceIp: true}}}",
+            ["6 only one of `simple`, `consistentHash` may be set"],
+        ),
+        (
+            "{loadBalancer: {simple: RANDOM, localityLbSetting: {enabled: true}}}",
+            ["6 warning: `localityLbSetting` is not acted on by this version of weft"],
+        ),
         ("{portLevelSettings: [{port: {number: 80}}, {port: {number: 80}}]}", ["6 port 80 stands twice"]),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(text, problems):
     assert told(istio("DestinationRule", f"host: a\ntrafficPolicy: {text}")) == problems

@@ -1,6 +1,6 @@
 import pytest
-from api.reading import istio, told, value
 
+from api.reading import istio, told, value
 from weft.model.virtual_service import Destination, L4Match, L4Route, WeightedDestination
 
 TO = "route: [{destination: {host: a}}]"
@@ -19,7 +19,10 @@ def test_reads_hosts_of_every_sort_in_every_version(version):
 
 
 def test_reads_tcp_and_tls_routes():
-    found = value(istio("VirtualService", f"""
+    found = value(
+        istio(
+            "VirtualService",
+            f"""
         hosts: [vault]
         tls:
         - match: [{{port: 8443, sniHosts: [{full("vault")}]}}]
@@ -27,7 +30,9 @@ def test_reads_tcp_and_tls_routes():
         tcp:
         - match: [{{port: 5432, destinationSubnets: [10.0.0.0/8], sourceLabels: {{a: b}}}}]
           route: [{{destination: {{host: vault}}}}]
-        """))  # fmt: skip
+        """,
+        )
+    )
     assert found.tls == (
         L4Route(
             (L4Match(port=8443, sni_hosts=(full("vault"),)),),
@@ -49,25 +54,37 @@ def test_every_host_at_a_gateway_is_fine():
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [
-        (f"hosts: ['*']\n{HTTP}",
-         "5 the host `*` is not possible for sidecars (the `mesh` gateway) (name the hosts, or name a gateway in `gateways`)"),
+        (
+            f"hosts: ['*']\n{HTTP}",
+            "5 the host `*` is not possible for sidecars (the `mesh` gateway) (name the hosts, or name a "
+            "gateway in `gateways`)",
+        ),
         (f"hosts: [a b]\n{HTTP}", "5 `a b` is not a host name (a name, `*.example.com` or an IP address)"),
-        (f"hosts: [a, {full('a')}]\n{HTTP}",
-         f"5 `{full('a')}` and `{full('a')}` are the same host, or one covers the other"),
+        (
+            f"hosts: [a, {full('a')}]\n{HTTP}",
+            f"5 `{full('a')}` and `{full('a')}` are the same host, or one covers the other",
+        ),
         ("hosts: [a]", "4 the VirtualService has no routes (set `http`, `tls` or `tcp`)"),
         ("http: [{delegate: {name: b}}]", "5 a VirtualService without hosts is a delegate and cannot delegate further"),
-        (f"gateways: [mesh]\n{HTTP}", "5 without `hosts` there can be no `gateways` "
-         "(a VirtualService without `hosts` is a delegate: part of another one's http routes)"),
-        (f"hosts: [a.b]\ntls: [{{match: [{{sniHosts: [c.d]}}], {TO}}}]",
-         "6 the SNI host `c.d` is not among the VirtualService's hosts (its hosts are: a.b)"),
+        (
+            f"gateways: [mesh]\n{HTTP}",
+            "5 without `hosts` there can be no `gateways` "
+            "(a VirtualService without `hosts` is a delegate: part of another one's http routes)",
+        ),
+        (
+            f"hosts: [a.b]\ntls: [{{match: [{{sniHosts: [c.d]}}], {TO}}}]",
+            "6 the SNI host `c.d` is not among the VirtualService's hosts (its hosts are: a.b)",
+        ),
         (f"hosts: [a.b]\ntls: [{{{TO}}}]", "6 `match` is required"),
         (f"hosts: [a.b]\ntls: [{{match: [{{port: 1}}], {TO}}}]", "6 `sniHosts` is required"),
         ("hosts: [a]\ntcp: [{match: [{port: 80}]}]", "6 `route` is required"),
         (f"hosts: [a]\ntcp: [{{match: [{{uri: {{}}}}], {TO}}}]", "6 unknown field `uri`"),
-        (f"hosts: [a]\nhttp:\n- {TO}\n- match: [{{port: 80}}]\n  {TO}",
-         "8 warning: this route is never used: http[0] (line 7) matches everything (put it above that one)"),
+        (
+            f"hosts: [a]\nhttp:\n- {TO}\n- match: [{{port: 80}}]\n  {TO}",
+            "8 warning: this route is never used: http[0] (line 7) matches everything (put it above that one)",
+        ),
         (f"hosts: [a]\n{HTTP}\nspecs: 1", "7 unknown field `specs`"),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(spec, problem):
     assert [line.split(" (known here")[0] for line in told(istio("VirtualService", spec))] == [problem]

@@ -2,8 +2,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import pytest
-from api.reading import told, value
 
+from api.reading import told, value
 from weft.model.service import Protocol
 from weft.model.workload import ExecProbe, HttpProbe, Probe, RestartPolicy, TcpProbe, WorkloadPort
 
@@ -22,10 +22,12 @@ def workload(spec, **more):
 
 
 def test_reads_a_workload():
-    found = workload("command: [python3, pay.py], workingDirectory: app, env: {PORT: '8080'}, serviceAccount: pay, "
-                     "ports: [{name: http, port: 8080}, {port: 9000, protocol: tcp}], replicas: 2, restart: Never, locality: eu/a, "
-                     "excludeInboundPorts: [9000], excludeOutboundPorts: [5432], excludeOutboundRanges: [10.1.0.0/16]",
-                     metadata="name: pay, namespace: shop, labels: {app: payments}")  # fmt: skip
+    found = workload(
+        "command: [python3, pay.py], workingDirectory: app, env: {PORT: '8080'}, serviceAccount: pay, "
+        "ports: [{name: http, port: 8080}, {port: 9000, protocol: tcp}], replicas: 2, restart: Never, locality: eu/a, "
+        "excludeInboundPorts: [9000], excludeOutboundPorts: [5432], excludeOutboundRanges: [10.1.0.0/16]",
+        metadata="name: pay, namespace: shop, labels: {app: payments}",
+    )
     assert found.command == ("python3", "pay.py")
     assert found.working_directory == "/meshes/shop/app"
     assert found.environment == (("PORT", "8080"),)
@@ -41,7 +43,12 @@ def test_defaults():
     found = workload("command: [true]".replace("true", "'true'"))
     assert found.labels == (("app", "pay"),)
     assert found.working_directory == "/meshes/shop"
-    assert (found.replicas, found.restart, found.inject, found.service_account) == (1, RestartPolicy.ALWAYS, True, "default")
+    assert (found.replicas, found.restart, found.inject, found.service_account) == (
+        1,
+        RestartPolicy.ALWAYS,
+        True,
+        "default",
+    )
     assert (found.include_inbound_ports, found.include_outbound_ranges) == ("*", "*")
 
 
@@ -59,21 +66,30 @@ def test_the_environment_may_be_a_list():
 
 @pytest.mark.parametrize(
     ("text", "check"),
-    [("http: {path: /ready, port: 8080, headers: {x: y}}", HttpProbe(8080, "/ready", "HTTP", (("x", "y"),))),
-     ("http: {port: http}", HttpProbe("http", "/")), ("tcp: {port: 8080}", TcpProbe(8080)),
-     ("exec: {command: [test, -f, x]}", ExecProbe(("test", "-f", "x")))],
-)  # fmt: skip
+    [
+        ("http: {path: /ready, port: 8080, headers: {x: y}}", HttpProbe(8080, "/ready", "HTTP", (("x", "y"),))),
+        ("http: {port: http}", HttpProbe("http", "/")),
+        ("tcp: {port: 8080}", TcpProbe(8080)),
+        ("exec: {command: [test, -f, x]}", ExecProbe(("test", "-f", "x"))),
+    ],
+)
 def test_reads_probes(text, check):
     spec = f"command: [x], ports: [{{name: http, port: 80}}], readiness: {{{text}, period: 200ms, failureThreshold: 5}}"
     assert workload(spec).readiness == Probe(check, period=timedelta(milliseconds=200), failure_threshold=5)
 
 
 def test_istios_annotations_are_honoured():
-    found = workload("command: [x], excludeOutboundPorts: [1]", metadata=(
-        "name: pay, annotations: {sidecar.istio.io/inject: 'false', traffic.sidecar.istio.io/excludeOutboundPorts: '5432, 1', "
-        "traffic.sidecar.istio.io/excludeInboundPorts: '7', traffic.sidecar.istio.io/includeInboundPorts: '80,81', "
-        "traffic.sidecar.istio.io/includeOutboundPorts: '90', traffic.sidecar.istio.io/includeOutboundIPRanges: '10.0.0.0/8', "
-        "traffic.sidecar.istio.io/excludeOutboundIPRanges: '10.1.0.0/16'}"))  # fmt: skip
+    found = workload(
+        "command: [x], excludeOutboundPorts: [1]",
+        metadata=(
+            "name: pay, annotations: {sidecar.istio.io/inject: 'false', "
+            "traffic.sidecar.istio.io/excludeOutboundPorts: '5432, 1', "
+            "traffic.sidecar.istio.io/excludeInboundPorts: '7', traffic.sidecar.istio.io/includeInboundPorts: '80,81', "
+            "traffic.sidecar.istio.io/includeOutboundPorts: '90', "
+            "traffic.sidecar.istio.io/includeOutboundIPRanges: '10.0.0.0/8', "
+            "traffic.sidecar.istio.io/excludeOutboundIPRanges: '10.1.0.0/16'}"
+        ),
+    )
     assert not found.inject
     assert found.exclude_outbound_ports == (1, 5432)
     assert found.exclude_inbound_ports == (7,)
@@ -102,35 +118,51 @@ def test_the_label_can_switch_the_proxy_off_too():
         ("command: []", "4 `command` must not be empty"),
         ("command: [x], readinessProbe: {}", "4 unknown field `readinessProbe` (weft calls it `readiness`)"),
         ("command: [x], restartPolicy: Never", "4 unknown field `restartPolicy` (weft calls it `restart`)"),
-        ("command: [x], restart: Sometimes", "4 `restart` cannot be `Sometimes` (known here: Always, Never, OnFailure)"),
+        (
+            "command: [x], restart: Sometimes",
+            "4 `restart` cannot be `Sometimes` (known here: Always, Never, OnFailure)",
+        ),
         ("command: [x], replicas: 100000", "4 `replicas` must be between 0 and 1000, not 100000"),
         ("command: [x], env: {A: 1}", '4 `A` must be text, not the number 1 (put it in quotes: "1")'),
         ("command: [x], env: [{name: A, valueFrom: {}}]", "4 `valueFrom` needs Kubernetes (write the `value`)"),
         ("command: [x], env: [{name: A}, {name: A}]", "4 `A` stands twice"),
         ("command: [x], env: {A=B: x}", "4 `A=B` is not a name for an environment variable"),
-        ("command: [x], ports: [{containerPort: 80, port: 80}]", "4 unknown field `containerPort` (weft calls it `port`)"),
+        (
+            "command: [x], ports: [{containerPort: 80, port: 80}]",
+            "4 unknown field `containerPort` (weft calls it `port`)",
+        ),
         ("command: [x], ports: [{port: 80}, {port: 80}]", "4 port 80 stands twice"),
         ("command: [x], readiness: {}", "4 `readiness` must say what to check (set `http`, `tcp` or `exec`)"),
-        ("command: [x], readiness: {tcp: {port: web}}",
-         "4 the workload has no port named `web` (name one of `ports`, or write its number)"),
+        (
+            "command: [x], readiness: {tcp: {port: web}}",
+            "4 the workload has no port named `web` (name one of `ports`, or write its number)",
+        ),
         ("command: [x], readiness: {http: {port: 80, path: ready}}", "4 `ready` is not a path (begin it with /)"),
-        ("command: [x], readiness: {tcp: {port: 80}, periodSeconds: 1}",
-         "4 unknown field `periodSeconds` (weft calls it `period`)"),
+        (
+            "command: [x], readiness: {tcp: {port: 80}, periodSeconds: 1}",
+            "4 unknown field `periodSeconds` (weft calls it `period`)",
+        ),
         ("command: [x], serviceAccount: A", "4 `A` is not a service account (lower-case letters, digits and -)"),
     ],
-)  # fmt: skip
+)
 def test_says_what_is_wrong(spec, problem):
     assert told(str(Written(spec))) == [problem]
 
 
 @pytest.mark.parametrize(
     ("annotation", "problem"),
-    [("traffic.sidecar.istio.io/excludeOutboundPorts: 'a'", "3 `a` is not a port (numbers, separated by commas)"),
-     ("traffic.sidecar.istio.io/excludeOutboundIPRanges: 'a'",
-      "3 `a` is not a CIDR range (such as 10.0.0.0/8,192.168.0.0/16)"),
-     ("sidecar.istio.io/inject: maybe", '3 `sidecar.istio.io/inject` must be true or false, not "maybe"'),
-     ("traffic.sidecar.istio.io/excludeInterfaces: x",
-      "3 warning: `traffic.sidecar.istio.io/excludeInterfaces` is not acted on by this version of weft")],
-)  # fmt: skip
+    [
+        ("traffic.sidecar.istio.io/excludeOutboundPorts: 'a'", "3 `a` is not a port (numbers, separated by commas)"),
+        (
+            "traffic.sidecar.istio.io/excludeOutboundIPRanges: 'a'",
+            "3 `a` is not a CIDR range (such as 10.0.0.0/8,192.168.0.0/16)",
+        ),
+        ("sidecar.istio.io/inject: maybe", '3 `sidecar.istio.io/inject` must be true or false, not "maybe"'),
+        (
+            "traffic.sidecar.istio.io/excludeInterfaces: x",
+            "3 warning: `traffic.sidecar.istio.io/excludeInterfaces` is not acted on by this version of weft",
+        ),
+    ],
+)
 def test_says_what_is_wrong_with_annotations(annotation, problem):
     assert told(str(Written("command: [x]", f"name: pay, annotations: {{{annotation}}}"))) == [problem]

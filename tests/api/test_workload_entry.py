@@ -1,4 +1,5 @@
 import pytest
+
 from api.reading import istio, told, value
 
 
@@ -7,7 +8,9 @@ def entry(spec):
 
 
 def test_reads_an_entry():
-    found = entry("{address: 172.20.0.11, labels: {app: web}, ports: {http: 8080}, weight: 3, locality: eu/a, network: n}")
+    found = entry(
+        "{address: 172.20.0.11, labels: {app: web}, ports: {http: 8080}, weight: 3, locality: eu/a, network: n}"
+    )
     assert found.addresses == ("172.20.0.11",)
     assert found.labels == (("app", "web"),)
     assert found.ports == (("http", 8080),)
@@ -17,21 +20,27 @@ def test_reads_an_entry():
 
 @pytest.mark.parametrize(
     ("spec", "meshed"),
-    [("{address: 1.2.3.4}", False), ("{address: 1.2.3.4, serviceAccount: a}", True),
-     ("{address: 1.2.3.4, labels: {security.istio.io/tlsMode: istio}}", True),
-     ("{address: 1.2.3.4, serviceAccount: a, labels: {security.istio.io/tlsMode: disabled}}", False)],
-)  # fmt: skip
+    [
+        ("{address: 1.2.3.4}", False),
+        ("{address: 1.2.3.4, serviceAccount: a}", True),
+        ("{address: 1.2.3.4, labels: {security.istio.io/tlsMode: istio}}", True),
+        ("{address: 1.2.3.4, serviceAccount: a, labels: {security.istio.io/tlsMode: disabled}}", False),
+    ],
+)
 def test_is_meshed_by_label_or_service_account(spec, meshed):
     assert entry(spec).meshed is meshed
 
 
 @pytest.mark.parametrize(
     ("spec", "problem"),
-    [("{}", "4 `address` is required"), ("{address: a b}", "5 `a b` is neither an IP address nor a host name"),
-     ("{address: 'unix://x'}", "5 `x` is not an absolute path to a socket"),
-     ("{address: 'unix:///x', ports: {a: 1}}", "5 a Unix socket has no ports"),
-     ("{address: 1.2.3.4, ports: {a: x}}", '5 `a` must be a whole number, not "x"'),
-     ("{address: 1.2.3.4, ports: {A_: 1}}", "5 `A_` is not a port name")],
-)  # fmt: skip
+    [
+        ("{}", "4 `address` is required"),
+        ("{address: a b}", "5 `a b` is neither an IP address nor a host name"),
+        ("{address: 'unix://x'}", "5 `x` is not an absolute path to a socket"),
+        ("{address: 'unix:///x', ports: {a: 1}}", "5 a Unix socket has no ports"),
+        ("{address: 1.2.3.4, ports: {a: x}}", '5 `a` must be a whole number, not "x"'),
+        ("{address: 1.2.3.4, ports: {A_: 1}}", "5 `A_` is not a port name"),
+    ],
+)
 def test_says_what_is_wrong(spec, problem):
     assert told(istio("WorkloadEntry", spec)) == [problem]

@@ -99,8 +99,8 @@ def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
         contributions.append(contribute(seen, mesh.settings))
         problems += (str(problem) for problem in problems_of(seen, mesh))
         if seen.service is not None:
-            for port in seen.service.ports:
-                answering += assignments(seen.service, port, seen.rule, mesh.endpoints(seen.service, port))
+            for port in seen.ports:
+                answering += assignments(seen.service, port, seen.rule, mesh.endpoints(seen.service, port), group.kind)
     for contribution in contributions:
         clusters |= {built.name: built for built in contribution.clusters}
         own = {built.name: built for built in contribution.listeners} | own
@@ -118,14 +118,11 @@ def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
             http = str(number) in hosts
             built = listeners.shared_port(number, chains[number], view.policy, view.settings, http=http)
             own[built.name] = built
-    read = {
-        cluster.name for cluster in map(_cluster, clusters.values()) if cluster.type == Cluster.EDS
-    }  # nobody asks for the others
     return Resources(
         [_cluster(built) for _, built in sorted(clusters.items())],
         [Listener.FromString(built.body) for _, built in sorted(own.items())],
         [RouteConfiguration.FromString(built.body) for built in configurations],
-        [ClusterLoadAssignment.FromString(built.body) for built in answering if built.name in read],
+        [ClusterLoadAssignment.FromString(built.body) for built in answering],
     ), problems
 
 

@@ -82,3 +82,16 @@ def test_forgets_services_that_are_gone():
     first = addresses.admit(service("a")).addresses
     addresses.services.keep_only(set())
     assert addresses.services.reserve(first[0], "someone") == ""
+
+
+def test_two_services_with_one_written_address_are_a_problem_until_one_is_gone():
+    addresses = Addresses()
+    first, second = service("first", addresses=("10.96.0.10",)), service("second", addresses=("10.96.0.10",))
+    addresses.admit(first)
+    addresses.admit(second)
+    (problem,) = addresses.keep_services([first, second])
+    assert "second" in str(problem) and "10.96.0.10 belongs to shop/first" in str(problem)
+    assert addresses.keep_services([first]) == ()
+    addresses.admit(second)
+    addresses.admit(service("second", addresses=("10.96.0.11",)))
+    assert addresses.keep_services([first, second]) == ()

@@ -68,6 +68,14 @@ async def test_a_follower_who_does_not_read_costs_bounded_memory(tmp_path):
     assert len([line async for line in lines]) <= 1000
 
 
+async def test_a_flood_is_read_and_dropped_and_the_log_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.local.logs.MOST_RATE", 1000)
+    log = LogFile(tmp_path / "app.log")
+    await pump(log, b"x\n" * 50_000)
+    log.write("after")
+    assert log.tail() == ["weft: 50000 lines were lost: more than could be written", "after"]
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "weft-test", tmp_path], check=True)
@@ -86,4 +94,4 @@ def test_a_full_disk_loses_lines_and_says_how_many(small_disk):
         log.write(f"lost {number}")
     filler.unlink()
     log.write("back")
-    assert log.tail() == ["weft: 10 lines were lost: the log could not be written", "back"]
+    assert log.tail() == ["weft: 10 lines were lost: more than could be written", "back"]

@@ -1,6 +1,7 @@
 import pytest
 
 from model.builders import instance
+from weft.model.names import ObjectKey, Origin
 from weft.model.service import ServicePort
 
 
@@ -16,3 +17,10 @@ from weft.model.service import ServicePort
 )
 def test_finds_the_port_that_serves_a_service_port(port, number):
     assert instance("pod", "orders", ports=(("http", 9000),)).port_for(port) == number
+
+
+def test_a_workload_entry_says_itself_where_a_service_port_is_served():
+    origin = Origin(ObjectKey("WorkloadEntry", "shop", "machine"))
+    machine = instance("machine", "orders", ports=(("http", 18080),), origin=origin)
+    assert machine.port_for(ServicePort(80, "http", target=8080)) == 18080
+    assert machine.port_for(ServicePort(80, "web", target=8080)) == 8080

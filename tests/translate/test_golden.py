@@ -1,8 +1,8 @@
 """Each golden case is what it was, and a real Envoy takes all of it."""
 
 import pytest
-from golden.render import cases, render
 
+from golden.render import cases, render
 from weft.envoy.validate import validate
 
 

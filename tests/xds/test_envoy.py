@@ -237,6 +237,26 @@ async def test_after_a_restart_of_the_server_nothing_unchanged_is_sent_again(sna
             await second.close()
 
 
+async def test_a_cluster_that_changed_while_the_server_was_away_is_warm_at_once(snapshots, observer, socket, tmp_path):
+    first = Server(snapshots, observer)
+    await first.listen(f"unix:{socket}")
+    async with backend("from a") as port, envoy(tmp_path, socket) as proxy:
+        snapshots.replace(GROUP, shop(port))
+        await synced(first)
+        await first.close()
+        anew = Snapshots()
+        anew.replace(GROUP, {**shop(port), CLUSTER: by_name(cluster("a", connect_timeout="3s"))})
+        second = Server(anew, observer)
+        await second.listen(f"unix:{socket}")
+        try:  # Envoy itself gives up waiting for endpoints after 15 s
+            every = frozenset({CLUSTER, ENDPOINT, LISTENER, ROUTE})
+            assert await second.wait_synced("pod-1", 10, every), second.streams()
+            assert (await proxy.clusters())["a"]["cluster"]["connect_timeout"] == "3s"
+            assert await proxy.ask(await proxy.listener_port("l")) == (200, "from a")
+        finally:
+            await second.close()
+
+
 def counted(server: Server) -> list[str]:
     """The names of all resources the server makes responses of from now on."""
     names: list[str] = []

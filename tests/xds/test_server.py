@@ -246,9 +246,9 @@ async def test_clients_that_come_and_go_at_any_moment_leave_nothing_behind(
     async def come_and_go(number: int) -> None:
         visitor = Client(address, f"visitor-{number}")
         await visitor.send(CLUSTER)
-        for _ in range(number % 4):
+        for visit in range(number % 4):
             await visitor.take()
-            snapshots.update("shop", {CLUSTER: blobs("a", version=f"of visitor {number}")})
+            snapshots.update("shop", {CLUSTER: blobs("a", version=f"{visit} of visitor {number}")})
         await visitor.close()
 
     await client.send(CLUSTER)

@@ -238,6 +238,17 @@ def test_endpoints_of_a_changed_cluster_are_sent_again_for_it_warms_anew(snapsho
     assert client.settle() == ["CDS +a", "EDS +a"]
 
 
+def test_endpoints_of_a_cluster_that_was_sent_before_they_were_asked_for_are_sent_though_the_client_has_them(snapshots):
+    client = envoy(snapshots)
+    snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
+    client.stream.close()
+    client.connect()
+    client.send(CLUSTER, versions={"a": "1"})
+    client.turn()
+    client.send(ENDPOINT, subscribe=["a"], versions={"a": "1"})
+    assert [told(response) for response in client.turn()] == ["EDS +a"]
+
+
 def test_a_changed_cluster_without_endpoints_is_told_so_again(snapshots):
     snapshots.update("shop", {CLUSTER: blobs("static", "empty")})
     client = envoy(snapshots)

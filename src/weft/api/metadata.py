@@ -124,7 +124,8 @@ def gateway_names(fields: Fields, meta: Meta) -> tuple[str, ...]:
 
 
 def _check_names(fields: Fields, document: Document) -> None:
-    if not is_host(fields.text("name", required=True, most=253)):
+    name = fields.text("name", required=True, most=253)
+    if not is_host(name) or name != name.lower():
         fields.error(
             "name", f"`{document.key.name[:80]}` is not a name for an object", "lower-case letters, digits, - and ."
         )

@@ -43,7 +43,7 @@ from typing import Any
 from weft.api.metadata import Meta
 from weft.api.protocol import from_name, istio_protocol
 from weft.api.reader import Fields, describe
-from weft.api.syntax import is_dns_label, is_header, is_range
+from weft.api.syntax import is_header, is_host, is_range
 from weft.model.names import labels_of
 from weft.model.workload import (
     ExecProbe,
@@ -76,6 +76,7 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
     if inject not in ("true", "false"):
         root.error(("metadata",), f"`{_INJECT}` must be true or false, not {describe(inject)}")
     traffic = _Traffic(root, annotations)
+    ports = _ports(spec)
     replicas = spec.integer("replicas", most=MOST_REPLICAS)
     command = spec.texts("command", required=True, most=65_536)
     if command and not command[0]:
@@ -90,9 +91,9 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
             service_account=_service_account(spec),
             working_directory=_working_directory(spec),
             environment=_environment(spec),
-            ports=_ports(spec),
+            ports=ports,
             replicas=1 if replicas is None else replicas,
-            readiness=_readiness(spec),
+            readiness=_readiness(spec, {port.name for port in ports}),
             restart=RestartPolicy(spec.choice("restart", tuple(RestartPolicy), default=RestartPolicy.ALWAYS)),
             inject=inject != "false",
             exclude_inbound_ports=_joined(spec.ports("excludeInboundPorts"), traffic.ports("excludeInboundPorts")),
@@ -172,7 +173,7 @@ def _include_ranges(spec: Fields, traffic: _Traffic) -> str:
 
 def _service_account(spec: Fields) -> str:
     name = spec.text("serviceAccount", default="default", most=253)
-    if not is_dns_label(name):
+    if not is_host(name) or name != name.lower():
         spec.error("serviceAccount", f"`{name[:80]}` is not a service account", "lower-case letters, digits and -")
     return name
 
@@ -213,12 +214,12 @@ def _ports(spec: Fields) -> tuple[WorkloadPort, ...]:
     return tuple(found)
 
 
-def _readiness(spec: Fields) -> Probe | None:
+def _readiness(spec: Fields, names: set[str]) -> Probe | None:
     fields = spec.fields("readiness")
     if fields is None:
         return None
     fields.also_called(_KUBERNETES)
-    check = _check(fields, {str(port.get("name")) for port in spec.raw("ports") or () if isinstance(port, dict)})
+    check = _check(fields, names)
     return Probe(
         check=check,
         initial_delay=fields.duration("initialDelay", least=timedelta(0)) or timedelta(0),

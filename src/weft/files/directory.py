@@ -87,7 +87,8 @@ class Directory:
             return _File(kept=held, problems=(content.problem,))
         below = path.rpartition("/")[0]
         directory = f"{self._root}/{below}" if self._root and below else self._root
-        reading = read_documents(content, f"{self._shown}/{path}" if self._shown else path, directory)
+        shown = printable(f"{self._shown}/{path}" if self._shown else path)
+        reading = read_documents(content, shown, printable(directory))
         documents = {document.key: document for document in reading.documents}
         kept = {
             key: document
@@ -135,3 +136,8 @@ class Directory:
                 f"{key} also stands at {winner.file}:{winner.line}, which holds",
                 "remove one of them",
             )
+
+
+def printable(path: str) -> str:
+    """A name that is not UTF-8 can be opened, but not shown."""
+    return path.encode(errors="surrogateescape").decode(errors="replace")

@@ -23,7 +23,7 @@ MOST_BYTES = 8 << 20
 MOST_DOCUMENTS = 10_000
 
 _MARKER = re.compile(r"^(---|\.\.\.)(?=[ \t\r\n]|$)", re.MULTILINE)
-_FIRST_FIELDS = ("apiVersion", "kind", "metadata")
+_RIGHTLY_THERE = ("apiVersion", "kind", "metadata", "spec", "name", "namespace", "labels", "annotations")
 
 
 class FileReading(msgspec.Struct, frozen=True):
@@ -205,7 +205,7 @@ def _expand(composed: Composed) -> Iterator[tuple[Any, Mapping[Path, int], int]]
 
 def _meant(name: str, holder: Mapping[str, Any]) -> str:
     for written in holder:
-        if str(written) not in _FIRST_FIELDS and did_you_mean(str(written), [name]).startswith("did you"):
+        if str(written) not in _RIGHTLY_THERE and did_you_mean(str(written), [name]).startswith("did you"):
             return f"did you mean `{name}` where it says `{written}`?"
     examples = {"apiVersion": "for example networking.istio.io/v1", "kind": "for example VirtualService"}
     return examples.get(name, "every object needs it")

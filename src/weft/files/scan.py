@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from weft.base.problem import Problem, Where
-from weft.files.directory import Content, Unreadable
+from weft.files.directory import Content, Unreadable, printable
 from weft.files.documents import MOST_BYTES
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -94,12 +94,13 @@ def _walk(root: str, below: str, shown: str, seen: Seen, visited: set[tuple[int,
 
 def _blind(seen: Seen, below: str, shown: str, what: str) -> None:
     place = f"{shown}/{below}" if below else shown
-    seen.blind[below] = Problem(Where(file=place), what, "what was read from it before stays in effect")
+    seen.blind[below] = Problem(Where(file=printable(place)), what, "what was read from it before stays in effect")
 
 
 def _unreadable(path: str, shown: str, reason: str, hint: str) -> Unreadable:
-    where = Where(file=f"{shown}/{path}", line=1)
-    return Unreadable(Problem(where, f"the file cannot be read: {reason}; what it held before stays in effect", hint))
+    where = Where(file=printable(f"{shown}/{path}"), line=1)
+    what = f"the file cannot be read: {printable(reason)}; what it held before stays in effect"
+    return Unreadable(Problem(where, what, printable(hint)))
 
 
 def _without_waiting(path: str, flags: int) -> int:

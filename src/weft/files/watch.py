@@ -75,6 +75,7 @@ class _Watcher:
         self._named: set[str] = set()  # files that events named: read again even if they look the same
         self._leaving: dict[ObjectKey, float] = {}  # since when
         self._notify: RustNotify | None = None
+        self._listening: tuple[int, int] | None = None  # to which directory
         self._stopped = threading.Event()
         self._swept = time.monotonic()
 
@@ -89,7 +90,11 @@ class _Watcher:
         if self._notify is None:
             self._stopped.wait(timeout / 1_000)
             return True
-        found = self._notify.watch(GATHER_MS, QUIET_MS, timeout, self._stopped)
+        try:
+            found = self._notify.watch(GATHER_MS, QUIET_MS, timeout, self._stopped)
+        except RuntimeError:  # the kernel's queue broke; start anew
+            self._notify = None
+            return True
         if isinstance(found, set):
             return self._worth_a_look(found)
         now = time.monotonic()
@@ -103,14 +108,11 @@ class _Watcher:
         self._swept = now
         try:
             if self._notify is None or self._moved():
-                self._listen()
+                self._listen()  # before looking, so that nothing falls between
             seen = scan.look(self._root, self._shown)
         except OSError as error:
             return self._gone(error)
-        self._away = None
-        if before is not None and seen.root != before.root:
-            self._listen()
-        self._seen = seen
+        self._away, self._seen = None, seen
         contents: dict[str, Content] = {}
         known = before.files if before else {}
         for path, signature in seen.files.items():
@@ -149,10 +151,12 @@ class _Watcher:
             found = Path(self._root).stat()
         except OSError:
             return True
-        return self._seen is not None and self._seen.root != (found.st_dev, found.st_ino)
+        return self._listening != (found.st_dev, found.st_ino)
 
     def _listen(self) -> None:
-        """Ask the kernel for events, before the look that they are compared to."""
+        """Ask the kernel for events of the directory that stands there now."""
+        found = Path(self._root).stat()
+        self._listening = (found.st_dev, found.st_ino)
         try:
             self._notify = RustNotify([self._root], False, False, 0, True, True)
         except FileNotFoundError:

@@ -7,10 +7,12 @@ everybody the address it had. Services without an address of their own get one o
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network, ip_address
 
 import msgspec
 
+from weft.base.problem import Problem, Where
 from weft.local.error import LocalError
 from weft.model.mesh import Value
 from weft.model.service import Resolution, Service
@@ -89,6 +91,7 @@ class Addresses:
         # The first address of the range is the bridge's.
         self.pods = Pool(POD_RANGES, first=2, what="pod", ipv6=ipv6)
         self.services = Pool(SERVICE_RANGES, first=_WRITTEN_BY_PEOPLE, what="service", ipv6=ipv6)
+        self._doubles: dict[str, Problem] = {}  # by service: an address it wrote down that is another's
 
     @property
     def bridge(self) -> tuple[IPv4Interface, IPv6Interface | None]:
@@ -102,16 +105,32 @@ class Addresses:
         if not isinstance(value, Service):
             return value
         name = service_name(value)
+        self._doubles.pop(name, None)
         for address in value.addresses:
-            self.services.reserve(address, name)
+            owner = self.services.reserve(address, name)
+            if owner:
+                self._doubles[name] = _double(value, address, owner)
         if value.addresses or not _needs_address(value):
             return value
         return msgspec.structs.replace(value, addresses=self.services.take(name).texts)
+
+    def keep_services(self, services: Iterable[Service]) -> tuple[Problem, ...]:
+        """Forget all services but these; returns which of them have an address that is another's."""
+        names = {service_name(service) for service in services}
+        self.services.keep_only(names)
+        self._doubles = {name: problem for name, problem in self._doubles.items() if name in names}
+        return tuple(self._doubles.values())
 
 
 def service_name(service: Service) -> str:
     """What a service's place is kept under: two namespaces may name the same outside host."""
     return f"{service.namespace}/{service.host}"
+
+
+def _double(service: Service, address: str, owner: str) -> Problem:
+    origin = service.origin
+    where = Where(origin.file, origin.line, str(origin.key)) if origin else Where(object=service_name(service))
+    return Problem(where, f"address {address} belongs to {owner} already", "write another one, or none at all")
 
 
 def _needs_address(service: Service) -> bool:

@@ -7,12 +7,16 @@ within bounded time. Rule: whatever is made has its place in `stop`, and the run
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +27,8 @@ from weft.envoy.binary import EnvoyError
 from weft.envoy.command import PROXY_GID
 from weft.files.watch import DirectoryMissing, watch
 from weft.local import run_directory
-from weft.local.addresses import Addresses, service_name
+from weft.local.addresses import Addresses
+from weft.local.blocking import to_its_end
 from weft.local.dns import Dns
 from weft.local.error import LocalError
 from weft.local.logs import PodLog
@@ -35,6 +40,7 @@ from weft.local.run_directory import RunDirectory
 from weft.local.server import Server
 from weft.local.sidecar import proxy_plan
 from weft.local.status import MeshStatus, Sync, WorkloadStatus
+from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey
 from weft.model.workload import Workload
@@ -53,6 +59,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Longer than the control plane gathers endpoint changes, so that what was put is in its next answer.
 _PUSH_DELAY = 0.02
 _ACK_TIMEOUT = 1.0
+_OPEN_FILES = 65_536
 
 
 class Engine:
@@ -71,11 +78,13 @@ class Engine:
         self._dns = Dns(self._look_up)
         self._server = Server(self)
         self._names: Names | None = None
+        self._virtual_addresses = VirtualAddresses(self.control.mesh)
         self._replicas: dict[ObjectKey, Replicas] = {}
         self._namespace_by_address: dict[str, str] = {}
         self._uids: set[int] = set()
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
     # Running it
@@ -89,8 +98,10 @@ class Engine:
             await self.stop()
 
     async def start(self) -> None:
+        """Raises LocalError, with nothing left behind, if it cannot."""
+        self._starting = asyncio.create_task(self._start())
         try:
-            await self._start()
+            await self._starting
         except (NetworkError, EnvoyError) as error:
             await self.stop()
             raise LocalError(error.problem.what, error.problem.hint, where=error.problem.where.object) from error
@@ -109,10 +120,11 @@ class Engine:
 
     async def _start(self) -> None:
         self._binary = binary.find()
+        _allow_many_files()
         self._run_directory = here = run_directory.acquire(self.name, str(self.directory))
         ipv4, ipv6 = self.addresses.bridge
         self._bridge = Bridge(Namespace(here.namespace_name("mesh")), ipv4, ipv6)
-        await asyncio.to_thread(_make_bridge, self._bridge)
+        await to_its_end(partial(_make_bridge, self._bridge))
         await self._dns.listen(self._bridge.namespace, [str(each.ip) for each in (ipv4, ipv6) if each])
         await self.control.listen(f"unix:{here.xds_socket}")
         # Only the proxies' user may ask; an app in the same pod may not.
@@ -128,9 +140,13 @@ class Engine:
         if watching.done():
             watching.result()
         self._keep(self.observer.run())
+        self._keep(self._virtual_addresses.keep(self._bridge.namespace))
 
     async def _stop(self) -> None:
         self.ending.set()
+        if self._starting is not None and not self._starting.done():
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:
@@ -145,7 +161,7 @@ class Engine:
         await self._dns.close()
         await self.control.close()
         if self._run_directory is not None:
-            await asyncio.to_thread(self._run_directory.release)
+            await to_its_end(self._run_directory.release)
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -168,13 +184,13 @@ class Engine:
                 loaded.set()
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
-        self._names = None
+        self._forget_names()
         for key in changed:
             if key.kind == "Workload":
                 values = self.control.mesh.get(key)
                 self._want(key, values[0] if values and isinstance(values[0], Workload) else None)
         if any(key.kind in ("Service", "ServiceEntry") for key in changed):
-            self.addresses.services.keep_only({service_name(service) for service in self.control.mesh.services()})
+            self.control.note("addresses", self.addresses.keep_services(self.control.mesh.services()))
 
     def _want(self, key: ObjectKey, workload: Workload | None) -> None:
         replicas = self._replicas.get(key)
@@ -201,7 +217,7 @@ class Engine:
             visible=(str(self.directory), sys.prefix, sys.base_prefix),
             path=f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
             domain=self.domain,
-            settled=self._settled,
+            settled=self.settled,
         )
         pod = Pod(plan, place, self._make_proxy, self._on_pod)
         self._uids.add(uid)
@@ -212,13 +228,14 @@ class Engine:
     def _free_pod(self, pod: Pod, *, gone: bool) -> None:
         """It runs no more. A job that has completed keeps its name and its log until it is gone."""
         self.control.put(_pod_key(pod), ())
-        self._names = None
+        self._forget_names()
         self.observer.forget(pod)
         if gone:
             self._uids.discard(pod.plan.uid)
             self.addresses.pods.release(pod.plan.key)
             for address in pod.plan.addresses.texts:
                 self._namespace_by_address.pop(address, None)
+            shutil.rmtree(pod.place.directory, ignore_errors=True)
 
     def _make_proxy(
         self, plan: PodPlan, where: Namespace, directory: Path, changed: Callable[[], None], pod_log: PodLog
@@ -246,17 +263,28 @@ class Engine:
         instance = pod.instance()
         if not pod.ended and self.control.mesh.get(_pod_key(pod)) != (instance,):
             self.control.put(_pod_key(pod), (instance,))
-            self._names = None
+            self._forget_names()
         replicas = self._replicas.get(ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name))
         if replicas is not None:
             replicas.wake()
 
-    async def _settled(self) -> None:
+    async def settled(self) -> None:
+        """Returns once every proxy, and the bridge's rules, know of the last change, or do not answer for a while."""
         await asyncio.sleep(_PUSH_DELAY)
         nodes = [proxy.node_id for proxy in self.control.proxies()]
-        await asyncio.gather(*(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ACK_TIMEOUT):
+                await asyncio.gather(
+                    self._virtual_addresses.settled(),
+                    *(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes),
+                )
 
     # What pods ask
+
+    def _forget_names(self) -> None:
+        """Services or pods have changed: what names and addresses mean is found out anew."""
+        self._names = None
+        self._virtual_addresses.changed()
 
     def _look_up(self, name: str, asker: str) -> Answer:
         mesh = self.control.mesh
@@ -289,7 +317,11 @@ class Engine:
             directory=str(self.directory),
             pid=os.getpid(),
             started=self.started,
-            workloads=tuple(_workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
+            workloads=tuple(
+                _workload_status(key, each, sync)
+                for key, each in sorted(self._replicas.items())
+                if each.wanted or each.pods
+            ),
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
@@ -302,16 +334,24 @@ class Engine:
         """Commands that cannot even be started are as wrong as YAML that cannot be read."""
         found = []
         for pod in self.pods():
-            if pod.exit_code is None and pod.message and pod.phase.value == "BackOff":
+            if pod.trouble:
                 origin = pod.plan.workload.origin
                 where = Where(origin.file if origin else "", origin.line if origin else 0, f"pod {pod.plan.key}")
-                found.append(Problem(where, pod.message, f"weft logs {pod.plan.name}", Severity.ERROR))
+                found.append(Problem(where, pod.trouble, "mend the Workload and save it", Severity.ERROR))
         return found
 
 
 def _make_bridge(bridge: Bridge) -> None:
     namespace.make(bridge.namespace.name)
     links.make_bridge(bridge)
+
+
+def _allow_many_files() -> None:
+    """Each connection is a file, and Envoys and apps inherit our limit: the usual 1,024 are soon used up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _pod_key(pod: Pod) -> ObjectKey:

@@ -1,19 +1,21 @@
 """What pods print: one bounded, rotated file per stream, written by the engine and read by `weft logs`.
 
-The rule: the pipe is always read, whatever becomes of the file. A full disk costs lines, never the app or the engine,
-and the log says how many were lost once it can be written again.
+The rule: the pipe is always read, whatever becomes of the file. A full disk or a flood of output costs lines, never the
+app or the engine, and the log says how many were lost once it can be written again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 MOST_BYTES = 2 * 1024 * 1024  # of one file; with its predecessor twice that. /run is memory on most machines
 MOST_LINE = 16 * 1024
+MOST_RATE = 4 * 1024 * 1024  # bytes a second; reading more would keep the engine from its other work
 _FOLLOWER_LINES = 1000  # a reader who is further behind than this loses lines
 
 
@@ -28,23 +30,24 @@ class LogFile:
         with contextlib.suppress(OSError):
             self._size = path.stat().st_size
 
-    def write(self, line: str) -> None:
-        """Add one line, or count it as lost. Never raises, never waits."""
+    def write(self, *lines: str) -> None:
+        """Add lines, or count them as lost. Never raises, never waits."""
         for follower in self._followers:
-            if follower.full():
-                follower.get_nowait()
-            follower.put_nowait(line)
-        text = f"weft: {self._lost} lines were lost: the log could not be written\n" if self._lost else ""
-        data = f"{text}{line}\n".encode(errors="replace")
+            for line in lines:
+                if follower.full():
+                    follower.get_nowait()
+                follower.put_nowait(line)
+        lost = f"weft: {self._lost} lines were lost: more than could be written\n" if self._lost else ""
+        data = (lost + "".join(f"{line}\n" for line in lines)).encode(errors="replace")
         try:
             if self._size + len(data) > self._most_bytes:
                 self._rotate()
             with self.path.open("ab", buffering=0) as file:
                 written = file.write(data)
             self._size += written
-            self._lost = 0 if written == len(data) else 1
+            self._lost = 0 if written == len(data) else len(lines)
         except OSError:
-            self._lost += 1
+            self._lost += len(lines)
 
     def tail(self, lines: int | None = None) -> list[str]:
         """The last lines there are, oldest first."""
@@ -73,13 +76,21 @@ class LogFile:
     async def pump(self, stream: asyncio.StreamReader) -> None:
         """Read a process's output to its end."""
         pending = b""
+        second, used = 0, 0
         while chunk := await stream.read(64 * 1024):
-            *lines, pending = (pending + chunk).split(b"\n")
-            for line in lines:
-                self.write(line[:MOST_LINE].decode(errors="replace").rstrip("\r"))
-            if len(pending) > MOST_LINE:
-                self.write(pending[:MOST_LINE].decode(errors="replace"))
+            if int(time.monotonic()) != second:
+                second, used = int(time.monotonic()), 0
+            used += len(chunk)
+            if used > MOST_RATE:
+                self._lost += chunk.count(b"\n")
                 pending = b""
+                continue
+            *lines, pending = (pending + chunk).split(b"\n")
+            if len(pending) > MOST_LINE:
+                lines.append(pending)
+                pending = b""
+            if lines:
+                self.write(*(line[:MOST_LINE].decode(errors="replace").rstrip("\r") for line in lines))
         if pending:
             self.write(pending.decode(errors="replace"))
 

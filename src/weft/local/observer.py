@@ -72,7 +72,7 @@ class Observer:
         await asyncio.gather(*(ask(pod) for pod in pods))
 
     async def _scrape_pod(self, pod: Pod) -> None:
-        if pod.proxy is None:
+        if pod.proxy is None or not pod.proxy.ready:
             return
         try:
             scrape = read_stats(await pod.proxy.admin.read("/stats", STATS_QUERY))

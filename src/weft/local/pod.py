@@ -14,13 +14,13 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from weft.base.backoff import Backoff
 from weft.local import probe
 from weft.local.addresses import Pair
+from weft.local.blocking import to_its_end
 from weft.local.dns import resolver_file
 from weft.local.logs import PodLog
 from weft.local.run_directory import end_processes
@@ -43,8 +43,6 @@ DRAIN = 3.0  # seconds that requests under way have when a pod ends
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 # Without a probe of its own, an app is given this long to listen on its first port before it counts as ready anyway.
 _LISTEN_PATIENCE = 10.0
-
-_Result = TypeVar("_Result")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +76,7 @@ class Pod:
         self.plan, self.place = plan, place
         self.phase = Phase.STARTING
         self.message = ""
+        self.trouble = ""  # why it could not be started at all, the last time it was tried
         self.restarts = 0
         self.exit_code: int | None = None
         self.since = time.time()
@@ -161,7 +160,9 @@ class Pod:
             view=View(
                 visible=(*self.place.visible, directory) if directory != "/" else self.place.visible,
                 files=tuple(
-                    Laid(str(self.place.directory / name), f"/etc/{name}") for name in ("resolv.conf", "hosts")
+                    Laid(str(self.place.directory / name), f"/etc/{name}")
+                    for name in ("resolv.conf", "hosts")
+                    if name == "resolv.conf" or Path("/etc", name).exists()
                 ),
             ),
             stdout=stdout,
@@ -187,7 +188,7 @@ class Pod:
                     log.error("pod %s failed", self.plan.key, exc_info=living.exception())
                     self._enter(Phase.FAILED, f"internal error: {living.exception()}")
         finally:
-            await _to_its_end(self._clear_away)
+            await to_its_end(self._clear_away)
             self.begun.set()
             self.log.close()
 
@@ -215,11 +216,12 @@ class Pod:
         backoff = Backoff(first=FIRST_BACK_OFF, most=MOST_BACK_OFF)
         while True:
             try:
-                await _to_its_end(self._set_up)
+                await to_its_end(self._set_up)
                 return
             except (NetworkError, OSError) as error:
-                await _to_its_end(self._clear_away)
+                await to_its_end(self._clear_away)
                 delay = backoff.next()
+                self.trouble = str(error)
                 self._enter(Phase.BACK_OFF, f"{error}; next try in {delay:.1f} s")
                 self.begun.set()
                 await asyncio.sleep(delay)
@@ -270,8 +272,10 @@ class Pod:
         try:
             process = self._process = await spawn(self.command(self.plan.workload.command, stdout=PIPE, stderr=STDOUT))
         except (NetworkError, OSError) as error:
+            self.trouble = str(error)
             self.begun.set()
             return None, str(error)
+        self.trouble = ""
         self._enter(Phase.RUNNING, "")
         self.begun.set()
         assert process.stdout is not None  # noqa: S101 - it was asked for
@@ -363,13 +367,3 @@ class Pod:
             "POD_IP": str(self.plan.addresses.ipv4),
             **dict(workload.environment),
         }
-
-
-async def _to_its_end(work: Callable[[], _Result]) -> _Result:
-    """Run blocking work on a thread, and even when cancelled wait for it: what it makes must not appear later."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise

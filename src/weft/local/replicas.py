@@ -20,6 +20,8 @@ from weft.model.workload import Workload
 
 log = logging.getLogger("weft.local.replicas")
 
+_RETRY = 1.0  # seconds, where not even a directory could be made for a pod
+
 
 class FreePod(Protocol):
     def __call__(self, pod: Pod, *, gone: bool) -> None: ...
@@ -40,6 +42,10 @@ class Replicas:
     @property
     def pods(self) -> tuple[Pod, ...]:
         return tuple(self._pods.values())
+
+    @property
+    def wanted(self) -> bool:
+        return self._wanted is not None
 
     @property
     def count(self) -> int:
@@ -65,6 +71,8 @@ class Replicas:
 
     async def kill(self) -> None:
         """End all pods now."""
+        if self._loop is not None:
+            self._loop.cancel()
         for run in tuple(self._runs.values()):
             run.cancel()
         if self._runs:
@@ -96,8 +104,9 @@ class Replicas:
         name = next(each for each in (f"{workload.name}-{number}" for number in count()) if each not in self._pods)
         try:
             pod = self._make_pod(name, workload)
-        except (LocalError, OSError):
-            log.exception("pod %s/%s cannot be made", workload.namespace, name)
+        except (LocalError, OSError) as error:
+            log.error("pod %s/%s cannot be made, next try in %.0f s: %s", workload.namespace, name, _RETRY, error)
+            asyncio.get_running_loop().call_later(_RETRY, self.wake)
             return
         self._pods[name] = pod
         self._runs[name] = asyncio.create_task(self._run(name, pod))

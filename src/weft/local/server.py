@@ -20,6 +20,7 @@ from weft.envoy.binary import EnvoyError
 from weft.local.error import LocalError
 from weft.local.pod import Pod
 from weft.local.status import MeshStatus
+from weft.netns import namespace
 from weft.netns.namespace import NetworkError
 from weft.netns.process import exec_argv
 
@@ -86,7 +87,10 @@ class Server:
 
     async def _exec(self, request: web.Request) -> web.Response:
         command = msgspec.json.decode(await request.read(), type=tuple[str, ...])
-        wanted = self._pod(request).command(command)
+        pod = self._pod(request)
+        if not namespace.exists(pod.namespace):
+            raise LocalError(f"pod {pod.plan.key} is not running ({pod.phase})", f"weft logs {pod.plan.name}")
+        wanted = pod.command(command)
         return _json(Entrance(exec_argv(wanted), dict(wanted.environment)))
 
     async def _admin(self, request: web.Request) -> web.Response:

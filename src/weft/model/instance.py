@@ -29,6 +29,8 @@ class Instance(msgspec.Struct, frozen=True):
         """The port number on which this instance serves a service port, or None if it does not."""
         if isinstance(port.target, str) and port.target:
             return dict(self.ports).get(port.target)
+        if self.origin is not None and self.origin.key.kind == "WorkloadEntry" and port.name in dict(self.ports):
+            return dict(self.ports)[port.name]  # written for this very service port, so it beats the service's own word
         return port.target or dict(self.ports).get(port.name) or port.number
 
 

@@ -187,7 +187,8 @@ class Mesh:
             if after is not None and selects(service.selector or (), after.labels):
                 members[after.name] = after
             touched_endpoints.add(host)
-            if self.all_meshed(service) != meshed[host] or service.headless:
+            by_proxy = service.headless or service.resolution is not Resolution.STATIC
+            if self.all_meshed(service) != meshed[host] or by_proxy:
                 touched_hosts.add(host)  # more than EDS depends on who is there
         if before is not None:
             self._instances[before.namespace].pop(before.name, None)

@@ -33,6 +33,7 @@ log = logging.getLogger("weft.node.proxy")
 _READY_TIMEOUT = 30.0  # seconds; an Envoy that has its config is ready within two tenths of one
 _STEADY = 10.0  # seconds up, after which the next death is a first one again
 _END_GRACE = 2.0  # seconds between asking Envoy to end and making it
+_MEMORY_AGE = 5.0  # seconds; the kernel walks all of a process's pages to say it
 _ACTIVE_INBOUND = r"^http\.inbound.*\.downstream_rq_active$"
 
 
@@ -68,6 +69,7 @@ class Proxy:
         self._synced, self._changed, self._output = synced, changed, output
         self._process: Process | None = None
         self._intercepting = False
+        self._memory = (0, 0.0, 0)  # of which process, read when, how many bytes
 
     @property
     def pid(self) -> int:
@@ -75,8 +77,13 @@ class Proxy:
         return process.pid if process is not None and process.returncode is None else 0
 
     def memory(self) -> int:
-        """Private bytes; what Envoys share, their binary, is paid for once."""
-        return private_memory(self.pid)
+        """Private bytes, a few seconds old at most; what Envoys share, their binary, is paid for once."""
+        if not self.ready:
+            return 0  # before it is Envoy, the process is the shell that starts it
+        pid, now = self.pid, time.monotonic()
+        if self._memory[0] != pid or now - self._memory[1] > _MEMORY_AGE:
+            self._memory = (pid, now, private_memory(pid))
+        return self._memory[2]
 
     async def run(self) -> None:
         """Keep it running until cancelled; then end it."""
@@ -93,6 +100,7 @@ class Proxy:
                 await asyncio.sleep(delay)
                 self.restarts += 1
         finally:
+            self.ready = False
             await self._end()
             await self.admin.close()
 

@@ -33,6 +33,7 @@ from weft.model.virtual_service import (
     WeightedDestination,
 )
 from weft.translate import names, policy
+from weft.translate.commands import harmless
 from weft.translate.protos import duration, packed
 from weft.translate.view import ServiceView
 
@@ -70,7 +71,8 @@ def plain(view: ServiceView, port: int) -> RouteAction:
 def wait(action: RouteAction, timeout: timedelta | None) -> None:
     """No timeout unless one is written; a gRPC caller's own deadline counts, up to that timeout."""
     action.timeout.CopyFrom(duration(timeout or timedelta(0)))
-    action.max_stream_duration.grpc_timeout_header_max.CopyFrom(duration(timeout or timedelta(0)))
+    # Its successor, max_stream_duration, would make Envoy pass over `timeout` altogether.
+    action.max_grpc_timeout.CopyFrom(duration(timeout or timedelta(0)))
 
 
 def destination_cluster(view: ServiceView, destination: Destination, port: int) -> str:
@@ -234,16 +236,21 @@ def _additions(changes: HeaderChanges) -> list[HeaderValueOption]:
             for name, value in changes.set
             if name.lower() not in _AUTHORITY
         ),
-        *(_addition(name, value, HeaderValueOption.APPEND_IF_EXISTS_OR_ADD) for name, value in changes.add),
+        *(
+            _addition(name, value, HeaderValueOption.APPEND_IF_EXISTS_OR_ADD)
+            for name, value in changes.add
+            if name.lower() not in _AUTHORITY
+        ),
     ]
 
 
 def _addition(name: str, value: str, action: HeaderValueOption.HeaderAppendAction) -> HeaderValueOption:
     result = HeaderValueOption(append_action=action)
-    result.header.key, result.header.value = name, value
+    result.header.key, result.header.value = name, harmless(value)
     return result
 
 
 def _authority(headers: Headers) -> str:
-    """Setting Host is a rewrite of where the request says it goes."""
-    return next((value for name, value in headers.request.set if name.lower() in _AUTHORITY), "")
+    """Setting or adding Host is a rewrite of where the request says it goes; there can be only one."""
+    changes = (*headers.request.set, *headers.request.add)
+    return next((value for name, value in changes if name.lower() in _AUTHORITY), "")

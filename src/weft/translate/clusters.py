@@ -9,10 +9,12 @@ from enum import Enum
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.address_pb2 import BindConfig
+from envoy.extensions.clusters.common.dns.v3.dns_pb2 import DnsLookupFamily
+from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from google.protobuf.duration_pb2 import Duration
 
-from weft.model.destination_rule import ConnectionPool, SimpleBalancer, Subset, TrafficPolicy
+from weft.model.destination_rule import ConnectionPool, Subset, TrafficPolicy
 from weft.model.mesh import InboundPort
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
@@ -105,8 +107,7 @@ def _locate(
 ) -> None:
     service = view.service
     assert service is not None  # noqa: S101 (the caller has looked)
-    passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
-    if passthrough or service.headless or service.resolution is Resolution.NONE:
+    if policy.by_callers_address(service, chosen):
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
         for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
@@ -115,13 +116,22 @@ def _locate(
         cluster.type = Cluster.EDS
         cluster.eds_cluster_config.eds_config.CopyFrom(from_control_plane())
     else:
-        one_host = service.resolution is Resolution.DNS_ROUND_ROBIN
-        cluster.type = Cluster.LOGICAL_DNS if one_host else Cluster.STRICT_DNS
-        cluster.dns_lookup_family = Cluster.ALL if not one_host else Cluster.AUTO
-        cluster.dns_refresh_rate.CopyFrom(_DNS_REFRESH)
-        cluster.respect_dns_ttl = True
-        known = dict(view.endpoints).get(port.number, ())
-        cluster.load_assignment.CopyFrom(assignment(cluster.name, subset_endpoints(known, subset)))
+        members = subset_endpoints(dict(view.endpoints).get(port.number, ()), subset)
+        cluster.cluster_type.name = "envoy.clusters.dns"
+        cluster.cluster_type.typed_config.CopyFrom(
+            packed(
+                DnsCluster(
+                    # Each address may be a host of its own: one of a family that the pod lacks would fail its share.
+                    dns_lookup_family=DnsLookupFamily.V4_PREFERRED,
+                    dns_refresh_rate=_DNS_REFRESH,
+                    respect_dns_ttl=True,
+                    # One logical host is one name; Envoy refuses to see one in none or in several.
+                    all_addresses_in_single_endpoint=service.resolution is Resolution.DNS_ROUND_ROBIN
+                    and len(members) == 1,
+                )
+            )
+        )
+        cluster.load_assignment.CopyFrom(assignment(cluster.name, members))
 
 
 def _locate_inbound(cluster: Cluster, port: InboundPort) -> None:

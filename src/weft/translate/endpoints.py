@@ -10,19 +10,26 @@ from envoy.config.endpoint.v3.endpoint_components_pb2 import LocalityLbEndpoints
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from weft.model.destination_rule import DestinationRule, Subset
+from weft.model.group import ProxyKind
 from weft.model.instance import Endpoint
 from weft.model.names import selects
 from weft.model.service import Resolution, Service, ServicePort
 from weft.translate import names
 from weft.translate.built import Built, build
+from weft.translate.policy import by_callers_address, effective
 from weft.translate.protos import socket_address
 from weft.translate.provenance import keys
 
 
 def assignments(
-    service: Service, port: ServicePort, rule: DestinationRule | None, endpoints: tuple[Endpoint, ...]
+    service: Service,
+    port: ServicePort,
+    rule: DestinationRule | None,
+    endpoints: tuple[Endpoint, ...],
+    kind: ProxyKind = ProxyKind.SIDECAR,
 ) -> tuple[Built, ...]:
-    """For the service port itself and each subset; none where the proxy finds the addresses by itself."""
+    """For the service port itself and each subset; none where the proxy finds the addresses by itself, as Envoy does
+    where the caller's own address is used. gRPC's client cannot do that, and is told the endpoints."""
     if service.resolution is not Resolution.STATIC:
         return ()
     subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
@@ -30,6 +37,7 @@ def assignments(
     return tuple(
         build(name, assignment(name, subset_endpoints(endpoints, subset)), sources)
         for subset in subsets
+        if kind is ProxyKind.GRPC or not by_callers_address(service, effective(rule, port.number, subset))
         for name in (names.outbound_cluster(service.host, port.number, subset.name if subset else ""),)
     )
 

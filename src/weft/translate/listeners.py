@@ -8,6 +8,7 @@ Only a listener that has to find out what a connection speaks reads its first by
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 
 from envoy.config.core.v3.address_pb2 import Address
@@ -26,11 +27,9 @@ from weft.translate.contribution import Chain
 from weft.translate.domains import virtual_addresses
 from weft.translate.protos import duration, socket_address
 from weft.translate.provenance import of_objects
-from weft.translate.routes import configuration_name
+from weft.translate.routes import configuration_name, stands_alone
 from weft.translate.streams import Stream, filter_chain, matching, streams
 from weft.translate.view import ServiceView
-
-RESERVED_PORTS = frozenset({names.OUTBOUND_PORT, names.INBOUND_PORT})
 
 
 def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
@@ -45,6 +44,7 @@ def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
     return build(name, result)
 
 
+@lru_cache(maxsize=4096)
 def http_port(number: int, policy: OutboundPolicy, settings: Settings) -> Built:
     """The listener of everything that is declared HTTP on a port, whoever asks for it."""
     return shared_port(number, (), policy, settings, http=True)
@@ -82,13 +82,14 @@ def shared_port(
         result.listener_filters.append(http_inspector())
     if result.listener_filters:
         wait_for_first_bytes(result, settings)
-    result.metadata.CopyFrom(of_objects(tuple(sources)))
+    if sources:
+        result.metadata.CopyFrom(of_objects(tuple(sources)))
     return build(name, result, tuple(sources))
 
 
 def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
     """A listener on each address that means only this service: its virtual ones, or a headless service's pods."""
-    if view.service is None or port.protocol.is_http:
+    if view.service is None or (port.protocol.is_http and not stands_alone(view, port)):
         return ()
     found = streams(view, port)
     return tuple(_at_address(view, port, address, found, settings) for address in _addresses(view, port))
@@ -97,7 +98,7 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
 def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
     """What a TCP service adds to the shared listener of its port: by server name, by range of addresses, or all."""
     service = view.service
-    if service is None or not port.protocol.is_tcp or service.headless:
+    if service is None or not port.protocol.is_tcp or service.headless or port.number in names.RESERVED_PORTS:
         return ()
     ranges = tuple(address for address in service.addresses if "/" in address)
     if service.addresses and not ranges:
@@ -105,7 +106,8 @@ def chains_without_address(view: ServiceView, port: ServicePort, settings: Setti
     by_name = port.protocol in (Protocol.TLS, Protocol.HTTPS) and not ranges and view.host != "*"
     if not ranges and not by_name and service.resolution is Resolution.STATIC:
         # Better than the whole port: only what is sent to the endpoints' own addresses can mean this service.
-        ranges = tuple(dict.fromkeys(e.address for n, es in view.endpoints if n == port.number for e in es))
+        known = dict(view.endpoints).get(port.number, ())
+        ranges = tuple(dict.fromkeys(endpoint.address for endpoint in known if _is_ip(endpoint.address)))
         if not ranges:
             return ()
     return tuple(
@@ -132,15 +134,18 @@ def _at_address(
     where: Address = socket_address(address, port.number)
     result.address.CopyFrom(where)
     ends = [filter_chain(stream, view, port, settings) for stream in found]
-    if port.protocol is Protocol.UNDECLARED:
+    if not port.protocol.is_tcp:
         result.listener_filters.append(http_inspector())
         result.filter_chains.append(_http_chain(name, configuration_name(view, port), settings))
     if any(stream.server_names for stream in found):
         result.listener_filters.append(tls_inspector())
     if result.listener_filters:
         wait_for_first_bytes(result, settings)
-    result.filter_chains.extend(ends[:-1])
-    result.default_filter_chain.CopyFrom(ends[-1])
+    if len(ends) == 1 and not result.filter_chains:
+        result.filter_chains.extend(ends)
+    else:
+        result.filter_chains.extend(ends[:-1])
+        result.default_filter_chain.CopyFrom(ends[-1])
     sources = tuple(dict.fromkeys(source for stream in found for source in stream.sources))
     result.metadata.CopyFrom(of_objects(sources))
     return build(name, result, sources)

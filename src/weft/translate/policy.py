@@ -5,6 +5,8 @@ A port-level entry stands for everything of its own level; a subset's level then
 
 from __future__ import annotations
 
+from math import isqrt
+
 from envoy.config.cluster.v3.circuit_breaker_pb2 import CircuitBreakers
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.cluster.v3.outlier_detection_pb2 import OutlierDetection as EnvoyOutlierDetection
@@ -19,9 +21,12 @@ from weft.model.destination_rule import (
     Subset,
     TrafficPolicy,
 )
+from weft.model.service import Resolution, Service
 from weft.translate.protos import duration
 
 NO_LIMIT = 2**32 - 1  # Istio's default: a limit that nobody asked for must not drop anyone's request
+LARGEST_RING = 1 << 23  # Envoy's own limits
+LARGEST_TABLE = 5_000_011
 _DEFAULT_RING_SIZE = 1024
 
 _LIMITS = CircuitBreakers.Thresholds(
@@ -45,16 +50,23 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
     )
 
 
+def by_callers_address(service: Service, chosen: TrafficPolicy) -> bool:
+    """Whether a call goes to the very address that the caller wrote, and no endpoints are asked for."""
+    passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
+    return passthrough or service.headless or service.resolution is Resolution.NONE
+
+
 def balance(cluster: Cluster, balancer: LoadBalancer | None) -> None:
     balancer = balancer or LoadBalancer()
     if (hashing := balancer.consistent_hash) is not None:
         if hashing.maglev:
             cluster.lb_policy = Cluster.MAGLEV
-            if hashing.table_size:
+            if is_table_size(hashing.table_size):
                 cluster.maglev_lb_config.table_size.value = hashing.table_size
         else:
             cluster.lb_policy = Cluster.RING_HASH
-            cluster.ring_hash_lb_config.minimum_ring_size.value = hashing.minimum_ring_size or _DEFAULT_RING_SIZE
+            size = min(hashing.minimum_ring_size or _DEFAULT_RING_SIZE, LARGEST_RING)
+            cluster.ring_hash_lb_config.minimum_ring_size.value = size
         return
     match balancer.simple or SimpleBalancer.LEAST_REQUEST:
         case SimpleBalancer.ROUND_ROBIN:
@@ -69,6 +81,11 @@ def balance(cluster: Cluster, balancer: LoadBalancer | None) -> None:
             cluster.lb_policy = Cluster.LEAST_REQUEST
             if balancer.warmup:
                 cluster.least_request_lb_config.slow_start_config.slow_start_window.CopyFrom(duration(balancer.warmup))
+
+
+def is_table_size(size: int) -> bool:
+    """Maglev's table must be a prime: Envoy refuses another size, and dies of a table of 1."""
+    return 1 < size <= LARGEST_TABLE and all(size % divisor for divisor in range(2, isqrt(size) + 1))
 
 
 def limit(cluster: Cluster, pool: ConnectionPool | None) -> None:

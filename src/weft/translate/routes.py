@@ -31,9 +31,10 @@ _LARGEST_DIRECT_RESPONSE = 1 << 20
 
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
-    """An undeclared port with addresses has its own listener, which already knows the host."""
-    service = view.service
-    return port.protocol is Protocol.UNDECLARED and service is not None and bool(service.addresses or service.headless)
+    """Whether a port that may be HTTP has its own listener, which already knows the host: an undeclared one, and one
+    whose number is the proxy's own, if there are addresses to listen on."""
+    alone = port.protocol is Protocol.UNDECLARED or port.number in names.RESERVED_PORTS
+    return alone and view.service is not None and bool(view.service.addresses or view.service.headless)
 
 
 def configuration_name(view: ServiceView, port: ServicePort) -> str:

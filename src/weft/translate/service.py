@@ -6,7 +6,7 @@ from __future__ import annotations
 from weft.model.group import ProxyKind
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import clusters, grpc, listeners, routes
+from weft.translate import clusters, grpc, listeners, names, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.inbound import virtual_inbound
@@ -30,11 +30,10 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
         if port.protocol is Protocol.UDP:
             continue
         made += clusters.outbound(view, port, settings)
-        if port.number in listeners.RESERVED_PORTS:
-            continue  # these addresses are the proxy's own
         own += listeners.own_addresses(view, port, settings)
         chains += ((port.number, chain) for chain in listeners.chains_without_address(view, port, settings))
-        if port.protocol.is_http or port.protocol is Protocol.UNDECLARED:
+        unreachable = port.number in names.RESERVED_PORTS and not routes.stands_alone(view, port)
+        if not port.protocol.is_tcp and not unreachable:
             hosts.append((routes.configuration_name(view, port), routes.virtual_host(view, port, settings)))
     return Contribution(tuple(made), tuple(own), tuple(hosts), tuple(chains))
 

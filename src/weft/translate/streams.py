@@ -33,12 +33,17 @@ class Stream(msgspec.Struct, frozen=True):
 def streams(view: ServiceView, port: ServicePort) -> tuple[Stream, ...]:
     """In the order they are tried; the last one takes every connection of the port."""
     found: list[Stream] = []
+    taken: set[tuple[str, str]] = set()
     for routing in view.routes[:1]:
         speaks_tls = port.protocol in (Protocol.TLS, Protocol.HTTPS)
         for route in routing.tls if speaks_tls and routing.tls else routing.tcp:
             for match in route.match or (L4Match(),):
                 if not route.route or not applies(match, view.caller, port.number):
                     continue
+                claimed = _claimed(match)
+                if not taken.isdisjoint(claimed):
+                    continue  # Envoy refuses a listener with two chains for the same connection; the first has it
+                taken |= claimed
                 found.append(_stream(view, port, route, match))
                 if not match.sni_hosts and not match.destination_subnets:
                     return tuple(found)
@@ -89,6 +94,11 @@ def _stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match
         ranges=match.destination_subnets,
         sources=_sources(view),
     )
+
+
+def _claimed(match: L4Match) -> set[tuple[str, str]]:
+    ranges = [str(ip_network(written, strict=False)) for written in match.destination_subnets]
+    return {(name.lower(), written) for name in match.sni_hosts or ("",) for written in ranges or ("",)}
 
 
 def _sources(view: ServiceView) -> tuple[ObjectKey, ...]:

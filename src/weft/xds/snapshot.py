@@ -109,7 +109,6 @@ class Table:
         self.rejected[name] = rejected
         if good is None:
             del self.live[name]
-            self._changes.pop(name, None)
         else:
             self.live[name] = good
             self._changed(name, revision)

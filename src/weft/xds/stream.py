@@ -7,7 +7,7 @@ under what uses it (`types.PUSH_ORDER`); a refused response is taken apart until
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 import msgspec
 
@@ -96,6 +96,8 @@ class Stream:
         for type_url, subscription in self.subscriptions.items():
             if not subscription.started:
                 subscription.start(self._table(type_url))
+                if type_url == ENDPOINT:
+                    self._answer_warming(self._warming)
             subscription.look(self._table(type_url))
         others = [Step(type_url, Part.BOTH, (), "") for type_url in self.subscriptions if type_url not in _ORDERED]
         sent = [response for step in (*PUSH_ORDER, *others) if (response := self._take(step, now)) is not None]
@@ -199,15 +201,19 @@ class Stream:
         return resources + [resource for resource in kept if resource is not None]
 
     def _warm(self, sent: tuple[str, ...], removed: tuple[str, ...]) -> None:
-        """A cluster that arrives, even as a change of one that is there, waits for endpoints before it is used. To
-        those that are subscribed already, even to those that do not exist, the answer is given again: Envoy does not
-        ask again, and would wait for 15 s with all its clusters."""
-        self._warming.difference_update(removed)
-        endpoints = self.subscriptions.get(ENDPOINT)
+        """A cluster that arrives, even as a change of one that is there, waits for endpoints before it is used."""
         live = self._table(ENDPOINT).live
+        self._warming.difference_update(removed)
         self._warming.update(name for name in sent if name in live)
-        if endpoints is not None:
-            again = (name for name in sent if name in endpoints.names or (endpoints.wildcard and name in live))
+        self._answer_warming(sent)
+
+    def _answer_warming(self, clusters: Iterable[str]) -> None:
+        """Answer for endpoints that the client has, or knows not to exist: it warms their cluster anew, does not ask
+        again, and would not answer for any cluster until it gives up waiting, in Envoy after 15 s."""
+        endpoints = self.subscriptions.get(ENDPOINT)
+        if endpoints is not None and endpoints.started:
+            live = self._table(ENDPOINT).live
+            again = (name for name in clusters if name in endpoints.names or (endpoints.wildcard and name in live))
             endpoints.owed.update(dict.fromkeys(again, True))
 
     def _answered(

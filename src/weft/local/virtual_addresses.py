@@ -1,0 +1,98 @@
+"""Which service addresses must work without a proxy, told from the mesh, and kept so in the bridge's rules.
+
+Where every pod has its proxy and everything passes it, there is nothing to do, and nothing is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from functools import partial
+from ipaddress import ip_address
+
+from weft.local.blocking import to_its_end
+from weft.model.mesh import Mesh
+from weft.model.service import Protocol, Resolution, Service
+from weft.model.workload import Workload
+from weft.netns.balancing import VirtualAddress, balance
+from weft.netns.namespace import Namespace, NetworkError
+
+log = logging.getLogger("weft.local.virtual_addresses")
+
+_QUIET = 0.02  # seconds in which changes gather
+
+
+class VirtualAddresses:
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._dirty = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._installed: list[VirtualAddress] = []
+
+    def changed(self) -> None:
+        self._dirty.set()
+        self._settled.clear()
+
+    async def settled(self) -> None:
+        """Returns once the rules are those of the mesh."""
+        await self._settled.wait()
+
+    async def keep(self, bridge: Namespace) -> None:
+        """Follow the mesh until cancelled."""
+        while True:
+            await self._dirty.wait()
+            await asyncio.sleep(_QUIET)
+            self._dirty.clear()
+            wanted = list(virtual_addresses(self._mesh)) if is_needed(self._mesh) else []
+            try:
+                if wanted != self._installed:
+                    await to_its_end(partial(balance, bridge, wanted))
+                    self._installed = wanted
+            except (NetworkError, OSError) as error:
+                log.error("%s", error)
+            if not self._dirty.is_set():
+                self._settled.set()
+
+
+def is_needed(mesh: Mesh) -> bool:
+    """Whether any connection to a service can pass by the proxies."""
+    workloads = [value for _, values in mesh.values() for value in values if isinstance(value, Workload)]
+    return any(not workload.inject or _lets_out(workload) for workload in workloads) or any(
+        port.protocol is Protocol.UDP for service in mesh.services() for port in service.ports
+    )
+
+
+def virtual_addresses(mesh: Mesh) -> Iterator[VirtualAddress]:
+    for service in sorted(mesh.services(), key=lambda service: (service.namespace, service.host)):
+        if service.headless or service.resolution is not Resolution.STATIC:
+            continue
+        for address in service.addresses:
+            if "/" not in address:
+                yield from _ports(mesh, service, address)
+
+
+def _ports(mesh: Mesh, service: Service, address: str) -> Iterator[VirtualAddress]:
+    version = ip_address(address).version
+    for port in service.ports:
+        targets = [
+            (each, endpoint.port)
+            for endpoint in mesh.endpoints(service, port)
+            for each in (endpoint.address, *endpoint.extra_addresses)
+            if _version(each) == version
+        ]
+        if targets:
+            protocol = "udp" if port.protocol is Protocol.UDP else "tcp"
+            yield VirtualAddress(address, port.number, tuple(targets), protocol)
+
+
+def _lets_out(workload: Workload) -> bool:
+    excluded = workload.exclude_outbound_ports or workload.exclude_outbound_ranges
+    return bool(excluded) or workload.include_outbound_ranges != "*"
+
+
+def _version(address: str) -> int:
+    try:
+        return ip_address(address).version
+    except ValueError:
+        return 0

@@ -1,0 +1,201 @@
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from weft.base.problem import Problem, Where
+from weft.files.directory import Directory, Unreadable
+from weft.model.names import ObjectKey
+
+
+def service(name, port=80):
+    return (
+        f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: "
+        f"[{{port: {port}}}]}}\n"
+    )
+
+
+def content(*documents):
+    return "---\n".join(documents).encode()
+
+
+def key(name):
+    return ObjectKey("Service", "shop", name)
+
+
+def changed(changes):
+    return {change.key.name: change.document and change.document.body["spec"]["ports"][0]["port"] for change in changes}
+
+
+def settle(directory):
+    return directory.settle(directory.leaving)
+
+
+BROKEN = "kind: [\n"
+
+
+def test_new_and_different_objects_are_changes_and_equal_ones_are_not():
+    directory = Directory()
+    assert changed(directory.apply({"a.yaml": content(service("a"), service("b"))})) == {"a": 80, "b": 80}
+    assert changed(directory.apply({"a.yaml": content(service("a"), service("b", 81))})) == {"b": 81}
+    assert directory.apply({"a.yaml": content(service("a"), service("b", 81))}) == []
+
+
+def test_an_object_goes_in_two_steps():
+    directory = Directory()
+    directory.apply({"a.yaml": content(service("a"), service("b"))})
+    assert directory.apply({"a.yaml": content(service("a"))}) == []
+    assert directory.leaving == {key("b")}
+    assert changed(settle(directory)) == {"b": None}
+    assert settle(directory) == []
+    assert set(directory.live) == {key("a")}
+
+
+def test_an_object_that_comes_back_in_time_never_left():
+    directory = Directory()
+    directory.apply({"a.yaml": content(service("a"))})
+    assert directory.apply({"a.yaml": b""}) == []
+    assert directory.apply({"a.yaml": content(service("a"))}) == []
+    assert settle(directory) == []
+
+
+def test_a_broken_document_removes_nothing():
+    directory = Directory()
+    directory.apply({"a.yaml": content(service("a"), service("b"), service("c"))})
+    assert changed(directory.apply({"a.yaml": content(service("a", 81), BROKEN)})) == {"a": 81}
+    assert settle(directory) == []
+    assert set(directory.live) == {key("a"), key("b"), key("c")}
+    directory.apply({"a.yaml": content(service("a", 81))})
+    assert changed(settle(directory)) == {"b": None, "c": None}
+
+
+def test_a_broken_object_that_says_its_name_keeps_only_itself():
+    directory = Directory()
+    directory.apply({"a.yaml": content(service("a"), service("b"))})
+    directory.apply({"a.yaml": content(service("a") + "spec: {}\n")})
+    assert changed(settle(directory)) == {"b": None}
+    assert directory.live[key("a")].body["spec"] == {"ports": [{"port": 80}]}
+
+
+def test_garbage_keeps_everything_and_a_deleted_file_does_not():
+    directory = Directory()
+    directory.apply({"a.yaml": content(service("a"))})
+    directory.apply({"a.yaml": b"\xff\xfe\xff"})
+    assert settle(directory) == []
+    directory.apply({"a.yaml": None})
+    assert changed(settle(directory)) == {"a": None}
+
+
+def test_an_unreadable_file_keeps_what_it_held():
+    directory = Directory()
+    directory.apply({"a.yaml": content(service("a"))})
+    problem = Problem(Where(file="a.yaml", line=1), "no")
+    directory.apply({"a.yaml": Unreadable(problem)})
+    assert settle(directory) == []
+    assert directory.problems() == (problem,)
+
+
+def test_moving_an_object_is_no_delete_whatever_comes_first():
+    directory = Directory()
+    directory.apply({"b.yaml": content(service("a"))})
+    assert changed(directory.apply({"b.yaml": None, "a.yaml": content(service("a"))})) == {"a": 80}
+    assert settle(directory) == []
+    directory.apply({"a.yaml": None})
+    assert changed(directory.apply({"c.yaml": content(service("a"))})) == {"a": 80}
+    assert settle(directory) == []
+
+
+def test_of_two_files_the_first_by_path_wins_and_the_other_takes_over():
+    directory = Directory()
+    directory.apply({"b.yaml": content(service("a", 2))})
+    assert changed(directory.apply({"a.yaml": content(service("a", 1)), "c.yaml": content(service("a", 3))})) == {
+        "a": 1
+    }
+    assert [str(problem) for problem in directory.problems()] == [
+        f"{name}.yaml:1: Service shop/a: error: Service shop/a also stands at a.yaml:1, which holds "
+        "(hint: remove one of them)"
+        for name in "bc"
+    ]
+    assert changed(directory.apply({"a.yaml": None})) == {"a": 2}
+    assert settle(directory) == []
+
+
+def test_a_readable_object_goes_before_one_that_is_only_kept():
+    directory = Directory()
+    directory.apply({"a.yaml": content(service("a", 1))})
+    assert changed(directory.apply({"a.yaml": BROKEN.encode(), "b.yaml": content(service("a", 2))})) == {"a": 2}
+    assert len(directory.problems()) == 1
+
+
+def test_files_are_shown_under_the_name_the_user_knows():
+    directory = Directory("/abs/mesh", "mesh")
+    directory.apply({"sub/a.yaml": content(service("a"))})
+    found = directory.live[key("a")]
+    assert (found.file, found.directory) == ("mesh/sub/a.yaml", "/abs/mesh/sub")
+
+
+NAMES = st.sampled_from("abc")
+PATHS = st.sampled_from(["1.yaml", "2.yaml", "sub/3.yaml"])
+PARTS = st.lists(st.tuples(st.sampled_from(["good", "broken", "named"]), NAMES, st.integers(1, 3)), max_size=3)
+
+
+class Reference(RuleBasedStateMachine):
+    """The rules once more, in the plainest words: per file what it says and what is kept, per object the first file."""
+
+    def __init__(self):
+        super().__init__()
+        self.directory = Directory()
+        self.said, self.kept, self.seen, self.live = {}, {}, set(), {}
+
+    @rule(files=st.dictionaries(PATHS, PARTS | st.none(), min_size=1), settle=st.booleans())
+    def save(self, files, settle):
+        self.directory_changes(self.directory.apply({path: self.write(parts) for path, parts in files.items()}))
+        for path, parts in files.items():
+            before = {**self.kept.pop(path, {}), **self.said.pop(path, {})}
+            if parts is None:
+                continue
+            good = {}
+            for sort, name, port in parts:
+                if sort == "good":
+                    good.setdefault(name, port)
+            named = {name for sort, name, _ in parts if sort == "named"}
+            anything = any(sort == "broken" for sort, _, _ in parts)
+            self.said[path] = good
+            self.kept[path] = {
+                name: port for name, port in before.items() if name not in good and (anything or name in named)
+            }
+        if settle:
+            self.directory_changes(self.directory.settle(self.directory.leaving))
+
+    def write(self, parts):
+        if parts is None:
+            return None
+        texts = {
+            "good": lambda n, p: service(n, p),
+            "broken": lambda n, p: BROKEN,
+            "named": lambda n, p: service(n, p) + "spec: {}\n",
+        }
+        return content(*(texts[sort](name, port) for sort, name, port in parts))
+
+    def directory_changes(self, changes):
+        for name, port in changed(changes).items():
+            assert self.live.get(name) != port or port is not None, "a change must change something"
+            if port is None:
+                del self.live[name]
+            else:
+                self.live[name] = port
+
+    @invariant()
+    def the_live_set_is_the_references(self):
+        expected = {}
+        for source in (self.said, self.kept):
+            for path in sorted(source):
+                for name, port in source[path].items():
+                    expected.setdefault(name, port)
+        leaving = {key.name for key in self.directory.leaving}
+        assert {name: port for name, port in self.live.items() if name not in leaving} == expected
+        assert leaving == set(self.live) - set(expected)
+        assert {key.name for key in self.directory.live} == set(self.live)
+
+
+TestReference = Reference.TestCase
+TestReference.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)

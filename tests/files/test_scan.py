@@ -1,0 +1,96 @@
+import os
+
+import pytest
+
+from weft.files.directory import Unreadable
+from weft.files.scan import holds_objects, look, problems_of, read
+
+
+@pytest.mark.parametrize("name", ["a.yaml", "a.yml", "a.json", "a.b.yaml"])
+def test_files_that_hold_objects(name):
+    assert holds_objects(name)
+
+
+@pytest.mark.parametrize(
+    "name", [".a.yaml", "a.yaml~", ".a.yaml.swp", ".#a.yaml", "#a.yaml#", "4913", "a.txt", "a.yaml.bak"]
+)
+def test_files_that_do_not(name):
+    assert not holds_objects(name)
+
+
+def test_looks_into_directories_and_through_links(tmp_path):
+    (tmp_path / "sub/.git").mkdir(parents=True)
+    for name in ("a.yaml", "sub/b.yml", "sub/.git/c.yaml", "d.txt"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "sub/up").symlink_to(tmp_path)  # a circle
+    (tmp_path / "l.yaml").symlink_to("d.txt")
+    assert set(look(str(tmp_path), "mesh").files) == {"a.yaml", "sub/b.yml", "l.yaml"}
+
+
+def test_a_changed_file_looks_different(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text("a")
+    before = look(str(tmp_path), "mesh").files["a.yaml"]
+    assert look(str(tmp_path), "mesh").files["a.yaml"] == before
+    file.write_text("bc")
+    assert look(str(tmp_path), "mesh").files["a.yaml"] != before
+
+
+def test_no_directory_is_an_error(tmp_path):
+    with pytest.raises(OSError):
+        look(str(tmp_path / "none"), "mesh")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        look(str(tmp_path / "file"), "mesh")
+
+
+def test_reads_what_is_there_and_tells_what_is_not(tmp_path):
+    root = str(tmp_path)
+    (tmp_path / "a.yaml").write_bytes(b"x")
+    (tmp_path / "nowhere.yaml").symlink_to("none")
+    (tmp_path / "circle.yaml").symlink_to("circle.yaml")
+    (tmp_path / "sick.yaml").symlink_to("/proc/self/mem")  # its first page cannot be read
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert read(root, "a.yaml", "mesh") == b"x"
+    assert read(root, "gone.yaml", "mesh") is None
+    told = {}
+    for name in ("nowhere", "circle", "sick", "pipe"):
+        found = read(root, f"{name}.yaml", "mesh")
+        assert isinstance(found, Unreadable)
+        told[name] = str(found.problem)
+    assert told["nowhere"] == (
+        "mesh/nowhere.yaml:1: error: the file cannot be read: it is a link to nowhere; what it held before "
+        "stays in effect "
+        "(hint: repair or remove the link)"
+    )
+    assert "Input/output error" in told["sick"]
+    assert "not a regular file" in told["pipe"]
+    assert set(look(root, "mesh").files) >= {"a.yaml", "nowhere.yaml", "sick.yaml", "pipe.yaml"}
+
+
+def test_a_name_that_is_not_utf8_can_be_read_and_shown(tmp_path):
+    name = os.fsdecode(b"\xff.yaml")
+    (tmp_path / name).symlink_to("none")
+    assert name in look(str(tmp_path), "mesh").files
+    found = read(str(tmp_path), name, "mesh")
+    assert str(found.problem).startswith("mesh/\ufffd.yaml:1: ")
+
+
+def test_what_is_below_a_blind_spot_may_still_be_there(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("/sub"):
+            raise PermissionError(13, "Permission denied")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)  # root may read everything, so this cannot be had for real
+    seen = look(str(tmp_path), "mesh")
+    assert seen.hides("sub/a.yaml")
+    assert not seen.hides("a.yaml")
+    assert [str(problem) for problem in problems_of(seen)] == [
+        "mesh/sub: error: the directory cannot be read: Permission denied (hint: what was read from it before "
+        "stays in effect)"
+    ]
+    assert list(problems_of(None)) == []

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from local.rig import CALLER, SERVICE, mesh, pods, traces, unique, web
+from weft.local.engine import Engine
+from weft.local.error import LocalError
+from weft.local.run_directory import acquire, clean, has_ended
+from weft.local.status import Phase
+from weft.netns import namespace
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
+
+
+@pytest.mark.parametrize("version", [4, 6])
+async def test_a_call_to_a_service_passes_both_proxies(version):
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        status, body = await rig.fetch("caller", rig.address(version=version))
+        assert (status, body) == (200, "v1 127.0.0.6 web-0")
+        await rig.engine.observer.scrape()
+        (edge,) = [edge for edge in rig.engine.status().edges if edge.source == "shop/caller"]
+        assert (edge.destination, edge.port, edge.requests) == ("web.shop.svc.cluster.local", 80, 1)
+
+
+async def test_a_call_to_a_pods_own_address_is_intercepted_in_both_families():
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        ipv4, ipv6 = rig.pod("web").plan.addresses.texts
+        assert await rig.fetch("caller", ipv4, 8080) == (200, "v1 127.0.0.6 web-0")
+        assert await rig.fetch("caller", ipv6, 8080) == (200, "v1 ::6 web-0")
+
+
+async def test_a_pod_reaches_itself_through_its_own_service():
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        assert await rig.fetch("web", rig.address()) == (200, "v1 127.0.0.6 web-0")
+
+
+async def test_names_resolve_inside_a_pod_by_its_own_resolver_file():
+    program = "import socket; print(sorted({each[4][0] for each in socket.getaddrinfo('%s', 80)}))"
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        expected = str(sorted((rig.address(), rig.address(version=6))))
+        for name in ("web", "web.shop", "web.shop.svc", "web.shop.svc.cluster.local"):
+            assert await rig.run_in("caller", "python3", "-c", program % name) == expected
+        assert await rig.run_in("caller", "sh", "-c", "id -u; echo $POD_NAME $POD_NAMESPACE $HOME") == (
+            f"{rig.pod('caller').plan.uid}\ncaller-0 shop /tmp"
+        )
+
+
+async def test_pods_follow_the_replicas_and_the_others_are_not_touched():
+    async with mesh(SERVICE, web(replicas=1)) as rig:
+        await rig.until_ready("web-0")
+        first = rig.pod("web-0").status({}).pid
+        rig.write("1.yaml", web(replicas=3))
+        await rig.until_ready("web-0", "web-1", "web-2")
+        rig.write("1.yaml", web(replicas=1))
+        status = await rig.until_ready("web-0")
+        assert pods(status)[0].pid == first
+        rig.write("1.yaml", web(replicas=0))
+        await rig.until(lambda status: not pods(status))
+
+
+async def test_a_deleted_file_takes_its_pods_away_and_a_new_one_brings_them_back_at_the_same_address():
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        before = pods(await rig.until_ready("caller-0", "web-0"))
+        (rig.directory / "1.yaml").unlink()
+        status = await rig.until_ready("caller-0")
+        assert [each.name for each in status.workloads] == ["caller"]
+        status, _ = await rig.fetch("caller", rig.address())
+        assert status == 503
+        rig.write("1.yaml", web())
+        after = pods(await rig.until_ready("caller-0", "web-0"))
+        assert [pod.addresses for pod in after] == [pod.addresses for pod in before]
+
+
+async def test_garbage_and_a_bad_workload_change_nothing_but_the_problems():
+    async with mesh(SERVICE, web()) as rig:
+        before = pods(await rig.until_ready("web-0"))
+        rig.write("garbage.yaml", "\0\1 {{{ not: [yaml")
+        rig.write("1.yaml", web().replace("replicas: 1", "replicaz: many"))
+        status = await rig.until(lambda status: len(status.problems) >= 2)
+        assert any("replicaz" in problem.what for problem in status.problems)
+        assert [(pod.name, pod.pid) for pod in pods(status)] == [(pod.name, pod.pid) for pod in before]
+        rig.write("1.yaml", web())
+        (rig.directory / "garbage.yaml").unlink()
+        await rig.until(lambda status: not status.problems)
+
+
+async def test_a_changed_workload_is_rolled_out_without_a_failed_request():
+    async with mesh(SERVICE, web("v1", replicas=2), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0", "web-1")
+        address = rig.address()
+        answers: list[tuple[int, str]] = []
+        done = asyncio.Event()
+
+        async def call() -> None:
+            while not done.is_set():
+                answers.append(await rig.fetch("caller", address, x_wait="0.05"))
+
+        calling = [asyncio.create_task(call()) for _ in range(4)]
+        rig.write("1.yaml", web("v2", replicas=2))
+        fresh = {("Ready", "v2")}
+
+        def rolled_out(status) -> bool:
+            now = {(pod.phase, dict(pod.plan.workload.environment)["VERSION"]) for pod in rig.engine.pods()
+                   if pod.plan.workload.name == "web"}  # fmt: skip
+            return now == fresh and len([p for p in pods(status) if p.workload == "web"]) == 2
+
+        await rig.until(rolled_out)
+        enough = len(answers) + 20
+        while len(answers) < enough:
+            await asyncio.sleep(0.01)
+        done.set()
+        await asyncio.gather(*calling)
+        assert {status for status, _ in answers} == {200}
+        assert {body.split()[0] for _, body in answers} == {"v1", "v2"}
+        assert all(body.startswith("v2") for _, body in answers[-10:])
+
+
+async def test_a_new_version_that_cannot_start_leaves_the_old_one_serving():
+    async with mesh(SERVICE, web("v1"), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        rig.write("1.yaml", web("v2").replace("[python3, server.py]", "[no-such-program]"))
+        status = await rig.until(lambda status: any(pod.phase is Phase.BACK_OFF for pod in pods(status)))
+        assert any("no-such-program" in problem.what for problem in status.problems)
+        assert await rig.fetch("caller", rig.address()) == (200, "v1 127.0.0.6 web-0")
+        rig.write("1.yaml", web("v3"))
+        await rig.until(lambda status: [p.phase for p in pods(status)] == ["Ready", "Ready"])
+        assert (await rig.fetch("caller", rig.address()))[1].startswith("v3")
+
+
+@pytest.mark.parametrize("victim", ["app", "proxy"])
+async def test_what_is_killed_comes_back_and_is_counted_and_others_are_not_touched(victim):
+    async with mesh(SERVICE, web(replicas=2), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0", "web-1")
+        other = rig.pod("web-1").status({}).pid
+        pod = rig.pod("web-0")
+        os.kill(pod.proxy.pid if victim == "proxy" else pod.status({}).pid, signal.SIGKILL)
+        await rig.until(lambda status: any(p.phase in ("BackOff", "Running") and p.message for p in pods(status)))
+        assert await rig.fetch("caller", rig.address()) == (200, "v1 127.0.0.6 web-1")
+        status = await rig.until_ready("caller-0", "web-0", "web-1")
+        by_name = {each.name: each for each in pods(status)}
+        assert (by_name["web-0"].restarts, by_name["web-0"].proxy_restarts) == ((1, 0) if victim == "app" else (0, 1))
+        assert by_name["web-1"].pid == other
+        assert {(await rig.fetch("caller", rig.address()))[1].split()[2] for _ in range(10)} == {"web-0", "web-1"}
+
+
+async def test_a_job_calls_a_service_completes_and_its_proxy_is_gone():
+    job = """
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: job, namespace: shop}
+spec:
+  command: [python3, -c, "import urllib.request as r; print(r.urlopen('http://web').read().decode())"]
+  restart: OnFailure
+"""
+    async with mesh(SERVICE, web(), job) as rig:
+        await rig.until(lambda status: "Completed" in [pod.phase for pod in pods(status)])
+        pod = rig.pod("job")
+        assert pod.log.app.tail()[-1] == "v1 127.0.0.6 web-0"
+        await rig.until(lambda status: not namespace.exists(pod.namespace))
+        assert pod.proxy is not None and pod.proxy.pid == 0
+        (rig.directory / "2.yaml").unlink()
+        await rig.until_ready("web-0")
+
+
+async def test_an_app_without_a_proxy_is_served_and_called_all_the_same():
+    unmeshed = web().replace(
+        "labels: {app: web}", 'labels: {app: web}, annotations: {sidecar.istio.io/inject: "false"}'
+    )
+    async with mesh(SERVICE, unmeshed, CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        status, body = await rig.fetch("caller", rig.address())
+        assert (status, body) == (200, f"v1 {rig.pod('caller').plan.addresses.texts[0]} web-0")
+        assert pods(rig.engine.status())[1].sync == "-"
+
+
+async def test_a_server_that_speaks_first_on_an_undeclared_port_becomes_a_warning():
+    server = "import socket; s = socket.create_server(('', 9000)); [s.accept()[0].sendall(b'hello') for _ in range(9)]"
+    files = f"""
+apiVersion: v1
+kind: Service
+metadata: {{name: greeter, namespace: shop}}
+spec: {{selector: {{app: greeter}}, ports: [{{port: 9000}}]}}
+---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {{name: greeter, namespace: shop}}
+spec: {{command: [python3, -c, "{server}"], ports: [{{port: 9000}}]}}
+"""
+    async with mesh(files, CALLER) as rig:
+        await rig.until_ready("caller-0", "greeter-0")
+        connection = namespace.socket_in(rig.pod("caller").namespace)
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(10):
+            await loop.sock_connect(connection, (rig.address("greeter"), 9000))
+            assert await loop.sock_recv(connection, 100) == b"hello"
+        connection.close()
+        await rig.engine.observer.scrape()
+        warnings = [str(problem) for problem in rig.engine.problems()]
+        assert any("Workload shop/caller" in each and ":9000" in each and "appProtocol" in each for each in warnings)
+
+
+async def test_two_meshes_run_side_by_side_and_do_not_see_each_other():
+    async with mesh(SERVICE, web("one"), CALLER) as first, mesh(SERVICE, web("two"), CALLER) as second:
+        await first.until_ready("caller-0", "web-0")
+        await second.until_ready("caller-0", "web-0")
+        assert first.address() == second.address()
+        assert (await first.fetch("caller", first.address()))[1].startswith("one")
+        assert (await second.fetch("caller", second.address()))[1].startswith("two")
+
+
+async def test_a_name_that_is_taken_is_refused_and_the_owner_is_not_touched(tmp_path):
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        second = Engine(tmp_path, name=rig.engine.name)
+        with pytest.raises(LocalError, match=f"running already.*weft down {rig.engine.name}"):
+            await second.start()
+        await second.stop()
+        await rig.until_ready("web-0")
+
+
+async def test_a_start_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    gone = Engine(tmp_path / "nowhere", name=unique())
+    with pytest.raises(LocalError, match="nowhere"):
+        await gone.start()
+    assert traces(gone.name) == []
+    monkeypatch.setenv("WEFT_ENVOY", "/no/such/envoy")
+    without_envoy = Engine(tmp_path, name=unique())
+    with pytest.raises(LocalError, match="not an executable file"):
+        await without_envoy.start()
+    assert traces(without_envoy.name) == []
+
+
+@pytest.mark.parametrize("after", [0.0, 0.02, 0.1, 0.3])
+async def test_a_start_that_is_interrupted_leaves_nothing(after):
+    async with mesh(SERVICE, web(replicas=3), CALLER):
+        await asyncio.sleep(after)
+
+
+async def test_stopping_while_it_starts_leaves_nothing(tmp_path):
+    engine = Engine(tmp_path, name=unique())
+    starting = asyncio.ensure_future(engine.start())
+    while not traces(engine.name):
+        await asyncio.sleep(0)
+    await engine.stop()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert traces(engine.name) == []
+
+
+ENGINE = """
+import asyncio, sys
+from pathlib import Path
+from weft.local.engine import Engine
+asyncio.run(Engine(Path(sys.argv[1]), name=sys.argv[2]).run())
+"""
+
+
+@pytest.mark.parametrize("by", ["down", "up"])
+def test_what_a_mesh_killed_with_9_left_is_cleaned_up(tmp_path, by):
+    name = unique()
+    tmp_path.chmod(0o755)
+    from local.rig import SERVER
+
+    (tmp_path / "server.py").write_text(SERVER)
+    (tmp_path / "mesh.yaml").write_text(f"{SERVICE}---{web(replicas=2)}")
+    engine = subprocess.Popen([sys.executable, "-c", ENGINE, str(tmp_path), name])
+    inside: set[int] = set()
+    deadline = time.monotonic() + 30
+    while len(inside) < 4 and time.monotonic() < deadline:
+        prefix = f"weft-{name}."
+        found = [each for each in namespace.namespaces() if each.name.startswith(prefix)]
+        inside = {pid for each in found for pid in namespace.processes_in(each)}
+        time.sleep(0.02)
+    assert len(inside) >= 4
+    os.kill(engine.pid, signal.SIGKILL)
+    engine.wait()
+    assert traces(name)
+    if by == "down":
+        assert clean(name)
+    else:
+        acquire(name, "/shop").release()
+    assert traces(name) == []
+    assert all(has_ended(pid) for pid in inside)
+    assert Path("/etc/resolv.conf").exists()

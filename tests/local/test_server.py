@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import msgspec
+import pytest
+
+from local.rig import CALLER, SERVICE, mesh, web
+from weft.base.problem import Problem
+from weft.local.run_directory import socket_of
+from weft.local.status import MeshStatus
+from weft.netns import namespace
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
+
+
+async def ask(rig, path: str, method: str = "GET", **arguments) -> tuple[int, bytes]:
+    connector = aiohttp.UnixConnector(str(socket_of(rig.engine.name)))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.request(method, f"http://mesh{path}", **arguments) as answer,
+    ):
+        return answer.status, await answer.read()
+
+
+async def test_the_socket_is_roots_and_tells_the_whole_status():
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        assert socket_of(rig.engine.name).stat().st_mode & 0o777 == 0o600
+        status = msgspec.json.decode((await ask(rig, "/status"))[1], type=MeshStatus)
+        assert [(each.name, each.ready, each.replicas) for each in status.workloads] == [
+            ("caller", 1, 1),
+            ("web", 1, 1),
+        ]
+        pod = status.workloads[1].pods[0]
+        assert (pod.sync, pod.phase) == ("SYNCED", "Ready") and pod.pid and pod.proxy_memory > 1_000_000
+        assert msgspec.json.decode((await ask(rig, "/problems"))[1]) == []
+
+
+async def test_envoys_admin_api_can_be_read_and_not_changed():
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        status, body = await ask(rig, "/admin?pod=web&path=/config_dump&resource=dynamic_listeners")
+        assert status == 200 and b"virtualInbound" in body
+        for path in ("/quitquitquit", "/drain_listeners", "/logging", "/../stats", ""):
+            status, body = await ask(rig, f"/admin?pod=web&path={path}")
+            assert status == 400 and "only reads" in msgspec.json.decode(body, type=Problem).what
+        assert await rig.pod("web").proxy.admin.ready()
+
+
+async def test_an_unknown_pod_is_said_with_the_way_to_find_one():
+    async with mesh(SERVICE) as rig:
+        status, body = await ask(rig, "/logs?pod=nobody")
+        assert status == 400
+        assert msgspec.json.decode(body, type=Problem).hint == "list them with: weft ps"
+        status, _ = await ask(rig, "/exec?pod=nobody", "POST", data=b"not json")
+        assert status == 400
+
+
+async def test_a_completed_job_cannot_be_entered_and_says_why():
+    job = CALLER.replace('[sleep, "1000"]', '["true"]') + "  restart: Never\n"
+    async with mesh(job) as rig:
+        await rig.until(lambda status: status.workloads and status.workloads[0].pods[0].phase == "Completed")
+        await rig.until(lambda status: not namespace.exists(rig.pod("caller").namespace))
+        status, body = await ask(rig, "/exec?pod=caller", "POST", data=b'["true"]')
+        assert status == 400 and "is not running (Completed)" in msgspec.json.decode(body, type=Problem).what
+
+
+async def test_a_follower_that_hangs_up_disturbs_nobody():
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        task = asyncio.ensure_future(ask(rig, "/logs?pod=web&follow=1"))
+        while not rig.pod("web").log.app._followers:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        rig.pod("web").log.app.write("still here")
+        assert (await ask(rig, "/logs?pod=web&lines=1"))[1] == b"still here\n"

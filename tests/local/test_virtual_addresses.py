@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from local.rig import CALLER, SERVICE, mesh, web
+from weft.local.virtual_addresses import is_needed, virtual_addresses
+from weft.model.instance import Instance
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
+from weft.model.service import Protocol, Service, ServicePort
+from weft.model.workload import Workload
+from weft.netns.balancing import VirtualAddress
+
+SHOP = Service(
+    host="web.shop.svc.cluster.local",
+    name="web",
+    namespace="shop",
+    ports=(ServicePort(80, "http", target=8080), ServicePort(53, "dns", Protocol.UDP)),
+    addresses=("10.96.1.1", "fd00:10:96::1"),
+    selector=(("app", "web"),),
+)
+
+
+def model(*workloads: Workload, services: tuple[Service, ...] = ()) -> Mesh:
+    made = Mesh()
+    for number, value in enumerate((*workloads, *services)):
+        made.apply(ObjectKey(type(value).__name__, "shop", str(number)), (value,))
+    return made
+
+
+def test_each_port_leads_to_the_ready_pods_of_its_family():
+    made = model(services=(SHOP,))
+    for number, ready in ((2, True), (3, True), (4, False)):
+        addresses = (f"10.244.0.{number}", f"fd00:10:244::{number}")
+        pod = Instance(f"web-{number}", "shop", addresses, labels=(("app", "web"),), ready=ready)
+        made.apply(ObjectKey("Pod", "shop", pod.name), (pod,))
+    assert list(virtual_addresses(made)) == [
+        VirtualAddress("10.96.1.1", 80, (("10.244.0.2", 8080), ("10.244.0.3", 8080))),
+        VirtualAddress("10.96.1.1", 53, (("10.244.0.2", 53), ("10.244.0.3", 53)), "udp"),
+        VirtualAddress("fd00:10:96::1", 80, (("fd00:10:244::2", 8080), ("fd00:10:244::3", 8080))),
+        VirtualAddress("fd00:10:96::1", 53, (("fd00:10:244::2", 53), ("fd00:10:244::3", 53)), "udp"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("workload", "needed"),
+    [
+        (Workload("a", "shop", ("true",)), False),
+        (Workload("a", "shop", ("true",), inject=False), True),
+        (Workload("a", "shop", ("true",), exclude_outbound_ports=(5432,)), True),
+        (Workload("a", "shop", ("true",), include_outbound_ranges="10.0.0.0/8"), True),
+    ],
+)
+def test_rules_are_needed_only_where_something_passes_by_the_proxies(workload, needed):
+    assert is_needed(model(workload)) is needed
+    assert is_needed(model(services=(SHOP,))) is True  # it has a UDP port
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("run_base")
+@pytest.mark.parametrize("version", [4, 6])
+async def test_a_pod_without_a_proxy_reaches_a_service_and_arrives_at_its_proxy(version):
+    outside = CALLER.replace("labels:", 'annotations: {sidecar.istio.io/inject: "false"}, labels:')
+    async with mesh(SERVICE, web(replicas=2), outside) as rig:
+        await rig.until_ready("caller-0", "web-0", "web-1")
+        address = rig.address(version=version)
+        seen = set()
+        while len(seen) < 2:
+            status, body = await rig.fetch("caller", address)
+            assert status == 200 and body.split()[1] in ("127.0.0.6", "::6")
+            seen.add(body.split()[2])
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("run_base")
+async def test_an_excluded_port_reaches_its_service_past_the_callers_proxy():
+    caller = f"{CALLER}  excludeOutboundPorts: [80]\n"
+    async with mesh(SERVICE, web(), caller) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        assert await rig.fetch("caller", rig.address()) == (200, "v1 127.0.0.6 web-0")
+        await rig.engine.observer.scrape()
+        assert not rig.engine.status().edges

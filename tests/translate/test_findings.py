@@ -1,0 +1,65 @@
+from model.builders import put, service
+from translate.views import HOST, route, routing, to, view
+from weft.base.problem import Severity
+from weft.model.destination_rule import ConsistentHash, DestinationRule, HashKey, LoadBalancer, TrafficPolicy
+from weft.model.mesh import Mesh
+from weft.model.virtual_service import Delegate, HeaderChanges, Headers, HttpRoute
+from weft.translate.findings import problems_of
+from weft.translate.view import Target
+
+
+def _said(*http, mesh=None, **more):
+    return [str(problem) for problem in problems_of(view(*http, **more), mesh or Mesh())]
+
+
+def test_all_is_well_without_a_word():
+    assert _said(route()) == []
+
+
+def test_a_destination_that_does_not_exist_is_named_with_its_line_and_a_guess():
+    mesh = Mesh()
+    put(mesh, service("orders"))
+    missing = "order.shop.svc.cluster.local"
+    (said,) = _said(route(to(missing), line=12), mesh=mesh, targets=(Target(missing, known=False),))
+    assert said.startswith("mesh.yaml:12: VirtualService shop/orders: warning:")
+    assert missing in said and f"did you mean `{HOST}`?" in said
+
+
+def test_a_hidden_host_is_told_from_an_unknown_one():
+    mesh = Mesh()
+    put(mesh, service("stock", export_to=(".",)))
+    hidden = "stock.shop.svc.cluster.local"
+    (said,) = _said(route(to(hidden)), mesh=mesh, targets=(Target(hidden, known=False),))
+    assert "hidden from namespace shop" in said
+
+
+def test_absent_ports_and_subsets_are_said():
+    assert "no port 81" in _said(route(to(port=81)))[0]
+    assert "no subset 'v9'" in _said(route(to(subset="v9")))[0]
+    target = Target("stock", ports=(80,), subsets=("v1",))
+    assert "names v1" in _said(route(to("stock", subset="v9")), targets=(target,))[0]
+
+
+def test_routes_that_come_to_nothing_are_said():
+    assert "does not exist" in _said(HttpRoute(name="gone", delegate=Delegate("leaf", "shop")))[0]
+    (said,) = _said(route(), routes=(routing(route(), name="second"),))
+    assert "VirtualService shop/second" in said and "shop/orders already has them" in said
+
+
+def test_each_finding_is_a_warning():
+    found = problems_of(view(like={"port": 15001}), Mesh())
+    assert [problem.severity for problem in found] == [Severity.WARNING]
+
+
+def test_a_command_that_envoy_does_not_know_is_said():
+    headers = Headers(response=HeaderChanges(add=(("x-a", "%FOO%"),)))
+    assert "header x-a is sent as the text '%FOO%'" in _said(route(headers=headers))[0]
+
+
+def test_a_hash_table_that_envoy_would_refuse_is_said():
+    hashing = ConsistentHash(HashKey.HEADER, "x", maglev=True, table_size=1)
+    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(LoadBalancer(consistent_hash=hashing)))
+    assert "1 is no prime" in _said(rule=rule)[0]
+    hashing = ConsistentHash(HashKey.HEADER, "x", minimum_ring_size=2**23 + 1)
+    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(LoadBalancer(consistent_hash=hashing)))
+    assert "Envoy's most" in _said(rule=rule)[0]

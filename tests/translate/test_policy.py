@@ -1,0 +1,89 @@
+from datetime import timedelta
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+
+from weft.model.destination_rule import (
+    ConnectionPool,
+    ConsistentHash,
+    DestinationRule,
+    HashKey,
+    Keepalive,
+    LoadBalancer,
+    OutlierDetection,
+    SimpleBalancer,
+    Subset,
+    TrafficPolicy,
+)
+from weft.translate import policy
+
+RANDOM = LoadBalancer(simple=SimpleBalancer.RANDOM)
+ROUND = LoadBalancer(simple=SimpleBalancer.ROUND_ROBIN)
+POOL = ConnectionPool(max_connections=11)
+OUTLIER = OutlierDetection(consecutive_5xx=9)
+
+
+def _rule(subset_policy=None):
+    return DestinationRule(
+        "orders",
+        "shop",
+        "orders",
+        TrafficPolicy(RANDOM, POOL, OUTLIER, ports=((9000, TrafficPolicy(ROUND)),)),
+        (Subset("v1", policy=subset_policy),),
+    )
+
+
+def test_without_a_rule_nothing_is_set():
+    assert policy.effective(None, 80) == TrafficPolicy()
+
+
+def test_a_port_entry_discards_everything_else_of_its_level():
+    assert policy.effective(_rule(), 9000) == TrafficPolicy(ROUND)
+    assert policy.effective(_rule(), 80).connection_pool == POOL
+
+
+def test_a_subset_overrides_its_host_field_by_field():
+    rule = _rule(TrafficPolicy(connection_pool=ConnectionPool(max_connections=33)))
+    chosen = policy.effective(rule, 80, rule.subsets[0])
+    assert chosen.connection_pool.max_connections == 33
+    assert (chosen.load_balancer, chosen.outlier_detection) == (RANDOM, OUTLIER)
+
+
+def test_a_port_entry_of_a_subset_discards_its_host_too():
+    rule = _rule(TrafficPolicy(POOL, ports=((80, TrafficPolicy()),)))
+    assert policy.effective(rule, 80, rule.subsets[0]) == TrafficPolicy()
+
+
+def test_least_request_is_the_default_and_hashing_has_a_ring():
+    cluster = Cluster()
+    policy.balance(cluster, None)
+    assert cluster.lb_policy == Cluster.LEAST_REQUEST
+    policy.balance(cluster, LoadBalancer(consistent_hash=ConsistentHash(HashKey.HEADER, "x-user")))
+    assert cluster.lb_policy == Cluster.RING_HASH and cluster.ring_hash_lb_config.minimum_ring_size.value == 1024
+
+
+def test_a_limit_that_nobody_wrote_is_no_limit():
+    cluster = Cluster()
+    keepalive = Keepalive(probes=5, time=timedelta(hours=2))
+    policy.limit(cluster, ConnectionPool(max_connections=7, max_retries=0, keepalive=keepalive))
+    limits = cluster.circuit_breakers.thresholds[0]
+    assert (limits.max_connections.value, limits.max_retries.value) == (7, policy.NO_LIMIT)
+    assert cluster.upstream_connection_options.tcp_keepalive.keepalive_time.value == 7200
+
+
+def test_ejection_turns_panic_off_unless_a_share_is_asked_for():
+    cluster = Cluster()
+    policy.eject(cluster, OutlierDetection(consecutive_5xx=0))
+    assert cluster.outlier_detection.enforcing_consecutive_5xx.value == 0
+    assert cluster.common_lb_config.HasField("healthy_panic_threshold")
+    assert cluster.common_lb_config.healthy_panic_threshold.value == 0
+    policy.eject(cluster, OutlierDetection(min_health_percent=40))
+    assert cluster.common_lb_config.healthy_panic_threshold.value == 40
+
+
+def test_a_maglev_table_is_a_prime_or_envoys_own():
+    assert [size for size in (-1, 0, 1, 2, 3, 4, 251, 1024, 65537, 5_000_011, 2**40) if policy.is_table_size(size)] == [
+        *(2, 3, 251, 65537, 5_000_011)
+    ]
+    cluster = Cluster()
+    policy.balance(cluster, LoadBalancer(consistent_hash=ConsistentHash(HashKey.HEADER, maglev=True, table_size=1)))
+    assert not cluster.HasField("maglev_lb_config")

@@ -1,0 +1,71 @@
+from datetime import timedelta
+
+from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+
+from translate.views import HOST, routing, to, view
+from weft.model.destination_rule import (
+    ConnectionPool,
+    ConsistentHash,
+    DestinationRule,
+    HashKey,
+    LoadBalancer,
+    TrafficPolicy,
+)
+from weft.model.service import Protocol
+from weft.model.settings import Settings
+from weft.model.virtual_service import L4Match, L4Route
+from weft.translate.streams import filter_chain, matching, own_stream, streams
+
+TCP, TLS = {"protocol": Protocol.TCP}, {"protocol": Protocol.TLS}
+
+
+def _found(like=TCP, **routes):
+    seen = view(routes=(routing(**routes),), like=like)
+    return streams(seen, seen.ports[0])
+
+
+def test_without_routes_bytes_go_to_the_service():
+    seen = view(like=TCP)
+    assert streams(seen, seen.ports[0]) == (own_stream(seen, seen.ports[0]),)
+
+
+def test_a_route_for_another_port_changes_nothing():
+    (only,) = _found(tcp=(L4Route((L4Match(port=81),), (to(subset="v1"),)),))
+    assert only.clusters == ((f"outbound|80||{HOST}", 1),)
+
+
+def test_a_route_that_takes_all_is_the_last():
+    found = _found(
+        tcp=(L4Route((L4Match(destination_subnets=("10.0.0.0/8",)),), (to(),)), L4Route((), (to(), to("b"))))
+    )
+    assert [stream.ranges for stream in found] == [("10.0.0.0/8",), ()]
+    assert [weight for _, weight in found[1].clusters] == [1, 1]
+
+
+def test_a_server_name_that_no_route_has_still_means_the_service():
+    found = _found(TLS, tls=(L4Route((L4Match(sni_hosts=("a.example.com",)),), (to("a"),)),))
+    assert [stream.server_names for stream in found] == [("a.example.com",), ()]
+    assert found[1].clusters == ((f"outbound|80||{HOST}", 1),)
+
+
+def test_the_rule_sets_idle_timeout_and_hash():
+    hashing = LoadBalancer(consistent_hash=ConsistentHash(HashKey.SOURCE_IP))
+    pool = ConnectionPool(tcp_idle_timeout=timedelta(seconds=90))
+    seen = view(rule=DestinationRule("r", "shop", HOST, TrafficPolicy(hashing, pool)), like=TCP)
+    made = filter_chain(own_stream(seen, seen.ports[0]), seen, seen.ports[0], Settings())
+    proxy = TcpProxy.FromString(made.filters[0].typed_config.value)
+    assert proxy.idle_timeout.seconds == 90 and proxy.hash_policy[0].HasField("source_ip")
+
+
+def test_ranges_and_single_addresses_match_by_prefix():
+    found = matching((), ("10.0.0.0/8", "fd00::1"))
+    assert [(entry.address_prefix, entry.prefix_len.value) for entry in found.prefix_ranges] == [
+        ("10.0.0.0", 8),
+        ("fd00::1", 128),
+    ]
+
+
+def test_of_two_routes_for_the_same_connection_the_first_has_it():
+    subnet, same = L4Match(destination_subnets=("10.0.0.0/8",)), L4Match(destination_subnets=("10.1.2.3/8",))
+    found = _found(tcp=(L4Route((subnet,), (to("a"),)), L4Route((same,), (to("b"),))))
+    assert [stream.first.host for stream in found] == ["a", HOST]

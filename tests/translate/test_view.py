@@ -1,0 +1,60 @@
+from model.builders import group, instance, put, service
+from weft.model.destination_rule import ConsistentHash, DestinationRule, HashKey, LoadBalancer, Subset, TrafficPolicy
+from weft.model.mesh import Mesh
+from weft.model.names import labels_of
+from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, Mirror, VirtualService, WeightedDestination
+from weft.translate.view import destinations, group_view, service_view
+
+ORDERS, STOCK = "orders.shop.svc.cluster.local", "stock.shop.svc.cluster.local"
+
+
+def _seen(mesh, caller="frontend", host=ORDERS):
+    asking = group(caller)
+    return service_view(mesh, asking, mesh.scope(asking), host)
+
+
+def _routing(*matches, destination=STOCK):
+    route = HttpRoute(match=matches, route=(WeightedDestination(Destination(destination)),))
+    return VirtualService("orders", "shop", (ORDERS,), http=(route,))
+
+
+def test_callers_share_a_view_unless_a_route_asks_for_their_labels():
+    mesh = Mesh()
+    put(mesh, service("orders"), service("stock"), _routing())
+    assert _seen(mesh, "a") == _seen(mesh, "b")
+    put(mesh, _routing(HttpMatch(source_labels=labels_of({"app": "a"}))))
+    assert _seen(mesh, "a") != _seen(mesh, "b")
+
+
+def test_a_view_reads_the_hosts_that_its_routes_name():
+    mesh = Mesh()
+    put(mesh, service("orders"), _routing())
+    assert _seen(mesh).reads == {ORDERS, STOCK}
+    assert not _seen(mesh).target(STOCK).known
+    put(mesh, service("stock"))
+    assert _seen(mesh).target(STOCK).ports == (80,)
+
+
+def test_another_hosts_rule_is_read_only_for_its_hash_and_subsets():
+    mesh = Mesh()
+    put(mesh, service("orders"), service("stock"), _routing())
+    put(mesh, DestinationRule("stock", "shop", STOCK, TrafficPolicy(), (Subset("v1"),)))
+    assert _seen(mesh).target(STOCK).rule is None and _seen(mesh).target(STOCK).subsets == ("v1",)
+    hashing = TrafficPolicy(LoadBalancer(consistent_hash=ConsistentHash(HashKey.SOURCE_IP)))
+    put(mesh, DestinationRule("stock", "shop", STOCK, hashing))
+    assert _seen(mesh).target(STOCK).rule is not None
+
+
+def test_mirrors_are_destinations_too():
+    route = HttpRoute(mirrors=(Mirror(Destination("audit")),))
+    assert [found.host for found in destinations((VirtualService("a", "shop", ("a",), http=(route,)),))] == ["audit"]
+
+
+def test_an_unknown_host_has_no_view():
+    assert _seen(Mesh()) is None
+
+
+def test_a_group_reads_its_own_ports():
+    mesh = Mesh()
+    put(mesh, service("orders"), instance("orders-0", "orders"))
+    assert [port.number for port in group_view(mesh, group("orders")).inbound] == [8080]
