@@ -211,6 +211,20 @@ spec: {{command: [python3, -c, "{server}"], ports: [{{port: 9000}}]}}
         assert any("Workload shop/caller" in each and ":9000" in each and "appProtocol" in each for each in warnings)
 
 
+def host() -> tuple[object, ...]:
+    """The machine's own links, routes and resolver."""
+    links = {line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]}
+    return links, Path("/proc/net/route").read_text(), Path("/etc/resolv.conf").read_bytes()
+
+
+async def test_the_machines_own_network_stays_untouched():
+    before = host()
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        assert host() == before
+    assert host() == before
+
+
 async def test_two_meshes_run_side_by_side_and_do_not_see_each_other():
     async with mesh(SERVICE, web("one"), CALLER) as first, mesh(SERVICE, web("two"), CALLER) as second:
         await first.until_ready("caller-0", "web-0")
