@@ -174,6 +174,22 @@ spec:
         await rig.until_ready("web-0")
 
 
+async def test_an_apps_very_first_connection_finds_its_proxy_there():
+    job = """
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: hasty, namespace: shop}
+spec:
+  command: [python3, -S, -c, "import socket; socket.create_connection(('ADDRESS', 80)).close()"]
+  restart: Never
+"""
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        rig.write("hasty.yaml", job.replace("ADDRESS", rig.address()))
+        status = await rig.until(lambda status: [p for p in pods(status) if p.phase in ("Completed", "Failed")])
+        assert [pod.phase for pod in pods(status)] == ["Completed", "Ready"], rig.pod("hasty").log.app.tail()
+
+
 async def test_an_app_without_a_proxy_is_served_and_called_all_the_same():
     unmeshed = web().replace(
         "labels: {app: web}", 'labels: {app: web}, annotations: {sidecar.istio.io/inject: "false"}'
