@@ -97,6 +97,14 @@ async def test_equal_groups_share_the_same_bytes(rig):
     assert one is two
 
 
+async def test_groups_of_other_namespaces_share_what_does_not_depend_on_who_asks(rig):
+    rig.put(service("orders"))
+    for namespace in ("one", "two"):
+        rig.push.join(group("web", namespace))
+    one, two = (rig.snapshots.resources(group("web", namespace), ROUTE)["80"] for namespace in ("one", "two"))
+    assert one is two
+
+
 async def test_a_subset_brings_its_cluster_and_endpoints(rig):
     rig.put(service("orders"), instance("orders-0", "orders", labels={"version": "v1"}))
     rig.push.join(group("web"))

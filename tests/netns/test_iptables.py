@@ -22,6 +22,7 @@ APP, PROXY = 4242, 1337
 FAMILIES = [socket.AF_INET, socket.AF_INET6]
 SOMEWHERE = {socket.AF_INET: "240.240.7.7", socket.AF_INET6: "2001:db8::7"}
 
+
 def original_destination(connection):
     if connection.family == socket.AF_INET6:
         raw = connection.getsockopt(socket.IPPROTO_IPV6, 80, 28)

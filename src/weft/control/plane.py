@@ -19,6 +19,7 @@ from weft.model.group import Group
 from weft.model.mesh import Mesh, Value
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
+from weft.translate.blame import suspects
 from weft.xds.clients import Peer, StreamStatus, Sync
 from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
@@ -89,6 +90,8 @@ class ControlPlane:
         self._problems.put(topic, problems)
 
     def problems(self) -> tuple[Problem, ...]:
+        # An object that is back to what proxies have had all along needs no push, so no answer of theirs mends it.
+        self._forget_mended()
         return self._problems.all()
 
     def on_problem(self, tell: Callable[[Problem], None]) -> None:
@@ -116,6 +119,11 @@ class ControlPlane:
     @property
     def pushes(self) -> int:
         return self._snapshots.push
+
+    @property
+    def pending(self) -> bool:
+        """Whether something has changed that has not gone out to the streams yet."""
+        return self._push.pending
 
     @property
     def translation_seconds(self) -> float:
@@ -158,7 +166,8 @@ class ControlPlane:
         kind = resource.type_url.rpartition(".")[2]
         what = f"Envoy refuses {kind} {resource.name}: {resource.message}"
         hint = "proxies keep the last version that worked; mend the object and save it"
-        sources = built.sources if built else ()
+        accepted = self._snapshots.resources(group, resource.type_url).get(resource.name)
+        sources = suspects(built, accepted.body if accepted else b"") if built else ()
         problems = [Problem(self._where(key), what, hint) for key in sources] or [Problem(Where(), what, hint)]
         topic = ("refused", group, resource.type_url, resource.name)
         self._refused.add(topic)

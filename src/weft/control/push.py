@@ -18,7 +18,7 @@ import msgspec
 from weft.control.compiled import NOTHING, Compiled, Update
 from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
-from weft.model.group import Group
+from weft.model.group import Group, ProxyKind
 from weft.model.mesh import EVERYWHERE, Mesh, Touched
 from weft.model.names import host_covers
 from weft.model.service import Service
@@ -29,6 +29,8 @@ from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
 from weft.translate.view import GroupView, ServiceView, group_view, service_view
 from weft.xds.snapshot import Snapshots
+
+AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind]
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class Push:
         self._groups: dict[Group, Compiled] = {}
         self._watching: dict[str, set[Group]] = defaultdict(set)  # host → the groups that see it
         self._contributions: dict[str, dict[ServiceView, Contribution]] = defaultdict(dict)  # made once for all groups
-        self._assigned: dict[str, dict[tuple[Service, DestinationRule | None], tuple[Built, ...]]] = defaultdict(dict)
+        self._assigned: dict[str, dict[AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)
         self._configurations: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
         self._readers: dict[str, set[str]] = defaultdict(set)  # host → hosts whose routes name it
         self._pending = Touched()
@@ -86,6 +88,10 @@ class Push:
 
     def groups(self) -> Iterable[Group]:
         return self._groups.keys()
+
+    @property
+    def pending(self) -> bool:
+        return self._timer is not None or self._endpoint_timer is not None
 
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         compiled = self._groups.get(group)
@@ -196,12 +202,13 @@ class Push:
             return ()
         rule = self._mesh.destination_rule(host, service, compiled.group)
         known = self._assigned[host]
-        made = known.get((service, rule))
+        kind = compiled.group.kind
+        made = known.get((service, rule, kind))
         if made is None:
-            made = known[(service, rule)] = tuple(
+            made = known[(service, rule, kind)] = tuple(
                 assignment
                 for port in service.ports
-                for assignment in endpoints.assignments(service, port, rule, self._mesh.endpoints(service, port))
+                for assignment in endpoints.assignments(service, port, rule, self._mesh.endpoints(service, port), kind)
             )
         return made
 

@@ -71,7 +71,8 @@ def plain(view: ServiceView, port: int) -> RouteAction:
 def wait(action: RouteAction, timeout: timedelta | None) -> None:
     """No timeout unless one is written; a gRPC caller's own deadline counts, up to that timeout."""
     action.timeout.CopyFrom(duration(timeout or timedelta(0)))
-    action.max_stream_duration.grpc_timeout_header_max.CopyFrom(duration(timeout or timedelta(0)))
+    # Its successor, max_stream_duration, would make Envoy pass over `timeout` altogether.
+    action.max_grpc_timeout.CopyFrom(duration(timeout or timedelta(0)))
 
 
 def destination_cluster(view: ServiceView, destination: Destination, port: int) -> str:

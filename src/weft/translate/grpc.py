@@ -82,5 +82,8 @@ def _host(view: ServiceView, port: ServicePort) -> VirtualHost:
     message = RouteConfiguration.FromString(made.fragment)
     for route in message.virtual_hosts[0].routes:
         route.typed_per_filter_config.pop(filters.CORS, None)
+        if route.HasField("route"):
+            # The only timeout that this client reads.
+            route.route.max_stream_duration.grpc_timeout_header_max.CopyFrom(route.route.timeout)
     fragment: bytes = message.SerializeToString(deterministic=True)
     return VirtualHost(made.name, fragment, made.sources, made.domains)

@@ -16,15 +16,16 @@ from weft.model.scope import Scope
 from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
-from weft.model.virtual_service import Destination, VirtualService
+from weft.model.virtual_service import Destination, HttpMatch, L4Match, VirtualService
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks, as far as the answer depends on it."""
+    """Who asks, as far as the answer depends on it. What it does not depend on is left out, so that most groups share
+    one view, whatever their namespace and labels."""
 
     kind: ProxyKind
-    namespace: str
-    labels: Labels = ()  # left out unless some route asks for source labels, so that most groups share one view
+    namespace: str = ""  # of callers for whom short names exist, or where some route asks for it
+    labels: Labels = ()  # where some route asks for source labels
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -81,9 +82,21 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         for route in routing.http
         if route.delegate and (found := mesh.delegate(route.delegate.namespace, route.delegate.name))
     )
+    routing = (*routes, *delegates)
+    targets = tuple(
+        _target(mesh, group, scope, name)
+        for name in sorted({destination.host for destination in destinations(routing)} - {host})
+    )
+    conditions = tuple(_conditions(routing))
+    by_namespace = (
+        f".{group.namespace}.svc." in host
+        or any(match.source_namespace for match in conditions)
+        or not all(target.known for target in targets)  # the warning says from where it is not seen
+    )
+    by_labels = any(match.source_labels for match in conditions)
     return ServiceView(
         host=host,
-        caller=Caller(group.kind, group.namespace, group.labels if _asks_for_source((*routes, *delegates)) else ()),
+        caller=Caller(group.kind, group.namespace if by_namespace else "", group.labels if by_labels else ()),
         service=service,
         ports=scope.ports(service) if service else (),
         rule=mesh.destination_rule(host, service, group),
@@ -93,10 +106,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         endpoints=tuple((port.number, mesh.endpoints(service, port)) for port in service.ports)
         if service and (service.headless or not service.selector or service.resolution is not Resolution.STATIC)
         else (),
-        targets=tuple(
-            _target(mesh, group, scope, name)
-            for name in sorted({destination.host for destination in destinations((*routes, *delegates))} - {host})
-        ),
+        targets=targets,
     )
 
 
@@ -135,9 +145,9 @@ def _hashes(rule: DestinationRule) -> bool:
     )
 
 
-def _asks_for_source(routes: tuple[VirtualService, ...]) -> bool:
-    for routing in routes:
-        by_request = any(match.source_labels for route in routing.http for match in route.match)
-        if by_request or any(m.source_labels for route in (*routing.tls, *routing.tcp) for m in route.match):
-            return True
-    return False
+def _conditions(routing: tuple[VirtualService, ...]) -> Iterator[HttpMatch | L4Match]:
+    for entry in routing:
+        for route in entry.http:
+            yield from route.match
+        for stream in (*entry.tls, *entry.tcp):
+            yield from stream.match

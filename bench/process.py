@@ -1,0 +1,139 @@
+"""Processes of the rigs: started inside a namespace and on a core, asked what they have used, and ended by their id."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from weft.netns.namespace import Namespace
+
+_ROOT = Path(__file__).parents[1]
+_LOAD = str(Path(__file__).with_name("load.py"))
+_GRACE_SECONDS = 5.0
+
+
+class Failed(Exception):
+    """A rig cannot measure; the message says what stands in its way."""
+
+
+class Running:
+    """One child process, in a namespace if one is given, ended when the block ends."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        namespace: Namespace | None = None,
+        core: int | None = None,
+        gid: int | None = None,
+        log: Path | None = None,
+    ) -> None:
+        # When this process dies, even by kill -9, so does what it started.
+        guard = ["setpriv", "--pdeathsig=KILL", *([] if gid is None else [f"--regid={gid}", "--clear-groups"]), "--"]
+        pin = [] if core is None else ["taskset", "--cpu-list", str(core)]
+        enter = [] if namespace is None else ["nsenter", f"--net={namespace.path}"]
+        stderr = log.open("wb") if log else None
+        try:
+            self.process = subprocess.Popen(
+                [*enter, *pin, *guard, *argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr or subprocess.DEVNULL,
+                # As weft starts its own: the kernel shares a core out by session.
+                start_new_session=True,
+                cwd=_ROOT,
+            )
+        finally:
+            if stderr is not None:
+                stderr.close()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise Failed(f"{self.process.args!r} ended with status {self.process.wait()}")
+        return line.decode().strip()
+
+    def ask(self, order: dict[str, Any]) -> dict[str, Any]:
+        """One JSON line there, one back."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(order).encode() + b"\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.line())
+        if "error" in answer:
+            raise Failed(f"{order}: {answer['error']}")
+        return answer
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def start_server(namespace: Namespace, core: int | None, ports: Iterable[int]) -> Running:
+    running = Running([sys.executable, _LOAD, "server", *(str(port) for port in ports)], namespace=namespace, core=core)
+    running.line()
+    return running
+
+
+def start_client(namespace: Namespace, core: int) -> Running:
+    return Running([sys.executable, _LOAD, "client"], namespace=namespace, core=core)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all threads, to the nanosecond; /proc/PID/stat counts only in hundredths of a second."""
+    return scheduled(pid)[0]
+
+
+def scheduled(pid: int) -> tuple[float, float]:
+    """Seconds that all threads have run, and that they were ready to run and had to wait for a core."""
+    ran = waited = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            words = (task / "schedstat").read_text().split()
+            ran, waited = ran + int(words[0]), waited + int(words[1])
+    return ran / 1e9, waited / 1e9
+
+
+def memory(pid: int) -> tuple[int, int]:
+    """Private and proportional bytes."""
+    private = proportional = 0
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name in ("Private_Clean", "Private_Dirty"):
+            private += int(rest.split()[0]) * 1024
+        elif name == "Pss":
+            proportional = int(rest.split()[0]) * 1024
+    return private, proportional
+
+
+def resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

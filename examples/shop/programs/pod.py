@@ -1,0 +1,21 @@
+"""What each Python program of the shop needs to be a good pod: a name, a port, and an end on SIGTERM."""
+
+import os
+import socket
+
+from aiohttp import web
+
+NAME = os.environ.get("POD_NAME") or socket.gethostname()
+VERSION = os.environ.get("VERSION", "v1")
+PORT = int(os.environ.get("PORT", "8080"))
+
+
+def serve(app):
+    """Answer on every address, IPv4 and IPv6, until SIGTERM."""
+
+    async def ready(request):
+        return web.Response(text="ready\n")
+
+    app.router.add_get("/ready", ready)
+    print(f"{NAME} {VERSION} listens on {PORT}", flush=True)
+    web.run_app(app, host=None, port=PORT, print=None, access_log=None, shutdown_timeout=2)

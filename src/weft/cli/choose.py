@@ -1,0 +1,62 @@
+"""Which mesh and which pod somebody means: the only one if there is only one, else the one named; a hint otherwise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from weft.base.suggest import did_you_mean
+from weft.cli.output import fail
+from weft.local.run_directory import meshes
+from weft.local.status import MeshStatus, Phase, PodStatus
+
+_NOT_ROOT = "" if os.geteuid() == 0 else "\nonly root sees the meshes of this machine: sudo weft …"
+
+
+def choose_mesh(name: str | None) -> str:
+    """The name of a running mesh."""
+    running = running_meshes()
+    if name is not None:
+        if name not in running:
+            fail(
+                f"no mesh named `{name}` is running",
+                did_you_mean(name, running) or f"start it with: weft up DIR{_NOT_ROOT}",
+            )
+        return name
+    if not running:
+        fail("no mesh is running", f"start one with: weft up DIR\nor see the example: weft demo{_NOT_ROOT}")
+    if len(running) > 1:
+        fail(f"several meshes run: {', '.join(running)}", f"say which: --mesh {running[0]}", code=2)
+    return running[0]
+
+
+def running_meshes() -> list[str]:
+    return [record.name for record in meshes() if record.running]
+
+
+def choose_pod(status: MeshStatus, word: str) -> PodStatus:
+    """A pod by its name, or a pod of the workload of that name, a ready one if there is one. NAMESPACE/ may precede."""
+    return _best(_matches(status, word))
+
+
+def choose_pods(status: MeshStatus, word: str) -> list[PodStatus]:
+    """A pod by its name, or all pods of the workload of that name."""
+    return list(_matches(status, word))
+
+
+def _matches(status: MeshStatus, word: str) -> Sequence[PodStatus]:
+    namespace, _, name = word.rpartition("/")
+    pods = [pod for workload in status.workloads for pod in workload.pods]
+    near = [pod for pod in pods if namespace in ("", pod.namespace)]
+    found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.workload == name]
+    if not found:
+        known = {pod.workload for pod in pods} | {pod.name for pod in pods}
+        fail(f"mesh `{status.name}` has no workload or pod `{word}`", did_you_mean(name, known) or "list them: weft ps")
+    places = sorted({pod.namespace for pod in found})
+    if len(places) > 1:
+        fail(f"`{name}` is in several namespaces: {', '.join(places)}", f"say which: {places[0]}/{name}", code=2)
+    return found
+
+
+def _best(pods: Sequence[PodStatus]) -> PodStatus:
+    return next((pod for pod in pods if pod.phase is Phase.READY), pods[0])

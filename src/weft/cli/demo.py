@@ -1,0 +1,47 @@
+"""`weft demo`: the example shop, copied to where it can be edited, and run. `--check` does it unattended and judges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from weft.cli.output import fail, say
+
+
+def demo(
+    directory: Path = typer.Argument(Path("weft-demo"), help="Where to copy the shop to; used as it is if it exists."),
+    check: bool = typer.Option(False, "--check", help="Run it unattended, assert what it shows, and exit 0 or 1."),
+    no_live: bool = typer.Option(False, "--no-live", help="Plain lines instead of the live view."),
+) -> None:
+    """Run the example shop and watch its traffic.
+
+    Seven small workloads, three protocols, two versions behind one name, a job, and steady requests. The shop is copied
+    to where you can edit it, and three things to try are shown.
+
+    \b
+    Example: weft demo
+             weft demo --check
+    """
+    if check:
+        from weft.cli.demo_check import run
+
+        raise typer.Exit(run())
+    from weft.cli import shop
+    from weft.cli.foreground import run_foreground
+    from weft.local.status import MeshStatus
+
+    if directory.exists():
+        say(f"using {directory} as it is (remove it for a fresh copy)")
+    else:
+        try:
+            shop.copy_to(directory)
+        except OSError as error:
+            fail(f"the shop cannot be copied to {directory}: {error}", "give another place: weft demo DIRECTORY")
+        say(f"copied the shop to {directory}; edit it while it runs")
+
+    def tips(status: MeshStatus) -> list[tuple[str, list[str]]]:
+        pids = [pod.pid for each in status.workloads if each.name == "catalog" for pod in each.pods if pod.pid]
+        return shop.things_to_try(directory, pids[0] if pids else 0)
+
+    run_foreground(directory, name="demo", live=not no_live, tips=tips)

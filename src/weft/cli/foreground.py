@@ -1,0 +1,144 @@
+"""A mesh in the foreground: started, shown until it is told to end, and ended. On a terminal the view is redrawn in
+place; elsewhere one line is printed per change. Whatever happens, the engine is stopped before this returns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from weft.base import log
+from weft.cli.output import fail, say
+from weft.cli.plain import changes
+from weft.cli.view import is_settled, mesh_view
+from weft.local.engine import Engine
+from weft.local.status import MeshStatus
+from weft.netns.privileges import missing_privileges
+
+Tips = Callable[[MeshStatus], list[tuple[str, list[str]]]]  # (what happens, the commands)
+
+Show = Callable[[Engine, asyncio.Event, Tips | None], Coroutine[None, None, None]]
+
+REDRAW = 0.5  # seconds; the edges' figures move no faster
+_FOOTER = Text("\nCtrl-C ends the mesh", "dim")
+LOOK = 0.1  # seconds between two looks for changes worth a line
+
+
+def run_foreground(directory: Path, *, name: str, live: bool, tips: Tips | None = None) -> None:
+    refuse_what_cannot_run(directory)
+    show = _draw if live and sys.stdout.isatty() else _print
+    # Problems are part of the status, which is shown; saying them in the log as well would be twice.
+    log.configure("ERROR" if show is _draw else "INFO")
+    logging.getLogger("weft.control.problems").setLevel(logging.CRITICAL)
+    asyncio.run(_run(Engine(directory, name=name), show, tips))
+
+
+def refuse_what_cannot_run(directory: Path) -> None:
+    """Before anything is made: is there a directory, and may we make namespaces?"""
+    if not directory.is_dir():
+        what = "is not a directory" if directory.exists() else "does not exist"
+        fail(f"{directory} {what}", "give a directory of YAML files, or see the example: weft demo")
+    missing = missing_privileges()
+    if missing:
+        hints = dict.fromkeys(problem.hint for problem in missing if problem.hint)
+        said = (f"{problem.where}: {problem.what}" if problem.where.file else problem.what for problem in missing)
+        fail("\n       ".join(said), "\n".join(hints))
+
+
+async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
+    ended = _ended_by_signal()
+    starting = asyncio.create_task(engine.start())
+    showing = asyncio.create_task(show(engine, ended, tips))
+    waits = {asyncio.create_task(ended.wait()), asyncio.create_task(engine.ending.wait())}
+    try:
+        await asyncio.wait({starting, showing, *waits}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done() and starting.exception() is None:
+            await asyncio.wait({showing, *waits}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ended.set()
+        for task in (starting, *waits):
+            task.cancel()
+        await asyncio.gather(starting, showing, *waits, return_exceptions=True)
+        if starting.cancelled() or starting.exception() is None:
+            say(f"ending mesh {engine.name} …")
+        await engine.stop()
+    # The start's own failure is the one to tell; a closed pipe is a reader who has seen enough.
+    for task in (starting, showing):
+        if not task.cancelled() and not isinstance(task.exception(), BrokenPipeError):
+            task.result()
+    say(f"mesh {engine.name} is gone")
+
+
+def _ended_by_signal() -> asyncio.Event:
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    return ended
+
+
+async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None:
+    """On a terminal: the whole view, again and again, in the same place."""
+    console = Console(highlight=False)
+    # Lines of the log are printed above the view, because Live stands in for standard error.
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        log.configure("ERROR")
+        told = False
+        while not await _passes(ended, REDRAW):
+            status = engine.status()
+            view, tip_lines = mesh_view(status), _tip_lines(tips, status)
+            whole = Group(view, *tip_lines, _FOOTER)
+            if len(console.render_lines(whole)) < console.height:
+                live.update(whole, refresh=True)
+                continue
+            if not told and is_settled(status):  # too much for this terminal: the tips scroll by once
+                told = True
+                console.print(*tip_lines, sep="\n")
+            live.update(Group(view, _FOOTER), refresh=True)
+        live.update(Text(), refresh=True)
+    log.configure("ERROR")
+
+
+async def _print(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None:
+    """Elsewhere: one line per change."""
+    before: MeshStatus | None = None
+    told = False
+    while not await _passes(ended, LOOK):
+        status = engine.status()
+        for line in changes(before, status):
+            _line(line)
+        if tips is not None and not told and is_settled(status):
+            told = True
+            for tip in _tip_lines(tips, status):
+                _line(tip.plain)
+        before = status
+
+
+async def _passes(ended: asyncio.Event, seconds: float) -> bool:
+    """Whether the end came within so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _line(text: str) -> None:
+    # Flushed, so that a log file or a pipe shows it at once; a pipe that nobody reads is an error here, not at exit.
+    print(text, flush=True)
+
+
+def _tip_lines(tips: Tips | None, status: MeshStatus) -> list[Text]:
+    if tips is None:
+        return []
+    lines = [Text(), Text("Things to try, in another terminal:", "bold")]
+    for number, (what, commands) in enumerate(tips(status), 1):
+        lines += [Text(f" {number}. {what}"), *(Text(f"    {command}", "cyan") for command in commands)]
+    return lines

@@ -1,0 +1,51 @@
+"""How every command speaks: words and errors on standard error, data on standard output, a hint after an error.
+Exit codes: 0 for done, 1 for a failure or a problem found, 2 for a command line that makes no sense."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+WIDTH_WITHOUT_TERMINAL = 160  # wide enough that a pipe gets whole rows
+
+
+class Format(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+
+
+def say(words: str) -> None:
+    typer.echo(words, err=True)
+
+
+def fail(what: str, hint: str = "", *, code: int = 1) -> NoReturn:
+    say(f"error: {what}")
+    for line in hint.splitlines():
+        say(f"hint: {line}")
+    raise typer.Exit(code)
+
+
+def print_json(value: Any) -> None:
+    import msgspec
+
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def print_table(renderable: RenderableType) -> None:
+    console().print(renderable)
+
+
+def console() -> Console:
+    """Standard output. Where it is not a terminal: no colours, and a fixed width instead of a guessed one."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(file=sys.stdout, highlight=False, width=WIDTH_WITHOUT_TERMINAL)

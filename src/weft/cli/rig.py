@@ -1,0 +1,197 @@
+"""A mesh under test: `weft up` as a child process, and everything a judge does to it through the same command line.
+Stopping it says what was left behind, which should be nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.local.client import fetch_status
+from weft.local.error import LocalError
+from weft.local.run_directory import base_directory
+from weft.local.status import MeshStatus
+
+_COMMAND = (sys.executable, "-m", "weft.cli")
+
+
+class StepFailed(Exception):
+    """What was seen instead of what was promised."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int  # 0 if there was none
+    body: dict[str, Any]
+    at: float  # Unix time
+
+
+class Rig:
+    def __init__(self, directory: Path, *, name: str, log: Path, until: float) -> None:
+        self.directory = directory
+        self.name = name
+        self.log = log
+        self.most_processes = 0
+        self._until = until
+        self._mesh: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("wb") as log:
+            self._mesh = subprocess.Popen(
+                [*_COMMAND, "up", str(self.directory), "--name", self.name, "--no-live"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the judge, who then stops the mesh
+            )
+
+    def status(self) -> MeshStatus:
+        status = self._status()
+        if status is None:
+            raise StepFailed(f"weft up ended with {self._code()}" if self._code() is not None else "no status yet")
+        return status
+
+    def wait_for(self, what: str, lacking: Callable[[MeshStatus], str], *, seconds: float) -> MeshStatus:
+        """Look until nothing is lacking any more."""
+        deadline = min(time.monotonic() + seconds, self._until)
+        missing = "no status"
+        while time.monotonic() < deadline:
+            if self._code() is not None:
+                raise StepFailed(f"weft up ended with {self._code()} before {what}")
+            status = self._status()
+            if status is not None:
+                missing = lacking(status)
+                if not missing:
+                    return status
+            time.sleep(0.1)
+        raise StepFailed(f"after {seconds:.0f} s: {missing}")
+
+    def ask(self, url: str, count: int) -> list[Answer]:
+        """Real requests from inside the mesh, out of loadgen's pod."""
+        command = self._exec("loadgen", "python3", "ask.py", url, str(count))
+        finished = self._run(command, seconds=40)
+        answers = [_answer(line) for line in finished.splitlines()]
+        if len(answers) != count:
+            raise StepFailed(f"{len(answers)} answers to {count} requests; the last line: {finished[-300:]}")
+        return answers
+
+    @contextlib.contextmanager
+    def stream(self, url: str) -> Iterator[Iterator[Answer]]:
+        """Answers as they come, about a hundred a second, until the block ends."""
+        command = self._exec("loadgen", "python3", "ask.py", url, "100000", "--parallel", "2", "--pause", "0.015")
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            yield self._answers(process)
+        finally:
+            process.terminate()
+            try:
+                process.communicate(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+
+    def logs(self, workload: str) -> str:
+        return self._run([*_COMMAND, "logs", "--mesh", self.name, workload], seconds=20)
+
+    def log_lines(self) -> list[str]:
+        return self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+
+    def stop(self) -> list[str]:
+        """End the mesh as a user would; returns the traces it left."""
+        if self._mesh is None:
+            return []
+        alive = self._processes()
+        self.most_processes = len(alive)
+        traces: list[str] = []
+        try:
+            # Its own time: what was started must end, whatever came before.
+            subprocess.run([*_COMMAND, "down", self.name], capture_output=True, timeout=30, check=False)
+            code = self._mesh.wait(timeout=20)
+            if code != 0:
+                traces.append(f"weft up ended with {code}")
+        except subprocess.TimeoutExpired:
+            traces.append("weft up did not end")
+            self._mesh.send_signal(signal.SIGKILL)
+            self._mesh.wait()
+            subprocess.run([*_COMMAND, "down", self.name], capture_output=True, timeout=30, check=False)
+        traces += [f"process {pid} ({name})" for (pid, begun), name in alive.items() if _begun(pid) == begun]
+        traces += [f"namespace {each}" for each in _namespaces() if self.name in each]
+        mounts = Path("/proc/self/mounts").read_text().splitlines()
+        traces += [f"mount {line.split()[1]}" for line in mounts if self.name in line]
+        traces += [f"file {path}" for path in base_directory().glob(f"*{self.name}*")]
+        self._mesh = None
+        return traces
+
+    def _status(self) -> MeshStatus | None:
+        try:
+            return fetch_status(self.name)
+        except LocalError:
+            return None
+
+    def _code(self) -> int | None:
+        return self._mesh.poll() if self._mesh else None
+
+    def _exec(self, workload: str, *command: str) -> list[str]:
+        return [*_COMMAND, "exec", "--mesh", self.name, workload, "--", *command]
+
+    def _run(self, command: list[str], *, seconds: float) -> str:
+        left = max(1.0, min(seconds, self._until - time.monotonic()))
+        try:
+            finished = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
+        except subprocess.TimeoutExpired as expired:
+            raise StepFailed(f"`{' '.join(command[3:])}` did not end in {left:.0f} s") from expired
+        if finished.returncode != 0:
+            said = finished.stderr.strip() or finished.stdout[-300:]
+            raise StepFailed(f"`weft {' '.join(command[3:])}` ended with {finished.returncode}: {said}")
+        return finished.stdout
+
+    def _answers(self, process: subprocess.Popen[bytes]) -> Iterator[Answer]:
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101 - both are pipes
+        for line in process.stdout:
+            yield _answer(line)
+            if time.monotonic() > self._until:
+                raise StepFailed("two minutes are over")
+        raise StepFailed(f"the requests ended early: {process.stderr.read().decode(errors='replace')[-300:]}")
+
+    def _processes(self) -> dict[tuple[int, str], str]:
+        """What lives in the mesh's namespaces now: (pid, when it began) → its name."""
+        from weft.netns.namespace import Namespace, processes_in
+
+        pids = {pid for each in _namespaces() if self.name in each for pid in processes_in(Namespace(each))}
+        return {(pid, begun): _name(pid) for pid in sorted(pids) if (begun := _begun(pid))}
+
+
+def _answer(line: str | bytes) -> Answer:
+    try:
+        return msgspec.json.decode(line, type=Answer)
+    except msgspec.DecodeError as error:
+        raise StepFailed(f"not an answer: {line[:200]!r}") from error
+
+
+def _namespaces() -> list[str]:
+    try:
+        return sorted(path.name for path in Path("/run/netns").iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _begun(pid: int) -> str:
+    """When the process started, in the kernel's ticks; empty once it is gone. Numbers are given out again."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "gone"

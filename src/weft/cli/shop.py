@@ -1,0 +1,70 @@
+"""The example mesh that comes with weft: where it is, a copy the user may edit, and the three edits worth trying."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+WEIGHTS = ((90, 50), (10, 50))  # payments.yaml's weights, before and after the edit
+
+
+def source() -> Path:
+    """In a wheel the shop lies inside the package, in a checkout beside it."""
+    package = Path(__file__).resolve().parent.parent
+    for place in (package / "examples" / "shop", package.parent.parent / "examples" / "shop"):
+        if place.is_dir():
+            return place
+    raise FileNotFoundError(f"no examples/shop in or beside {package}; install weft again")
+
+
+def copy_to(target: Path) -> None:
+    """A copy that every user may read: the programs in it run under users of their own."""
+    shutil.copytree(source(), target, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile)
+    for path in (target, *target.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def move_weight(directory: Path) -> None:
+    text = (directory / "payments.yaml").read_text()
+    for old, new in WEIGHTS:
+        text = text.replace(f"weight: {old}\n", f"weight: {new}\n")
+    _save(directory / "payments.yaml", text)
+
+
+def inject_fault(directory: Path) -> None:
+    _save(directory / "fault.yaml", (directory / "fault.yaml.example").read_text())
+
+
+def heal_fault(directory: Path) -> None:
+    (directory / "fault.yaml").unlink()
+
+
+def things_to_try(directory: Path, victim: int) -> list[tuple[str, list[str]]]:
+    """(what happens, the commands); `victim` is the process number of a pod to kill, 0 while there is none."""
+    place = _short(directory)
+    return [
+        ("Move payments from 90/10 to 50/50:", [f"sed -i 's/weight: .*/weight: 50/' {place / 'payments.yaml'}"]),
+        (
+            "Make half of catalog's answers fail, then heal it:",
+            [f"cp {place / 'fault.yaml.example'} {place / 'fault.yaml'}", f"rm {place / 'fault.yaml'}"],
+        ),
+        ("Kill a pod of catalog and see it come back:", [f"kill -9 {victim or 'PID'}"]),
+    ]
+
+
+def _save(path: Path, text: str) -> None:
+    """As editors do: a new file beside it, then its name."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_text(text)
+    beside.chmod(0o644)
+    beside.rename(path)
+
+
+def _short(directory: Path) -> Path:
+    """As a shell in the current directory would best write it."""
+    absolute = directory.absolute()
+    here = Path.cwd()
+    shown = absolute.relative_to(here) if absolute.is_relative_to(here) else absolute
+    return Path(shlex.quote(os.fspath(shown)))

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from bench.process import Failed, Running
+
+from bench import load
+
+PROGRAM = str(Path(load.__file__))
+
+
+@pytest.fixture
+def port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number = free.getsockname()[1]
+    with Running([sys.executable, PROGRAM, "server", str(number)]) as server:
+        assert server.line() == "ready"
+        yield number
+
+
+@pytest.fixture
+def client():
+    with Running([sys.executable, PROGRAM, "client"]) as running:
+        yield running
+
+
+def order(port, **changes):
+    base = {"address": "127.0.0.1", "port": port, "host": "x", "connections": 4, "rate": 0, "seconds": 0.1}
+    return base | changes
+
+
+def test_asks_at_the_rate_it_is_told(port, client):
+    answer = client.ask(order(port, rate=200, seconds=0.5))
+    assert answer["requests"] == 100
+    assert answer["seconds"] >= 0.5
+    assert 0 < answer["p50"] <= answer["p99"]
+
+
+def test_asks_flat_out_and_uses_its_connections_again(port, client):
+    first = client.ask(order(port))
+    second = client.ask(order(port))
+    assert min(first["requests"], second["requests"]) > 4
+
+
+def test_says_what_went_wrong(client):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        closed = free.getsockname()[1]
+    with pytest.raises(Failed, match="refused"):
+        client.ask(order(closed))

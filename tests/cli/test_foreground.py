@@ -1,0 +1,122 @@
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.root
+
+
+def namespaces(name):
+    directory = Path("/run/netns")
+    return [each.name for each in directory.iterdir() if name in each.name] if directory.exists() else []
+
+
+@pytest.fixture
+def name(weft):
+    name = f"fore-{os.getpid()}"
+    yield name
+    weft("down", name)
+
+
+def start(weft, *arguments, **options):
+    command = [sys.executable, "-m", "weft.cli", "up", *map(str, arguments)]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen(command, env=weft.environment, **options)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_prints_plain_lines_and_ends_clean_on_a_signal(weft, mesh_directory, name, number):
+    process = start(weft, mesh_directory, "--name", name)
+    lines = []
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        if line.startswith("all 3 pods"):
+            break
+    assert "shop/talker-1: Ready" in lines
+    assert not any("\x1b" in line for line in lines)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+    assert said.endswith(f"mesh {name} is gone\n")
+    assert namespaces(name) == []
+
+
+def test_a_signal_in_the_middle_of_the_start_leaves_nothing(weft, mesh_directory, name):
+    process = start(weft, mesh_directory, "--name", name)
+    while not namespaces(name):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert namespaces(name) == []
+
+
+def test_a_reader_who_has_seen_enough_ends_the_mesh(weft, mesh_directory, name):
+    process = start(weft, mesh_directory, "--name", name)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=30) == 0, process.stderr.read()
+    assert namespaces(name) == []
+
+
+def test_a_name_that_is_taken_is_said_and_nothing_else_happens(weft, mesh, mesh_directory):
+    process = start(weft, mesh_directory, "--name", mesh)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert said.startswith(f"error: a mesh named `{mesh}` is running already")
+    assert said.splitlines()[-1].startswith("hint: ")
+
+
+def test_a_problem_is_said_once_with_its_line_and_again_when_it_is_solved(weft, tmp_path, mesh_directory, name):
+    tmp_path.chmod(0o755)
+    good = (mesh_directory / "mesh.yaml").read_text()
+    (tmp_path / "mesh.yaml").write_text(good.replace("replicas: 2", "replicsa: 2"))
+    process = start(weft, tmp_path, "--name", name, stderr=subprocess.STDOUT)
+    seen = []
+    for line in process.stdout:
+        seen.append(line)
+        if "replicsa" in line and "solved" not in line:
+            (tmp_path / "mesh.yaml").write_text(good)
+        if line.startswith("solved: "):
+            break
+    assert sum("did you mean `replicas`?" in line for line in seen) == 1
+    assert f"{tmp_path}/mesh.yaml:7: " in "".join(seen)
+    process.terminate()
+    process.communicate(timeout=30)
+
+
+def test_on_a_terminal_it_draws_the_view_and_ctrl_c_ends_it(weft, mesh_directory, name):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    process = start(
+        weft, mesh_directory, "--name", name, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )
+    os.close(theirs)
+    drawn = _read_until(ours, "3/3 pods settled")
+    assert "WORKLOAD" in drawn
+    assert "Ctrl-C ends the mesh" in drawn
+    process.send_signal(signal.SIGINT)
+    ending = _read_until(ours, f"mesh {name} is gone")
+    assert "\x1b[?25h" in ending  # the cursor is back
+    assert process.wait(timeout=30) == 0
+    os.close(ours)
+
+
+def _read_until(descriptor, words, seconds=30):
+    text, deadline = "", time.monotonic() + seconds
+    while words not in text:
+        assert time.monotonic() < deadline, text[-2000:]
+        if select.select([descriptor], [], [], 0.2)[0]:
+            with contextlib.suppress(OSError):
+                text += os.read(descriptor, 65536).decode(errors="replace")
+    return text

@@ -1,0 +1,98 @@
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from weft.base.problem import Problem, Where
+from weft.cli.main import Commands, app
+
+COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "control", "interception", "version"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, arguments, prog_name="weft")
+
+
+def test_help_lists_every_command_in_the_order_a_newcomer_meets_them():
+    listing = run("--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    listed = [line.split()[0] for line in listing.splitlines()]
+    assert listed == COMMANDS
+
+
+def test_no_command_shows_the_help():
+    assert "Commands:" in run().output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_commands_help_teaches_with_an_example(command):
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"Example: weft {command}" in result.stdout
+
+
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant():
+    result = run("stauts")
+    assert result.exit_code == 2
+    assert "status" in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_mistyped_option_is_a_usage_error():
+    result = run("up", "--detatch")
+    assert result.exit_code == 2
+    assert "--detach" in result.stderr
+
+
+def test_version_is_an_option_too():
+    assert run("--version").stdout.startswith("weft ")
+
+
+def test_an_error_with_a_problem_is_printed_with_its_hint_and_no_traceback(monkeypatch):
+    class TestError(Exception):
+        problem = Problem(Where(object="namespace x"), "cannot be made", "run as root")
+
+    def fails() -> None:
+        raise TestError
+
+    monkeypatch.setattr("weft.cli.main.version.version", fails)
+    result = run("--version")
+    assert result.exit_code == 1
+    assert result.stderr == "error: namespace x: cannot be made\nhint: run as root\n"
+
+
+def test_a_defect_is_not_dressed_up_as_a_problem():
+    with pytest.raises(ZeroDivisionError):
+        CliRunner().invoke(_broken(), [], catch_exceptions=False)
+
+
+def _broken():
+    import typer
+
+    broken = typer.Typer(cls=Commands)
+
+    @broken.callback(invoke_without_command=True)
+    def main() -> None:
+        raise ZeroDivisionError
+
+    return broken
+
+
+def test_help_needs_none_of_the_heavy_modules():
+    heavy = ["rich", "msgspec", "grpc", "aiohttp", "asyncio", "yaml", "pyroute2", "google.protobuf", "weft.local"]
+    code = f"import sys, weft.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert found.stdout.strip() == "[]"
+
+
+def test_help_itself_needs_none_of_them_either():
+    code = (
+        "import sys\nfrom weft.cli.main import app\n"
+        "try:\n    app(['up', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('rich', 'msgspec', 'asyncio') if name in sys.modules], file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert found.stderr.strip() == "[]"

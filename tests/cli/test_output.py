@@ -1,0 +1,28 @@
+import io
+import sys
+
+import pytest
+import typer
+
+from weft.cli.output import console, fail, print_json, say
+
+
+def test_words_go_to_standard_error_and_data_to_standard_output(capsys):
+    say("ending …")
+    print_json({"a": 1})
+    captured = capsys.readouterr()
+    assert captured.err == "ending …\n"
+    assert captured.out == '{\n  "a": 1\n}\n'
+
+
+def test_failing_prints_the_error_then_each_hint_and_ends_with_its_code(capsys):
+    with pytest.raises(typer.Exit) as ended:
+        fail("no mesh is running", "weft up DIR\nweft demo", code=2)
+    assert ended.value.exit_code == 2
+    assert capsys.readouterr().err == "error: no mesh is running\nhint: weft up DIR\nhint: weft demo\n"
+
+
+def test_a_pipe_gets_whole_rows_without_colours(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    console().print("[red]" + "x" * 120 + "[/red]")
+    assert sys.stdout.getvalue() == "x" * 120 + "\n"

@@ -1,0 +1,45 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from weft.cli.main import app
+
+pytestmark = pytest.mark.root
+
+
+def test_lists_every_pod_with_its_phase(weft, mesh):
+    lines = weft("ps", "--mesh", mesh).stdout.splitlines()
+    assert lines[0].split() == ["POD", "PHASE", "SYNC", "RESTARTS", "AGE", "PID", "ADDRESS", "MESSAGE"]
+    assert [line.split()[:2] for line in lines[1:]] == [
+        ["job-0", "Completed"],
+        ["talker-0", "Ready"],
+        ["talker-1", "Ready"],
+    ]
+
+
+def test_the_only_mesh_need_not_be_named(weft, mesh):
+    assert weft("ps").stdout.count("talker-") == 2
+
+
+def test_wide_shows_what_a_proxy_needs(weft, mesh):
+    assert " MB " in weft("ps", "-o", "wide", "--mesh", mesh).stdout
+
+
+def test_json_is_for_programs(weft, mesh):
+    pods = {pod["name"]: pod for pod in json.loads(weft("ps", "-o", "json").stdout)}
+    assert pods["talker-0"]["pid"] > 1
+    assert pods["job-0"]["exit_code"] == 0
+
+
+def test_an_unknown_mesh_is_an_error_with_a_hint(weft, mesh):
+    result = weft("ps", "--mesh", f"{mesh}x")
+    assert result.returncode == 1
+    assert f"hint: did you mean `{mesh}`?" in result.stderr
+
+
+def test_no_mesh_is_no_error_but_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
+    result = CliRunner().invoke(app, ["ps"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "no mesh is running\nhint: start one with: weft up DIR\n"

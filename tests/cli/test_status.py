@@ -1,0 +1,25 @@
+import msgspec
+import pytest
+
+from weft.local.status import MeshStatus, Phase
+
+pytestmark = pytest.mark.root
+
+
+def test_shows_workloads_as_the_live_view_does(weft, mesh, mesh_directory):
+    lines = weft("status", "--mesh", mesh).stdout.splitlines()
+    assert lines[0].startswith(f"weft {mesh}  {mesh_directory}")
+    assert [line.split()[:3] for line in lines if line.startswith(("talker", "job"))] == [
+        ["job", "–", "Completed"],
+        ["talker", "2/2", "Ready"],
+    ]
+
+
+def test_json_holds_all_of_it(weft, mesh, mesh_directory):
+    status = msgspec.json.decode(weft("status", "-o", "json").stdout, type=MeshStatus)
+    assert (status.name, status.directory) == (mesh, str(mesh_directory))
+    assert [pod.phase for workload in status.workloads for pod in workload.pods] == [
+        Phase.COMPLETED,
+        Phase.READY,
+        Phase.READY,
+    ]

@@ -1,0 +1,96 @@
+import io
+
+from rich.console import Console
+
+from cli.statuses import HTTP_EDGE, PROBLEM, TCP_EDGE, mesh, pod, workload
+from weft.cli.view import age, mesh_view, pod_table, problem_list, short_host, workload_table
+from weft.local.status import Phase, Sync
+
+
+def rendered(renderable, width=120):
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(renderable)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_shows_each_workload_with_its_worst_pod():
+    catalog = workload(
+        "catalog",
+        pod("catalog", Phase.READY),
+        pod("catalog", Phase.BACK_OFF, index=1, sync=Sync.STALE, restarts=3, message="exit code 1, next start in 4 s"),
+    )
+    lines = rendered(workload_table([catalog]))
+    assert lines[0].split() == ["WORKLOAD", "READY", "PHASE", "SYNC", "RESTARTS", "MESSAGE"]
+    assert lines[1].split(maxsplit=5) == ["catalog", "1/2", "BackOff", "STALE", "3", "exit code 1, next start in 4 s"]
+
+
+def test_a_completed_job_is_not_counted_as_unready():
+    (line,) = rendered(workload_table([workload("migrate", pod("migrate", Phase.COMPLETED, sync=Sync.NONE))]))[1:]
+    assert line.split() == ["migrate", "–", "Completed", "-", "0"]
+
+
+def test_a_workload_without_pods_is_shown_all_the_same():
+    (line,) = rendered(workload_table([workload("empty")]))[1:]
+    assert line.split() == ["empty", "0/0", "–", "-", "0"]
+
+
+def test_names_namespaces_only_where_there_are_several():
+    one = workload("a", pod("a"))
+    other = workload("a", pod("a", namespace="bank"), namespace="bank")
+    assert rendered(workload_table([one]))[1].startswith("a ")
+    assert [line.split()[0] for line in rendered(workload_table([one, other]))[1:]] == ["shop/a", "bank/a"]
+
+
+def test_counts_a_proxys_restarts_apart():
+    assert "2 (+1 proxy)" in rendered(workload_table([workload("a", pod("a", restarts=2, proxy_restarts=1))]))[1]
+
+
+def test_shows_edges_with_rate_success_and_latency():
+    lines = rendered(mesh_view(mesh(workload("frontend", pod("frontend")), edges=(HTTP_EDGE, TCP_EDGE))))
+    http = next(line for line in lines if "payments:80" in line)
+    assert http.split() == ["frontend", "payments:80", "v1", "18.0", "99.5", "%", "1.2", "ms", "140", "ms", "1804"]
+    tcp = next(line for line in lines if "ledger:7000" in line)
+    assert tcp.split() == ["payments-v1", "ledger:7000", "–", "–", "–", "321", "connections"]
+
+
+def test_puts_problems_at_the_bottom_with_their_place_and_hint():
+    lines = rendered(mesh_view(mesh(workload("a", pod("a")), problems=(PROBLEM,))), width=200)
+    assert lines[-1] == (
+        "payments.yaml:66: VirtualService shop/payments: spec.http[0].retires: error: unknown field `retires` "
+        "(hint: did you mean `retries`?)"
+    )
+
+
+def test_shows_only_the_first_problems_and_says_so():
+    lines = rendered(problem_list([PROBLEM] * 5, most=2), width=200)
+    assert lines[2:] == ["and 3 more: weft status"]
+
+
+def test_a_message_may_hold_what_looks_like_markup():
+    line = rendered(workload_table([workload("a", pod("a", message="[red]not markup[/red] [1, 2]"))]))[1]
+    assert line.endswith("[red]not markup[/red] [1, 2]")
+
+
+def test_ps_lists_each_pod_and_wide_adds_what_is_rarely_asked():
+    pods = [workload("a", pod("a", since=100.0, proxy_memory=15_500_000, exit_code=137))]
+    short = rendered(pod_table(pods, wide=False, now=190.0))
+    assert short[1].split() == ["a-0", "Ready", "SYNCED", "0", "90s", "4711", "10.0.0.7"]
+    wide = rendered(pod_table(pods, wide=True, now=190.0), width=160)
+    assert wide[1].split()[7:] == ["fd00::7", "15.5", "MB", "137"]
+
+
+def test_no_line_is_wider_than_the_terminal():
+    status = mesh(workload("a", pod("a", message="long " * 40)), edges=(HTTP_EDGE,), problems=(PROBLEM,), push=7)
+    assert max(len(line) for line in rendered(mesh_view(status), width=60)) <= 60
+
+
+def test_short_host_drops_what_the_caller_would_not_write():
+    assert short_host("catalog.shop.svc.cluster.local", "shop") == "catalog"
+    assert short_host("catalog.shop.svc.cluster.local", "bank") == "catalog.shop"
+    assert short_host("api.example.com", "shop") == "api.example.com"
+
+
+def test_age_is_short():
+    assert [age(seconds) for seconds in (-1, 5, 119, 120, 7199, 7200, 172800)] == [
+        "0s", "5s", "119s", "2m", "119m", "2h", "2d",
+    ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Whole meshes: real Envoy, real namespaces, real requests."""

@@ -1,0 +1,299 @@
+"""What a pod can be told to do: requests in bulk, load, raw connections, names to look up. Each returns JSON."""
+
+import asyncio
+import hashlib
+import json
+import os
+import socket
+import sys
+import time
+from collections import Counter
+
+from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, WSMsgType
+
+CHUNK = bytes(range(256)) * 256
+
+
+async def http(url, count=1, parallel=8, method="GET", headers=None, body=None, timeout=20, keep_alive=True):
+    """The same request `count` times; every answer, in no particular order."""
+    answers, left = [], iter(range(count))
+
+    async def worker(session):
+        for _ in left:
+            answers.append(await _ask(session, method, url, headers, body))
+
+    async with _session(timeout=timeout, keep_alive=keep_alive, limit=parallel) as session:
+        await asyncio.gather(*(worker(session) for _ in range(min(count, parallel))))
+    return answers
+
+
+async def _ask(session, method, url, headers=None, body=None):
+    begun = time.monotonic()
+    try:
+        async with session.request(method, url, headers=headers, data=body, allow_redirects=False) as response:
+            text = await response.text()
+            try:
+                content = json.loads(text)
+            except ValueError:
+                content = text
+            return {
+                "status": response.status,
+                "headers": {name.lower(): value for name, value in response.headers.items()},
+                "body": content,
+                "seconds": time.monotonic() - begun,
+            }
+    except (ClientError, TimeoutError, OSError) as error:
+        return {
+            "status": 0,
+            "headers": {},
+            "body": f"{type(error).__name__}: {error}",
+            "seconds": time.monotonic() - begun,
+        }
+
+
+def _session(*, timeout=20, keep_alive=True, limit=100):
+    return ClientSession(
+        timeout=ClientTimeout(total=timeout), connector=TCPConnector(limit=limit, force_close=not keep_alive)
+    )
+
+
+class Load:
+    """Requests without a pause worth the name, until told to stop."""
+
+    def __init__(self, url, parallel, pause, headers):
+        self.url, self.pause, self.headers = url, pause, headers
+        self.statuses, self.versions, self.pods, self.failures = Counter(), Counter(), Counter(), []
+        self.stopped = False
+        self.tasks = [asyncio.create_task(self.work()) for _ in range(parallel)]
+
+    async def work(self):
+        async with _session(timeout=10) as session:
+            while not self.stopped:
+                answer = await _ask(session, "GET", self.url, self.headers)
+                self.statuses[str(answer["status"])] += 1
+                if isinstance(answer["body"], dict):
+                    self.versions[answer["body"].get("version", "")] += 1
+                    self.pods[answer["body"].get("pod", "")] += 1
+                if answer["status"] != 200 and len(self.failures) < 20:
+                    self.failures.append(answer)
+                await asyncio.sleep(self.pause)
+
+    def seen(self):
+        return {
+            "statuses": dict(self.statuses),
+            "versions": dict(self.versions),
+            "pods": dict(self.pods),
+            "failures": self.failures,
+        }
+
+
+loads = {}
+
+
+async def load_start(name, url, parallel=4, pause=0.005, headers=None):
+    loads[name] = Load(url, parallel, pause, headers)
+
+
+async def load_seen(name):
+    return loads[name].seen()
+
+
+async def load_stop(name):
+    load = loads.pop(name)
+    load.stopped = True
+    await asyncio.gather(*load.tasks)
+    return load.seen()
+
+
+async def upload(url, size):
+    async def body():
+        for start in range(0, size, len(CHUNK)):
+            yield CHUNK[: size - start]
+
+    async with _session(timeout=60) as session, session.post(url, data=body()) as response:
+        return {"status": response.status, "body": await response.json()}
+
+
+async def download(url):
+    digest, size = hashlib.sha256(), 0
+    async with _session(timeout=60) as session, session.get(url) as response:
+        async for chunk in response.content.iter_any():
+            digest.update(chunk)
+            size += len(chunk)
+        return {"status": response.status, "size": size, "sha256": digest.hexdigest()}
+
+
+async def websocket(url, messages):
+    replies = []
+    async with _session() as session, session.ws_connect(url) as connection:
+        for message in messages:
+            await connection.send_str(message)
+            replies.append((await connection.receive(timeout=10)).data)
+        await connection.send_bytes(b"abc")
+        binary = await connection.receive(timeout=10)
+        replies.append(binary.data.decode() if binary.type is WSMsgType.BINARY else str(binary))
+    return replies
+
+
+async def tcp(host, port, send="", half_close=False, wait_first=False, read=None, timeout=20):
+    """One connection: perhaps wait for the server's first bytes, send, perhaps close our side, read to the end of file
+    or `read` bytes. A connection that is reset says so."""
+    result = {"first": "", "received": "", "error": ""}
+    begun = time.monotonic()
+    try:
+        async with asyncio.timeout(timeout):
+            reader, writer = await asyncio.open_connection(host, port)
+            result["peer"] = writer.get_extra_info("peername")[0]
+            if wait_first:
+                result["first"] = (await reader.read(65536)).decode()
+                result["first_after"] = time.monotonic() - begun
+            if send:
+                writer.write(send.encode())
+                await writer.drain()
+            if half_close:
+                writer.write_eof()
+            result["received"] = (await (reader.read() if read is None else reader.readexactly(read))).decode()
+            writer.close()
+    except (OSError, EOFError, TimeoutError) as error:
+        result["error"] = f"{type(error).__name__}: {error}"
+    return result
+
+
+async def tcp_after_their_close(host, port, size):
+    """Read to the server's end of file, and only then send; the server counts what still arrives."""
+    reader, writer = await asyncio.open_connection(host, port)
+    received = await reader.read()
+    writer.write(b"x" * size)
+    await writer.drain()
+    writer.write_eof()
+    writer.close()
+    await writer.wait_closed()
+    return received.decode()
+
+
+async def many(host, port, count):
+    """Connections that are all open at once: connect all, then each says its number and wants it back."""
+
+    async def connect(number):
+        async with gate:
+            return number, *(await asyncio.open_connection(host, port))
+
+    async def talk(number, reader, writer):
+        word = f"{number:08d}".encode()
+        writer.write(word)
+        await writer.drain()
+        return await reader.readexactly(8) == word
+
+    gate = asyncio.Semaphore(64)  # SYNs at once; the connections stay
+    async with asyncio.timeout(60):
+        connections = await asyncio.gather(*(connect(number) for number in range(count)))
+        right = await asyncio.gather(*(talk(*connection) for connection in connections))
+        again = await asyncio.gather(*(talk(*connection) for connection in connections))
+    for _, _, writer in connections:
+        writer.close()
+    return {"open": len(connections), "right": sum(right), "again": sum(again)}
+
+
+async def grpc_calls(target):
+    """Each kind of gRPC method once."""
+    import grpc
+
+    async with grpc.aio.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        path = "/e2e.Echo/"
+        unary = await channel.unary_unary(path + "Unary")(b"hello", timeout=20)
+        stream = [message async for message in channel.unary_stream(path + "ServerStream")(b"100", timeout=20)]
+        total = await channel.stream_unary(path + "ClientStream")(_numbers(100), timeout=20)
+        both = channel.stream_stream(path + "Both")(timeout=20)
+        turns = []
+        for number in range(5):  # each answer before the next question: nothing on the way waits for the end
+            await both.write(b"%d" % number)
+            turns.append((await both.read()).decode())
+        await both.done_writing()
+        try:
+            await channel.unary_unary(path + "Fail")(b"", timeout=20)
+            failure = "none"
+        except grpc.aio.AioRpcError as error:
+            failure = f"{error.code().name}: {error.details()}"
+    return {
+        "unary": unary.decode(),
+        "server_stream": [int(message) for message in stream],
+        "client_stream": int(total),
+        "both": turns,
+        "failure": failure,
+    }
+
+
+async def _numbers(count):
+    for number in range(count):
+        yield b"%d" % number
+
+
+async def grpc_unary(target, count):
+    """Calls on one channel; which pods answered."""
+    import grpc
+
+    async with grpc.aio.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        call = channel.unary_unary("/e2e.Echo/Unary")
+        return dict(Counter([(await call(b"hello", timeout=20)).decode() for _ in range(count)]))
+
+
+async def resolve(name):
+    """What the C library says of a name, by family; with the resolver's own error where there is one."""
+    found = {}
+    for family, key in ((socket.AF_INET, "v4"), (socket.AF_INET6, "v6")):
+        try:
+            answers = await asyncio.get_running_loop().getaddrinfo(name, 80, family=family, type=socket.SOCK_STREAM)
+            found[key] = sorted({answer[4][0] for answer in answers})
+        except socket.gaierror as error:
+            found[key] = []
+            found["error"] = error.strerror
+    return found
+
+
+async def run(argv, timeout=20):
+    """A program in this pod, as this user."""
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, errors = await asyncio.wait_for(process.communicate(), timeout)
+    return {"status": process.returncode, "stdout": out.decode(), "stderr": errors.decode()}
+
+
+async def who():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("10.255.255.255", 1))
+        address = probe.getsockname()[0]
+    return {"uid": os.getuid(), "gid": os.getgid(), "pid": os.getpid(), "address": address}
+
+
+async def speak(lines):
+    """Print a lot: what a pod says is somebody else's to keep."""
+    for _ in range(lines):
+        sys.stdout.write("x" * 100 + "\n")
+    sys.stdout.flush()
+
+
+async def leave(status=1):
+    """End this program, as a crash would."""
+    os._exit(status)
+
+
+COMMANDS = {
+    "http": http,
+    "load_start": load_start,
+    "load_seen": load_seen,
+    "load_stop": load_stop,
+    "upload": upload,
+    "download": download,
+    "websocket": websocket,
+    "tcp": tcp,
+    "tcp_after_their_close": tcp_after_their_close,
+    "many": many,
+    "grpc_calls": grpc_calls,
+    "grpc_unary": grpc_unary,
+    "resolve": resolve,
+    "run": run,
+    "who": who,
+    "speak": speak,
+    "leave": leave,
+}

@@ -1,0 +1,48 @@
+"""A gRPC server without generated code: messages are the bytes themselves, one method of each kind."""
+
+import os
+
+import grpc
+
+NAME = os.environ["POD_NAME"]
+SERVICE = "e2e.Echo"
+
+
+async def serve(port):
+    server = grpc.aio.server()
+    handlers = {
+        "Unary": grpc.unary_unary_rpc_method_handler(unary),
+        "ServerStream": grpc.unary_stream_rpc_method_handler(server_stream),
+        "ClientStream": grpc.stream_unary_rpc_method_handler(client_stream),
+        "Both": grpc.stream_stream_rpc_method_handler(both),
+        "Fail": grpc.unary_unary_rpc_method_handler(fail),
+    }
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
+    server.add_insecure_port(f"[::]:{port}")
+    await server.start()
+    serve.keep = server  # the server stops when it is collected
+
+
+async def unary(request, context):
+    return request + b" from " + NAME.encode()
+
+
+async def server_stream(request, context):
+    for number in range(int(request)):
+        yield b"%d" % number
+
+
+async def client_stream(requests, context):
+    total = 0
+    async for request in requests:
+        total += int(request)
+    return b"%d" % total
+
+
+async def both(requests, context):
+    async for request in requests:
+        yield b"again " + request
+
+
+async def fail(request, context):
+    await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "as asked")

@@ -1,0 +1,67 @@
+"""Servers that speak no HTTP: an echo that knows half-close, one that greets first, one that closes its side first."""
+
+import asyncio
+import os
+from collections import Counter
+
+NAME = os.environ["POD_NAME"]
+
+seen = Counter()  # bytes, by kind
+peers = []
+
+
+async def serve(kind, port):
+    handler = {"echo": echo, "greeting": greeting, "closer": closer}[kind]
+    # Both families by one socket, as most servers do.
+    await asyncio.start_server(handler, host=None, port=port, backlog=2048)
+
+
+async def echo(reader, writer):
+    """Everything back; after the caller's end of file, one last word, then our own."""
+    peers.append(writer.get_extra_info("peername")[0])
+    while data := await _read(reader):
+        writer.write(data)
+        await writer.drain()
+    writer.write(b"<end of file seen>")
+    await _close(writer)
+
+
+async def greeting(reader, writer):
+    """As MySQL does: the server has the first word, and needs an answer to go on."""
+    writer.write(f"greetings from {NAME}\n".encode())
+    while line := await reader.readline():
+        writer.write(b"you said " + line)
+        await writer.drain()
+    await _close(writer)
+
+
+async def closer(reader, writer):
+    """Says one thing, closes its own side, and goes on listening."""
+    writer.write(b"that is all from me\n")
+    writer.write_eof()
+    while data := await _read(reader):
+        seen["closer"] += len(data)
+    seen["closer ended"] += 1
+    await _close(writer)
+
+
+async def _read(reader):
+    try:
+        return await reader.read(65536)
+    except ConnectionError:
+        return b""
+
+
+async def _close(writer):
+    try:
+        await writer.drain()
+        writer.close()
+    except ConnectionError:
+        pass
+
+
+async def tcp_seen():
+    return {"bytes": dict(seen), "peers": peers}
+
+
+COMMANDS = {"tcp_seen": tcp_seen}

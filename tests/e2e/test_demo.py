@@ -1,0 +1,25 @@
+"""The demo, as the README promises it: unattended, real, and within two minutes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.root
+@pytest.mark.timeout(180)
+def test_the_demo_shows_what_it_promises():
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(
+        [sys.executable, "-m", "weft.cli", "demo", "--check"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    rows = [line for line in result.stdout.splitlines() if line.startswith("ok ")]
+    assert len(rows) == 12, result.stdout
+    assert "FAILED" not in result.stdout
