@@ -180,7 +180,7 @@ apiVersion: weft.dev/v1alpha1
 kind: Workload
 metadata: {name: hasty, namespace: shop}
 spec:
-  command: [python3, -S, -c, "import socket; socket.create_connection(('ADDRESS', 80)).close()"]
+  command: [python3, -S, -c, "import socket; socket.create_connection(('ADDRESS', 80), 0.5).close()"]
   restart: Never
 """
     async with mesh(SERVICE, web()) as rig:
