@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dns.message
+import dns.rdatatype
+import dns.rrset
 import pytest
 import pytest_asyncio
 
@@ -241,6 +244,34 @@ async def test_short_names_belong_to_the_callers_own_namespace(mesh):
 
 async def test_a_service_that_does_not_exist_does_not_resolve(mesh):
     assert (await mesh.tell("client", "resolve", name="nothing.shop.svc.cluster.local"))["v4"] == []
+
+
+class Resolver(asyncio.DatagramProtocol):
+    """A name server outside of the mesh: it knows one address, and gives it to whoever asks for an A record."""
+
+    def connection_made(self, transport):
+        self.transport, self.asked = transport, []
+
+    def datagram_received(self, data, sender):
+        query = dns.message.from_wire(data)
+        question = query.question[0]
+        self.asked.append(question.name.to_text())
+        answer = dns.message.make_response(query)
+        if question.rdtype == dns.rdatatype.A:
+            answer.answer.append(dns.rrset.from_text(question.name, 60, "IN", "A", "192.0.2.7"))
+        self.transport.sendto(answer.to_wire(), sender)
+
+
+async def test_names_outside_of_the_mesh_are_asked_where_the_machine_asks(mesh, monkeypatch):
+    loop = asyncio.get_running_loop()
+    transport, resolver = await loop.create_datagram_endpoint(Resolver, local_addr=("127.0.0.1", 0))
+    monkeypatch.setattr(mesh.engine._dns, "_upstreams", lambda: [transport.get_extra_info("sockname")[:2]])
+    assert (await mesh.tell("client", "resolve", name="www.example.com"))["v4"] == ["192.0.2.7"]
+    assert "www.example.com." in resolver.asked
+    # What is the mesh's own is not told to anybody outside.
+    await mesh.tell("client", "resolve", name="nothing.shop.svc.cluster.local")
+    assert not [name for name in resolver.asked if name.endswith("cluster.local.")]
+    transport.close()
 
 
 async def test_localhost_is_the_pod_itself(mesh):
