@@ -1,3 +1,5 @@
+import contextlib
+import itertools
 import time
 
 import pytest
@@ -38,6 +40,16 @@ def test_a_wrong_split_is_refused():
 def test_a_split_with_failures_is_refused():
     with pytest.raises(StepFailed, match="50 of 500 failed; for example 503"):
         demo_check._split(FakeRig(*NINE_TO_ONE[:9], answer(503, text="no healthy upstream")), 0.1)
+
+
+def test_a_split_that_was_wrong_before_the_edit_has_not_moved():
+    class Even(FakeRig):
+        @contextlib.contextmanager
+        def stream(self, url):
+            yield itertools.cycle(self.answers)
+
+    with pytest.raises(StepFailed, match="not 90/10 before"):
+        demo_check._weight_moves(Even(answer(version="v1"), answer(version="v2")))
 
 
 def test_an_app_that_sees_its_caller_was_not_intercepted():

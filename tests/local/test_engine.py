@@ -174,6 +174,22 @@ spec:
         await rig.until_ready("web-0")
 
 
+async def test_an_apps_very_first_connection_finds_its_proxy_there():
+    job = """
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: hasty, namespace: shop}
+spec:
+  command: [python3, -S, -c, "import socket; socket.create_connection(('ADDRESS', 80), 0.5).close()"]
+  restart: Never
+"""
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        rig.write("hasty.yaml", job.replace("ADDRESS", rig.address()))
+        status = await rig.until(lambda status: [p for p in pods(status) if p.phase in ("Completed", "Failed")])
+        assert [pod.phase for pod in pods(status)] == ["Completed", "Ready"], rig.pod("hasty").log.app.tail()
+
+
 async def test_an_app_without_a_proxy_is_served_and_called_all_the_same():
     unmeshed = web().replace(
         "labels: {app: web}", 'labels: {app: web}, annotations: {sidecar.istio.io/inject: "false"}'
@@ -209,6 +225,20 @@ spec: {{command: [python3, -c, "{server}"], ports: [{{port: 9000}}]}}
         await rig.engine.observer.scrape()
         warnings = [str(problem) for problem in rig.engine.problems()]
         assert any("Workload shop/caller" in each and ":9000" in each and "appProtocol" in each for each in warnings)
+
+
+def host() -> tuple[object, ...]:
+    """The machine's own links, routes and resolver."""
+    links = {line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]}
+    return links, Path("/proc/net/route").read_text(), Path("/etc/resolv.conf").read_bytes()
+
+
+async def test_the_machines_own_network_stays_untouched():
+    before = host()
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        assert host() == before
+    assert host() == before
 
 
 async def test_two_meshes_run_side_by_side_and_do_not_see_each_other():

@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -192,17 +192,20 @@ def _edges(rig: Rig) -> str:
 
 def _weight_moves(rig: Rig) -> str:
     with rig.stream(PAYMENTS) as answers:
-        for _ in range(20):  # it runs, so what follows is not its start
-            next(answers)
+        earlier = [next(answers) for _ in range(100)]
+        if _moved(earlier, since=earlier[0].at) is not None:
+            raise StepFailed("the split was not 90/10 before the weight was saved")
         shop.move_weight(rig.directory)
         saved = time.time()
-        later = _until(answers, saved, seconds=20)
-        moved = change_point(
-            ((answer.at - saved, answer.body.get("version") == "v2") for answer in later), before=0.10, after=0.50
-        )
+        moved = _moved(_until(answers, saved, seconds=20), since=saved)
     if moved is None:
         raise StepFailed("20 s after saving, the split is still the old one")
     return f"moved about {1000 * moved[0]:.0f} ms after saving, beyond doubt after {1000 * moved[1]:.0f} ms"
+
+
+def _moved(answers: Iterable[Answer], *, since: float) -> tuple[float, float] | None:
+    versions = ((answer.at - since, answer.body.get("version") == "v2") for answer in answers)
+    return change_point(versions, before=0.10, after=0.50)
 
 
 def _fault_appears(rig: Rig) -> str:

@@ -91,6 +91,7 @@ class Pod:
         self._proxy_ready = asyncio.Event()
         self._ending = asyncio.Event()
         self._drains = True
+        self._proxy_run: asyncio.Task[None] | None = None
 
     # What others see
 
@@ -203,7 +204,7 @@ class Pod:
             await self._run_app()
             return
         self.proxy = self._make_proxy(self.plan, self.namespace, self.place.directory, self._on_proxy_change, self.log)
-        running = asyncio.ensure_future(self.proxy.run())
+        running = self._proxy_run = asyncio.ensure_future(self.proxy.run())
         try:
             # The app never runs without its proxy: its first connection would fail, or pass by the mesh.
             await self._proxy_ready.wait()
@@ -317,9 +318,13 @@ class Pod:
 
     async def _leave(self) -> None:
         """Out of the endpoints first, so that nobody calls any more; then drain; the app and its proxy follow."""
-        served = self.ready and self._drains
+        served = self.ready
         self._enter(Phase.ENDING, "")
-        if served:
+        if not self._drains:
+            # All at once: an app that waits for its connections to end would wait for a proxy that waits for it.
+            if self._proxy_run is not None:
+                self._proxy_run.cancel()
+        elif served:
             await self.place.settled()
             if self.proxy is not None:
                 await self.proxy.drain(DRAIN)
