@@ -1,7 +1,6 @@
 from model.builders import put, service
 from translate.views import HOST, route, routing, to, view
 from weft.base.problem import Severity
-from weft.model.destination_rule import ConsistentHash, DestinationRule, HashKey, LoadBalancer, TrafficPolicy
 from weft.model.mesh import Mesh
 from weft.model.virtual_service import Delegate, HeaderChanges, Headers, HttpRoute
 from weft.translate.findings import problems_of
@@ -54,12 +53,3 @@ def test_each_finding_is_a_warning():
 def test_a_command_that_envoy_does_not_know_is_said():
     headers = Headers(response=HeaderChanges(add=(("x-a", "%FOO%"),)))
     assert "header x-a is sent as the text '%FOO%'" in _said(route(headers=headers))[0]
-
-
-def test_a_hash_table_that_envoy_would_refuse_is_said():
-    hashing = ConsistentHash(HashKey.HEADER, "x", maglev=True, table_size=1)
-    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(LoadBalancer(consistent_hash=hashing)))
-    assert "1 is no prime" in _said(rule=rule)[0]
-    hashing = ConsistentHash(HashKey.HEADER, "x", minimum_ring_size=2**23 + 1)
-    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(LoadBalancer(consistent_hash=hashing)))
-    assert "Envoy's most" in _said(rule=rule)[0]

@@ -10,7 +10,6 @@ from weft.base.suggest import did_you_mean
 from weft.model.mesh import Mesh
 from weft.model.names import Origin
 from weft.model.virtual_service import Destination, VirtualService
-from weft.translate import policy
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
 from weft.translate.names import RESERVED_PORTS
@@ -20,7 +19,7 @@ from weft.translate.view import ServiceView
 
 def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
     """In the words of the objects that the view was gathered from; `mesh` only tells hidden hosts from unknown ones."""
-    return (*_of_destinations(view, mesh), *_of_routes(view), *_of_headers(view), *_of_rule(view), *_of_ports(view))
+    return (*_of_destinations(view, mesh), *_of_routes(view), *_of_headers(view), *_of_ports(view))
 
 
 def _of_destinations(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
@@ -53,24 +52,6 @@ def _of_headers(view: ServiceView) -> Iterator[Problem]:
                         if harmless(value) != value:
                             what = f"header {name} is sent as the text {value!r}: it names a command unknown to Envoy"
                             yield _warning(routing.origin, route.line, what, "write a percent sign as %%")
-
-
-def _of_rule(view: ServiceView) -> Iterator[Problem]:
-    if view.rule is None:
-        return
-    for port in view.ports:
-        for subset in (None, *view.rule.subsets):
-            balancer = policy.effective(view.rule, port.number, subset).load_balancer
-            hashing = balancer.consistent_hash if balancer else None
-            if hashing is None:
-                continue
-            line = subset.line if subset else 0
-            if hashing.maglev and hashing.table_size and not policy.is_table_size(hashing.table_size):
-                what = f"the Maglev table has Envoy's own size: {hashing.table_size} is no prime up to 5000011"
-                yield _warning(view.rule.origin, line, what, "for example 65537")
-            if hashing.minimum_ring_size > policy.LARGEST_RING:
-                what = f"the ring has {policy.LARGEST_RING} entries, which is Envoy's most"
-                yield _warning(view.rule.origin, line, what, "")
 
 
 def _of_ports(view: ServiceView) -> Iterator[Problem]:
