@@ -2,6 +2,7 @@ from model.builders import put, service
 from translate.views import HOST, route, routing, to, view
 from weft.base.problem import Severity
 from weft.model.mesh import Mesh
+from weft.model.service import Protocol, Resolution
 from weft.model.virtual_service import Delegate, HeaderChanges, Headers, HttpRoute
 from weft.translate.findings import problems_of
 from weft.translate.view import Target
@@ -53,3 +54,11 @@ def test_each_finding_is_a_warning():
 def test_a_command_that_envoy_does_not_know_is_said():
     headers = Headers(response=HeaderChanges(add=(("x-a", "%FOO%"),)))
     assert "header x-a is sent as the text '%FOO%'" in _said(route(headers=headers))[0]
+
+
+def test_a_tcp_host_that_nothing_tells_from_others_is_said_to_take_its_port():
+    like = {"port": 5672, "protocol": Protocol.TCP, "resolution": Resolution.DNS}
+    assert "takes every connection to port 5672" in _said(like=like)[0]
+    assert _said(like=like | {"addresses": ("240.0.0.1",)}) == []
+    assert _said(like=like | {"resolution": Resolution.STATIC}) == []
+    assert _said(like=like | {"protocol": Protocol.TLS}) == []

@@ -9,12 +9,16 @@ from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.model.mesh import Mesh
 from weft.model.names import Origin
+from weft.model.service import Resolution
 from weft.model.virtual_service import Destination, VirtualService
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
+from weft.translate.listeners import takes_whole_port
 from weft.translate.names import RESERVED_PORTS
 from weft.translate.routes import deciding
 from weft.translate.view import ServiceView
+
+_BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
 
 
 def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
@@ -62,6 +66,12 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
         if port.number in RESERVED_PORTS and not (service.addresses or service.headless):
             what = f"port {port.number} of {view.host} is the proxy's own and cannot be reached through it"
             yield _warning(service.origin, 0, what, "use another service port")
+        elif service.resolution in _BY_NAME and takes_whole_port(view, port) and not view.host.startswith("*"):
+            what = (
+                f"port {port.number} of {view.host} is not HTTP or TLS and the host has no address: "
+                f"it takes every connection to port {port.number}"
+            )
+            yield _warning(service.origin, 0, what, "list `addresses`")
 
 
 def _destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
