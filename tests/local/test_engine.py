@@ -201,6 +201,15 @@ async def test_an_app_without_a_proxy_is_served_and_called_all_the_same():
         assert pods(rig.engine.status())[1].sync == "-"
 
 
+@pytest.mark.parametrize("setting", ["excludeInboundPorts: [8080]", "includeInboundPorts: [9090]"])
+async def test_an_http_port_excluded_from_interception_is_called_as_the_app_speaks(setting):
+    async with mesh(SERVICE, web(extra=setting), CALLER) as rig:
+        await rig.until_ready("web-0", "caller-0")
+        status, body = await rig.fetch("caller-0", rig.address())
+        assert (status, body.split()[0]) == (200, "v1")
+        assert body.split()[1] == str(rig.pod("caller-0").plan.addresses.ipv4), "it met no proxy on its way in"
+
+
 async def test_a_server_that_speaks_first_on_an_undeclared_port_becomes_a_warning():
     server = "import socket; s = socket.create_server(('', 9000)); [s.accept()[0].sendall(b'hello') for _ in range(9)]"
     files = f"""
