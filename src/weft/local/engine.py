@@ -68,7 +68,8 @@ class Engine:
         self.name = name
         self.domain = domain
         self.started = time.time()
-        self.ending = asyncio.Event()  # somebody asked over the socket; whoever runs the engine calls `stop`
+        self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
+        self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
         self.control = ControlPlane(domain=domain, admit=self.addresses.admit)
         self.observer = Observer(self)
@@ -90,12 +91,14 @@ class Engine:
     # Running it
 
     async def run(self) -> None:
-        """Start it, wait until somebody asks for its end, and stop it."""
+        """Start it, wait until somebody asks for its end, and stop it. Raises LocalError if it ended by itself."""
         try:
             await self.start()
             await self.ending.wait()
         finally:
             await self.stop()
+        if self.failure is not None:
+            raise self.failure
 
     async def start(self) -> None:
         """Raises LocalError, with nothing left behind, if it cannot."""
@@ -172,7 +175,9 @@ class Engine:
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None and self._stopping is None:
-            log.error("the mesh cannot go on", exc_info=task.exception())
+            error = task.exception()
+            log.error("the mesh cannot go on", exc_info=error)
+            self.failure = LocalError(f"mesh {self.name} could not go on: {error!r}", "please report it, with its log")
             self.ending.set()
 
     # Files → control plane → pods
