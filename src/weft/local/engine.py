@@ -183,7 +183,7 @@ class Engine:
     # Files → control plane → pods
 
     async def _watch(self, loaded: asyncio.Event) -> None:
-        async with aclosing(watch(self.directory)) as batches:  # type: ignore[type-var]
+        async with aclosing(watch(self.directory)) as batches:
             async for batch in batches:
                 self.control.apply(batch.changes, batch.problems)
                 loaded.set()
