@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -43,6 +45,17 @@ async def test_a_pod_reaches_itself_through_its_own_service():
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")
         assert await rig.fetch("web", rig.address()) == (200, "v1 127.0.0.6 web-0")
+
+
+async def test_the_mesh_and_its_run_directory_may_lie_together_below_a_closed_directory(monkeypatch):
+    closed = Path(tempfile.mkdtemp(prefix="weft-closed-", dir="/tmp"))  # 0700, as a home directory may be
+    monkeypatch.setenv("WEFT_RUN_DIR", str(closed / "run"))
+    try:
+        async with mesh(SERVICE, web(), CALLER, inside=closed) as rig:
+            await rig.until_ready("web-0", "caller-0")
+            assert rig.address() in await rig.run_in("caller-0", "getent", "ahostsv4", "web")
+    finally:
+        shutil.rmtree(closed)
 
 
 async def test_names_resolve_inside_a_pod_by_its_own_resolver_file():
