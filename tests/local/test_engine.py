@@ -270,6 +270,9 @@ async def test_two_meshes_run_side_by_side_and_do_not_see_each_other():
         assert first.address() == second.address()
         assert (await first.fetch("caller", first.address()))[1].startswith("one")
         assert (await second.fetch("caller", second.address()))[1].startswith("two")
+        foreign = next(pod.pid for pod in pods(second.engine.status()) if pod.name == "web-0")
+        for caller in ("caller-0", "web-0"):
+            assert "not permitted" in await first.run_in(caller, "sh", "-c", f"kill -0 {foreign}")
 
 
 async def test_a_name_that_is_taken_is_refused_and_the_owner_is_not_touched(tmp_path):

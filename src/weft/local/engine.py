@@ -53,7 +53,6 @@ from weft.xds.server import ListenError
 log = logging.getLogger("weft.local.engine")
 
 STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a second
-FIRST_UID = 10_000  # of apps; below are the machine's own users and the proxy's 1337
 _STOP_TIMEOUT = 20.0  # seconds for pods to end in good order; then their processes are killed
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Longer than the control plane gathers endpoint changes, so that what was put is in its next answer.
@@ -208,7 +207,9 @@ class Engine:
     def _make_pod(self, name: str, workload: Workload) -> Pod:
         here, bridge = self._run_directory, self._bridge
         assert here is not None and bridge is not None  # noqa: S101 - files are read only after both are made
-        uid = next(uid for uid in range(FIRST_UID, FIRST_UID + len(self._uids) + 1) if uid not in self._uids)
+        uid = next((uid for uid in here.users if uid not in self._uids), None)
+        if uid is None:
+            raise LocalError(f"no user is left: all {len(here.users)} of the mesh are taken", "run fewer pods")
         plan = PodPlan(
             name=name,
             workload=workload,
