@@ -180,7 +180,7 @@ class Mesh:
         for instance in (before, after):
             if instance is not None:
                 services |= {service.host: service for service in self._services_selecting(instance)}
-        meshed = {host: self.all_meshed(service) for host, service in services.items()}
+        meshed = {host: self.meshed_ports(service) for host, service in services.items()}
         for host, service in services.items():
             members = self._members[(host, service.namespace)]
             if before is not None:
@@ -189,7 +189,7 @@ class Mesh:
                 members[after.name] = after
             touched_endpoints.add(host)
             by_proxy = service.headless or service.resolution is not Resolution.STATIC
-            if self.all_meshed(service) != meshed[host] or by_proxy:
+            if self.meshed_ports(service) != meshed[host] or by_proxy:
                 touched_hosts.add(host)  # more than EDS depends on who is there
         if before is not None:
             self._instances[before.namespace].pop(before.name, None)
@@ -270,11 +270,22 @@ class Mesh:
             for written in service.static_endpoints
         )
 
-    def all_meshed(self, service: Service) -> bool:
-        """Whether everyone behind a service has a proxy of this mesh: callers may then speak the mesh's way to it."""
+    def meshed_ports(self, service: Service) -> tuple[int, ...]:
+        """The ports at which everyone behind a service is met by a proxy of this mesh: callers may then speak the
+        mesh's way to it. A port that is excluded from interception is met by the application itself."""
         if service.selector is None or service.resolution is not Resolution.STATIC:
-            return False
-        return all(instance.meshed for instance in self._members[(service.host, service.namespace)].values())
+            return ()
+        partial = []
+        for instance in self._members[(service.host, service.namespace)].values():
+            if not instance.meshed:
+                return ()
+            if instance.included_ports is not None or instance.excluded_ports:
+                partial.append(instance)
+        return tuple(
+            port.number
+            for port in service.ports
+            if all((number := instance.port_for(port)) is None or instance.intercepts(number) for instance in partial)
+        )
 
     def instances(self, namespace: str) -> Iterable[Instance]:
         return self._instances[namespace].values()
@@ -413,7 +424,7 @@ def _endpoint(instance: Instance, port: ServicePort) -> Endpoint | None:
         labels=instance.labels,
         weight=instance.weight,
         locality=instance.locality,
-        meshed=instance.meshed,
+        meshed=instance.intercepts(number),
         service_account=instance.service_account,
         instance=f"{instance.namespace}/{instance.name}",
     )
