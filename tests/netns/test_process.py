@@ -32,7 +32,9 @@ def start(make_namespace):
 
 
 async def output_of(process):
-    written, _ = await asyncio.wait_for(process.communicate(), 20)
+    async with asyncio.timeout(20):
+        written = await process.stdout.read()
+        await process.wait()
     return written.decode()
 
 
@@ -180,6 +182,20 @@ async def test_ends_a_tree_that_does_not_listen(start):
     assert await end(process, grace=0.05) == -signal.SIGKILL
     for pid in netns.processes_in(start.namespace):
         await wait_until_gone(pid)
+
+
+async def test_its_end_is_seen_while_a_child_still_holds_its_output(start):
+    process = await start("sh", "-c", "setsid sleep 1000 & echo $!; exec sleep 1000")
+    child = int(await process.stdout.readline())
+    try:
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            waiting = group.create_task(process.wait())
+            await asyncio.sleep(0)  # until it waits
+            os.kill(process.pid, signal.SIGKILL)
+        assert waiting.result() == -signal.SIGKILL
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert await asyncio.wait_for(process.stdout.read(), 10) == b""
 
 
 async def test_ending_what_has_ended_gives_its_status(start):

@@ -155,10 +155,11 @@ def end_leftovers(name: str) -> bool:
     return bool(found)
 
 
-def end_processes(where: Namespace) -> None:
-    """Kill whatever still runs in a namespace; returns when it is gone, or after a few seconds."""
+def end_processes(where: Namespace, uid: int | None = None) -> None:
+    """Kill whatever still runs in a namespace, or what one user runs there; returns when it is gone, or after a few
+    seconds."""
     deadline = time.monotonic() + _KILL_TIMEOUT
-    while pids := [pid for pid in namespace.processes_in(where) if not has_ended(pid)]:
+    while pids := [pid for pid in namespace.processes_in(where) if not has_ended(pid) and uid in (None, _user(pid))]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -176,6 +177,13 @@ def has_ended(pid: int) -> bool:
         )
     except OSError:
         return True
+
+
+def _user(pid: int) -> int:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return -1
 
 
 def _lock(name: str, path: Path) -> int:

@@ -13,7 +13,7 @@ import os
 import shlex
 import shutil
 import signal
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -50,13 +50,15 @@ async def spawn(wanted: Spawn) -> Process:
     """
     check(wanted)
     command = _command(wanted, reports=True, dies_with_parent=True)
+    # asyncio's own pipes would keep `wait` waiting until every child that has inherited them has ended, too.
+    output, stdout = await _open_pipe() if wanted.stdout == PIPE else (None, wanted.stdout)
     reading, writing = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
             env=dict(wanted.environment),
             stdin=writing,
-            stdout=wanted.stdout,
+            stdout=stdout,
             stderr=wanted.stderr,
             start_new_session=True,
             cwd="/",
@@ -66,6 +68,9 @@ async def spawn(wanted: Spawn) -> Process:
         raise
     finally:
         os.close(writing)
+        if output is not None:
+            os.close(stdout)
+    process.stdout = output
     said = await _read_all(reading)
     if said != "ready":
         status = await process.wait()
@@ -196,11 +201,23 @@ def _signal_group(process: Process, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-async def _read_all(descriptor: int) -> str:
+async def _open_pipe() -> tuple[asyncio.StreamReader, int]:
+    """What to read, and where to write."""
+    reading, writing = os.pipe()
+    reader, _ = await _reader(reading)
+    return reader, writing
+
+
+async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
     reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
     file = os.fdopen(descriptor, "rb", buffering=0)
+    loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    return reader, transport
+
+
+async def _read_all(descriptor: int) -> str:
+    reader, transport = await _reader(descriptor)
     try:
         return " ".join((await reader.read()).decode(errors="replace").split())
     finally:
