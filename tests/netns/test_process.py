@@ -66,6 +66,14 @@ async def test_has_only_the_variables_it_was_given(start):
     assert await output_of(await start("env")) == ""
 
 
+async def test_no_variable_reaches_the_tools_that_start_it_as_root(start):
+    # The dynamic loader complains of each program that it cannot preload this for.
+    variables = {"LD_PRELOAD": "/no/such.so", "PATH": "/usr/bin", "IFS": "/", "not a name": "x"}
+    seen = await output_of(await start("env", environment=variables))
+    assert "LD_PRELOAD=/no/such.so" in seen and "PATH=/usr/bin" in seen and "__WEFT" not in seen
+    assert seen.count("cannot be preloaded") == 1
+
+
 async def test_reads_nothing_and_starts_in_its_directory(start):
     assert await output_of(await start("sh", "-c", "cat; pwd", working_directory="/usr/share")) == "/usr/share\n"
 
