@@ -26,7 +26,7 @@ from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
 from weft.envoy.command import PROXY_GID
 from weft.files.watch import DirectoryMissing, watch
-from weft.local import run_directory
+from weft.local import access_log, run_directory
 from weft.local.addresses import Addresses
 from weft.local.blocking import to_its_end
 from weft.local.dns import Dns
@@ -42,7 +42,9 @@ from weft.local.sidecar import proxy_plan
 from weft.local.status import MeshStatus, Sync, WorkloadStatus
 from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.instance import Instance
+from weft.model.mesh import Value
 from weft.model.names import ObjectKey
+from weft.model.settings import Settings
 from weft.model.workload import Workload
 from weft.netns import links, namespace
 from weft.netns.links import Bridge
@@ -70,7 +72,7 @@ class Engine:
         self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
         self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
-        self.control = ControlPlane(domain=domain, admit=self.addresses.admit)
+        self.control = ControlPlane(domain=domain, admit=self._admit)
         self.observer = Observer(self)
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
@@ -187,12 +189,21 @@ class Engine:
                 self.control.apply(batch.changes, batch.problems)
                 loaded.set()
 
+    def _admit(self, value: Value) -> Value:
+        if isinstance(value, Settings):
+            value, problems = access_log.writable(value)
+            self.control.note("access log", problems)
+            return value
+        return self.addresses.admit(value)
+
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
         self._forget_names()
         for key in changed:
             if key.kind == "Workload":
                 values = self.control.mesh.get(key)
                 self._want(key, values[0] if values and isinstance(values[0], Workload) else None)
+        if not self.control.mesh.settings.origin:  # the object that asked for it is gone
+            self.control.note("access log", ())
         if any(key.kind in ("Service", "ServiceEntry") for key in changed):
             self.control.note("addresses", self.addresses.keep_services(self.control.mesh.services()))
 
