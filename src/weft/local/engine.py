@@ -57,8 +57,6 @@ log = logging.getLogger("weft.local.engine")
 STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a second
 _STOP_TIMEOUT = 20.0  # seconds for pods to end in good order; then their processes are killed
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Longer than the control plane gathers endpoint changes, so that what was put is in its next answer.
-_PUSH_DELAY = 0.02
 _ACK_TIMEOUT = 1.0
 _OPEN_FILES = 65_536
 
@@ -287,10 +285,10 @@ class Engine:
 
     async def settled(self) -> None:
         """Returns once every proxy, and the bridge's rules, know of the last change, or do not answer for a while."""
-        await asyncio.sleep(_PUSH_DELAY)
-        nodes = [proxy.node_id for proxy in self.control.proxies()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ACK_TIMEOUT):
+                await self.control.pushed()
+                nodes = [proxy.node_id for proxy in self.control.proxies()]
                 await asyncio.gather(
                     self._virtual_addresses.settled(),
                     *(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes),
