@@ -84,6 +84,7 @@ class Engine:
         self._uids: set[int] = set()
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loaded = asyncio.Event()  # the files have been read once
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
@@ -134,9 +135,8 @@ class Engine:
         here.xds_socket.chmod(0o660)
         await self._server.listen(here.api_socket)
         self.control.on_change.append(self._on_change)
-        loaded = asyncio.Event()
-        watching = self._keep(self._watch(loaded))
-        loading = asyncio.create_task(loaded.wait())
+        watching = self._keep(self._watch())
+        loading = asyncio.create_task(self._loaded.wait())
         await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
         loading.cancel()
         if watching.done():
@@ -181,11 +181,11 @@ class Engine:
 
     # Files → control plane → pods
 
-    async def _watch(self, loaded: asyncio.Event) -> None:
+    async def _watch(self) -> None:
         async with aclosing(watch(self.directory)) as batches:
             async for batch in batches:
                 self.control.apply(batch.changes, batch.problems)
-                loaded.set()
+                self._loaded.set()
 
     def _admit(self, value: Value) -> Value:
         if isinstance(value, Settings):
@@ -340,7 +340,11 @@ class Engine:
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
+            objects=self._objects() if self._loaded.is_set() else None,
         )
+
+    def _objects(self) -> int:
+        return sum(key.kind != "Pod" for key, _ in self.control.mesh.values())
 
     def problems(self) -> tuple[Problem, ...]:
         return (*self.control.problems(), *self._pod_problems())
