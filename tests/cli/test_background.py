@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -62,3 +64,22 @@ def test_is_patient_only_so_long(weft, tmp_path):
         assert f"cat {weft.environment['WEFT_RUN_DIR']}/{name}.log" in result.stderr
     finally:
         weft("down", name)
+
+
+def test_a_mesh_that_is_ended_while_it_starts_is_said_to_be(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "mesh.yaml").write_text(NEVER_READY)
+    name = f"ended-{os.getpid()}"
+    command = [sys.executable, "-m", "weft.cli", "up", str(tmp_path), "--name", name, "--detach"]
+    starting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=weft.environment)
+    try:
+        assert starting.stderr is not None
+        while "deaf-0: Running" not in (line := starting.stderr.readline()):
+            assert line, "it ended by itself"
+        assert weft("down", name).returncode == 0
+        said = starting.stderr.read()
+        assert "error: the mesh ended with code 0" in said and "Traceback" not in said
+        assert starting.wait() == 1
+    finally:
+        weft("down", name)
+        starting.kill()

@@ -10,6 +10,7 @@ from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, labels_of
 from weft.model.sidecar import EgressListener, Sidecar
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
+from weft.translate.service import contribute
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -21,7 +22,8 @@ class Rig:
     def __init__(self):
         self.mesh = Mesh()
         self.snapshots = Snapshots()
-        self.push = Push(self.mesh, self.snapshots, Problems(), Timing(0.0, 0.0, 0.0))
+        self.problems = Problems()
+        self.push = Push(self.mesh, self.snapshots, self.problems, Timing(0.0, 0.0, 0.0))
 
     def put(self, *values):
         """Apply and push; returns group → type → names that changed."""
@@ -198,3 +200,25 @@ async def test_what_is_translated_step_by_step_equals_what_is_translated_afresh(
         put(fresh.mesh, step)
     fresh.push.join(group("orders", version="v1"))
     assert rig.versions(group("orders", version="v1")) == fresh.versions(group("orders", version="v1"))
+
+
+async def test_findings_are_told_whoever_comes_first_the_objects_or_the_proxy(rig):
+    rig.put(service("orders"), routes("orders", ORDERS, to="absent.shop.svc.cluster.local"))
+    rig.push.join(group("web"))
+    assert "absent.shop.svc.cluster.local" in rig.problems.all()[0].what
+    rig.put(service("absent"))
+    assert rig.problems.all() == ()
+
+
+async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig, monkeypatch):
+    def choke(view, settings):
+        if view.host == ORDERS:
+            raise ValueError("a defect")
+        return contribute(view, settings)
+
+    rig.put(service("orders"), service("cart"))
+    rig.push.join(group("web"))
+    monkeypatch.setattr("weft.control.push.contribute", choke)
+    changed = rig.put(service("orders", port=81), service("cart", port=82))[group("web")]
+    assert (CLUSTER, f"outbound|82||{CART}") in changed
+    assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)

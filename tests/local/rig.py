@@ -18,7 +18,7 @@ from weft.local.pod import Pod
 from weft.local.status import MeshStatus, PodStatus
 from weft.model.names import ObjectKey
 from weft.netns import namespace
-from weft.netns.process import exec_argv
+from weft.netns.process import carried_environment, exec_argv
 
 SERVER = """
 import http.server, os, signal, socket, socketserver, sys, time
@@ -132,7 +132,7 @@ class Rig:
     async def run_in(self, pod: str, *command: str) -> str:
         wanted = self.pod(pod).command(command)
         process = await asyncio.create_subprocess_exec(
-            *exec_argv(wanted), env=dict(wanted.environment), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            *exec_argv(wanted), env=carried_environment(wanted), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         output, _ = await process.communicate()
         return output.decode().strip()

@@ -147,6 +147,24 @@ async def test_says_server_failure_when_no_resolver_answers(monkeypatch):
     assert dns.message.from_wire(answer).id == query.id
 
 
+async def test_many_questions_that_nobody_answers_keep_no_name_of_the_mesh_from_being_answered():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        server = Dns(look_up, upstreams=lambda: [silent.getsockname()])
+        outside = dns.message.make_query("example.com", "A").to_wire()
+        asked = [asyncio.create_task(server.answer(outside, "10.244.0.2", over_tcp=False)) for _ in range(200)]
+        refused, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        assert (len(refused), len(waiting)) == (72, 128)
+        assert {dns.message.from_wire(each.result()).rcode() for each in refused} == {dns.rcode.SERVFAIL}
+        ours = dns.message.make_query("payments.shop.svc.cluster.local", "A").to_wire()
+        answer = await server.answer(ours, "10.244.0.2", over_tcp=False)
+        assert dns.message.from_wire(answer).answer[0][0].address == "10.96.1.1"
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+        assert server._asked == 0
+
+
 @given(st.binary(max_size=80))
 def test_no_bytes_make_it_raise(wire):
     answer = asyncio.run(Dns(lambda name, asker: NoSuchName(), list).answer(wire, "10.244.1.1", over_tcp=False))

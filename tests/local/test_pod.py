@@ -224,6 +224,17 @@ async def test_an_app_that_ignores_sigterm_and_its_children_are_ended(bridge, tm
     assert all(has_ended(pid) for pid in inside)
 
 
+async def test_an_app_that_leaves_children_is_seen_to_end_and_they_end_with_it(bridge, tmp_path):
+    script = "sleep 1000 & echo $!; setsid sleep 1000 & echo $!; wait"
+    async with running(web(tmp_path, command=("sh", "-c", script), ports=()), bridge, tmp_path) as (pod, watcher, _):
+        while len(pod.log.app.tail()) < 2:
+            await asyncio.sleep(0.01)
+        children = [int(line) for line in pod.log.app.tail()]
+        os.kill(pod.status({}).pid, signal.SIGKILL)
+        await watcher.until(lambda: "killed by signal 9" in pod.message)
+        assert all(has_ended(pid) for pid in children)
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3, 6, 12])
 async def test_a_start_that_is_cancelled_leaves_nothing(bridge, tmp_path, steps):
     async with running(web(tmp_path), bridge, tmp_path) as (pod, _, task):

@@ -33,6 +33,9 @@ def test_the_proxy_says_who_it_is_as_istios_would():
     assert made.bootstrap.node.labels == {"app": "web"}
     assert made.sockets == ("/run/weft/x/xds.sock",)
     assert made.bootstrap.ipv6
+    assert [(each.target, each.source) for each in made.files] == [
+        ("/etc/resolv.conf", "/run/weft/x/pods/shop/web-0/resolv.conf")
+    ]
 
 
 def test_everything_is_intercepted_but_the_proxys_own_ports_and_the_meshs_dns():

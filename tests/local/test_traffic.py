@@ -26,6 +26,7 @@ def test_reads_what_envoy_says_and_leaves_the_doubled_counters_out():
             {"name": f"{NAME}.upstream_cx_total", "value": 3},
             {"name": "cluster.outbound|9000||db.shop.svc.cluster.local;.upstream_cx_total", "value": 4},
             {"name": "listener.10.96.0.7_3306.downstream_pre_cx_timeout", "value": 5},
+            {"name": "listener.[fd00_10_96__7]_3306.downstream_pre_cx_timeout", "value": 6},
             times={1: 9, 20: 1},
         )
     )
@@ -33,7 +34,7 @@ def test_reads_what_envoy_says_and_leaves_the_doubled_counters_out():
         PAYMENTS: Counts(10, 2, 3, Counter({1.0: 9, 20.0: 1})),
         Edge("db.shop.svc.cluster.local", 9000): Counts(connections=4),
     }
-    assert scrape.timeouts == {("10.96.0.7", 3306): 5}
+    assert scrape.timeouts == {("10.96.0.7", 3306): 5, ("fd00:10:96::7", 3306): 6}
 
 
 @pytest.mark.parametrize("wrong", [b"", b"{}", b"[1]", b'{"stats": []}', b"no healthy upstream"])

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from local.rig import CALLER, SERVICE, mesh, web
 from weft.local.virtual_addresses import is_needed, virtual_addresses
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
-from weft.model.service import Protocol, Service, ServicePort
+from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.workload import Workload
 from weft.netns.balancing import VirtualAddress
 
@@ -53,7 +54,22 @@ def test_each_port_leads_to_the_ready_pods_of_its_family():
 )
 def test_rules_are_needed_only_where_something_passes_by_the_proxies(workload, needed):
     assert is_needed(model(workload)) is needed
-    assert is_needed(model(services=(SHOP,))) is True  # it has a UDP port
+
+
+@pytest.mark.parametrize(
+    ("fields", "needed"),
+    [
+        ({}, False),
+        ({"ports": (ServicePort(53, "dns", Protocol.UDP),)}, True),
+        ({"resolution": Resolution.DNS}, True),
+        ({"resolution": Resolution.NONE}, False),
+        ({"export_to": (".",)}, True),
+        ({"export_to": ("*",)}, False),
+    ],
+)
+def test_rules_are_needed_where_a_services_own_address_may_be_called(fields, needed):
+    plain = structs.replace(SHOP, ports=(ServicePort(80, "http", target=8080),))
+    assert is_needed(model(services=(structs.replace(plain, **fields),))) is needed
 
 
 @pytest.mark.root
@@ -80,3 +96,42 @@ async def test_an_excluded_port_reaches_its_service_past_the_callers_proxy():
         assert await rig.fetch("caller", rig.address()) == (200, "v1 127.0.0.6 web-0")
         await rig.engine.observer.scrape()
         assert not rig.engine.status().edges
+
+
+HIDING = """
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: default, namespace: shop}
+spec: {workloadSelector: {labels: {app: caller}}, egress: [{hosts: ["nowhere/*"]}]}
+"""
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("run_base")
+async def test_a_service_that_a_sidecar_hides_is_reached_as_an_unknown_destination():
+    async with mesh(SERVICE, web(), CALLER, HIDING) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        assert await rig.fetch("caller", rig.address()) == (200, "v1 127.0.0.6 web-0")
+        await rig.engine.observer.scrape()
+        assert not rig.engine.status().edges
+
+
+BY_NAME = """
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: alias, namespace: shop}
+spec:
+  hosts: [web.example.com]
+  addresses: [240.9.9.9]
+  resolution: DNS
+  ports: [{number: 90, name: tcp, protocol: TCP}]
+  endpoints: [{address: web.shop.svc.cluster.local, ports: {tcp: 80}}]
+"""
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("run_base")
+async def test_a_proxy_resolves_the_names_of_endpoints_as_its_pod_does():
+    async with mesh(SERVICE, web(), CALLER, BY_NAME) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        assert await rig.fetch("caller", "240.9.9.9", 90) == (200, "v1 127.0.0.6 web-0")

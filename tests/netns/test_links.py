@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import socket
 import subprocess
 from ipaddress import IPv4Address
@@ -33,6 +34,14 @@ async def test_a_pod_reaches_the_bridge_and_the_bridge_a_pod(make_pods):
     bridge, (pod,) = make_pods(1)
     assert await say_hello(bridge.namespace, pod.namespace, socket.AF_INET, bridge.ipv4.ip, 53) == str(pod.ipv4)
     assert await say_hello(pod.namespace, bridge.namespace, socket.AF_INET6, pod.ipv6) == str(bridge.ipv6.ip)
+
+
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "240.240.0.1"), (socket.AF_INET6, "2001:db8::1")])
+async def test_calling_an_address_nobody_has_fails_at_once(make_pods, family, address):
+    _, (pod,) = make_pods(1)
+    with netns.socket_in(pod.namespace, family) as client, pytest.raises(OSError) as refusal:
+        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(client, (address, 80)), 10)
+    assert refusal.value.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
 
 
 def test_a_new_pod_can_bind_its_addresses_at_once(make_pods):

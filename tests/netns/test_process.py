@@ -32,7 +32,9 @@ def start(make_namespace):
 
 
 async def output_of(process):
-    written, _ = await asyncio.wait_for(process.communicate(), 20)
+    async with asyncio.timeout(20):
+        written = await process.stdout.read()
+        await process.wait()
     return written.decode()
 
 
@@ -62,6 +64,14 @@ async def test_has_only_the_variables_it_was_given(start):
     process = await start("env", environment={"COLOUR": "blue and 'green'", "PATH": "/usr/bin"})
     assert sorted((await output_of(process)).splitlines()) == ["COLOUR=blue and 'green'", "PATH=/usr/bin"]
     assert await output_of(await start("env")) == ""
+
+
+async def test_no_variable_reaches_the_tools_that_start_it_as_root(start):
+    # The dynamic loader complains of each program that it cannot preload this for.
+    variables = {"LD_PRELOAD": "/no/such.so", "PATH": "/usr/bin", "IFS": "/", "not a name": "x"}
+    seen = await output_of(await start("env", environment=variables))
+    assert "LD_PRELOAD=/no/such.so" in seen and "PATH=/usr/bin" in seen and "__WEFT" not in seen
+    assert seen.count("cannot be preloaded") == 1
 
 
 async def test_reads_nothing_and_starts_in_its_directory(start):
@@ -180,6 +190,20 @@ async def test_ends_a_tree_that_does_not_listen(start):
     assert await end(process, grace=0.05) == -signal.SIGKILL
     for pid in netns.processes_in(start.namespace):
         await wait_until_gone(pid)
+
+
+async def test_its_end_is_seen_while_a_child_still_holds_its_output(start):
+    process = await start("sh", "-c", "setsid sleep 1000 & echo $!; exec sleep 1000")
+    child = int(await process.stdout.readline())
+    try:
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            waiting = group.create_task(process.wait())
+            await asyncio.sleep(0)  # until it waits
+            os.kill(process.pid, signal.SIGKILL)
+        assert waiting.result() == -signal.SIGKILL
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert await asyncio.wait_for(process.stdout.read(), 10) == b""
 
 
 async def test_ending_what_has_ended_gives_its_status(start):

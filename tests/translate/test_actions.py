@@ -29,7 +29,8 @@ def test_a_request_is_tried_again_twice_and_never_timed_out_by_default():
     action = plain(view(), 80)
     assert action.cluster == f"outbound|80||{HOST}"
     assert (action.retry_policy.num_retries.value, action.timeout.seconds) == (2, 0)
-    assert action.HasField("timeout") and action.max_stream_duration.HasField("grpc_timeout_header_max")
+    assert action.HasField("timeout")
+    assert action.HasField("max_grpc_timeout")
 
 
 def test_weight_0_takes_nothing_unless_it_is_alone():

@@ -59,9 +59,7 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float) -> MeshS
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            text = log_file(name).read_text(errors="replace").strip()
-            log_file(name).unlink(missing_ok=True)
-            fail(f"the mesh ended with code {process.returncode}:\n{text}")
+            fail(f"the mesh ended with code {process.returncode}{_last_words(name)}")
         try:
             before, status = status, fetch_status(name)
         except LocalError:
@@ -73,6 +71,16 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float) -> MeshS
             return status
         time.sleep(0.2)
     return status
+
+
+def _last_words(name: str) -> str:
+    """What it printed; nothing if `weft down`, which removes the file, was quicker."""
+    try:
+        text = log_file(name).read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+    log_file(name).unlink(missing_ok=True)
+    return f":\n{text}"
 
 
 def _unready(status: MeshStatus | None) -> str:

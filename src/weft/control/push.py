@@ -20,7 +20,7 @@ from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import EVERYWHERE, Mesh, Touched
-from weft.model.names import host_covers
+from weft.model.names import ObjectKey, host_covers
 from weft.model.service import Service
 from weft.translate import endpoints, routes
 from weft.translate.built import Built
@@ -50,7 +50,8 @@ class Push:
         self._problems = problems
         self._timing = timing or Timing()
         self._groups: dict[Group, Compiled] = {}
-        self._watching: dict[str, set[Group]] = defaultdict(set)  # host → the groups that see it
+        self._watching: dict[str, dict[Group, AssignmentKey | None]] = defaultdict(dict)  # host → who sees it, and how
+        self._unchecked: set[str] = set()  # hosts translated anew, and not yet looked at for findings
         self._contributions: dict[str, dict[ServiceView, Contribution]] = defaultdict(dict)  # made once for all groups
         self._assigned: dict[str, dict[AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)
         self._configurations: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
@@ -73,9 +74,9 @@ class Push:
         compiled = Compiled(group, scope, view, self._configuration)
         self._groups[group] = compiled
         updates = [compiled.contribute_group(view, base(view))]
-        hosts = self._all_hosts()
-        updates.extend(self._refresh(compiled, hosts))
+        updates.extend(self._refresh(compiled, self._all_hosts()))
         self._snapshots.update(group, _merged(updates))
+        self._check()
 
     def leave(self, group: Group) -> None:
         """The last proxy of this group is gone."""
@@ -96,6 +97,26 @@ class Push:
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         compiled = self._groups.get(group)
         return compiled.sources(type_url, name) if compiled else None
+
+    # Proxies refuse (`control/quarantine.py`)
+
+    def suspend(self, group: Group, route: str, accepted: bytes) -> dict[str, tuple[ObjectKey, ...]]:
+        """Put what is new in a refused route configuration back; returns the hosts, with the objects behind them."""
+        compiled = self._groups.get(group)
+        if compiled is None:
+            return {}
+        hosts, update = compiled.suspend(route, accepted)
+        self._snapshots.update(group, update)
+        return {host: made.sources for host, made in hosts.items()}
+
+    def resume(self, group: Group, route: str, hosts: Iterable[str]) -> None:
+        compiled = self._groups.get(group)
+        if compiled is not None:
+            self._snapshots.update(group, compiled.resume(route, hosts))
+
+    def is_suspended(self, group: Group, route: str, host: str) -> bool:
+        compiled = self._groups.get(group)
+        return compiled is not None and compiled.is_suspended(route, host)
 
     # Changes come in
 
@@ -133,8 +154,8 @@ class Push:
         for compiled in list(self._groups.values()):
             self._push_group(compiled, pending, hosts)
         self._push_endpoints((only_endpoints | pending.endpoints) - hosts)
-        for host in hosts:
-            self._check(host)
+        self._unchecked |= hosts
+        self._check()
 
     def _flush_endpoints(self) -> None:
         self._endpoint_timer = None
@@ -160,14 +181,15 @@ class Push:
     def _push_endpoints(self, hosts: Iterable[str]) -> None:
         """Only who answers has changed: the same bytes for every group that sees the host, and nothing for the rest."""
         started = time.thread_time()
+        updates: list[tuple[Group, Update]] = []
         for host in hosts:
             self._assigned.pop(host, None)
-            for group in self._watching.get(host, ()):
-                compiled = self._groups[group]
-                update = compiled.assign(host, self._assignments(compiled, host))
-                if update:
-                    self._snapshots.update(group, update)
+            for group, key in self._watching.get(host, {}).items():
+                updates.append((group, self._groups[group].assign(host, self._assignments(host, key))))
         self.spent += time.thread_time() - started
+        for group, update in updates:
+            if update:
+                self._snapshots.update(group, update)
 
     # Translation, shared between groups
 
@@ -176,36 +198,46 @@ class Push:
         contributions: dict[str, Contribution] = {}
         assignments: list[Update] = []
         for host in hosts:
-            view = service_view(self._mesh, compiled.group, compiled.scope, host)
-            contributions[host] = NOTHING if view is None else self._contribution(view)
-            if view is None:
-                self._unwatch(host, compiled.group)
-            else:
-                self._watching[host].add(compiled.group)
-            assignments.append(compiled.assign(host, self._assignments(compiled, host)))
+            try:
+                contribution, key = self._translate(compiled, host)
+                assignments.append(compiled.assign(host, self._assignments(host, key)))
+            except Exception:  # one host that translation chokes on must not take the others' changes along
+                log.exception("cannot translate %s for %s; it stays as it was", host, compiled.group)
+                continue
+            contributions[host] = contribution
         updates = [compiled.contribute(contributions), *assignments]
         self.spent += time.thread_time() - started
         return updates
+
+    def _translate(self, compiled: Compiled, host: str) -> tuple[Contribution, AssignmentKey | None]:
+        group = compiled.group
+        view = service_view(self._mesh, group, compiled.scope, host)
+        if view is None:
+            self._unwatch(host, group)
+            return NOTHING, None
+        key = (view.service, view.rule, group.kind) if view.service else None
+        contribution = self._contribution(view)
+        self._watching[host][group] = key
+        return contribution, key
 
     def _contribution(self, view: ServiceView) -> Contribution:
         known = self._contributions[view.host]
         made = known.get(view)
         if made is None:
             made = known[view] = contribute(view, self._mesh.settings)
+            self._unchecked.add(view.host)
             for target in view.targets:
                 self._readers[target.host].add(view.host)
         return made
 
-    def _assignments(self, compiled: Compiled, host: str) -> tuple[Built, ...]:
-        service = self._mesh.service(host, compiled.scope)
-        if service is None:
+    def _assignments(self, host: str, key: AssignmentKey | None) -> tuple[Built, ...]:
+        if key is None:
             return ()
-        rule = self._mesh.destination_rule(host, service, compiled.group)
         known = self._assigned[host]
-        kind = compiled.group.kind
-        made = known.get((service, rule, kind))
+        made = known.get(key)
         if made is None:
-            made = known[(service, rule, kind)] = tuple(
+            service, rule, kind = key
+            made = known[key] = tuple(
                 assignment
                 for port in service.ports
                 for assignment in endpoints.assignments(service, port, rule, self._mesh.endpoints(service, port), kind)
@@ -221,10 +253,12 @@ class Push:
 
     # Small things
 
-    def _check(self, host: str) -> None:
+    def _check(self) -> None:
         """Say what translation could not do as its author meant it, for whoever it was translated."""
-        found = {problem for view in self._contributions.get(host, {}) for problem in problems_of(view, self._mesh)}
-        self._problems.put(("translation", host), sorted(found, key=str))
+        for host in self._unchecked:
+            found = {problem for view in self._contributions.get(host, {}) for problem in problems_of(view, self._mesh)}
+            self._problems.put(("translation", host), sorted(found, key=str))
+        self._unchecked.clear()
 
     def _all_hosts(self) -> frozenset[str]:
         return frozenset({*self._mesh.hosts(), *self._mesh.routed_hosts()})
@@ -239,7 +273,7 @@ class Push:
     def _unwatch(self, host: str, group: Group) -> None:
         groups = self._watching.get(host)
         if groups is not None:
-            groups.discard(group)
+            groups.pop(group, None)
             if not groups:
                 del self._watching[host]
 

@@ -34,7 +34,8 @@ _TTL = 5  # seconds; as CoreDNS: pods come and go
 _UDP_SIZE = 1232  # bytes; the flag-day size, which no path fragments
 _UPSTREAM_TIMEOUT = 2.0  # seconds for each resolver, then the next is asked
 _ROUNDS = 2  # how often each resolver is asked before giving up
-_CONCURRENT = 128  # questions under way; more are answered SERVFAIL at once, so that memory stays bounded
+_ASKED = 128  # questions passed on at one time; more are answered SERVFAIL at once. The mesh's own names never wait
+_CONNECTIONS = 128
 _TCP_IDLE = 10.0  # seconds between two questions on one connection
 
 log = logging.getLogger("weft.local.dns")
@@ -49,6 +50,8 @@ class Dns:
         self._transports: list[asyncio.DatagramTransport] = []
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._connections = 0
+        self._asked = 0
 
     async def listen(self, namespace: Namespace, addresses: Sequence[str]) -> None:
         loop = asyncio.get_running_loop()
@@ -94,22 +97,22 @@ class Dns:
         return _response(query, found).to_wire(max_size=limit, prefer_truncation=True)
 
     async def _pass_on(self, wire: bytes, *, over_tcp: bool) -> bytes | None:
+        if self._asked >= _ASKED:
+            return _refuse(wire, dns.rcode.SERVFAIL)
         ask = _ask_over_tcp if over_tcp else _ask_over_udp
-        upstreams = self._upstreams()
-        for _ in range(_ROUNDS):
-            for upstream in upstreams:
-                with contextlib.suppress(OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
-                    async with asyncio.timeout(_UPSTREAM_TIMEOUT):
-                        return await ask(upstream, wire)
+        self._asked += 1
+        try:
+            upstreams = self._upstreams()
+            for _ in range(_ROUNDS):
+                for upstream in upstreams:
+                    with contextlib.suppress(OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
+                        async with asyncio.timeout(_UPSTREAM_TIMEOUT):
+                            return await ask(upstream, wire)
+        finally:
+            self._asked -= 1
         return _refuse(wire, dns.rcode.SERVFAIL)
 
     def receive(self, wire: bytes, asker: tuple[str, int], transport: asyncio.DatagramTransport) -> None:
-        if len(self._tasks) >= _CONCURRENT:
-            refusal = _refuse(wire, dns.rcode.SERVFAIL)
-            if refusal is not None:
-                transport.sendto(refusal, asker)
-            return
-
         async def reply() -> None:
             answer = await self._guarded(wire, asker[0], over_tcp=False)
             if answer is not None and not transport.is_closing():
@@ -128,9 +131,10 @@ class Dns:
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if len(self._tasks) >= _CONCURRENT or task is None:
+        if self._connections >= _CONNECTIONS or task is None:
             writer.close()
             return
+        self._connections += 1
         self._tasks.add(task)
         asker = str(writer.get_extra_info("peername", ("",))[0])
         try:
@@ -147,6 +151,7 @@ class Dns:
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             return
         finally:
+            self._connections -= 1
             self._tasks.discard(task)
             writer.close()
 

@@ -13,6 +13,7 @@ import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -291,6 +292,8 @@ class Pod:
             self._app_ready = False
             if process.returncode is None:
                 await asyncio.shield(end(process, GRACE))
+            # As in a container, nothing outlives the app: its children would hold its ports against its next start.
+            await to_its_end(partial(end_processes, self.namespace, self.plan.uid))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(reading, 0.5)
         return status, f"exited with status {status}" if status >= 0 else f"killed by signal {-status}"

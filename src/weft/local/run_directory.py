@@ -170,10 +170,11 @@ def end_leftovers(name: str) -> bool:
     return bool(found)
 
 
-def end_processes(where: Namespace) -> None:
-    """Kill whatever still runs in a namespace; returns when it is gone, or after a few seconds."""
+def end_processes(where: Namespace, uid: int | None = None) -> None:
+    """Kill whatever still runs in a namespace, or what one user runs there; returns when it is gone, or after a few
+    seconds."""
     deadline = time.monotonic() + _KILL_TIMEOUT
-    while pids := [pid for pid in namespace.processes_in(where) if not has_ended(pid)]:
+    while pids := [pid for pid in namespace.processes_in(where) if not has_ended(pid) and uid in (None, _user(pid))]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -238,6 +239,13 @@ def _users_of_others(path: Path) -> set[int]:
     """Also a killed mesh's, whose apps may still run."""
     owners = (_owner(entry / "lock") for entry in path.parent.iterdir() if entry != path)
     return {owner.users for owner in owners if owner is not None}
+
+
+def _user(pid: int) -> int:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return -1
 
 
 def _lock(name: str, path: Path) -> int:

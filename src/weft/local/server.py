@@ -22,7 +22,7 @@ from weft.local.pod import Pod
 from weft.local.status import Entrance, MeshStatus
 from weft.netns import namespace
 from weft.netns.namespace import NetworkError
-from weft.netns.process import exec_argv
+from weft.netns.process import carried_environment, exec_argv
 
 log = logging.getLogger("weft.local.server")
 
@@ -84,7 +84,7 @@ class Server:
         if not namespace.exists(pod.namespace):
             raise LocalError(f"pod {pod.plan.key} is not running ({pod.phase})", f"weft logs {pod.plan.name}")
         wanted = pod.command(command)
-        return _json(Entrance(exec_argv(wanted), dict(wanted.environment)))
+        return _json(Entrance(exec_argv(wanted), carried_environment(wanted)))
 
     async def _admin(self, request: web.Request) -> web.Response:
         pod = self._pod(request)

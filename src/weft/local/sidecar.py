@@ -11,6 +11,7 @@ from weft.model.workload import Workload
 from weft.netns.interception import EVERYTHING, PROXY_PORTS, Interception
 from weft.netns.links import Bridge
 from weft.netns.namespace import Namespace
+from weft.netns.view import Laid
 from weft.node.proxy import ProxyPlan
 
 
@@ -24,6 +25,8 @@ def proxy_plan(
         directory=directory,
         interception=interception(plan.workload, bridge),
         sockets=(str(xds_socket),),
+        # The machine's own resolvers cannot be reached from a pod; an Envoy that waits for them never becomes ready.
+        files=(Laid(str(directory / "resolv.conf"), "/etc/resolv.conf"),),
     )
 
 

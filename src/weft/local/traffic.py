@@ -70,7 +70,9 @@ def read_stats(body: bytes) -> Scrape:
         name = str(entry.get("name", ""))
         timeout = _TIMEOUT.fullmatch(name)
         if timeout is not None and entry.get("value"):
-            timeouts[timeout[1], int(timeout[2])] = int(entry["value"])
+            # Colons part the names of stats, so Envoy writes an IPv6 address without them.
+            address = timeout[1].strip("[]").replace("_", ":")
+            timeouts[address, int(timeout[2])] = int(entry["value"])
         cluster = _CLUSTER.fullmatch(name)
         if cluster is None or cluster[3].endswith((".external", ".internal")):
             continue

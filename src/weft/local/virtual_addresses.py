@@ -12,8 +12,9 @@ from functools import partial
 from ipaddress import ip_address
 
 from weft.local.blocking import to_its_end
-from weft.model.mesh import Mesh
+from weft.model.mesh import Mesh, Value
 from weft.model.service import Protocol, Resolution, Service
+from weft.model.sidecar import Sidecar
 from weft.model.workload import Workload
 from weft.netns.balancing import VirtualAddress, balance
 from weft.netns.namespace import Namespace, NetworkError
@@ -56,11 +57,23 @@ class VirtualAddresses:
 
 
 def is_needed(mesh: Mesh) -> bool:
-    """Whether any connection to a service can pass by the proxies."""
-    workloads = [value for _, values in mesh.values() for value in values if isinstance(value, Workload)]
-    return any(not workload.inject or _lets_out(workload) for workload in workloads) or any(
-        port.protocol is Protocol.UDP for service in mesh.services() for port in service.ports
-    )
+    """Whether any connection can be made to a service's address itself, rather than to one of its endpoints."""
+    return any(_calls_addresses(value) for _, values in mesh.values() for value in values)
+
+
+def _calls_addresses(value: Value) -> bool:
+    match value:
+        case Workload():
+            return not value.inject or _lets_out(value)
+        case Sidecar():
+            # What a proxy does not see it passes on to where the app wanted to go.
+            return bool(value.egress)
+        case Service():
+            # An endpoint that is a name may be the name of a service.
+            by_name = value.resolution in (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
+            hidden = bool(value.export_to) and "*" not in value.export_to
+            return by_name or hidden or any(port.protocol is Protocol.UDP for port in value.ports)
+    return False
 
 
 def virtual_addresses(mesh: Mesh) -> Iterator[VirtualAddress]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -320,19 +321,19 @@ class Mesh:
         if service is not None:
             owners.append(service.namespace)
         owners.append(self.settings.root_namespace)
-        for owner in owners:
-            for pattern in _patterns(host):
-                for rule in self._rules.get(pattern, ()):
-                    if rule.namespace != owner:
-                        continue
-                    if owner != group.namespace and (
-                        rule.workload_selector
-                        or not exported(self._export_to(rule), owner=rule.namespace, viewer=group.namespace)
-                    ):
-                        continue
-                    if rule.workload_selector and not selects(rule.workload_selector, group.labels):
-                        continue
-                    return rule
+        candidates = [rule for pattern in _patterns(host) for rule in self._rules.get(pattern, ())]
+        for owner in owners if candidates else ():
+            for rule in candidates:
+                if rule.namespace != owner:
+                    continue
+                if owner != group.namespace and (
+                    rule.workload_selector
+                    or not exported(self._export_to(rule), owner=rule.namespace, viewer=group.namespace)
+                ):
+                    continue
+                if rule.workload_selector and not selects(rule.workload_selector, group.labels):
+                    continue
+                return rule
         return None
 
     def sidecar(self, group: Group) -> Sidecar | None:
@@ -442,14 +443,11 @@ def _touched_by_service(service: Service) -> Touched:
     )
 
 
-def _patterns(host: str) -> Iterator[str]:
+@lru_cache(maxsize=65_536)
+def _patterns(host: str) -> tuple[str, ...]:
     """The host itself, then ever wider wildcards: `*.shop.svc.cluster.local`, `*.svc.cluster.local`, … `*`."""
-    yield host
-    rest = host.removeprefix("*.")
-    while "." in rest:
-        rest = rest.split(".", 1)[1]
-        yield f"*.{rest}"
-    yield "*"
+    labels = host.removeprefix("*.").split(".")
+    return (host, *(f"*.{'.'.join(labels[start:])}" for start in range(1, len(labels))), "*")
 
 
 def _claim(value: Service | VirtualService | DestinationRule | Sidecar) -> tuple[int, str, str, str]:

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
-from pathlib import Path
 
 import msgspec
 
@@ -18,7 +17,6 @@ from weft.netns.interception import Family
 from weft.netns.namespace import Namespace, NetworkError, ipv6_available, run_in
 
 _RESTORE: dict[Family, str] = {4: "iptables-restore", 6: "ip6tables-restore"}
-_FORWARDING = {4: "ipv4/ip_forward", 6: "ipv6/conf/all/forwarding"}
 
 
 class VirtualAddress(msgspec.Struct, frozen=True):
@@ -43,7 +41,6 @@ def balance(bridge: Namespace, wanted: Sequence[VirtualAddress]) -> None:
             program = shutil.which(_RESTORE[family])
             if program is None:
                 raise NetworkError(f"the program `{_RESTORE[family]}` is missing", "apt-get install iptables")
-            Path("/proc/sys/net", _FORWARDING[family]).write_text("1", encoding="ascii")
             text = rules([each for each in wanted if each.family == family])
             done = subprocess.run(
                 [program, "--wait", "5"], input=text, capture_output=True, text=True, check=False, timeout=30

@@ -60,6 +60,10 @@ def make_bridge(bridge: Bridge) -> None:
             _set(f"net/bridge/bridge-nf-call-{family}", "0", needed=False)
         _set("net/ipv4/ip_unprivileged_port_start", "0")
         _prepare_ipv6()
+        # A router answers for an address that leads nowhere; without it, each such call would wait for its timeout.
+        _set("net/ipv4/ip_forward", "1")
+        if bridge.ipv6 is not None:
+            _set("net/ipv6/conf/all/forwarding", "1")
         with IPRoute() as netlink:
             netlink.link("set", index=_LOOPBACK_INDEX, state="up")
             netlink.link(

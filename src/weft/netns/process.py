@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
-from asyncio.subprocess import DEVNULL, Process
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from weft.netns.view import View, closed_ancestors, is_below, may, mount_lines
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Shells put these into the environment by themselves; a process gets the variables it was given and no other.
 _SHELL_VARIABLES = ("PWD", "OLDPWD", "SHLVL")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_CARRIER = "__WEFT_{}"
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,13 +53,15 @@ async def spawn(wanted: Spawn) -> Process:
     """
     check(wanted)
     command = _command(wanted, reports=True, dies_with_parent=True)
+    # asyncio's own pipes would keep `wait` waiting until every child that has inherited them has ended, too.
+    output, stdout = await _open_pipe() if wanted.stdout == PIPE else (None, wanted.stdout)
     reading, writing = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
-            env=dict(wanted.environment),
+            env=carried_environment(wanted),
             stdin=writing,
-            stdout=wanted.stdout,
+            stdout=stdout,
             stderr=wanted.stderr,
             start_new_session=True,
             cwd="/",
@@ -66,8 +71,11 @@ async def spawn(wanted: Spawn) -> Process:
         raise
     finally:
         os.close(writing)
+        if output is not None:
+            os.close(stdout)
+    process.stdout = output
     said = await _read_all(reading)
-    if said != "ready":
+    if not said.endswith("ready"):  # a tool may have warned before
         status = await process.wait()
         what = f"could not start {wanted.argv[0]}: {said or f'exit status {status} while entering'}"
         hint = "" if said else f"see that it is there: ip netns exec {wanted.namespace.name} true"
@@ -86,9 +94,15 @@ async def end(process: Process, grace: float = 5.0) -> int:
 
 
 def exec_argv(wanted: Spawn) -> list[str]:
-    """The command to become (os.execve, with `wanted.environment`) for the same view on a person's own terminal."""
+    """The command to become (os.execve, with `carried_environment`) for the same view on a person's own terminal."""
     check(wanted)
     return _command(wanted, reports=False, dies_with_parent=False)
+
+
+def carried_environment(wanted: Spawn) -> dict[str, str]:
+    """The program's variables under names that mean nothing to the tools that start it: these are root, and a variable
+    such as LD_PRELOAD must not be obeyed before the user has changed."""
+    return {_CARRIER.format(number): value for number, (_, value) in enumerate(_variables(wanted))}
 
 
 def check(wanted: Spawn) -> None:
@@ -126,23 +140,33 @@ def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[st
         *(["--pdeathsig=KILL"] if dies_with_parent else []),
         "--",
     ]
-    path = wanted.environment.get("PATH")
-    unset = [name for name in _SHELL_VARIABLES if name not in wanted.environment]
     lines = [
         *(["exec 3>&2 2>&0"] if reports else []),
         # The tools are looked up in the machine's own directories, whatever PATH the program is given.
         f"PATH={_DEFAULT_PATH}",
         *(line if line.endswith("|| :") else f"{line} || exit 126" for line in setup),
         *(["printf ready >&2", "exec 2>&3 3>&- </dev/null"] if reports else []),
-        "unset PATH" if path is None else f"PATH={shlex.quote(path)}",
-        *([f"unset {' '.join(unset)}"] if unset else []),
-        f'exec {shlex.join(privileges)} "$@"',
+        f'exec {shlex.join([*privileges, "/bin/sh", "-c", _unpack(wanted), "weft"])} "$@"',
     ]
     return [
         *(_tool("nsenter"), f"--net={wanted.namespace.path}"),
         *(_tool("unshare"), "--mount", "--propagation", "private"),
         *("/bin/sh", "-c", "\n".join(lines), "weft", str(_find(wanted)), *wanted.argv[1:]),
     ]
+
+
+def _unpack(wanted: Spawn) -> str:
+    """Shell lines, run as the program's own user, that give the variables their names and become the program."""
+    names = [name for name, _ in _variables(wanted)]
+    carriers = [_CARRIER.format(number) for number in range(len(names))]
+    unset = [*carriers, *(name for name in _SHELL_VARIABLES if name not in names)]
+    given = [f'export {name}="${carrier}"' for name, carrier in zip(names, carriers, strict=True)]
+    return "\n".join([*given, f"unset {' '.join(unset)}", 'exec "$@"'])
+
+
+def _variables(wanted: Spawn) -> list[tuple[str, str]]:
+    # Other names a shell neither takes nor passes on.
+    return [item for item in wanted.environment.items() if _VARIABLE.fullmatch(item[0])]
 
 
 def _find(wanted: Spawn) -> Path:
@@ -196,11 +220,23 @@ def _signal_group(process: Process, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-async def _read_all(descriptor: int) -> str:
+async def _open_pipe() -> tuple[asyncio.StreamReader, int]:
+    """What to read, and where to write."""
+    reading, writing = os.pipe()
+    reader, _ = await _reader(reading)
+    return reader, writing
+
+
+async def _reader(descriptor: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
     reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
     file = os.fdopen(descriptor, "rb", buffering=0)
+    loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
+    return reader, transport
+
+
+async def _read_all(descriptor: int) -> str:
+    reader, transport = await _reader(descriptor)
     try:
         return " ".join((await reader.read()).decode(errors="replace").split())
     finally:

@@ -26,7 +26,7 @@ from weft.netns import iptables
 from weft.netns.interception import Interception
 from weft.netns.namespace import Namespace, NetworkError, socket_in
 from weft.netns.process import Spawn, end, spawn
-from weft.netns.view import View
+from weft.netns.view import Laid, View
 
 log = logging.getLogger("weft.node.proxy")
 
@@ -46,6 +46,7 @@ class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path  # the proxy's own; Envoy's bootstrap is written there
     interception: Interception
     sockets: tuple[str, ...] = ()  # paths that Envoy must reach: the control plane's socket
+    files: tuple[Laid, ...] = ()  # laid over the machine's own: whose resolvers Envoy asks for the names of endpoints
     log_level: str = "warning"
 
 
@@ -151,7 +152,7 @@ class Proxy:
                 gid=PROXY_GID,
                 environment=command.environment,
                 working_directory=command.working_directory,
-                view=View(visible=(*command.visible, *plan.sockets)),
+                view=View(visible=(*command.visible, *plan.sockets), files=plan.files),
                 stdout=PIPE,
                 stderr=STDOUT,
             )
