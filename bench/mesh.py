@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.process import Failed
+from weft.local import run_directory
 from weft.local.engine import Engine
 
 SLEEP = ("sleep", "infinity")  # an app that costs nothing; rigs start what is to be measured themselves
 _READY_SECONDS = 60.0
+_PREFIX = "bench-"
 
 Object = dict[str, Any]
 Holds = Callable[[], bool]
@@ -23,8 +25,12 @@ Holds = Callable[[], bool]
 
 @contextlib.asynccontextmanager
 async def running(directory: Path) -> AsyncIterator[Engine]:
-    """The engine's name carries the process id, so that meshes side by side do not meet."""
-    engine = Engine(directory, name=f"bench-{os.getpid()}")
+    """The engine's name carries the process id, so that meshes side by side do not meet. What a bench that was killed
+    has left behind goes first: nobody else would ever use its name again."""
+    for record in run_directory.meshes():
+        if record.name.startswith(_PREFIX) and not record.running:
+            run_directory.clean(record.name)
+    engine = Engine(directory, name=f"{_PREFIX}{os.getpid()}")
     await engine.start()
     try:
         yield engine

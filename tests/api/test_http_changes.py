@@ -94,6 +94,15 @@ def test_reads_cors():
             "headers: {request: {set: {x: 'a%b'}}}",
             "6 `a%b` is not a header value (write a percent sign as %%, or a command as %NAME%)",
         ),
+        (
+            'headers: {request: {add: {x: "a\\nb"}}}',
+            "6 the value of `x` holds a line break or a control character",
+        ),
+        (f"headers: {{response: {{set: {{x: {'é' * 8_193}}}}}}}", "6 the value of `x` is longer than 16384 bytes"),
+        (
+            f"headers: {{request: {{set: {{{', '.join(f'x-{number}: a' for number in range(501))}}}}}}}",
+            "6 501 headers are set and added, and at most 500 can be",
+        ),
         ("headers: {response: {set: {host: a}}}", "6 `host` can only be set on requests"),
         ("headers: {request: {remove: [host]}}", "6 `host` can only be set on requests"),
         ("corsPolicy: {allowMethods: [GETT]}", "6 `GETT` is not an HTTP method (did you mean `GET`?)"),

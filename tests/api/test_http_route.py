@@ -81,6 +81,19 @@ def test_reads_rewrites_and_mirrors():
 @pytest.mark.parametrize(
     ("route", "problem"),
     [
+        *(
+            (text, f"7 `{name}` holds a space or a control character (percent-encode it: a space is %20)")
+            for name, text in (
+                ("uri", '{rewrite: {uri: "/a\\nb"}, route: [{destination: {host: a}}]}'),
+                ("authority", '{rewrite: {authority: "a\\rb"}, route: [{destination: {host: a}}]}'),
+                (
+                    "rewrite",
+                    '{rewrite: {uriRegexRewrite: {match: /, rewrite: "a b"}}, route: [{destination: {host: a}}]}',
+                ),
+                ("uri", '{redirect: {uri: "/a\\tb"}}'),
+                ("authority", '{redirect: {authority: "a\\nb"}}'),
+            )
+        ),
         (
             "{match: [{uri: {prefix: /}}]}",
             "7 the http route goes nowhere (set exactly one of `route`, `redirect`, `directResponse`, `delegate`)",

@@ -64,6 +64,14 @@ PORT = "ports: [{number: 80, name: http, protocol: HTTP}]"
 
 
 @pytest.mark.parametrize(
+    "rest", ["resolution: DNS", "resolution: STATIC, endpoints: [{address: 192.0.2.1}]", "addresses: [192.0.2.0/24]"]
+)
+def test_an_entry_that_can_be_told_from_others_takes_no_port(rest):
+    spec = f"{{hosts: [a.b], ports: [{{number: 25, name: smtp, protocol: TCP}}], {rest}}}"
+    assert told(istio("ServiceEntry", spec)) == []
+
+
+@pytest.mark.parametrize(
     ("spec", "problem"),
     [
         (f"{{hosts: ['*'], {PORT}}}", "5 a service entry cannot be for `*` (name the hosts, or `*.example.com`)"),

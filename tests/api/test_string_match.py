@@ -34,13 +34,25 @@ def test_headers_are_in_lower_case_and_may_just_be_there():
         ("{uri: {exact: /a, prefix: /b}}", "6 only one of `exact`, `prefix` may be set"),
         (
             "{uri: {regex: '('}}",
-            "6 `(` is not a regular expression: missing ), unterminated subpattern at position 0 "
-            "(Envoy uses RE2: https://github.com/google/re2/wiki/Syntax)",
+            "6 `(` is not a regular expression: missing ) (Envoy uses RE2: https://github.com/google/re2/wiki/Syntax)",
         ),
         ("{uri: {prefx: /a}}", "6 unknown field `prefx` (did you mean `prefix`?)"),
         ("{uri: /a}", '6 `uri` must be a mapping, not "/a"'),
         ("{headers: {x-a: }}", "6 an item of `headers` must be a mapping, not nothing"),
         ("{headers: {a b: {}}}", "6 `a b` is not a header name"),
+        (
+            "{queryParams: {'': {exact: x}}}",
+            '6 the name of a query parameter is empty (for example {page: {exact: "2"}})',
+        ),
+        (
+            f"{{queryParams: {{? {'x' * 1_025} : {{}}}}}}",
+            '6 the name of a query parameter is longer than 1024 bytes (for example {page: {exact: "2"}})',
+        ),
+        (
+            "{uri: {regex: '(a{100}){11}'}}",
+            "6 `(a{100}){11}` is not a regular expression: repetitions inside each other count to 1100, and RE2 takes "
+            "1000 (Envoy uses RE2: https://github.com/google/re2/wiki/Syntax)",
+        ),
         (
             "{headers: {'@request.auth.claims.sub': {exact: x}}}",
             "6 routing by JWT claims is not supported by this version of weft",

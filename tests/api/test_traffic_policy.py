@@ -106,6 +106,18 @@ def test_plaintext_may_be_asked_for():
             ],
         ),
         (
+            "{loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 1024}}}}",
+            ["6 `tableSize` must be a prime, and 1024 is none (the next one is 1031)"],
+        ),
+        (
+            "{loadBalancer: {consistentHash: {useSourceIp: true, maglev: {tableSize: 5000012}}}}",
+            ["6 `tableSize` must be between 0 and 5000011, not 5000012"],
+        ),
+        (
+            "{loadBalancer: {consistentHash: {useSourceIp: true, ringHash: {minimumRingSize: 8388609}}}}",
+            ["6 `minimumRingSize` must be between 0 and 8388608, not 8388609"],
+        ),
+        (
             "{tls: {mode: ISTIO_MUTUAL}}",
             [
                 "6 ISTIO_MUTUAL needs mutual TLS between workloads, which this version of weft does not have yet "

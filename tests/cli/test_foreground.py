@@ -69,6 +69,27 @@ def test_a_reader_who_has_seen_enough_ends_the_mesh(weft, mesh_directory, name):
     assert namespaces(name) == []
 
 
+def test_a_mesh_that_cannot_go_on_ends_clean_and_says_so_with_its_exit_code(weft, mesh_directory, name):
+    code = (
+        "import sys\nfrom weft.cli.main import main\nfrom weft.local.virtual_addresses import VirtualAddresses\n"
+        "async def keep(self, namespace):\n    raise OSError('the kernel said no')\n"
+        f"VirtualAddresses.keep = keep\nsys.argv = ['weft', 'up', {str(mesh_directory)!r}, '--name', {name!r}]\nmain()"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=weft.environment)
+    assert done.returncode == 1
+    assert f"error: mesh {name} could not go on: OSError('the kernel said no')" in done.stderr
+    assert namespaces(name) == []
+
+
+def test_down_is_an_end_that_was_asked_for(weft, mesh_directory, name):
+    process = start(weft, mesh_directory, "--name", name)
+    next(line for line in process.stdout if line.startswith("all 3 pods"))
+    assert weft("down", name).returncode == 0
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 0, said
+
+
 def test_a_name_that_is_taken_is_said_and_nothing_else_happens(weft, mesh, mesh_directory):
     process = start(weft, mesh_directory, "--name", mesh)
     _, said = process.communicate(timeout=30)

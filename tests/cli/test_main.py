@@ -96,3 +96,19 @@ def test_help_itself_needs_none_of_them_either():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert found.stderr.strip() == "[]"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("command", [["ps"], ["status"], ["logs", "talker-0"], ["exec"]])
+def test_asking_a_mesh_needs_none_of_what_running_one_needs(weft, mesh, command):
+    heavy = ["aiohttp", "asyncio", "dns", "google.protobuf", "grpc", "pyroute2", "yaml", "weft.local.engine"]
+    if command == ["exec"]:  # `exec` becomes another program, so what it loads is looked at without it
+        asks = "import weft.cli.choose, weft.local.client"
+    else:
+        asks = (
+            f"from weft.cli.main import app\ntry:\n    app({[*command, '--mesh', mesh]})\nexcept SystemExit:\n    pass"
+        )
+    code = f"import sys\n{asks}\nprint([name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=weft.environment)
+    assert found.stderr.strip() == "[]"

@@ -1,17 +1,12 @@
-"""The control plane as its proxies meet it: a real gRPC stream over a Unix socket, with messages a proxy would send."""
+"""The control plane as its proxies meet it."""
 
 import asyncio
-import contextlib
 
 import grpc
-import grpc.aio
-from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DeltaDiscoveryResponse
-from google.rpc.status_pb2 import Status
 
+from control.proxy import NODE, Client, changes, serving, until
 from model.builders import group
-from weft.api.document import Change
 from weft.control.plane import ControlPlane
-from weft.files.documents import read_documents
 from weft.xds.clients import Sync
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
 
@@ -23,66 +18,10 @@ spec:
   selector: {app: orders}
   ports: [{name: http, port: 80, targetPort: 8080}]
 """
-METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
-NODE = "sidecar~10.244.0.1~web-0.shop~shop.svc.cluster.local"
-
-
-def changes(text):
-    return [Change(document.key, document) for document in read_documents(text.encode(), "mesh.yaml").documents]
-
-
-class Client:
-    def __init__(self, channel, namespace="shop"):
-        self._call = channel.stream_stream(
-            METHOD,
-            request_serializer=DeltaDiscoveryRequest.SerializeToString,
-            response_deserializer=DeltaDiscoveryResponse.FromString,
-        )()
-        self._namespace = namespace
-
-    async def subscribe(self, type_url, *names):
-        request = DeltaDiscoveryRequest(type_url=type_url, resource_names_subscribe=names)
-        request.node.id = NODE
-        request.node.metadata.update({"NAMESPACE": self._namespace, "LABELS": {"app": "web"}, "SERVICE_ACCOUNT": "web"})
-        await self._call.write(request)
-
-    async def read(self):
-        async with asyncio.timeout(10):
-            return await self._call.read()
-
-    async def answer(self, response, error=""):
-        request = DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
-        if error:
-            request.error_detail.CopyFrom(Status(code=3, message=error))
-        await self._call.write(request)
-
-    async def code(self):
-        async with asyncio.timeout(10):
-            return await self._call.code()
-
-    def cancel(self):
-        self._call.cancel()
-
-
-@contextlib.asynccontextmanager
-async def serving(tmp_path, only=None, documents=ORDERS):
-    plane = ControlPlane()
-    if documents is not None:
-        plane.apply(changes(documents))
-    address = await plane.listen(f"unix:{tmp_path}/xds.sock", only)
-    async with grpc.aio.insecure_channel(address) as channel:
-        yield plane, channel
-    await plane.close()
-
-
-async def until(condition):
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_proxy_is_served_and_its_sync_state_is_known(tmp_path):
-    async with serving(tmp_path) as (plane, channel):
+    async with serving(tmp_path, ORDERS) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
         clusters = await client.read()
@@ -99,7 +38,7 @@ async def test_a_proxy_is_served_and_its_sync_state_is_known(tmp_path):
 
 
 async def test_a_proxy_that_comes_before_the_objects_waits_for_them(tmp_path):
-    async with serving(tmp_path, documents=None) as (plane, channel):
+    async with serving(tmp_path) as (plane, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
         await until(lambda: plane.proxies())
@@ -109,7 +48,7 @@ async def test_a_proxy_that_comes_before_the_objects_waits_for_them(tmp_path):
 
 
 async def test_a_socket_of_one_group_refuses_the_proxies_of_another(tmp_path):
-    async with serving(tmp_path, only=group("web")) as (_, channel):
+    async with serving(tmp_path, ORDERS, only=group("web")) as (_, channel):
         client = Client(channel, namespace="other")
         await client.subscribe(CLUSTER)
         assert await client.code() is grpc.StatusCode.PERMISSION_DENIED
@@ -119,7 +58,7 @@ async def test_a_socket_of_one_group_refuses_the_proxies_of_another(tmp_path):
 
 
 async def test_a_refused_resource_is_a_problem_of_the_object_that_made_it_until_it_is_mended(tmp_path):
-    async with serving(tmp_path) as (plane, channel):
+    async with serving(tmp_path, ORDERS) as (plane, channel):
         client = Client(channel)
         bad = "outbound|80||orders.shop.svc.cluster.local"
         await client.subscribe(CLUSTER)
@@ -140,7 +79,7 @@ async def test_a_refused_resource_is_a_problem_of_the_object_that_made_it_until_
 
 
 async def test_a_group_is_kept_while_one_of_its_proxies_is_there(tmp_path):
-    async with serving(tmp_path) as (plane, channel):
+    async with serving(tmp_path, ORDERS) as (plane, channel):
         stays, goes = Client(channel), Client(channel)
         for client in (stays, goes):
             await client.subscribe(CLUSTER)

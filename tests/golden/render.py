@@ -150,6 +150,8 @@ def _instances(workload: Workload, place: int) -> list[Instance]:
             ports=tuple((port.name, port.number) for port in workload.ports if port.name),
             protocols=tuple((port.number, port.protocol) for port in workload.ports),
             meshed=workload.inject,
+            included_ports=workload.included_ports,
+            excluded_ports=workload.exclude_inbound_ports,
             locality=workload.locality,
             workload=workload.name,
         )

@@ -152,9 +152,9 @@ def traces(name: str) -> list[str]:
 
 
 @asynccontextmanager
-async def mesh(*files: str, name: str = ""):
+async def mesh(*files: str, name: str = "", inside: Path = Path("/tmp")):
     """A mesh of these files; when the block ends, nothing of it may be left."""
-    directory = Path(tempfile.mkdtemp(prefix="weft-mesh-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="weft-mesh-", dir=inside))
     directory.chmod(0o755)
     (directory / "server.py").write_text(SERVER)
     for number, text in enumerate(files):

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -43,6 +45,17 @@ async def test_a_pod_reaches_itself_through_its_own_service():
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")
         assert await rig.fetch("web", rig.address()) == (200, "v1 127.0.0.6 web-0")
+
+
+async def test_the_mesh_and_its_run_directory_may_lie_together_below_a_closed_directory(monkeypatch):
+    closed = Path(tempfile.mkdtemp(prefix="weft-closed-", dir="/tmp"))  # 0700, as a home directory may be
+    monkeypatch.setenv("WEFT_RUN_DIR", str(closed / "run"))
+    try:
+        async with mesh(SERVICE, web(), CALLER, inside=closed) as rig:
+            await rig.until_ready("web-0", "caller-0")
+            assert rig.address() in await rig.run_in("caller-0", "getent", "ahostsv4", "web")
+    finally:
+        shutil.rmtree(closed)
 
 
 async def test_names_resolve_inside_a_pod_by_its_own_resolver_file():
@@ -201,6 +214,15 @@ async def test_an_app_without_a_proxy_is_served_and_called_all_the_same():
         assert pods(rig.engine.status())[1].sync == "-"
 
 
+@pytest.mark.parametrize("setting", ["excludeInboundPorts: [8080]", "includeInboundPorts: [9090]"])
+async def test_an_http_port_excluded_from_interception_is_called_as_the_app_speaks(setting):
+    async with mesh(SERVICE, web(extra=setting), CALLER) as rig:
+        await rig.until_ready("web-0", "caller-0")
+        status, body = await rig.fetch("caller-0", rig.address())
+        assert (status, body.split()[0]) == (200, "v1")
+        assert body.split()[1] == str(rig.pod("caller-0").plan.addresses.ipv4), "it met no proxy on its way in"
+
+
 async def test_a_server_that_speaks_first_on_an_undeclared_port_becomes_a_warning():
     server = "import socket; s = socket.create_server(('', 9000)); [s.accept()[0].sendall(b'hello') for _ in range(9)]"
     files = f"""
@@ -248,6 +270,9 @@ async def test_two_meshes_run_side_by_side_and_do_not_see_each_other():
         assert first.address() == second.address()
         assert (await first.fetch("caller", first.address()))[1].startswith("one")
         assert (await second.fetch("caller", second.address()))[1].startswith("two")
+        foreign = next(pod.pid for pod in pods(second.engine.status()) if pod.name == "web-0")
+        for caller in ("caller-0", "web-0"):
+            assert "not permitted" in await first.run_in(caller, "sh", "-c", f"kill -0 {foreign}")
 
 
 async def test_a_name_that_is_taken_is_refused_and_the_owner_is_not_touched(tmp_path):

@@ -26,6 +26,12 @@ def test_a_late_connection_names_the_workload_its_undeclared_ports_and_the_cure(
     assert late_protocols(pod_of(workload), {}) == []
 
 
+def test_a_late_connection_is_the_same_problem_however_many_there_are():
+    workload = Workload("web", "shop", ("true",))
+    place = ("10.96.1.1", 3306)
+    assert late_protocols(pod_of(workload), {place: 1}) == late_protocols(pod_of(workload), {place: 2})
+
+
 @pytest.mark.root
 @pytest.mark.usefixtures("run_base")
 async def test_while_somebody_looks_the_rates_follow_the_traffic():

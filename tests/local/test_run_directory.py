@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,58 @@ def test_a_second_mesh_of_the_same_name_is_refused_with_the_way_out(run_base):
     assert clean(mesh.name) is False
     mesh.release()
     other.release()
+
+
+def test_no_two_meshes_share_a_user_even_if_one_was_killed(run_base):
+    first, second = acquire(unique(), "/shop"), acquire(unique(), "/other")
+    assert not set(first.users) & set(second.users)
+    os.close(first._lock)  # as if it had been killed: its apps may still run
+    third = acquire(unique(), "/third")
+    assert not set(third.users) & {*first.users, *second.users}
+    assert clean(first.name)
+    second.release()
+    third.release()
+
+
+@pytest.fixture
+def default_base(run_base, monkeypatch):
+    monkeypatch.delenv("WEFT_RUN_DIR")
+    monkeypatch.setattr(run_directory, "DEFAULT_BASE", run_base / "weft")
+    return run_base / "weft"
+
+
+def test_the_last_mesh_takes_the_default_directory_with_it(default_base):
+    first, second = acquire(unique(), "/shop"), acquire(unique(), "/other")
+    first.release()
+    assert default_base.is_dir()
+    second.release()
+    assert not default_base.exists()
+
+
+def test_a_directory_that_somebody_chose_stays(run_base):
+    acquire(unique(), "/shop").release()
+    assert run_base.is_dir()
+
+
+def test_meshes_that_come_and_go_at_once_do_not_take_each_others_directory(default_base):
+    failures = []
+
+    def come_and_go() -> None:
+        for _ in range(40):
+            try:
+                mesh = acquire(unique(), "/shop")
+                assert mesh.path.is_dir()
+                mesh.release()
+            except Exception as error:
+                failures.append(repr(error))
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert not default_base.exists()
 
 
 @pytest.mark.parametrize("name", ["", "A", "../x", "a.b", "-a", "x" * 33])

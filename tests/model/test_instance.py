@@ -24,3 +24,19 @@ def test_a_workload_entry_says_itself_where_a_service_port_is_served():
     machine = instance("machine", "orders", ports=(("http", 18080),), origin=origin)
     assert machine.port_for(ServicePort(80, "http", target=8080)) == 18080
     assert machine.port_for(ServicePort(80, "web", target=8080)) == 8080
+
+
+@pytest.mark.parametrize(
+    ("more", "intercepted"),
+    [
+        ({}, [80, 8080]),
+        ({"excluded_ports": (8080,)}, [80]),
+        ({"included_ports": (8080,)}, [8080]),
+        ({"included_ports": ()}, []),
+        ({"included_ports": (80, 8080), "excluded_ports": (80,)}, [8080]),
+        ({"meshed": False}, []),
+    ],
+)
+def test_says_which_ports_its_sidecar_intercepts(more, intercepted):
+    pod = instance("pod", "orders", **{"meshed": True, **more})
+    assert [port for port in (80, 8080) if pod.intercepts(port)] == intercepted

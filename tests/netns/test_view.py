@@ -90,6 +90,18 @@ def test_a_file_is_laid_over_another_even_through_a_link(tree):
     assert seen(view, f"cat {root}/far; echo") == ["own"]
 
 
+def test_a_file_can_be_laid_from_and_over_places_that_are_covered(tree):
+    root = tree(app__main=0o644, app__names=0o644, run__own=0o644, system__names=0o644)
+    (root / "app").chmod(0o755)
+    source = str(root / "run/own")
+    for target in ("app/names", "system/names"):
+        view = View(visible=(str(root / "app"),), files=(Laid(source, str(root / target)),))
+        assert seen(view, f"cat {root}/{target} {root}/app/main; echo; ls {root}/run") == [
+            "ownmain",
+            f"ls: cannot access '{root}/run': No such file or directory",
+        ]
+
+
 def test_what_is_written_through_reaches_the_real_file(tree):
     root = tree(app__log=0o666)
     (root / "app").chmod(0o755)

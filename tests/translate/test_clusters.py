@@ -25,7 +25,7 @@ def _options(cluster):
 
 
 def _upstream(protocol=Protocol.HTTP, *, meshed=True, pool=None, **like):
-    seen = view(meshed=meshed, like={"protocol": protocol, **like})
+    seen = view(meshed=(80,) if meshed else (), like={"protocol": protocol, **like})
     return clusters.upstream(seen, seen.ports[0], pool)
 
 
@@ -58,7 +58,7 @@ def test_speaks_http2_between_proxies_and_as_declared_elsewhere(arguments, spoke
 
 
 def test_websockets_may_cross_http2():
-    seen = view(meshed=True)
+    seen = view(meshed=(80,))
     (built,) = clusters.outbound(seen, seen.ports[0], Settings())
     assert _options(_read(built)).explicit_http_config.http2_protocol_options.allow_connect
 

@@ -1,8 +1,8 @@
 from model.builders import put, service
 from translate.views import HOST, route, routing, to, view
 from weft.base.problem import Severity
-from weft.model.destination_rule import ConsistentHash, DestinationRule, HashKey, LoadBalancer, TrafficPolicy
 from weft.model.mesh import Mesh
+from weft.model.service import Protocol, Resolution
 from weft.model.virtual_service import Delegate, HeaderChanges, Headers, HttpRoute
 from weft.translate.findings import problems_of
 from weft.translate.view import Target
@@ -56,10 +56,9 @@ def test_a_command_that_envoy_does_not_know_is_said():
     assert "header x-a is sent as the text '%FOO%'" in _said(route(headers=headers))[0]
 
 
-def test_a_hash_table_that_envoy_would_refuse_is_said():
-    hashing = ConsistentHash(HashKey.HEADER, "x", maglev=True, table_size=1)
-    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(LoadBalancer(consistent_hash=hashing)))
-    assert "1 is no prime" in _said(rule=rule)[0]
-    hashing = ConsistentHash(HashKey.HEADER, "x", minimum_ring_size=2**23 + 1)
-    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(LoadBalancer(consistent_hash=hashing)))
-    assert "Envoy's most" in _said(rule=rule)[0]
+def test_a_tcp_host_that_nothing_tells_from_others_is_said_to_take_its_port():
+    like = {"port": 5672, "protocol": Protocol.TCP, "resolution": Resolution.DNS}
+    assert "takes every connection to port 5672" in _said(like=like)[0]
+    assert _said(like=like | {"addresses": ("240.0.0.1",)}) == []
+    assert _said(like=like | {"resolution": Resolution.STATIC}) == []
+    assert _said(like=like | {"protocol": Protocol.TLS}) == []

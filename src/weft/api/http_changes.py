@@ -29,6 +29,10 @@ METHODS = frozenset(
     GET HEAD POST PUT PATCH DELETE CONNECT OPTIONS TRACE *
     """)
 )
+# Envoy takes 1,000 for a route, which may have those of its destination besides its own.
+MOST_HEADERS = 500
+MOST_VALUE = 16_384  # bytes; Envoy's own limit
+
 _AUTHORITY = (":authority", "host")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _COMMAND = re.compile(r"%(%|[A-Z0-9_]+(\([^%()]*\))?(:[0-9]+)?%)")
@@ -46,6 +50,9 @@ def read_headers(holder: Fields) -> Headers:
 
 
 def _changes(fields: Fields, *, authority: bool) -> HeaderChanges:
+    count = sum(len(fields.string_map(name)) for name in ("set", "add"))
+    if count > MOST_HEADERS:
+        fields.error((), f"{count} headers are set and added, and at most {MOST_HEADERS} can be")
     return HeaderChanges(
         set=_pairs(fields, "set", authority=authority),
         add=_pairs(fields, "add", authority=authority),
@@ -57,12 +64,16 @@ def _pairs(fields: Fields, name: str, *, authority: bool) -> tuple[tuple[str, st
     pairs = tuple(sorted(fields.string_map(name).items()))
     for header, value in pairs:
         _check_header(fields, (name, header), header, authority=authority)
-        if _CONTROL.search(value) or "%" in _COMMAND.sub("", value):
+        if _CONTROL.search(value):
+            fields.error((name, header), f"the value of `{header[:80]}` holds a line break or a control character")
+        elif "%" in _COMMAND.sub("", value):
             fields.error(
                 (name, header),
                 f"`{value[:80]}` is not a header value",
                 "write a percent sign as %%, or a command as %NAME%",
             )
+        elif len(value.encode()) > MOST_VALUE:
+            fields.error((name, header), f"the value of `{header[:80]}` is longer than {MOST_VALUE} bytes")
     return pairs
 
 

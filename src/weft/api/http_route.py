@@ -141,8 +141,8 @@ def _redirect(item: Fields) -> Redirect | None:
     if not any(fields.has(name) for name in ("uri", "authority", "port", "derivePort", "scheme")):
         fields.error((), "`redirect` must change something", "set `uri`, `authority`, `scheme` or `port`")
     return Redirect(
-        uri=fields.text("uri", most=16_384),
-        authority=fields.text("authority", most=1_024),
+        uri=fields.request_text("uri", most=16_384),
+        authority=fields.request_text("authority", most=1_024),
         port=fields.port("port"),
         derive_port=fields.choice("derivePort", ("FROM_PROTOCOL_DEFAULT", "FROM_REQUEST_PORT")),
         scheme=fields.choice("scheme", ("http", "https")),
@@ -192,10 +192,10 @@ def _rewrite(item: Fields) -> Rewrite | None:
         fields.error((), "`rewrite` must change something", "set `uri`, `uriRegexRewrite` or `authority`")
     regex = fields.fields("uriRegexRewrite")
     return Rewrite(
-        uri=fields.text("uri", most=16_384),
-        authority=fields.text("authority", most=1_024),
+        uri=fields.request_text("uri", most=16_384),
+        authority=fields.request_text("authority", most=1_024),
         regex_match=regex.regex("match", required=True) if regex else "",
-        regex_rewrite=regex.text("rewrite", required=True, most=16_384) if regex else "",
+        regex_rewrite=regex.request_text("rewrite", required=True, most=16_384) if regex else "",
     )
 
 

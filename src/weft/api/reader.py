@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from weft.api.document import Document, Path
+from weft.api.regex import regex_flaw
 from weft.api.syntax import (
     is_address,
     is_header,
@@ -18,7 +19,6 @@ from weft.api.syntax import (
     is_label_value,
     is_range,
     parse_duration,
-    regex_flaw,
 )
 from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean
@@ -266,6 +266,14 @@ class Fields:
                 f"`{value[:80]}` is not a regular expression: {flaw}",
                 "Envoy uses RE2: https://github.com/google/re2/wiki/Syntax",
             )
+        return value
+
+    def request_text(self, name: str, *, required: bool = False, most: int) -> str:
+        """A path or an authority. With a line break in it Envoy refuses every route of the port; with a space or
+        another control character the request would be one that no server can read."""
+        value = self.text(name, required=required, most=most)
+        if any(character <= " " or character == "\x7f" for character in value):
+            self.error(name, f"`{name}` holds a space or a control character", "percent-encode it: a space is %20")
         return value
 
     def header(self, name: str) -> str:

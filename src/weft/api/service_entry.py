@@ -122,7 +122,11 @@ def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...],
             f"port {raw[0].number} is not HTTP or TLS, so several hosts cannot be told apart",
             "write one ServiceEntry per host",
         )
-    if raw and not spec.has("addresses") and not spec.report.failed:
+    # Another entry may get an address of its own from the mesh, and a STATIC one is known by its endpoints' addresses.
+    nameless = resolution is Resolution.NONE or (
+        resolution is not Resolution.STATIC and any(host.startswith("*") for host in hosts)
+    )
+    if raw and nameless and not spec.has("addresses") and not spec.report.failed:
         spec.warning(
             "ports",
             f"port {raw[0].number} is not HTTP or TLS and there are no `addresses`: "

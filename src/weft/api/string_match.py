@@ -7,6 +7,8 @@ from weft.api.reader import Fields
 from weft.api.syntax import is_header
 from weft.model.virtual_service import MatchKind, StringMatch
 
+MOST_QUERY_NAME = 1_024  # bytes; Envoy's own limit
+
 
 def string_match(holder: Fields, name: str) -> StringMatch | None:
     fields = holder.fields(name)
@@ -33,5 +35,8 @@ def named_matches(holder: Fields, name: str, *, headers: bool) -> tuple[tuple[st
             holder.error((name, key), "routing by JWT claims is not supported by this version of weft")
         elif headers and key not in (":method", ":authority", ":path", ":scheme") and not is_header(key):
             holder.error((name, key), f"`{key[:80]}` is not a header name")
+        elif not headers and not 0 < len(key.encode()) <= MOST_QUERY_NAME:
+            what = f"longer than {MOST_QUERY_NAME} bytes" if key else "empty"
+            holder.error((name, key), f"the name of a query parameter is {what}", 'for example {page: {exact: "2"}}')
         found.append((key.lower() if headers else key, read_match(fields, presence=True)))
     return tuple(sorted(found, key=lambda pair: pair[0]))

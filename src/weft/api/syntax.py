@@ -1,15 +1,12 @@
-"""What words must look like: durations, hosts, addresses, header names, regular expressions. Text comes in, an answer
-leaves; the reader turns a "no" into a problem."""
+"""What words must look like: durations, hosts, addresses, header names. Text comes in, an answer leaves; the reader
+turns a "no" into a problem."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-import warnings
 from datetime import timedelta
 from decimal import Decimal
-
-MOST_REGEX = 1_024  # characters, as in Istio
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _HOST_LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?")
@@ -25,7 +22,6 @@ _UNITS: dict[str, Decimal | int] = {
     "m": 60_000_000,
     "h": 3_600_000_000,
 }
-_NOT_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|#|\()|\\[1-9]|[*+?}]\+")
 
 
 def parse_duration(text: str) -> timedelta | None:
@@ -80,32 +76,6 @@ def is_range(text: str) -> bool:
 
 def is_header(text: str) -> bool:
     return bool(_HEADER.fullmatch(text))
-
-
-def regex_flaw(text: str) -> str:
-    """What is wrong with an RE2 expression, as far as Python can tell; "" if nothing."""
-    if not text:
-        return "it is empty"
-    if len(text) > MOST_REGEX:
-        return f"it is longer than {MOST_REGEX} characters"
-    if r"\Q" in text:
-        return ""  # RE2's literal quoting, which Python lacks
-    found = _NOT_RE2.search(re.sub(r"\\\\|\\[^1-9]|\[\]?[^\]]*\]", "x", text))
-    if found:
-        return f"RE2 has no `{found.group()}` (look-around, back-references, possessive)"
-    if any(int(count) > 1_000 for pair in re.findall(r"\{(\d{1,9})(?:,(\d{0,9}))?\}", text) for count in pair if count):
-        return "a repetition counts to more than 1000"
-    plain = re.sub(r"\\[pP](\{\^?\w+\}|\w)", r"\\w", text)
-    plain = re.sub(r"\(\?[imsU-]+\)", "", plain)
-    plain = re.sub(r"\(\?[imsU-]+:", "(?:", plain).replace(r"\z", r"\Z").replace(r"\C", ".")
-    plain = re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", plain)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            re.compile(plain)
-    except (re.error, OverflowError, RecursionError) as error:
-        return str(error)
-    return ""
 
 
 def words(text: str) -> list[str]:

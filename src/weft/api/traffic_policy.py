@@ -5,6 +5,7 @@ otherwise."""
 from __future__ import annotations
 
 from datetime import timedelta
+from math import isqrt
 
 from weft.api.reader import Fields, quoted
 from weft.model.destination_rule import (
@@ -17,6 +18,9 @@ from weft.model.destination_rule import (
     SimpleBalancer,
     TrafficPolicy,
 )
+
+LARGEST_RING = 1 << 23  # Envoy's own limits
+LARGEST_TABLE = 5_000_011
 
 _SETTINGS = ("loadBalancer", "connectionPool", "outlierDetection", "tls")
 _BALANCERS = {
@@ -115,8 +119,8 @@ def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
     key = fields.one_of("httpHeaderName", "httpCookie", "useSourceIp", "httpQueryParameterName")
     fields.one_of("ringHash", "maglev")
     ring, maglev = fields.fields("ringHash"), fields.fields("maglev")
-    ring_size = fields.integer("minimumRingSize") or (ring.integer("minimumRingSize") if ring else 0) or 0
-    table_size = (maglev.integer("tableSize", most=5_000_011) if maglev else 0) or 0
+    ring_size = _ring_size(fields) or (_ring_size(ring) if ring else 0)
+    table_size = _table_size(maglev) if maglev else 0
     header, query = fields.header("httpHeaderName"), fields.text("httpQueryParameterName", most=4_096)
     source, cookie = fields.boolean("useSourceIp"), fields.fields("httpCookie")
     name, cookie_path, ttl = header or query, "", None
@@ -134,6 +138,22 @@ def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
     return ConsistentHash(
         keys.get(key, HashKey.SOURCE_IP), name, cookie_path, ttl, maglev is not None, table_size, ring_size
     )
+
+
+def _ring_size(fields: Fields) -> int:
+    return fields.integer("minimumRingSize", most=LARGEST_RING) or 0
+
+
+def _table_size(maglev: Fields) -> int:
+    size = maglev.integer("tableSize", most=LARGEST_TABLE) or 0
+    if size and not _is_prime(size):
+        nearest = next(number for number in range(size, LARGEST_TABLE + 1) if _is_prime(number))
+        maglev.error("tableSize", f"`tableSize` must be a prime, and {size} is none", f"the next one is {nearest}")
+    return size
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, isqrt(number) + 1))
 
 
 def _connection_pool(policy: Fields) -> ConnectionPool | None:

@@ -3,10 +3,12 @@ What it prints goes to a file beside its run directory, which `weft down` remove
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import BinaryIO
 
 from weft.cli.output import fail, say
 from weft.cli.plain import changes
@@ -26,8 +28,7 @@ def run_background(directory: Path, *, name: str, patience: float) -> None:
     record = find(name)
     if record is not None and record.running:
         fail(f"a mesh named `{name}` is running already", f"end it with: weft down {name}\nor give another --name")
-    base_directory().mkdir(parents=True, exist_ok=True)
-    with log_file(name).open("wb") as log:
+    with _open_log(name) as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "weft.cli", "up", str(directory.absolute()), "--name", name, "--no-live"],
             stdin=subprocess.DEVNULL,
@@ -43,6 +44,13 @@ def run_background(directory: Path, *, name: str, patience: float) -> None:
         f"{_unready(status)}; the mesh goes on",
         f"look with: weft ps, weft logs WORKLOAD, or: cat {log_file(name)}",
     )
+
+
+def _open_log(name: str) -> BinaryIO:
+    while True:
+        base_directory().mkdir(mode=0o755, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # the last mesh that ended has just removed the directory
+            return log_file(name).open("wb")
 
 
 def _wait(process: subprocess.Popen[bytes], name: str, patience: float) -> MeshStatus | None:

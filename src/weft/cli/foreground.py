@@ -74,6 +74,8 @@ async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
         if not task.cancelled() and not isinstance(task.exception(), BrokenPipeError):
             task.result()
     say(f"mesh {engine.name} is gone")
+    if engine.failure is not None:
+        raise engine.failure
 
 
 def _ended_by_signal() -> asyncio.Event:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from weft.model.group import Group
 from weft.model.scope import Scope
 from weft.translate import names
+from weft.translate.blame import put_back
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.listeners import http_port, shared_port
@@ -37,6 +38,7 @@ class Compiled:
         self._claims: dict[str, dict[str, Built]] = defaultdict(dict)  # listener name → host → listener
         self._chains: dict[int, dict[str, tuple[Chain, ...]]] = defaultdict(dict)  # port → host → chains
         self._routes: dict[str, dict[str, VirtualHost]] = defaultdict(dict)  # route name → host → virtual host
+        self._suspended: dict[tuple[str, str], VirtualHost | None] = {}  # (route, host) → what stands in for it
         self._resources: dict[tuple[str, str], Built] = {}  # all that the group has now
 
     @property
@@ -90,6 +92,34 @@ class Compiled:
             self._assignments[host] = assignments
         return self._changed(update)
 
+    def suspend(self, route: str, accepted: bytes) -> tuple[dict[str, VirtualHost], Update]:
+        """A proxy refused this route configuration: what is new in it is put back to what was accepted, or left out,
+        until it changes or is resumed. Returns the suspended hosts."""
+        current = {host: made for host, made in self._hosts_of(route).items() if (route, host) not in self._suspended}
+        before = put_back(current.items(), accepted)
+        self._suspended |= {(route, host): stand_in for host, stand_in in before.items()}
+        return {host: current[host] for host in before}, self._rejoin(route)
+
+    def resume(self, route: str, hosts: Iterable[str]) -> Update:
+        for host in hosts:
+            self._suspended.pop((route, host), None)
+        return self._rejoin(route)
+
+    def is_suspended(self, route: str, host: str) -> bool:
+        return (route, host) in self._suspended
+
+    def _rejoin(self, route: str) -> Update:
+        update: Update = defaultdict(dict)
+        if route in self._routes:
+            self._join_route(route, update)
+        return self._changed(update)
+
+    def _hosts_of(self, route: str) -> dict[str, VirtualHost]:
+        """In the order in which they stand in the configuration."""
+        own = self._routes.get(route, {})
+        everywhere = self._routes.get(EVERY_ROUTE, {}) if route.isdigit() else {}
+        return {host: hosts[host] for hosts in (own, everywhere) for host in sorted(hosts)}
+
     def _stale(self, routes: set[str]) -> Iterable[str]:
         if EVERY_ROUTE in routes:
             return [name for name in self._routes if name != EVERY_ROUTE]
@@ -108,6 +138,8 @@ class Compiled:
         return stale | {_shared(port) for port, _ in (*old.chains, *new.chains)}
 
     def _claim_routes(self, host: str, old: Contribution, new: Contribution) -> set[str]:
+        for key in [key for key in self._suspended if key[1] == host]:
+            del self._suspended[key]
         for route, _ in old.hosts:
             self._routes[route].pop(host, None)
         for route, virtual_host in new.hosts:
@@ -139,12 +171,11 @@ class Compiled:
         return True
 
     def _join_route(self, route: str, update: Update) -> None:
-        hosts = self._routes[route]
-        everywhere = self._routes.get(EVERY_ROUTE, {}) if route.isdigit() else {}
-        joined = tuple(hosts[host] for host in sorted(hosts)) + tuple(everywhere[host] for host in sorted(everywhere))
-        built = self._configure(route, joined, self.view)
-        update[built.type_url][route] = built if hosts else None
-        if not hosts:
+        hosts = (self._suspended.get((route, host), made) for host, made in self._hosts_of(route).items())
+        built = self._configure(route, tuple(host for host in hosts if host is not None), self.view)
+        is_empty = not self._routes[route]
+        update[built.type_url][route] = None if is_empty else built
+        if is_empty:
             del self._routes[route]
 
     def _rejoin_all(self) -> Update:

@@ -15,11 +15,11 @@ from weft.control.intake import Admit, Intake
 from weft.control.nodes import UnknownProxy, group_of
 from weft.control.problems import Problems
 from weft.control.push import Push, Timing
+from weft.control.quarantine import Quarantine
 from weft.model.group import Group
 from weft.model.mesh import Mesh, Value
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
-from weft.translate.blame import suspects
 from weft.xds.clients import Peer, StreamStatus, Sync
 from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
@@ -60,7 +60,8 @@ class ControlPlane:
         self._only: dict[str, Group] = {}  # by listener: the one group that may connect there
         self._loaded = False
         self._waiting: set[Group] = set()  # joined before the first objects came
-        self._refused: set[tuple[object, ...]] = set()  # topics of resources that proxies refused
+        self._group_of: dict[int, Group] = {}  # by stream
+        self._quarantine = Quarantine(self._push, self._snapshots, self._problems, self._where)
 
     # Objects
 
@@ -91,7 +92,7 @@ class ControlPlane:
 
     def problems(self) -> tuple[Problem, ...]:
         # An object that is back to what proxies have had all along needs no push, so no answer of theirs mends it.
-        self._forget_mended()
+        self._quarantine.forget_mended()
         return self._problems.all()
 
     def on_problem(self, tell: Callable[[Problem], None]) -> None:
@@ -148,38 +149,23 @@ class ControlPlane:
             self._push.join(group)
         else:
             self._waiting.add(group)
+        self._group_of[stream_id] = group
         return group
 
     def leave(self, stream_id: int) -> None:
+        self._group_of.pop(stream_id, None)
         asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget_idle)
 
     def acked(self, stream_id: int, type_url: str, nonce: str) -> None:
-        if self._refused:
-            self._forget_mended()
+        group = self._group_of.get(stream_id)
+        if group is not None:
+            self._quarantine.accepted(group, type_url)
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
         """The one resource at fault follows by `on_nack`."""
 
     def on_nack(self, resource: NackedResource) -> None:
-        group = resource.group
-        built = self._push.resource(group, resource.type_url, resource.name) if isinstance(group, Group) else None
-        kind = resource.type_url.rpartition(".")[2]
-        what = f"Envoy refuses {kind} {resource.name}: {resource.message}"
-        hint = "proxies keep the last version that worked; mend the object and save it"
-        accepted = self._snapshots.resources(group, resource.type_url).get(resource.name)
-        sources = suspects(built, accepted.body if accepted else b"") if built else ()
-        problems = [Problem(self._where(key), what, hint) for key in sources] or [Problem(Where(), what, hint)]
-        topic = ("refused", group, resource.type_url, resource.name)
-        self._refused.add(topic)
-        self._problems.put(topic, problems)
-
-    def _forget_mended(self) -> None:
-        """A refused resource is no problem any more once another version has taken its place."""
-        for topic in list(self._refused):
-            _, group, type_url, name = topic
-            if (type_url, name) not in self._snapshots.rejected(group):
-                self._refused.discard(topic)
-                self._problems.put(topic, ())
+        self._quarantine.refused(resource)
 
     def _forget_idle(self) -> None:
         in_use = {status.group for status in self._server.streams()}

@@ -20,7 +20,7 @@ from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import EVERYWHERE, Mesh, Touched
-from weft.model.names import host_covers
+from weft.model.names import ObjectKey, host_covers
 from weft.model.service import Service
 from weft.translate import endpoints, routes
 from weft.translate.built import Built
@@ -97,6 +97,26 @@ class Push:
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         compiled = self._groups.get(group)
         return compiled.sources(type_url, name) if compiled else None
+
+    # Proxies refuse (`control/quarantine.py`)
+
+    def suspend(self, group: Group, route: str, accepted: bytes) -> dict[str, tuple[ObjectKey, ...]]:
+        """Put what is new in a refused route configuration back; returns the hosts, with the objects behind them."""
+        compiled = self._groups.get(group)
+        if compiled is None:
+            return {}
+        hosts, update = compiled.suspend(route, accepted)
+        self._snapshots.update(group, update)
+        return {host: made.sources for host, made in hosts.items()}
+
+    def resume(self, group: Group, route: str, hosts: Iterable[str]) -> None:
+        compiled = self._groups.get(group)
+        if compiled is not None:
+            self._snapshots.update(group, compiled.resume(route, hosts))
+
+    def is_suspended(self, group: Group, route: str, host: str) -> bool:
+        compiled = self._groups.get(group)
+        return compiled is not None and compiled.is_suspended(route, host)
 
     # Changes come in
 

@@ -18,6 +18,9 @@ PROMETHEUS_PORT = 15090
 XDS_CLUSTER = "xds-grpc"
 ADMIN_CLUSTER = "agent"
 
+# By default Envoy refuses expressions of more than 100 steps; this is Istio's limit.
+RUNTIME = {"re2.max_program_size.error_level": 32768}
+
 # istioctl reads a proxy only if it says which Istio it belongs to; this is the one whose behaviour weft follows.
 ISTIO_VERSION = "1.30.3"
 # Envoy asks for a limit; a pod that has this many connections has another problem.
@@ -130,7 +133,7 @@ def _document(bootstrap: Bootstrap) -> dict[str, Any]:
         "stats_config": _stats(),
         "layered_runtime": {
             "layers": [
-                {"name": "weft", "static_layer": {"re2.max_program_size.error_level": 32768}},
+                {"name": "weft", "static_layer": RUNTIME},
                 {"name": "admin", "admin_layer": {}},
             ]
         },

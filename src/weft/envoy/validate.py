@@ -22,13 +22,14 @@ from google.protobuf import json_format
 
 from weft.base.problem import Problem, Where
 from weft.envoy import binary
-from weft.envoy.bootstrap import XDS_CLUSTER
+from weft.envoy.bootstrap import RUNTIME, XDS_CLUSTER
 
 # A log entry may go over many lines; a level stands at the start of the next.
 _ENTRY = re.compile(r"^(?=(?:warning|error|critical) )", re.MULTILINE)
 _MANAGER = http_connection_manager_pb2.HttpConnectionManager
 _BACKSTAGE = {
     "node": {"id": "validate", "cluster": "validate"},
+    "layered_runtime": {"layers": [{"name": "weft", "static_layer": RUNTIME}]},
     "dynamic_resources": {
         "ads_config": {
             "api_type": "DELTA_GRPC",

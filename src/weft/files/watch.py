@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import msgspec
@@ -43,7 +43,7 @@ class DirectoryMissing(Exception):
         self.directory = directory
 
 
-async def watch(directory: str | Path, *, settle: float = SETTLE) -> AsyncIterator[Batch]:
+async def watch(directory: str | Path, *, settle: float = SETTLE) -> AsyncGenerator[Batch, None]:
     """Batches, for ever. Close the iterator to stop. Raises DirectoryMissing only at the start."""
     if not Path(directory).is_dir():
         raise DirectoryMissing(str(directory))

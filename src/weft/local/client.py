@@ -13,8 +13,7 @@ import msgspec
 from weft.base.problem import Problem
 from weft.local.error import LocalError, NoSuchMesh
 from weft.local.run_directory import find, socket_of
-from weft.local.server import Entrance
-from weft.local.status import MeshStatus
+from weft.local.status import Entrance, MeshStatus
 
 _TIMEOUT = 10.0  # seconds without a byte
 

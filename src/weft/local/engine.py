@@ -53,7 +53,6 @@ from weft.xds.server import ListenError
 log = logging.getLogger("weft.local.engine")
 
 STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a second
-FIRST_UID = 10_000  # of apps; below are the machine's own users and the proxy's 1337
 _STOP_TIMEOUT = 20.0  # seconds for pods to end in good order; then their processes are killed
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Longer than the control plane gathers endpoint changes, so that what was put is in its next answer.
@@ -68,7 +67,8 @@ class Engine:
         self.name = name
         self.domain = domain
         self.started = time.time()
-        self.ending = asyncio.Event()  # somebody asked over the socket; whoever runs the engine calls `stop`
+        self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
+        self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
         self.control = ControlPlane(domain=domain, admit=self.addresses.admit)
         self.observer = Observer(self)
@@ -90,12 +90,14 @@ class Engine:
     # Running it
 
     async def run(self) -> None:
-        """Start it, wait until somebody asks for its end, and stop it."""
+        """Start it, wait until somebody asks for its end, and stop it. Raises LocalError if it ended by itself."""
         try:
             await self.start()
             await self.ending.wait()
         finally:
             await self.stop()
+        if self.failure is not None:
+            raise self.failure
 
     async def start(self) -> None:
         """Raises LocalError, with nothing left behind, if it cannot."""
@@ -172,13 +174,15 @@ class Engine:
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None and self._stopping is None:
-            log.error("the mesh cannot go on", exc_info=task.exception())
+            error = task.exception()
+            log.error("the mesh cannot go on", exc_info=error)
+            self.failure = LocalError(f"mesh {self.name} could not go on: {error!r}", "please report it, with its log")
             self.ending.set()
 
     # Files → control plane → pods
 
     async def _watch(self, loaded: asyncio.Event) -> None:
-        async with aclosing(watch(self.directory)) as batches:  # type: ignore[type-var]
+        async with aclosing(watch(self.directory)) as batches:
             async for batch in batches:
                 self.control.apply(batch.changes, batch.problems)
                 loaded.set()
@@ -203,7 +207,9 @@ class Engine:
     def _make_pod(self, name: str, workload: Workload) -> Pod:
         here, bridge = self._run_directory, self._bridge
         assert here is not None and bridge is not None  # noqa: S101 - files are read only after both are made
-        uid = next(uid for uid in range(FIRST_UID, FIRST_UID + len(self._uids) + 1) if uid not in self._uids)
+        uid = next((uid for uid in here.users if uid not in self._uids), None)
+        if uid is None:
+            raise LocalError(f"no user is left: all {len(here.users)} of the mesh are taken", "run fewer pods")
         plan = PodPlan(
             name=name,
             workload=workload,

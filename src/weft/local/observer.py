@@ -94,14 +94,15 @@ def late_protocols(pod: Pod, timeouts: Mapping[tuple[str, int], int]) -> list[Pr
         origin.file if origin else "", origin.line if origin else 0, f"Workload {workload.namespace}/{workload.name}"
     )
     problems = []
-    for (address, port), count in sorted(timeouts.items()):
+    # How many is not said: a problem whose words change would be solved and found anew with each look.
+    for address, port in sorted(timeouts):
         if port == _INBOUND_PORT:
             undeclared = [str(each.number) for each in workload.ports if each.protocol is Spoken.UNDECLARED]
             ports = f" (undeclared here: {', '.join(undeclared)})" if undeclared else ""
             place = f"into a port whose protocol is not declared{ports}"
         else:
             place = f"to {address}:{port}"
-        what = f"{count} connections {place} waited for first bytes that did not come, and were then passed on as TCP"
+        what = f"connections {place} waited for first bytes that did not come, and were then passed on as TCP"
         hint = "declare the port's `appProtocol` in its Service (tcp, mysql, …): then nothing waits"
         problems.append(Problem(where, what, hint, Severity.WARNING))
     return problems

@@ -143,6 +143,8 @@ class Pod:
             protocols=tuple((port.number, port.protocol) for port in workload.ports),
             ready=self.ready,
             meshed=workload.inject,
+            included_ports=workload.included_ports,
+            excluded_ports=workload.exclude_inbound_ports,
             locality=workload.locality,
             workload=workload.name,
             origin=workload.origin,

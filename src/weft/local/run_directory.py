@@ -14,11 +14,13 @@ import re
 import shutil
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from weft.local.error import LocalError
+from weft.local.users import free_users
 from weft.netns import namespace
 from weft.netns.namespace import Namespace
 
@@ -26,6 +28,7 @@ DEFAULT_BASE = Path("/run/weft")
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 _KILL_TIMEOUT = 5.0  # seconds; a killed process is gone in milliseconds, unless the kernel holds it
+_FULL_DISK = "see whether the disk is full: df /run; or set WEFT_RUN_DIR"
 
 log = logging.getLogger("weft.local.run_directory")
 
@@ -36,6 +39,7 @@ class Owner(msgspec.Struct, frozen=True):
     pid: int
     directory: str  # the YAML directory, for people
     started: float  # Unix time
+    users: int = 0  # the first UID of its apps
 
 
 class MeshRecord(msgspec.Struct, frozen=True):
@@ -52,8 +56,9 @@ class MeshRecord(msgspec.Struct, frozen=True):
 class RunDirectory:
     """One running mesh's own directory; it exists exactly as long as the lock is held."""
 
-    def __init__(self, name: str, path: Path, lock: int) -> None:
+    def __init__(self, name: str, path: Path, lock: int, users: range) -> None:
         self.name, self.path = name, path
+        self.users = users  # UIDs for its apps, and for no other mesh's
         self._lock = lock
 
     @property
@@ -80,6 +85,7 @@ class RunDirectory:
         _remove(self.path)
         os.close(self._lock)
         self._lock = -1
+        _remove_empty_base(self.path.parent)
 
 
 def base_directory() -> Path:
@@ -100,19 +106,25 @@ def acquire(name: str, directory: str) -> RunDirectory:
     if not _NAME.fullmatch(name):
         raise LocalError(f"`{name}` cannot be a mesh's name", "use up to 32 lower-case letters, digits and dashes")
     path = base_directory() / name
-    lock = _lock(name, path)
+    with _alone(path):
+        lock = _lock(name, path)
+        try:
+            users = free_users(_users_of_others(path))
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, msgspec.json.encode(Owner(os.getpid(), directory, time.time(), users.start)), 0)
+        except BaseException:
+            os.close(lock)
+            raise
     try:
         if end_leftovers(name):
             log.info("cleaned up behind mesh %s, which had been killed", name)
         for entry in path.iterdir():
             if entry.name != "lock":
                 _remove(entry)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, msgspec.json.encode(Owner(os.getpid(), directory, time.time())), 0)
     except BaseException:
         os.close(lock)
         raise
-    return RunDirectory(name, path, lock)
+    return RunDirectory(name, path, lock, users)
 
 
 def meshes() -> list[MeshRecord]:
@@ -133,9 +145,11 @@ def clean(name: str) -> bool:
     """Remove what a killed mesh left behind. False if there is nothing, or if it is running."""
     path = base_directory() / name
     if not path.is_dir():
+        _remove_empty_base(path.parent)
         return end_leftovers(name)
     try:
-        lock = _lock(name, path)
+        with _alone(path):
+            lock = _lock(name, path)
     except LocalError:
         return False
     try:
@@ -143,6 +157,7 @@ def clean(name: str) -> bool:
         _remove(path)
     finally:
         os.close(lock)
+    _remove_empty_base(path.parent)
     return True
 
 
@@ -179,6 +194,53 @@ def has_ended(pid: int) -> bool:
         return True
 
 
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """While a mesh finds its place among the others, no other one comes, and the base directory stays."""
+    base = path.parent
+    try:
+        while True:
+            base.mkdir(mode=0o755, parents=True, exist_ok=True)
+            try:
+                handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            except FileNotFoundError:  # the last mesh has just removed it
+                continue
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), base.stat()):
+                    break
+            os.close(handle)
+    except PermissionError as error:
+        raise LocalError(f"{error.filename}: permission denied", "run as root: sudo weft …") from error
+    except OSError as error:
+        raise LocalError(f"{base} cannot be made: {error.strerror}", _FULL_DISK) from error
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _remove_empty_base(base: Path) -> None:
+    """Only the default one: another one was somebody's choice, and maybe their making."""
+    if base != DEFAULT_BASE:
+        return
+    with contextlib.suppress(OSError):
+        handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            # Another mesh may have removed it meanwhile, and a third one made it anew: that one is not ours to touch.
+            if os.path.samestat(os.fstat(handle), base.stat()):
+                base.rmdir()
+        finally:
+            os.close(handle)
+
+
+def _users_of_others(path: Path) -> set[int]:
+    """Also a killed mesh's, whose apps may still run."""
+    owners = (_owner(entry / "lock") for entry in path.parent.iterdir() if entry != path)
+    return {owner.users for owner in owners if owner is not None}
+
+
 def _user(pid: int) -> int:
     try:
         return Path(f"/proc/{pid}").stat().st_uid
@@ -188,7 +250,6 @@ def _user(pid: int) -> int:
 
 def _lock(name: str, path: Path) -> int:
     try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         while True:
             path.mkdir(mode=0o700, exist_ok=True)
             file = path / "lock"
@@ -211,8 +272,7 @@ def _lock(name: str, path: Path) -> int:
     except PermissionError as error:
         raise LocalError(f"{error.filename}: permission denied", "run as root: sudo weft …") from error
     except OSError as error:
-        hint = "see whether the disk is full: df /run; or set WEFT_RUN_DIR"
-        raise LocalError(f"{path} cannot be made: {error.strerror}", hint) from error
+        raise LocalError(f"{path} cannot be made: {error.strerror}", _FULL_DISK) from error
 
 
 def _record(name: str, path: Path) -> MeshRecord:

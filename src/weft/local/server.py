@@ -19,7 +19,7 @@ from weft.base.problem import Problem
 from weft.envoy.binary import EnvoyError
 from weft.local.error import LocalError
 from weft.local.pod import Pod
-from weft.local.status import MeshStatus
+from weft.local.status import Entrance, MeshStatus
 from weft.netns import namespace
 from weft.netns.namespace import NetworkError
 from weft.netns.process import carried_environment, exec_argv
@@ -31,13 +31,6 @@ ADMIN_PATHS = frozenset(
     {"/certs", "/clusters", "/config_dump", "/init_dump", "/listeners", "/memory", "/ready", "/runtime", "/server_info"}
     | {"/stats", "/stats/prometheus", "/contention", "/hot_restart_version", "/help"}
 )
-
-
-class Entrance(msgspec.Struct, frozen=True):
-    """What to become, to run a command in a pod on one's own terminal."""
-
-    argv: list[str]
-    environment: dict[str, str]
 
 
 class Mesh(Protocol):

@@ -47,9 +47,9 @@ def node(plan: PodPlan, domain: str) -> Node:
 def interception(workload: Workload, bridge: Bridge) -> Interception:
     # Questions to the mesh's own DNS over TCP are not traffic between workloads.
     resolvers = [ip_network(each.ip) for each in (bridge.ipv4, bridge.ipv6) if each is not None]
-    inbound, ranges = workload.include_inbound_ports, workload.include_outbound_ranges
+    inbound, ranges = workload.included_ports, workload.include_outbound_ranges
     return Interception(
-        inbound_ports=EVERYTHING if inbound == EVERYTHING else tuple(int(port) for port in _split(inbound)),
+        inbound_ports=EVERYTHING if inbound is None else inbound,
         inbound_ports_excluded=(*PROXY_PORTS, *workload.exclude_inbound_ports),
         outbound_ranges=EVERYTHING if ranges == EVERYTHING else tuple(ip_network(each) for each in _split(ranges)),
         outbound_ranges_excluded=(*resolvers, *(ip_network(each) for each in workload.exclude_outbound_ranges)),

@@ -1,5 +1,6 @@
 """What a running mesh says of itself: the one shape behind `weft status -o json`, `weft ps` and the live view.
-The engine fills it in, the mesh's socket carries it as JSON, the CLI prints it."""
+The engine fills it in, the mesh's socket carries it as JSON, the CLI prints it. Loaded by every command, so it loads
+next to nothing itself."""
 
 from __future__ import annotations
 
@@ -77,3 +78,10 @@ class MeshStatus(msgspec.Struct, frozen=True):
     edges: tuple[EdgeStatus, ...] = ()
     problems: tuple[Problem, ...] = ()
     push: int = 0  # number of the last push
+
+
+class Entrance(msgspec.Struct, frozen=True):
+    """What to become, to run a command in a pod on one's own terminal."""
+
+    argv: list[str]
+    environment: dict[str, str]

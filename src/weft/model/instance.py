@@ -19,11 +19,18 @@ class Instance(msgspec.Struct, frozen=True):
     protocols: tuple[tuple[int, Protocol], ...] = ()  # what the workload itself says of its ports
     ready: bool = True
     meshed: bool = False  # has a sidecar of this mesh
+    included_ports: tuple[int, ...] | None = None  # the only ports at which the sidecar intercepts calls; None: all
+    excluded_ports: tuple[int, ...] = ()  # at these it never does
     weight: int = 1
     locality: str = ""
     network: str = ""
     workload: str = ""  # the Workload or Deployment it belongs to
     origin: Origin | None = None
+
+    def intercepts(self, number: int) -> bool:
+        """Whether a call to this port of it meets its sidecar, and not the application itself."""
+        included = self.included_ports is None or number in self.included_ports
+        return self.meshed and included and number not in self.excluded_ports
 
     def port_for(self, port: ServicePort) -> int | None:
         """The port number on which this instance serves a service port, or None if it does not."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -179,7 +180,7 @@ class Mesh:
         for instance in (before, after):
             if instance is not None:
                 services |= {service.host: service for service in self._services_selecting(instance)}
-        meshed = {host: self.all_meshed(service) for host, service in services.items()}
+        meshed = {host: self.meshed_ports(service) for host, service in services.items()}
         for host, service in services.items():
             members = self._members[(host, service.namespace)]
             if before is not None:
@@ -188,7 +189,7 @@ class Mesh:
                 members[after.name] = after
             touched_endpoints.add(host)
             by_proxy = service.headless or service.resolution is not Resolution.STATIC
-            if self.all_meshed(service) != meshed[host] or by_proxy:
+            if self.meshed_ports(service) != meshed[host] or by_proxy:
                 touched_hosts.add(host)  # more than EDS depends on who is there
         if before is not None:
             self._instances[before.namespace].pop(before.name, None)
@@ -269,11 +270,22 @@ class Mesh:
             for written in service.static_endpoints
         )
 
-    def all_meshed(self, service: Service) -> bool:
-        """Whether everyone behind a service has a proxy of this mesh: callers may then speak the mesh's way to it."""
+    def meshed_ports(self, service: Service) -> tuple[int, ...]:
+        """The ports at which everyone behind a service is met by a proxy of this mesh: callers may then speak the
+        mesh's way to it. A port that is excluded from interception is met by the application itself."""
         if service.selector is None or service.resolution is not Resolution.STATIC:
-            return False
-        return all(instance.meshed for instance in self._members[(service.host, service.namespace)].values())
+            return ()
+        partial = []
+        for instance in self._members[(service.host, service.namespace)].values():
+            if not instance.meshed:
+                return ()
+            if instance.included_ports is not None or instance.excluded_ports:
+                partial.append(instance)
+        return tuple(
+            port.number
+            for port in service.ports
+            if all((number := instance.port_for(port)) is None or instance.intercepts(number) for instance in partial)
+        )
 
     def instances(self, namespace: str) -> Iterable[Instance]:
         return self._instances[namespace].values()
@@ -309,19 +321,19 @@ class Mesh:
         if service is not None:
             owners.append(service.namespace)
         owners.append(self.settings.root_namespace)
-        for owner in owners:
-            for pattern in _patterns(host):
-                for rule in self._rules.get(pattern, ()):
-                    if rule.namespace != owner:
-                        continue
-                    if owner != group.namespace and (
-                        rule.workload_selector
-                        or not exported(self._export_to(rule), owner=rule.namespace, viewer=group.namespace)
-                    ):
-                        continue
-                    if rule.workload_selector and not selects(rule.workload_selector, group.labels):
-                        continue
-                    return rule
+        candidates = [rule for pattern in _patterns(host) for rule in self._rules.get(pattern, ())]
+        for owner in owners if candidates else ():
+            for rule in candidates:
+                if rule.namespace != owner:
+                    continue
+                if owner != group.namespace and (
+                    rule.workload_selector
+                    or not exported(self._export_to(rule), owner=rule.namespace, viewer=group.namespace)
+                ):
+                    continue
+                if rule.workload_selector and not selects(rule.workload_selector, group.labels):
+                    continue
+                return rule
         return None
 
     def sidecar(self, group: Group) -> Sidecar | None:
@@ -412,7 +424,7 @@ def _endpoint(instance: Instance, port: ServicePort) -> Endpoint | None:
         labels=instance.labels,
         weight=instance.weight,
         locality=instance.locality,
-        meshed=instance.meshed,
+        meshed=instance.intercepts(number),
         service_account=instance.service_account,
         instance=f"{instance.namespace}/{instance.name}",
     )
@@ -431,14 +443,11 @@ def _touched_by_service(service: Service) -> Touched:
     )
 
 
-def _patterns(host: str) -> Iterator[str]:
+@lru_cache(maxsize=65_536)
+def _patterns(host: str) -> tuple[str, ...]:
     """The host itself, then ever wider wildcards: `*.shop.svc.cluster.local`, `*.svc.cluster.local`, … `*`."""
-    yield host
-    rest = host.removeprefix("*.")
-    while "." in rest:
-        rest = rest.split(".", 1)[1]
-        yield f"*.{rest}"
-    yield "*"
+    labels = host.removeprefix("*.").split(".")
+    return (host, *(f"*.{'.'.join(labels[start:])}" for start in range(1, len(labels))), "*")
 
 
 def _claim(value: Service | VirtualService | DestinationRule | Sidecar) -> tuple[int, str, str, str]:

@@ -70,3 +70,9 @@ class Workload(msgspec.Struct, frozen=True):
     exclude_outbound_ranges: tuple[str, ...] = ()
     locality: str = ""
     origin: Origin | None = None
+
+    @property
+    def included_ports(self) -> tuple[int, ...] | None:
+        """The only inbound ports that are intercepted; None for all."""
+        written = self.include_inbound_ports
+        return None if written == "*" else tuple(int(port) for port in written.split(",") if port.strip())

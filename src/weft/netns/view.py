@@ -40,6 +40,9 @@ def mount_lines(view: View, uid: int, gid: int) -> list[str]:
     stage = _quoted(DIRECTORY)
     # A mounted namespace that is copied into a process would outlive its deletion by as long as the process lives.
     lines = [f"umount -l {stage} 2>/dev/null || :"]
+    # Before any cover, which may take their sources out of sight; a cover keeps what is laid, as it keeps the visible.
+    for laid in view.files:
+        lines.append(f"mount --bind {_quoted(laid.source)} {_quoted(_target(laid))}")
     for cover in _covers(view, uid, gid):
         staged = {path: DIRECTORY / path.relative_to(cover.path) for path in cover.kept}
         directories = {staged[path] if path.is_dir() else staged[path].parent for path in cover.kept}
@@ -51,8 +54,6 @@ def mount_lines(view: View, uid: int, gid: int) -> list[str]:
             lines.append(f"touch {' '.join(map(_quoted, files))}")
         lines += [f"mount --rbind {_quoted(path)} {_quoted(staged[path])}" for path in cover.kept]
         lines.append(f"mount --move {stage} {_quoted(cover.path)}")
-    for laid in view.files:
-        lines.append(f"mount --bind {_quoted(laid.source)} {_quoted(_target(laid))}")
     return lines
 
 
@@ -79,7 +80,8 @@ class _Cover(msgspec.Struct, frozen=True):
 
 
 def _covers(view: View, uid: int, gid: int) -> Iterator[_Cover]:
-    visible = sorted({Path(path).resolve() for path in view.visible if Path(path).exists()})
+    shown = (*view.visible, *(laid.target for laid in view.files))
+    visible = sorted({Path(path).resolve() for path in shown if Path(path).exists()})
     hidden = {Path(path).resolve() for path in view.hidden if Path(path).is_dir()}
     candidates = set(hidden)
     for path in visible:

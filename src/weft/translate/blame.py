@@ -1,42 +1,36 @@
-"""Whose fault a refused resource is. A port's route configuration is made of everybody's routes, but Envoy refuses it
-for one of them: those that are not in the version it took last."""
+"""Whose fault a refused route configuration is. It is made of everybody's virtual hosts, and Envoy refuses all of it
+for one of them: one that is not in the version it took last."""
 
 from __future__ import annotations
 
-from envoy.config.core.v3.base_pb2 import Metadata
+from collections.abc import Iterable
+
+from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from weft.model.names import ObjectKey
-from weft.translate.built import Built
-
-_ROUTES = f"type.googleapis.com/{RouteConfiguration.DESCRIPTOR.full_name}"
+from weft.translate.contribution import VirtualHost
 
 
-def suspects(refused: Built, accepted: bytes) -> tuple[ObjectKey, ...]:
-    """The objects behind what is new in a refused resource; all of its objects where that cannot be told."""
-    if refused.type_url != _ROUTES:
-        return refused.sources
-    good = {
-        (host.name, route.SerializeToString(deterministic=True))
-        for host in RouteConfiguration.FromString(accepted).virtual_hosts
-        for route in host.routes
-    }
-    new = [
-        key
-        for host in RouteConfiguration.FromString(refused.body).virtual_hosts
-        for route in host.routes
-        if (host.name, route.SerializeToString(deterministic=True)) not in good
-        for key in _sources(route.metadata)
-    ]
-    return tuple(dict.fromkeys(new)) or refused.sources
+def put_back(hosts: Iterable[tuple[str, VirtualHost]], accepted: bytes) -> dict[str, VirtualHost | None]:
+    """For each host whose routes are not as they were in the accepted configuration: what it was there, if anything."""
+    good = {host.name: host for host in RouteConfiguration.FromString(accepted).virtual_hosts}
+    result: dict[str, VirtualHost | None] = {}
+    for host, new in hosts:
+        before = good.get(new.name)
+        if before is None:
+            result[host] = None
+        elif _routes(before) != _routes(RouteConfiguration.FromString(new.fragment).virtual_hosts[0]):
+            result[host] = _as_it_was(new, before)
+    return result
 
 
-def _sources(metadata: Metadata) -> list[ObjectKey]:
-    if "weft" not in metadata.filter_metadata:
-        return []
-    listed = metadata.filter_metadata["weft"].fields["sources"].list_value.values
-    fields = [each.struct_value.fields for each in listed]
-    return [
-        ObjectKey(each["kind"].string_value, each["namespace"].string_value, each["name"].string_value)
-        for each in fields
-    ]
+def _routes(host: EnvoyVirtualHost) -> bytes:
+    """Without the domains: losing one to another host is not what Envoy refuses."""
+    routes: bytes = EnvoyVirtualHost(routes=host.routes).SerializeToString(deterministic=True)
+    return routes
+
+
+def _as_it_was(new: VirtualHost, before: EnvoyVirtualHost) -> VirtualHost:
+    fragment: bytes = RouteConfiguration(virtual_hosts=[before]).SerializeToString(deterministic=True)
+    domains = tuple(before.domains)
+    return VirtualHost(new.name, fragment, new.sources, domains, frozenset(domain.lower() for domain in domains))

@@ -83,7 +83,7 @@ def upstream(view: ServiceView, port: ServicePort, pool: ConnectionPool | None) 
     if wish == "UPGRADE":
         return Upstream.HTTP2
     # A headless service is called by address, and the address may be anyone's: only what the port declares is sure.
-    between_proxies = view.meshed and view.service is not None and not view.service.headless
+    between_proxies = port.number in view.meshed and view.service is not None and not view.service.headless
     return Upstream.HTTP2 if between_proxies and wish != "DO_NOT_UPGRADE" else Upstream.HTTP1
 
 

@@ -16,6 +16,7 @@ class VirtualHost(msgspec.Struct, frozen=True, eq=False):
     fragment: bytes
     sources: tuple[ObjectKey, ...] = ()
     domains: tuple[str, ...] = ()  # what it claims; `routes.configuration` lets the first claim win
+    claims: frozenset[str] = frozenset()  # the same in lower case, as Envoy compares them
 
 
 class Chain(msgspec.Struct, frozen=True, eq=False):

@@ -9,18 +9,21 @@ from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.model.mesh import Mesh
 from weft.model.names import Origin
+from weft.model.service import Resolution
 from weft.model.virtual_service import Destination, VirtualService
-from weft.translate import policy
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
+from weft.translate.listeners import takes_whole_port
 from weft.translate.names import RESERVED_PORTS
 from weft.translate.routes import deciding
 from weft.translate.view import ServiceView
 
+_BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
+
 
 def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
     """In the words of the objects that the view was gathered from; `mesh` only tells hidden hosts from unknown ones."""
-    return (*_of_destinations(view, mesh), *_of_routes(view), *_of_headers(view), *_of_rule(view), *_of_ports(view))
+    return (*_of_destinations(view, mesh), *_of_routes(view), *_of_headers(view), *_of_ports(view))
 
 
 def _of_destinations(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
@@ -55,24 +58,6 @@ def _of_headers(view: ServiceView) -> Iterator[Problem]:
                             yield _warning(routing.origin, route.line, what, "write a percent sign as %%")
 
 
-def _of_rule(view: ServiceView) -> Iterator[Problem]:
-    if view.rule is None:
-        return
-    for port in view.ports:
-        for subset in (None, *view.rule.subsets):
-            balancer = policy.effective(view.rule, port.number, subset).load_balancer
-            hashing = balancer.consistent_hash if balancer else None
-            if hashing is None:
-                continue
-            line = subset.line if subset else 0
-            if hashing.maglev and hashing.table_size and not policy.is_table_size(hashing.table_size):
-                what = f"the Maglev table has Envoy's own size: {hashing.table_size} is no prime up to 5000011"
-                yield _warning(view.rule.origin, line, what, "for example 65537")
-            if hashing.minimum_ring_size > policy.LARGEST_RING:
-                what = f"the ring has {policy.LARGEST_RING} entries, which is Envoy's most"
-                yield _warning(view.rule.origin, line, what, "")
-
-
 def _of_ports(view: ServiceView) -> Iterator[Problem]:
     service = view.service
     if service is None:
@@ -81,6 +66,12 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
         if port.number in RESERVED_PORTS and not (service.addresses or service.headless):
             what = f"port {port.number} of {view.host} is the proxy's own and cannot be reached through it"
             yield _warning(service.origin, 0, what, "use another service port")
+        elif service.resolution in _BY_NAME and takes_whole_port(view, port) and not view.host.startswith("*"):
+            what = (
+                f"port {port.number} of {view.host} is not HTTP or TLS and the host has no address: "
+                f"it takes every connection to port {port.number}"
+            )
+            yield _warning(service.origin, 0, what, "list `addresses`")
 
 
 def _destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:

@@ -86,4 +86,4 @@ def _host(view: ServiceView, port: ServicePort) -> VirtualHost:
             # The only timeout that this client reads.
             route.route.max_stream_duration.grpc_timeout_header_max.CopyFrom(route.route.timeout)
     fragment: bytes = message.SerializeToString(deterministic=True)
-    return VirtualHost(made.name, fragment, made.sources, made.domains)
+    return VirtualHost(made.name, fragment, made.sources, made.domains, made.claims)

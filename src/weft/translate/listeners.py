@@ -103,7 +103,7 @@ def chains_without_address(view: ServiceView, port: ServicePort, settings: Setti
     ranges = tuple(address for address in service.addresses if "/" in address)
     if service.addresses and not ranges:
         return ()
-    by_name = port.protocol in (Protocol.TLS, Protocol.HTTPS) and not ranges and view.host != "*"
+    by_name = not ranges and _told_by_name(view, port)
     if not ranges and not by_name and service.resolution is Resolution.STATIC:
         # Better than the whole port: only what is sent to the endpoints' own addresses can mean this service.
         known = dict(view.endpoints).get(port.number, ())
@@ -116,6 +116,19 @@ def chains_without_address(view: ServiceView, port: ServicePort, settings: Setti
     )
 
 
+def takes_whole_port(view: ServiceView, port: ServicePort) -> bool:
+    """Whether nothing tells connections to this service from any others to its port."""
+    service = view.service
+    return (
+        service is not None
+        and port.protocol.is_tcp
+        and not service.headless
+        and not service.addresses
+        and not _told_by_name(view, port)
+        and service.resolution is not Resolution.STATIC
+    )
+
+
 def wait_for_first_bytes(listener: Listener, settings: Settings) -> None:
     listener.listener_filters_timeout.CopyFrom(duration(settings.detection_timeout))
     listener.continue_on_listener_filters_timeout = True
@@ -124,6 +137,10 @@ def wait_for_first_bytes(listener: Listener, settings: Settings) -> None:
 def on_both_families(listener: Listener, port: int) -> None:
     listener.address.CopyFrom(socket_address("0.0.0.0", port))
     listener.additional_addresses.append(AdditionalAddress(address=socket_address("::", port)))
+
+
+def _told_by_name(view: ServiceView, port: ServicePort) -> bool:
+    return port.protocol in (Protocol.TLS, Protocol.HTTPS) and view.host != "*"
 
 
 def _at_address(

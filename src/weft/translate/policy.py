@@ -5,8 +5,6 @@ A port-level entry stands for everything of its own level; a subset's level then
 
 from __future__ import annotations
 
-from math import isqrt
-
 from envoy.config.cluster.v3.circuit_breaker_pb2 import CircuitBreakers
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.cluster.v3.outlier_detection_pb2 import OutlierDetection as EnvoyOutlierDetection
@@ -25,8 +23,6 @@ from weft.model.service import Resolution, Service
 from weft.translate.protos import duration
 
 NO_LIMIT = 2**32 - 1  # Istio's default: a limit that nobody asked for must not drop anyone's request
-LARGEST_RING = 1 << 23  # Envoy's own limits
-LARGEST_TABLE = 5_000_011
 _DEFAULT_RING_SIZE = 1024
 
 _LIMITS = CircuitBreakers.Thresholds(
@@ -61,12 +57,11 @@ def balance(cluster: Cluster, balancer: LoadBalancer | None) -> None:
     if (hashing := balancer.consistent_hash) is not None:
         if hashing.maglev:
             cluster.lb_policy = Cluster.MAGLEV
-            if is_table_size(hashing.table_size):
+            if hashing.table_size:
                 cluster.maglev_lb_config.table_size.value = hashing.table_size
         else:
             cluster.lb_policy = Cluster.RING_HASH
-            size = min(hashing.minimum_ring_size or _DEFAULT_RING_SIZE, LARGEST_RING)
-            cluster.ring_hash_lb_config.minimum_ring_size.value = size
+            cluster.ring_hash_lb_config.minimum_ring_size.value = hashing.minimum_ring_size or _DEFAULT_RING_SIZE
         return
     match balancer.simple or SimpleBalancer.LEAST_REQUEST:
         case SimpleBalancer.ROUND_ROBIN:
@@ -81,11 +76,6 @@ def balance(cluster: Cluster, balancer: LoadBalancer | None) -> None:
             cluster.lb_policy = Cluster.LEAST_REQUEST
             if balancer.warmup:
                 cluster.least_request_lb_config.slow_start_config.slow_start_window.CopyFrom(duration(balancer.warmup))
-
-
-def is_table_size(size: int) -> bool:
-    """Maglev's table must be a prime: Envoy refuses another size, and dies of a table of 1."""
-    return 1 < size <= LARGEST_TABLE and all(size % divisor for divisor in range(2, isqrt(size) + 1))
 
 
 def limit(cluster: Cluster, pool: ConnectionPool | None) -> None:

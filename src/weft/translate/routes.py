@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 
 from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
@@ -60,7 +61,7 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHo
     host.metadata.CopyFrom(of_objects(sources))
     host.routes.extend(routes(view, port))
     fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
-    return VirtualHost(host.name, fragment, sources, claimed)
+    return VirtualHost(host.name, fragment, sources, claimed, frozenset(domain.lower() for domain in claimed))
 
 
 def deciding(view: ServiceView) -> VirtualService | None:
@@ -87,15 +88,17 @@ def routes(view: ServiceView, port: int) -> list[Route]:
 def configuration(name: str, hosts: Sequence[VirtualHost], policy: OutboundPolicy) -> Built:
     """Of two hosts with one domain the first keeps it; the whole would be refused otherwise."""
     fragments: list[bytes] = [_frame(name)]
-    taken: set[str] = set()
-    for host in hosts:
-        claimed = {domain.lower() for domain in host.domains}
-        fragment = host.fragment if taken.isdisjoint(claimed) else _without(host, taken)
-        taken |= claimed
-        fragments.append(fragment)
+    taken: set[str] = set().union(*(host.claims for host in hosts))
+    if len(taken) == sum(len(host.claims) for host in hosts):
+        fragments += [host.fragment for host in hosts]
+    else:
+        taken = set()
+        for host in hosts:
+            fragments.append(host.fragment if taken.isdisjoint(host.claims) else _without(host, taken))
+            taken |= host.claims
     if "*" not in taken:
         fragments.append(_rest(policy))
-    sources = tuple(dict.fromkeys(source for host in hosts for source in host.sources))
+    sources = tuple(dict.fromkeys(chain.from_iterable(host.sources for host in hosts)))
     return from_bytes(_MESSAGE, name, b"".join(fragments), sources)
 
 

@@ -48,7 +48,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     rule: DestinationRule | None = None
     routes: tuple[VirtualService, ...] = ()  # the deciding one first
     delegates: tuple[VirtualService, ...] = ()  # those the routes delegate to
-    meshed: bool = False
+    meshed: tuple[int, ...] = ()  # ports at which everyone who answers is met by a proxy of the mesh
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
     targets: tuple[Target, ...] = ()  # the other hosts that the routes name
 
@@ -102,7 +102,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         rule=mesh.destination_rule(host, service, group),
         routes=routes,
         delegates=delegates,
-        meshed=service is not None and mesh.all_meshed(service),
+        meshed=mesh.meshed_ports(service) if service else (),
         endpoints=tuple((port.number, mesh.endpoints(service, port)) for port in service.ports)
         if service and (service.headless or not service.selector or service.resolution is not Resolution.STATIC)
         else (),

@@ -206,6 +206,11 @@ class Snapshots:
         state = self._groups.get(group)
         return MappingProxyType(state.table(type_url).live if state else {})
 
+    def accepted(self, group: Hashable, type_url: str, name: str) -> Resource | None:
+        """What some proxy of the group took last."""
+        state = self._groups.get(group)
+        return state.table(type_url).accepted.get(name) if state else None
+
     def rejected(self, group: Hashable) -> dict[tuple[str, str], Rejected]:
         """What is quarantined, by type and name."""
         state = self._groups.get(group)

@@ -133,6 +133,9 @@ class Stream:
         subscription = self.subscriptions.get(step.type_url)
         if subscription is None or subscription.flight is not None:
             return None
+        if not (subscription.owed or subscription.answer_due):  # so for most types, in most turns of most streams
+            subscription.held_since = None
+            return None
         table = self._table(step.type_url)
         upserts, removals = subscription.sendable(table, self.dialect)
         if step.part is Part.UPSERTS:

@@ -18,8 +18,11 @@ async def serve(kind, port):
 
 async def echo(reader, writer):
     """Everything back; after the caller's end of file, one last word, then our own."""
-    peers.append(writer.get_extra_info("peername")[0])
+    said_something = False
     while data := await _read(reader):
+        if not said_something:  # probes connect too, and say nothing
+            peers.append(writer.get_extra_info("peername")[0])
+            said_something = True
         writer.write(data)
         await writer.drain()
     writer.write(b"<end of file seen>")

@@ -1,0 +1,100 @@
+"""What proxies refuse, and whose fault it is.
+
+A refused resource goes back to what was accepted (`xds/snapshot.py`) and becomes a problem of the objects it was made
+from. A port's route configuration holds everybody's routes, so there the one host at fault is looked for: all that is
+new in it is put back, and tried again by halves. One bad host then holds back nobody else, now or later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from weft.base.problem import Problem, Where
+from weft.control.problems import Problems
+from weft.control.push import Push
+from weft.model.group import Group
+from weft.model.names import ObjectKey
+from weft.xds.snapshot import Snapshots
+from weft.xds.stream import NackedResource
+from weft.xds.types import ROUTE
+
+_HINT = "proxies keep the last version that worked; mend the object and save it"
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """The topic of a problem: a resource, or one host in a route configuration."""
+
+    group: Group
+    type_url: str
+    name: str
+    host: str = ""
+
+
+class Quarantine:
+    def __init__(
+        self, push: Push, snapshots: Snapshots, problems: Problems, where: Callable[[ObjectKey], Where]
+    ) -> None:
+        self._push, self._snapshots, self._problems, self._where = push, snapshots, problems, where
+        self._refusals: set[_Refusal] = set()
+        self._trials: dict[tuple[Group, str], list[tuple[str, ...]]] = {}  # hosts to try again, by route configuration
+
+    def refused(self, resource: NackedResource) -> None:
+        group = resource.group
+        if not isinstance(group, Group):
+            return
+        if resource.type_url == ROUTE:
+            self._look_for_the_host(group, resource)
+        else:
+            built = self._push.resource(group, resource.type_url, resource.name)
+            self._report(_Refusal(group, resource.type_url, resource.name), resource, built.sources if built else ())
+
+    def accepted(self, group: Group, type_url: str) -> None:
+        """A proxy of the group has taken something: go on with what is still to be tried."""
+        if type_url == ROUTE:
+            for name in [name for of, name in self._trials if of == group]:
+                self._try_next(group, name)
+        self.forget_mended()
+
+    def forget_mended(self) -> None:
+        """A refusal is no problem any more once something else has taken its place."""
+        for refusal in [refusal for refusal in self._refusals if not self._stands(refusal)]:
+            self._refusals.discard(refusal)
+            self._problems.put(refusal, ())
+
+    def _look_for_the_host(self, group: Group, resource: NackedResource) -> None:
+        accepted = self._snapshots.accepted(group, ROUTE, resource.name)
+        suspects = self._push.suspend(group, resource.name, accepted.body if accepted else b"")
+        if len(suspects) == 1:
+            host, sources = next(iter(suspects.items()))
+            # Where VirtualServices state the routes, the service only names the host.
+            stated = tuple(key for key in sources if key.kind == "VirtualService")
+            self._report(_Refusal(group, ROUTE, resource.name, host), resource, stated or sources)
+        elif suspects:
+            hosts = tuple(suspects)
+            half = len(hosts) // 2
+            self._trials.setdefault((group, resource.name), []).extend((hosts[half:], hosts[:half]))
+        self._try_next(group, resource.name)
+
+    def _try_next(self, group: Group, name: str) -> None:
+        waiting = self._trials.get((group, name))
+        if not waiting:
+            return
+        hosts = waiting.pop()
+        if not waiting:
+            del self._trials[(group, name)]
+        self._push.resume(group, name, hosts)
+
+    def _report(self, refusal: _Refusal, resource: NackedResource, sources: tuple[ObjectKey, ...]) -> None:
+        kind = resource.type_url.rpartition(".")[2]
+        what = f"Envoy refuses {kind} {resource.name}: {resource.message}"
+        self._refusals.add(refusal)
+        self._problems.put(
+            refusal, [Problem(self._where(key), what, _HINT) for key in sources] or [Problem(Where(), what, _HINT)]
+        )
+
+    def _stands(self, refusal: _Refusal) -> bool:
+        if refusal.host:
+            return self._push.is_suspended(refusal.group, refusal.name, refusal.host)
+        return (refusal.type_url, refusal.name) in self._snapshots.rejected(refusal.group)

@@ -1,0 +1,122 @@
+"""A proxy that refuses everything with `/bad` in it, as Envoy does: a whole response for one resource, a whole route
+configuration for one host."""
+
+import asyncio
+
+import pytest
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+from control.proxy import Client, changes, serving
+from weft.xds.types import CLUSTER, ENDPOINT, ROUTE
+
+SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: shop}}
+spec:
+  selector: {{app: {name}}}
+  ports: [{{name: http, port: 80}}]
+"""
+ROUTES = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: {name}, namespace: shop}}
+spec:
+  hosts: [{name}]
+  http:
+    - match: [{{uri: {{prefix: {path}}}}}]
+      route: [{{destination: {{host: {name}}}}}]
+"""
+NAMES = ("orders", "cart", "stock", "users", "audit")
+
+
+def services():
+    return "---".join(SERVICE.format(name=name) for name in NAMES)
+
+
+def routes(**paths):
+    return "---".join(ROUTES.format(name=name, path=path) for name, path in paths.items())
+
+
+class Picky(Client):
+    """Keeps what it has taken of the route configuration, by virtual host."""
+
+    def __init__(self, channel):
+        super().__init__(channel)
+        self.has = {}
+
+    async def run(self):
+        await self.subscribe(CLUSTER)
+        await self.subscribe(ENDPOINT, *(f"outbound|80||{name}.shop.svc.cluster.local" for name in NAMES))
+        await self.subscribe(ROUTE, "80")
+        while True:
+            response = await self._call.read()
+            bad = any(b"/bad" in resource.resource.value for resource in response.resources)
+            if not bad and response.type_url == ROUTE:
+                for resource in response.resources:
+                    taken = RouteConfiguration.FromString(resource.resource.value)
+                    self.has = {host.name.split(".")[0]: host.routes[0].match.prefix for host in taken.virtual_hosts}
+            await self.answer(response, error="no such path" if bad else "")
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    async with serving(tmp_path, services()) as (plane, channel):
+        proxy = Picky(channel)
+        running = asyncio.create_task(proxy.run())
+        yield plane, proxy
+        running.cancel()
+
+
+async def settles(plane, proxy, has, blamed=()):
+    async with asyncio.timeout(10):
+        while True:
+            found = {problem.where.object for problem in plane.problems()}
+            if has.items() <= proxy.has.items() and found == {f"VirtualService shop/{name}" for name in blamed}:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_one_bad_host_holds_back_nobody_who_changed_with_it(rig):
+    plane, proxy = rig
+    await settles(plane, proxy, {"orders": "/"})
+    plane.apply(changes(routes(orders="/a", cart="/b", stock="/bad", users="/d", audit="/e")))
+    good = {"orders": "/a", "cart": "/b", "stock": "/", "users": "/d", "audit": "/e"}
+    await settles(plane, proxy, good, blamed=["stock"])
+
+
+async def test_several_bad_hosts_are_each_found(rig):
+    plane, proxy = rig
+    await settles(plane, proxy, {"orders": "/"})
+    plane.apply(changes(routes(orders="/bad1", cart="/b", stock="/bad2", users="/d")))
+    await settles(plane, proxy, {"orders": "/", "cart": "/b", "stock": "/", "users": "/d"}, blamed=["orders", "stock"])
+
+
+async def test_a_bad_host_holds_back_nobody_who_changes_later(rig):
+    plane, proxy = rig
+    await settles(plane, proxy, {"orders": "/"})
+    plane.apply(changes(routes(stock="/bad")))
+    await settles(plane, proxy, {"stock": "/"}, blamed=["stock"])
+    plane.apply(changes(routes(orders="/later")))
+    await settles(plane, proxy, {"stock": "/", "orders": "/later"}, blamed=["stock"])
+
+
+async def test_mending_the_object_ends_the_problem_and_brings_its_routes(rig):
+    plane, proxy = rig
+    await settles(plane, proxy, {"orders": "/"})
+    plane.apply(changes(routes(stock="/bad", cart="/b")))
+    await settles(plane, proxy, {"cart": "/b"}, blamed=["stock"])
+    plane.apply(changes(routes(stock="/good")))
+    await settles(plane, proxy, {"stock": "/good", "cart": "/b"})
+
+
+async def test_a_host_that_was_bad_from_the_start_is_left_out_until_it_is_mended(tmp_path):
+    documents = services() + "---" + routes(stock="/bad", cart="/b")
+    async with serving(tmp_path, documents) as (plane, channel):
+        proxy = Picky(channel)
+        running = asyncio.create_task(proxy.run())
+        await settles(plane, proxy, {"orders": "/", "cart": "/b"}, blamed=["stock"])
+        assert "stock" not in proxy.has
+        plane.apply(changes(routes(stock="/good")))
+        await settles(plane, proxy, {"stock": "/good"})
+        running.cancel()
