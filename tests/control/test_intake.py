@@ -80,7 +80,7 @@ def test_a_defect_of_ours_costs_only_the_object_that_shows_it(monkeypatch):
             raise ZeroDivisionError("a defect")
         return parse(document, domain)
 
-    mesh, problems, one = intake()
+    _, problems, one = intake()
     monkeypatch.setattr("weft.control.intake.parse", choke)
     _, changed = one.documents(changes(ORDERS + "---" + ORDERS.replace("name: orders", "name: cart")))
     assert changed == {ObjectKey("Service", "shop", "cart")}
