@@ -42,6 +42,17 @@ def test_an_answer_that_is_no_stats_is_nothing(wrong):
     assert read_stats(wrong).edges == {}
 
 
+def test_retries_are_no_destination_of_their_own():
+    scrape = read_stats(
+        body(
+            {"name": f"{NAME}.upstream_rq_completed", "value": 10},
+            {"name": f"{NAME}.retry.upstream_rq_completed", "value": 4},
+            {"name": f"{NAME}.retry.upstream_rq_5xx", "value": 4},
+        )
+    )
+    assert {edge: counts.requests for edge, counts in scrape.edges.items()} == {PAYMENTS: 10}
+
+
 def answered(cluster: str, host: str, code: int, value: int) -> dict[str, object]:
     name = f"weft.answered_by_proxy.cluster.{cluster}.virtual_host.{host}.response_code.{code}"
     return {"name": name, "value": value}

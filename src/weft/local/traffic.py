@@ -30,6 +30,8 @@ _OWN_ANSWERS = re.compile(
     r"weft\.answered_by_proxy\.cluster\.(?:outbound\|(\d+)\|([^|]*)\|(.+?))?;?"
     r"\.virtual_host\.(.*)\.response_code\.(\d+)"
 )
+# The same calls once more, told apart by who asked, or tries of calls that are counted when they end.
+_AGAIN = (".external", ".internal", ".retry")
 _TIMEOUT = re.compile(r"listener\.(.+)[_:](\d+)\.downstream_pre_cx_timeout")
 
 
@@ -90,7 +92,7 @@ def read_stats(body: bytes) -> Scrape:
             answered.requests += int(entry["value"])
             answered.errors += int(entry["value"]) if _is_error(own) else 0
         cluster = _CLUSTER.fullmatch(name)
-        if cluster is None or cluster[3].endswith((".external", ".internal")):
+        if cluster is None or cluster[3].endswith(_AGAIN):
             continue
         counts = edges.setdefault(Edge(cluster[3], int(cluster[1]), cluster[2]), Counts())
         match cluster[4]:
