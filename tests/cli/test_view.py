@@ -1,5 +1,6 @@
 import io
 
+import msgspec
 from rich.console import Console
 
 from cli.statuses import HTTP_EDGE, PROBLEM, TCP_EDGE, mesh, pod, workload
@@ -72,11 +73,18 @@ def test_a_message_may_hold_what_looks_like_markup():
 
 
 def test_ps_lists_each_pod_and_wide_adds_what_is_rarely_asked():
-    pods = [workload("a", pod("a", since=100.0, proxy_memory=15_500_000, exit_code=137))]
+    pods = [mesh(workload("a", pod("a", since=100.0, proxy_memory=15_500_000, exit_code=137)))]
     short = rendered(pod_table(pods, wide=False, now=190.0))
     assert short[1].split() == ["a-0", "Ready", "SYNCED", "0", "90s", "4711", "10.0.0.7"]
     wide = rendered(pod_table(pods, wide=True, now=190.0), width=160)
     assert wide[1].split()[7:] == ["fd00::7", "15.5", "MB", "137"]
+
+
+def test_ps_names_the_mesh_where_there_are_several():
+    one = mesh(workload("a", pod("a")))
+    other = msgspec.structs.replace(one, name="bank")
+    lines = rendered(pod_table([one, other], wide=False, now=0.0))
+    assert [line.split()[:2] for line in lines] == [["MESH", "POD"], ["shop", "a-0"], ["bank", "a-0"]]
 
 
 def test_no_line_is_wider_than_the_terminal():

@@ -24,13 +24,20 @@ def ps(
     from weft.local.client import fetch_status
 
     names = running_meshes() if mesh is None else [choose_mesh(mesh)]
-    statuses = [fetch_status(name) for name in names]
+    statuses = [fetch_status(each) for each in names]
     if output is Format.JSON:
-        print_json([pod for status in statuses for each in status.workloads for pod in each.pods])
+        import msgspec
+
+        print_json(
+            [
+                {"mesh": status.name, **msgspec.to_builtins(pod)}
+                for status in statuses
+                for workload in status.workloads
+                for pod in workload.pods
+            ]
+        )
         return
     if not statuses:
         say("no mesh is running\nhint: start one with: weft up DIR")
-    for status in statuses:
-        if len(statuses) > 1:
-            say(f"\nmesh {status.name} ({status.directory})")
-        print_table(pod_table(status.workloads, wide=output is Format.WIDE, now=time.time()))
+        return
+    print_table(pod_table(statuses, wide=output is Format.WIDE, now=time.time()))

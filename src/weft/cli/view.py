@@ -66,16 +66,19 @@ def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
     return table
 
 
-def pod_table(workloads: Sequence[WorkloadStatus], *, wide: bool, now: float) -> Table:
-    names = ["POD", "PHASE", "SYNC", "RESTARTS", "AGE", "PID", "ADDRESS"]
+def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> Table:
+    names = ["MESH"] if len(meshes) > 1 else []
+    names += ["POD", "PHASE", "SYNC", "RESTARTS", "AGE", "PID", "ADDRESS"]
     if wide:
         names += ["IPV6", "PROXY MEMORY", "EXIT"]
     table = _table(*names, "MESSAGE", numbers={"RESTARTS", "AGE", "PID", "PROXY MEMORY", "EXIT"})
-    several = _several_namespaces(workload.namespace for workload in workloads)
-    for pod in (pod for workload in workloads for pod in workload.pods):
+    several = _several_namespaces(workload.namespace for mesh in meshes for workload in mesh.workloads)
+    pods = [(mesh.name, pod) for mesh in meshes for workload in mesh.workloads for pod in workload.pods]
+    for mesh_name, pod in pods:
         four = [address for address in pod.addresses if ":" not in address]
         six = [address for address in pod.addresses if ":" in address]
-        row: list[str | Text] = [
+        row: list[str | Text] = [mesh_name] if len(meshes) > 1 else []
+        row += [
             f"{pod.namespace}/{pod.name}" if several else pod.name,
             Text(pod.phase, _PHASE_STYLE[pod.phase]),
             Text(pod.sync, _SYNC_STYLE[pod.sync]),
