@@ -87,6 +87,11 @@ def test_ps_names_the_mesh_where_there_are_several():
     assert [line.split()[:2] for line in lines] == [["MESH", "POD"], ["shop", "a-0"], ["bank", "a-0"]]
 
 
+def test_words_of_several_lines_stay_in_their_row():
+    lines = rendered(workload_table([workload("a", pod("a", message="first\nsecond"))]))
+    assert lines[1].endswith("first second")
+
+
 def test_no_line_is_wider_than_the_terminal():
     status = mesh(workload("a", pod("a", message="long " * 40)), edges=(HTTP_EDGE,), problems=(PROBLEM,), push=7)
     assert max(len(line) for line in rendered(mesh_view(status), width=60)) <= 60

@@ -93,7 +93,7 @@ def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> Table:
                 f"{pod.proxy_memory / 1e6:.1f} MB" if pod.proxy_memory else "–",
                 "–" if pod.exit_code is None else str(pod.exit_code),
             ]
-        _add(table, *row, pod.message)
+        _add(table, *row, _one_line(pod.message))
     return table
 
 
@@ -131,8 +131,8 @@ def problem_list(problems: Sequence[Problem], *, most: int | None = None) -> Gro
 def problem_text(problem: Problem) -> Text:
     style = "red" if problem.severity is Severity.ERROR else "yellow"
     place = f"{problem.where}: " if str(problem.where) else ""
-    text = Text.assemble((place, "bold"), (f"{problem.severity}: ", style), problem.what)
-    return text.append(f" (hint: {problem.hint})", "dim") if problem.hint else text
+    text = Text.assemble((place, "bold"), (f"{problem.severity}: ", style), _one_line(problem.what))
+    return text.append(f" (hint: {_one_line(problem.hint)})", "dim") if problem.hint else text
 
 
 def worst_phase(workload: WorkloadStatus) -> Phase | None:
@@ -202,7 +202,11 @@ def _restarts(pods: Sequence[PodStatus]) -> Text:
 
 def _message(pods: Sequence[PodStatus]) -> str:
     messages = dict.fromkeys(pod.message for pod in sorted(pods, key=lambda pod: WORST_FIRST.index(pod.phase)))
-    return "; ".join(message for message in messages if message)
+    return "; ".join(_one_line(message) for message in messages if message)
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split())
 
 
 def _success(share: float | None) -> Text:
