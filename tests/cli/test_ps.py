@@ -39,6 +39,8 @@ def test_several_meshes_are_told_apart_where_the_output_goes(weft, mesh, mesh_di
         )
         found = {(pod["mesh"], pod["name"]) for pod in json.loads(weft("ps", "-o", "json").stdout)}
         assert {(mesh, "talker-0"), (other, "talker-0")} <= found
+        only = weft("ps", other).stdout
+        assert "MESH" not in only and only.count("talker-") == 2
         assert weft("ps", "--mesh", other).stdout.count("talker-") == 2
     finally:
         weft("down", other)

@@ -23,3 +23,9 @@ def test_json_holds_all_of_it(weft, mesh, mesh_directory):
         Phase.READY,
         Phase.READY,
     ]
+
+
+def test_the_mesh_may_be_an_argument(weft, mesh):
+    assert weft("status", mesh).stdout.startswith(f"weft {mesh}  ")
+    wrong = weft("status", f"{mesh}x")
+    assert wrong.returncode == 1 and f"did you mean `{mesh}`?" in wrong.stderr

@@ -8,7 +8,8 @@ from weft.cli.output import Format, print_json, print_table, say
 
 
 def ps(
-    mesh: str | None = typer.Option(None, "--mesh", help="Only this mesh; all that run if none is given."),
+    name: str | None = typer.Argument(None, help="Only this mesh; all that run if none is given."),
+    mesh: str | None = typer.Option(None, "--mesh", help="The same."),
     output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide or json."),
 ) -> None:
     """List the pods that run, of every mesh on this machine.
@@ -19,11 +20,12 @@ def ps(
     """
     import time
 
-    from weft.cli.choose import choose_mesh, running_meshes
+    from weft.cli.choose import choose_mesh, one_name, running_meshes
     from weft.cli.view import pod_table
     from weft.local.client import fetch_status
 
-    names = running_meshes() if mesh is None else [choose_mesh(mesh)]
+    named = one_name(name, mesh)
+    names = running_meshes() if named is None else [choose_mesh(named)]
     statuses = [fetch_status(each) for each in names]
     if output is Format.JSON:
         import msgspec

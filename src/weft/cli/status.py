@@ -8,7 +8,8 @@ from weft.cli.output import Format, print_json, print_table
 
 
 def status(
-    mesh: str | None = typer.Option(None, "--mesh", help="Which mesh, where several run."),
+    name: str | None = typer.Argument(None, help="The mesh's name; may be left out where only one runs."),
+    mesh: str | None = typer.Option(None, "--mesh", help="The same."),
     output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, or json for a program."),
 ) -> None:
     """Show workloads, traffic and problems. Everything that `weft up` shows, once.
@@ -17,12 +18,14 @@ def status(
     Example: weft status
              weft status -o json
     """
-    from weft.cli.choose import choose_mesh
-    from weft.cli.view import mesh_view
+    from weft.cli.choose import choose_mesh, one_name
     from weft.local.client import fetch_status
 
-    now = fetch_status(choose_mesh(mesh))
+    chosen = choose_mesh(one_name(name, mesh))
+    now = fetch_status(chosen)
     if output is Format.JSON:
         print_json(now)
     else:
+        from weft.cli.view import mesh_view
+
         print_table(mesh_view(now, problems=None))
