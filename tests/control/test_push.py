@@ -222,3 +222,9 @@ async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig,
     changed = rig.put(service("orders", port=81), service("cart", port=82))[group("web")]
     assert (CLUSTER, f"outbound|82||{CART}") in changed
     assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)
+
+
+async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
+    rig.push._timing = Timing(quiet=3600, most=60)
+    rig.push.touch(put(rig.mesh, service("orders")))
+    assert rig.push._timer.when() <= asyncio.get_running_loop().time() + 60

@@ -39,7 +39,7 @@ async def test_reads_counters_and_histograms(ready_envoy, namespace):
     assert stats.values["cluster.agent.upstream_rq_200"] == 1
     assert stats.values["cluster.agent.upstream_rq_total"] == 1
     async with asyncio.timeout(20):
-        # Workers' histograms are merged at each flush.
+        # Workers' histograms are merged after each question.
         while stats.histograms.get("cluster.agent.upstream_rq_time") is None:
             stats = await admin.stats(r"^cluster\.agent\.")
             await asyncio.sleep(0.05)

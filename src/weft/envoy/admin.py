@@ -24,8 +24,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """Quantiles in the stat's own unit (times: milliseconds). `recent` covers Envoy's last flush interval; `None`
-    means that nothing was recorded."""
+    """Quantiles in the stat's own unit (times: milliseconds). `recent` covers the time between the last two
+    questions for stats; `None` means that nothing was recorded."""
 
     recent: Mapping[float, float | None]
     total: Mapping[float, float | None]

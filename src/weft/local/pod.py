@@ -161,6 +161,7 @@ class Pod:
             gid=self.plan.uid,
             environment=self._environment(),
             working_directory=directory,
+            hostname=self.plan.name,
             view=View(
                 visible=(*self.place.visible, directory) if directory != "/" else self.place.visible,
                 files=tuple(

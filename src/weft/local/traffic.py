@@ -16,7 +16,7 @@ import msgspec
 
 from weft.local.status import EdgeStatus
 
-WINDOW = 5.0  # seconds that "now" means: as long as Envoy's default interval between two histogram merges
+WINDOW = 5.0  # seconds that "now" means: long enough to be a mean, short enough to follow an edit
 
 _FILTER = (
     r"^cluster\.outbound\|[^;]*\.(upstream_rq_completed|upstream_rq_5xx|upstream_rq_time|upstream_cx_total)$"
