@@ -1,6 +1,9 @@
 """The access log, where the mesh wants one. None by default: a line per request costs, and must be asked for.
 
 What a proxy answers by itself is counted always, by a logger that writes nothing: no upstream's statistics know of it.
+
+/dev/stdout and /dev/stderr are Envoy's own streams and not files: what they point to was opened by somebody else, and a
+proxy with a user of its own may not open it again.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from envoy.config.accesslog.v3.accesslog_pb2 import (
     ResponseFlagFilter,
 )
 from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
+from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StderrAccessLog, StdoutAccessLog
 from google.protobuf.json_format import ParseDict
 from xds.type.v3.typed_struct_pb2 import TypedStruct
 
@@ -83,13 +87,13 @@ _JSON = {
 def access_logs(settings: Settings) -> tuple[AccessLog, ...]:
     if not settings.access_log:
         return ()
-    log = FileAccessLog(path=settings.access_log)
+    log, name = _logger(settings.access_log)
     if settings.access_log_encoding == "JSON":
         fields = json.loads(settings.access_log_format) if settings.access_log_format else _JSON
         ParseDict(fields, log.log_format.json_format)
     else:
         log.log_format.text_format_source.inline_string = settings.access_log_format or _TEXT
-    return (AccessLog(name="envoy.access_loggers.file", typed_config=packed(log)),)
+    return (AccessLog(name=name, typed_config=packed(log)),)
 
 
 @lru_cache(maxsize=1)
@@ -109,3 +113,12 @@ def own_answers() -> AccessLog:
     result = AccessLog(name="envoy.access_loggers.stats", typed_config=packed(config))
     result.filter.or_filter.CopyFrom(either)
     return result
+
+
+def _logger(path: str) -> tuple[FileAccessLog | StdoutAccessLog | StderrAccessLog, str]:
+    match path:
+        case "/dev/stdout":
+            return StdoutAccessLog(), "envoy.access_loggers.stdout"
+        case "/dev/stderr":
+            return StderrAccessLog(), "envoy.access_loggers.stderr"
+    return FileAccessLog(path=path), "envoy.access_loggers.file"
