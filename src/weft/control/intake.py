@@ -21,7 +21,8 @@ class Intake:
         self._mesh = mesh
         self._problems = problems
         self._domain = domain
-        self._admit = admit or _as_it_is
+        self._admit = admit or as_it_is
+        self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # objects with errors, and what they seem to be
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
         """Apply changes; returns what they touched and which objects are now different."""
@@ -31,9 +32,13 @@ class Intake:
             values: tuple[Value, ...] = ()
             if change.document is None:
                 self._problems.put(change.key, ())
+                self.refused.pop(change.key, None)
             else:
                 parsed = parse(change.document, self._domain)
                 self._problems.put(change.key, parsed.problems)
+                self.refused.pop(change.key, None)
+                if parsed.meant:
+                    self.refused[change.key] = parsed.meant
                 if not parsed.values:
                     continue
                 values = parsed.values
@@ -47,5 +52,5 @@ class Intake:
         return self._mesh.apply(key, tuple(self._admit(value) for value in values))
 
 
-def _as_it_is(value: Value) -> Value:
+def as_it_is(value: Value) -> Value:
     return value
