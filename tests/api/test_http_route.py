@@ -159,7 +159,6 @@ def test_several_problems_are_told_at_once_with_their_lines():
         """,
     )
     assert told(text) == [
-        '8 the match must say `exact`, `prefix` or `regex` (for example {prefix: "/api"})',
         "9 unknown field `prefx` (did you mean `prefix`?)",
         "13 unknown field `prot` (did you mean `port`?)",
         '14 `weight` must be a whole number, not "many"',

@@ -199,3 +199,9 @@ def test_a_mutated_object_is_read_or_refused_but_never_raises(data):
     assert all(problem.where.line >= 1 and problem.where.file for problem in parsed.problems)
     for found in parsed.values:
         hash(found)  # past here values are frozen through and through
+
+
+def test_a_refused_object_has_no_values_but_what_it_is_meant_to_be_is_known():
+    parsed = read("apiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {ports: [{port: x}]}")
+    assert parsed.values == ()
+    assert [service.host for service in parsed.meant] == ["web.shop.svc.cluster.local"]

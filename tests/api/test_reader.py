@@ -2,7 +2,8 @@ from datetime import timedelta
 
 import pytest
 
-from api.reading import document
+from api.reading import document, istio
+from api.reading import told as told_of
 from weft.api.reader import Report, describe
 
 
@@ -139,3 +140,49 @@ def test_values_are_described_in_short():
     assert describe("x" * 50) == '"' + "x" * 40 + '…"'
     assert describe(None) == "nothing"
     assert describe([]) == "a list"
+
+
+ROUTE = "hosts: [web]\nhttp: [{{{}}}]"
+TO = "route: [{destination: {host: web}}]"
+
+
+@pytest.mark.parametrize(
+    ("route", "root"),
+    [
+        (f"{TO}, retries: {{attempts: many, retryOn: 5xx}}", '`attempts` must be a whole number, not "many"'),
+        (f"{TO}, retries: {{atempts: 3, retryOn: 5xx}}", "unknown field `atempts`"),
+        (
+            "route: [{destination: {host: a}, weight: half}, {destination: {host: b}}]",
+            '`weight` must be a whole number, not "half"',
+        ),
+        (
+            "route: [{destination: {host: a}, wieght: 50}, {destination: {host: b}}]",
+            "unknown field `wieght`",
+        ),
+        ("route: [{destination: {hots: web}}]", "unknown field `hots`"),
+        ("ruote: [{destination: {host: web}}]", "unknown field `ruote`"),
+        (f"{TO}, match: [{{uri: {{prefix: 7}}}}]", "`prefix` must be text, not the number 7"),
+        (f"{TO}, fault: {{abort: {{httpStatus: 500, percentge: {{value: 1}}}}}}", "unknown field `percentge`"),
+    ],
+)
+def test_only_the_root_of_a_mistake_is_told(route, root):
+    (said,) = told_of(istio("VirtualService", ROUTE.format(route)))
+    assert root in said
+
+
+def test_what_follows_from_a_misspelled_list_of_hosts_is_not_told():
+    (said,) = told_of(
+        istio("VirtualService", "hots: [web]\ngateways: [mesh]\nhttp: [{route: [{destination: {host: web}}]}]")
+    )
+    assert "unknown field `hots` (did you mean `hosts`?)" in said
+
+
+def test_two_ports_that_are_no_numbers_are_not_also_the_same_port():
+    ports = "ports: [{name: a, number: x, protocol: HTTP}, {name: b, number: y, protocol: HTTP}]"
+    said = told_of(istio("ServiceEntry", f"hosts: [a.example.com]\nresolution: DNS\n{ports}"))
+    assert len(said) == 2 and all("must be a whole number" in line for line in said)
+
+
+def test_a_field_that_is_simply_missing_is_told():
+    (said,) = told_of(istio("VirtualService", ROUTE.format("route: [{destination: {subset: v1}}]")))
+    assert "`host` is required" in said

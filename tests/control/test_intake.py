@@ -68,6 +68,16 @@ def test_an_object_that_is_gone_goes_with_its_problems():
     assert problems.all() == ()
 
 
+def test_what_a_refused_object_seems_to_be_is_known_until_it_is_mended_or_gone():
+    _, _, one = intake()
+    bad = ORDERS.replace("targetPort: 8080", "targetPort: -1")
+    for mended in (changes(ORDERS), [Change(KEY, None)]):
+        one.documents(changes(bad))
+        assert [service.host for service in one.refused[KEY]] == ["orders.shop.svc.cluster.local"]
+        one.documents(mended)
+        assert one.refused == {}
+
+
 def test_whoever_runs_the_mesh_may_fill_values_in():
     mesh, _, one = intake(admit=lambda value: value)
     one.documents(changes(ORDERS))

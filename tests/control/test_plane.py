@@ -5,8 +5,9 @@ import asyncio
 import grpc
 
 from control.proxy import NODE, Client, changes, serving, until
-from model.builders import group
+from model.builders import group, instance
 from weft.control.plane import ControlPlane
+from weft.model.names import ObjectKey
 from weft.xds.clients import Sync
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
 
@@ -101,4 +102,31 @@ async def test_tells_who_asks_which_objects_changed(tmp_path):
     plane.apply(changes(ORDERS))
     plane.apply(changes(ORDERS))
     assert [[str(key) for key in keys] for keys in told] == [["Service shop/orders"]]
+    await plane.close()
+
+
+WEB = """
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: web, namespace: shop}
+spec: {command: [sleep, infinity]}
+"""
+
+
+async def test_objects_that_do_not_fit_together_are_a_problem_until_they_do():
+    plane = ControlPlane()
+    plane.apply(changes(ORDERS + "---" + WEB))
+    await until(plane.problems)
+    assert "no workload of namespace shop has the labels app=orders" in plane.problems()[0].what
+    plane.apply(changes(WEB.replace("name: web", "name: orders")))
+    await until(lambda: not plane.problems())
+    await plane.close()
+
+
+async def test_instances_that_somebody_else_runs_fit_too():
+    plane = ControlPlane()
+    plane.apply(changes(ORDERS + "---" + WEB))
+    await until(plane.problems)
+    plane.put(ObjectKey("Pod", "shop", "orders-0"), (instance("orders-0", "orders"),))
+    await until(lambda: not plane.problems())
     await plane.close()

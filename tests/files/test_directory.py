@@ -126,6 +126,49 @@ def test_a_readable_object_goes_before_one_that_is_only_kept():
     assert len(directory.problems()) == 1
 
 
+REFUSED = service("x", "eighty")
+
+
+def test_an_object_that_would_be_refused_takes_no_place_from_one_that_would_not():
+    directory = Directory()
+    assert changed(directory.apply({"a.yaml": REFUSED.encode(), "b.yaml": service("x", 81).encode()})) == {"x": 81}
+    said = [str(problem) for problem in directory.problems()]
+    assert said == [
+        'a.yaml:4: Service shop/x: spec.ports[0].port: error: `port` must be a whole number, not "eighty"',
+        "a.yaml:1: Service shop/x: error: Service shop/x also stands at b.yaml:1, which holds (hint: remove one of them)",
+    ]
+    assert changed(directory.apply({"a.yaml": service("x", 80).encode()})) == {"x": 80}
+
+
+def test_a_good_copy_that_comes_later_takes_the_place_of_a_refused_one():
+    directory = Directory()
+    directory.apply({"a.yaml": REFUSED.encode()})
+    assert changed(directory.apply({"b.yaml": service("x", 81).encode()})) == {"x": 81}
+
+
+def test_what_was_good_before_stays_in_force_whatever_a_copy_says():
+    directory = Directory()
+    directory.apply({"a.yaml": service("x", 80).encode()})
+    directory.apply({"b.yaml": service("x", 81).encode()})
+    assert changed(directory.apply({"a.yaml": REFUSED.encode()})) == {"x": "eighty"}  # refused, so 80 stays
+    assert directory.apply({"b.yaml": service("x", 82).encode()}) == []
+    assert changed(directory.apply({"a.yaml": None})) == {"x": 82}
+
+
+def test_a_copy_that_is_in_force_and_becomes_bad_stays_too():
+    directory = Directory()
+    directory.apply({"a.yaml": REFUSED.encode(), "b.yaml": service("x", 81).encode()})
+    assert changed(directory.apply({"b.yaml": REFUSED.encode()})) == {"x": "eighty"}
+    assert directory.live[key("x")].file == "b.yaml"
+
+
+def test_an_object_edited_badly_before_its_copy_came_stays_as_it_was():
+    directory = Directory()
+    directory.apply({"a.yaml": service("x", 80).encode()})
+    directory.apply({"a.yaml": REFUSED.encode()})
+    assert directory.apply({"b.yaml": service("x", 81).encode()}) == []
+
+
 def test_files_are_shown_under_the_name_the_user_knows():
     directory = Directory("/abs/mesh", "mesh")
     directory.apply({"sub/a.yaml": content(service("a"))})

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from weft.files.directory import Unreadable
-from weft.files.scan import holds_objects, look, problems_of, read
+from weft.files.scan import holds_objects, look, problems_of, read, shown
 
 
 @pytest.mark.parametrize("name", ["a.yaml", "a.yml", "a.json", "a.b.yaml"])
@@ -94,3 +94,13 @@ def test_what_is_below_a_blind_spot_may_still_be_there(tmp_path, monkeypatch):
         "stays in effect)"
     ]
     assert list(problems_of(None)) == []
+
+
+def test_a_path_is_shown_without_detours_but_never_as_another_place(tmp_path):
+    (tmp_path / "a" / "deep").mkdir(parents=True)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "deep")
+    assert shown(f"{tmp_path}/a/../b") == f"{tmp_path}/b"
+    assert shown(f"{tmp_path}/b/") == f"{tmp_path}/b"
+    assert shown(f"{tmp_path}/link/../x") == f"{tmp_path}/a/x"
+    assert shown("some/where") == "some/where"

@@ -174,7 +174,7 @@ async def test_readiness_comes_and_goes_with_the_apps_own_answer(bridge, tmp_pat
     broken = tmp_path / "broken"
     broken.touch()
     async with running(web(tmp_path, readiness=probe), bridge, tmp_path) as (pod, watcher, _):
-        await watcher.until(lambda: pod.message == "not ready: GET /ready answered 503")
+        await watcher.until(lambda: pod.message == "not ready: GET /ready on port 8080: answered 503")
         assert pod.phase is Phase.RUNNING
         broken.unlink()
         await watcher.until(lambda: pod.ready)

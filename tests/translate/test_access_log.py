@@ -3,7 +3,7 @@ from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
 from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StderrAccessLog, StdoutAccessLog
 
 from weft.model.settings import Settings
-from weft.translate.access_log import access_logs
+from weft.translate.access_log import access_logs, own_answers
 
 PLACES = {
     "/dev/stdout": ("envoy.access_loggers.stdout", StdoutAccessLog),
@@ -37,3 +37,11 @@ def test_text_and_json_have_defaults_and_may_be_written(path):
     assert "route_name" in _log(path, access_log_encoding="JSON").log_format.json_format
     written = _log(path, access_log_encoding="JSON", access_log_format='{"code": "%RESPONSE_CODE%"}')
     assert dict(written.log_format.json_format) == {"code": "%RESPONSE_CODE%"}
+
+
+def test_own_answers_are_counted_only_where_no_upstream_counts_them():
+    flagged, marked = own_answers().filter.or_filter.filters
+    assert list(flagged.response_flag_filter.flags) == ["FI", "NR", "NC"]
+    # Else every request without the mark would be counted.
+    assert marked.metadata_filter.HasField("match_if_key_not_found")
+    assert not marked.metadata_filter.match_if_key_not_found.value

@@ -38,7 +38,7 @@ def _subsets(spec: Fields, *, selected: bool) -> tuple[Subset, ...]:
         name = item.text("name", required=True, most=63)
         if name and not is_dns_label(name):
             item.error("name", f"`{name}` is not a subset name", "lower-case letters, digits and -")
-        if any(other.name == name for other in found):
+        if name and any(other.name == name for other in found):
             item.error("name", f"two subsets are named `{name}`")
         found.append(Subset(name, item.labels("labels"), read_policy(item, selected=selected), item.line))
     return tuple(found)

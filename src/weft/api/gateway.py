@@ -48,7 +48,7 @@ def _server(server: Fields) -> GatewayServer:
         )
     elif (
         tls
-        and port.protocol not in (Protocol.HTTPS, Protocol.TLS)
+        and port.protocol not in (Protocol.HTTPS, Protocol.TLS, Protocol.UNDECLARED)  # undeclared is an error already
         and not (tls.https_redirect and port.protocol.is_http)
     ):
         server.error(

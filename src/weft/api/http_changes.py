@@ -7,6 +7,7 @@ import re
 from weft.api.reader import Fields
 from weft.api.string_match import read_match
 from weft.api.syntax import is_header, words
+from weft.base.problem import Severity
 from weft.base.suggest import did_you_mean
 from weft.model.virtual_service import Abort, CorsPolicy, Delay, Fault, HeaderChanges, Headers, Retries
 
@@ -102,10 +103,11 @@ def read_retries(item: Fields) -> Retries | None:
         if part not in RETRY_ON and not (part.isdecimal() and 100 <= int(part[:5]) <= 599):
             fields.error("retryOn", f"`{part}` is not a reason to retry", did_you_mean(part, RETRY_ON))
     if attempts == 0 and any(fields.has(name) for name in ("perTryTimeout", "retryOn", "retryRemoteLocalities")):
-        fields.error(
-            "attempts" if fields.has("attempts") else (),
-            "`attempts` is 0, so there are no retries to set up",
-            "set `attempts`, or keep only `attempts: 0`",
+        fields.lacks(
+            "attempts",
+            at="attempts" if fields.has("attempts") else (),
+            what="`attempts` is 0, so there are no retries to set up",
+            hint="set `attempts`, or keep only `attempts: 0`",
         )
     ignore = fields.boolean("retryIgnorePreviousHosts")
     return Retries(
@@ -124,7 +126,7 @@ def read_fault(item: Fields) -> Fault | None:
         return None
     delay, abort = fields.fields("delay"), fields.fields("abort")
     if delay is None and abort is None:
-        fields.error((), "`fault` must have `delay` or `abort`")
+        fields.lacks("delay", "abort", what="`fault` must have `delay` or `abort`")
     return Fault(_delay(delay) if delay else None, _abort(abort) if abort else None)
 
 
@@ -137,7 +139,9 @@ def _delay(fields: Fields) -> Delay | None:
 def _abort(fields: Fields) -> Abort:
     fields.refused("http2Error", "`http2Error` is not supported, by Istio neither", "use `httpStatus` or `grpcStatus`")
     if not fields.one_of("httpStatus", "grpcStatus", "http2Error"):
-        fields.error((), "`abort` must say with what", "set `httpStatus` or `grpcStatus`")
+        fields.lacks(
+            "httpStatus", "grpcStatus", what="`abort` must say with what", hint="set `httpStatus` or `grpcStatus`"
+        )
     return Abort(
         http_status=fields.integer("httpStatus", least=200, most=599) or 0,
         grpc_status=fields.choice("grpcStatus", GRPC_STATUSES),
@@ -150,7 +154,8 @@ def _share(fields: Fields) -> float:
     if old is not None:
         fields.warning("percent", "`percent` is deprecated", "use `percentage: {value: …}`")
     if share is None and old is None:
-        fields.warning((), "a fault without `percentage` hits no request", "add `percentage: {value: 100}`")
+        what, hint = "a fault without `percentage` hits no request", "add `percentage: {value: 100}`"
+        fields.lacks("percentage", "percent", what=what, hint=hint, severity=Severity.WARNING)
     return share if share is not None else float(old or 0)
 
 

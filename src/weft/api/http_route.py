@@ -59,7 +59,8 @@ def read_http_route(item: Fields, meta: Meta, *, delegated: bool) -> HttpRoute:
 def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[WeightedDestination, ...]:
     """The `route` list of an http, tls or tcp route."""
     found = []
-    for entry in item.items("route"):
+    entries = item.items("route")
+    for entry in entries:
         destination = entry.fields("destination", required=True)
         weight = entry.integer("weight") or 0
         found.append(
@@ -71,7 +72,8 @@ def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[Weigh
         )
     total = sum(entry.weight for entry in found)
     if len(found) > 1 and total == 0:
-        item.error("route", "the weights of the destinations add up to 0", "give at least one of them a `weight`")
+        what, hint = "the weights of the destinations add up to 0", "give at least one of them a `weight`"
+        item.lacks("weight", below=entries, at="route", what=what, hint=hint)
     if total > 2**32 - 1:
         item.error("route", "the weights of the destinations add up to more than 4294967295")
     return tuple(found)
@@ -79,9 +81,11 @@ def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[Weigh
 
 def _action(item: Fields, *, delegated: bool) -> str:
     there = [name for name in _ACTIONS if item.has(name)]
-    if len(there) != 1:
-        what = f"has {quoted(there)} at once" if there else "goes nowhere"
-        item.error((), f"the http route {what}", f"set exactly one of {quoted(_ACTIONS)}")
+    hint = f"set exactly one of {quoted(_ACTIONS)}"
+    if not there:
+        item.lacks(*_ACTIONS, what="the http route goes nowhere", hint=hint)
+    elif len(there) > 1:
+        item.error((), f"the http route has {quoted(there)} at once", hint)
     elif item.raw("route") == []:
         item.error("route", "`route` must not be empty")
     if "delegate" in there and delegated:
@@ -138,8 +142,10 @@ def _redirect(item: Fields) -> Redirect | None:
     if fields is None:
         return None
     fields.one_of("port", "derivePort")
-    if not any(fields.has(name) for name in ("uri", "authority", "port", "derivePort", "scheme")):
-        fields.error((), "`redirect` must change something", "set `uri`, `authority`, `scheme` or `port`")
+    changed = ("uri", "authority", "port", "derivePort", "scheme")
+    if not any(fields.has(name) for name in changed):
+        what, hint = "`redirect` must change something", "set `uri`, `authority`, `scheme` or `port`"
+        fields.lacks(*changed, what=what, hint=hint)
     return Redirect(
         uri=fields.request_text("uri", most=16_384),
         authority=fields.request_text("authority", most=1_024),
@@ -162,7 +168,7 @@ def _direct_response(item: Fields) -> DirectResponse | None:
     if fields is None:
         return None
     if not fields.has("status"):
-        fields.error((), "`status` is required")
+        fields.lacks("status", what="`status` is required")
     status = fields.integer("status", least=200, most=599) or 200
     body, text, data = fields.fields("body"), "", b""
     if body is not None:
@@ -188,8 +194,10 @@ def _rewrite(item: Fields) -> Rewrite | None:
     if fields is None:
         return None
     fields.one_of("uri", "uriRegexRewrite")
-    if not any(fields.has(name) for name in ("uri", "uriRegexRewrite", "authority")):
-        fields.error((), "`rewrite` must change something", "set `uri`, `uriRegexRewrite` or `authority`")
+    changed = ("uri", "uriRegexRewrite", "authority")
+    if not any(fields.has(name) for name in changed):
+        what, hint = "`rewrite` must change something", "set `uri`, `uriRegexRewrite` or `authority`"
+        fields.lacks(*changed, what=what, hint=hint)
     regex = fields.fields("uriRegexRewrite")
     return Rewrite(
         uri=fields.request_text("uri", most=16_384),

@@ -38,7 +38,7 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings, ...]:
         return ()
     data.ignored("meshNetworks", "values", "original-values", "merged-values")
     if not data.has("mesh"):
-        data.error((), "`mesh` is required", "its text holds the mesh's settings")
+        data.lacks("mesh", what="`mesh` is required", hint="its text holds the mesh's settings")
         return ()
     config = _embedded(data)
     return () if config is None else (_settings(config, meta),)

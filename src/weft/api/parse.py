@@ -34,6 +34,7 @@ from weft.model.mesh import Value
 class Parsed(msgspec.Struct, frozen=True):
     values: tuple[Value, ...] = ()
     problems: tuple[Problem, ...] = ()
+    meant: tuple[Value, ...] = ()  # of a refused object, as far as it can be read: only to tell who refers to it
 
 
 class KindReader(msgspec.Struct, frozen=True):
@@ -98,7 +99,7 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
         root = report.root()
         values = reader.read(root, read_metadata(root, document, domain))
         problems = report.finish()
-        return Parsed(() if report.failed else values, problems)
+        return Parsed((), problems, meant=values) if report.failed else Parsed(values, problems)
     return Parsed((), report.finish())
 
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from weft.api.document import Document, Path
 from weft.api.regex import regex_flaw
 from weft.api.syntax import (
@@ -32,6 +34,16 @@ MILLISECOND = timedelta(milliseconds=1)
 _LONGEST = timedelta(days=3_650)
 
 
+class _Consequence(msgspec.Struct, frozen=True):
+    """An error that is only worth saying if nothing is wrong with the fields that it comes from."""
+
+    causes: tuple[tuple[Fields, str], ...]
+    path: Path
+    what: str
+    hint: str
+    severity: Severity
+
+
 class Report:
     """The problems of one document, as they are found."""
 
@@ -40,12 +52,15 @@ class Report:
         self.failed = False
         self._problems: list[Problem] = []
         self._opened: list[Fields] = []
+        self._wrong: set[Path] = set()
+        self._consequences: list[_Consequence] = []
 
     def root(self) -> Fields:
         return Fields(self, (), self.document.body)
 
     def error(self, path: Path, what: str, hint: str = "") -> None:
         self.failed = True
+        self._wrong.add(path)
         self._add(path, what, hint, Severity.ERROR)
 
     def warning(self, path: Path, what: str, hint: str = "") -> None:
@@ -55,10 +70,23 @@ class Report:
         """Everything found, unknown fields included, in the order of the lines."""
         for fields in self._opened:
             fields.report_unknown()
+        for each in self._consequences:
+            if not any(self._is_root(fields, name) for fields, name in each.causes):
+                self._add(each.path, each.what, each.hint, each.severity)
         return tuple(sorted(self._problems, key=lambda problem: problem.where.line))
 
     def opened(self, fields: Fields) -> None:
         self._opened.append(fields)
+
+    def consequence(self, found: _Consequence) -> None:
+        """Held back until all fields are known: which of them are misspelled shows only then."""
+        self.failed = self.failed or found.severity is Severity.ERROR
+        self._consequences.append(found)
+
+    def _is_root(self, fields: Fields, name: str) -> bool:
+        """Whether a field is there and wrong, or there under a name that is almost its own."""
+        at = (*fields.path, name)
+        return fields.is_misspelled(name) or any(path[: len(at)] == at for path in self._wrong)
 
     def _add(self, path: Path, what: str, hint: str, severity: Severity) -> None:
         if len(self._problems) < MOST_PROBLEMS:
@@ -90,6 +118,20 @@ class Fields:
 
     def warning(self, name: str | Path, what: str, hint: str = "") -> None:
         self.report.warning(self._at(name), what, hint)
+
+    def lacks(
+        self,
+        *names: str,
+        what: str,
+        hint: str = "",
+        at: str | Path = (),
+        below: Iterable[Fields] = (),
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        """Something is wrong because none of these fields (of the mappings `below`, or else of this one) says what it
+        should. If one of them is wrong by itself, or misspelled, only that is said: one mistake, one message."""
+        causes = tuple((fields, name) for fields in (tuple(below) or (self,)) for name in names)
+        self.report.consequence(_Consequence(causes, self._at(at), what, hint, severity))
 
     def text(self, name: str, *, default: str = "", required: bool = False, most: int = MOST_TEXT) -> str:
         value = self._value(name, required=required)
@@ -313,6 +355,11 @@ class Fields:
             if name not in self._known:
                 self.error(str(name), f"unknown field `{str(name)[:80]}`", self._meant(str(name)))
 
+    def is_misspelled(self, name: str) -> bool:
+        """Whether an unknown field here is likely meant to be this one. Only at the end is it known what is unknown."""
+        hints = (f"did you mean `{name}`", f"weft calls it `{name}`")
+        return any(written not in self._known and self._meant(str(written)).startswith(hints) for written in self._body)
+
     def _meant(self, name: str) -> str:
         if name in self._synonyms:
             return f"weft calls it `{self._synonyms[name]}`"
@@ -325,7 +372,7 @@ class Fields:
     def _value(self, name: str, *, required: bool = False) -> Any:
         value = self.raw(name)
         if value is None and required:
-            self.report.error((*self.path, name) if name in self._body else self.path, f"`{name}` is required")
+            self.lacks(name, at=name if name in self._body else (), what=f"`{name}` is required")
         return value
 
     def _list(self, name: str, *, required: bool = False) -> Sequence[Any]:

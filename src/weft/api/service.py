@@ -62,12 +62,12 @@ def _ports(spec: Fields, *, required: bool) -> tuple[ServicePort, ...]:
         number, name = port.port("port", required=True), port.text("name", most=63)
         protocol = service_protocol(port, name, number)
         if len(items) > 1 and not name:
-            port.error((), "a port of a service with several ports needs a `name`")
+            port.lacks("name", what="a port of a service with several ports needs a `name`")
         elif name and not is_dns_label(name):
             port.error("name", f"`{name}` is not a port name", "lower-case letters, digits and -")
         if name and name in names:
             port.error("name", f"two ports are named `{name}`")
-        if (number, protocol is Protocol.UDP) in numbers:
+        if number and (number, protocol is Protocol.UDP) in numbers:
             port.error("port", f"port {number} stands twice")
         names.add(name)
         numbers.add((number, protocol is Protocol.UDP))

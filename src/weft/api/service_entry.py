@@ -77,9 +77,9 @@ def _ports(spec: Fields) -> tuple[ServicePort, ...]:
         number, name = port.port("number", required=True), port.text("name", required=True, most=63)
         if name and not is_dns_label(name):
             port.error("name", f"`{name}` is not a port name", "lower-case letters, digits and -")
-        if any(other.name == name for other in found):
+        if name and any(other.name == name for other in found):
             port.error("name", f"two ports are named `{name}`")
-        if any(other.number == number for other in found):
+        if number and any(other.number == number for other in found):
             port.error("number", f"port {number} stands twice")
         found.append(ServicePort(number, name, istio_protocol(port, number), port.port("targetPort")))
     return tuple(found)

@@ -18,8 +18,10 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
     if spec is None:
         return ()
     spec.unsupported("inboundConnectionPool")
-    if not any(spec.has(name) for name in ("egress", "ingress", "outboundTrafficPolicy", "inboundConnectionPool")):
-        spec.error((), "the Sidecar says nothing", "set `egress`, `ingress` or `outboundTrafficPolicy`")
+    says = ("egress", "ingress", "outboundTrafficPolicy", "inboundConnectionPool")
+    if not any(spec.has(name) for name in says):
+        hint = "set `egress`, `ingress` or `outboundTrafficPolicy`"
+        spec.lacks(*says, what="the Sidecar says nothing", hint=hint)
     return (
         Sidecar(
             name=meta.name,
@@ -52,7 +54,8 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
         bind, mode = _bind(item), item.choice("captureMode", _CAPTURE_MODES)
         read = _port(port, unix=bind.startswith("unix://")) if port else None
         if read is None and item is not items[-1]:
-            item.error((), "the egress listener without a port must be the last one, and there can be only one")
+            what = "the egress listener without a port must be the last one, and there can be only one"
+            item.lacks("port", what=what)
         if read and read.number and any(other.port and other.port.number == read.number for other in found):
             item.error("port", f"port {read.number} stands twice")
         hosts = item.texts("hosts", required=True, most=320)

@@ -21,9 +21,10 @@ def read_match(fields: Fields, *, presence: bool) -> StringMatch:
         return StringMatch(MatchKind.REGEX, fields.regex("regex"))
     value = fields.text(kind, most=16_384) if kind else ""
     if kind == "prefix" and not value:
-        fields.error("prefix", "an empty prefix matches everything", "leave the match out")
+        fields.lacks("prefix", at="prefix", what="an empty prefix matches everything", hint="leave the match out")
     if not kind and not presence:
-        fields.error((), "the match must say `exact`, `prefix` or `regex`", 'for example {prefix: "/api"}')
+        what, hint = "the match must say `exact`, `prefix` or `regex`", 'for example {prefix: "/api"}'
+        fields.lacks("exact", "prefix", "regex", what=what, hint=hint)
     return StringMatch(MatchKind(kind) if kind else MatchKind.PRESENT, value)
 
 

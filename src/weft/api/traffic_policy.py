@@ -49,12 +49,13 @@ def read_policy(holder: Fields, *, selected: bool) -> TrafficPolicy | None:
     policy.unsupported("tunnel", "proxyProtocol", "retryBudget")
     more = ("portLevelSettings", "tunnel", "proxyProtocol", "retryBudget")
     if not any(policy.has(name) for name in (*_SETTINGS, *more)):
-        policy.error((), "`trafficPolicy` says nothing", f"set one of {quoted(_SETTINGS)} or leave it out")
+        hint = f"set one of {quoted(_SETTINGS)} or leave it out"
+        policy.lacks(*_SETTINGS, *more, what="`trafficPolicy` says nothing", hint=hint)
     ports: dict[int, TrafficPolicy] = {}
     for setting in policy.items("portLevelSettings"):
         port = setting.fields("port", required=True)
         number = port.port("number", required=True) if port else 0
-        if number in ports:
+        if number and number in ports:
             setting.error("port", f"port {number} stands twice")
         ports[number] = _settings(setting, selected=selected)
     level = _settings(policy, selected=selected)
@@ -130,10 +131,11 @@ def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
         cookie.unsupported("attributes")
     keys = {"httpHeaderName": HashKey.HEADER, "httpCookie": HashKey.COOKIE, "httpQueryParameterName": HashKey.QUERY}
     if not key or (key == "useSourceIp" and not source) or (key != "useSourceIp" and not name):
-        fields.error(
-            (),
-            "`consistentHash` must say what to hash",
-            "set `httpHeaderName`, `httpCookie`, `httpQueryParameterName` or `useSourceIp: true`",
+        fields.lacks(
+            *keys,
+            "useSourceIp",
+            what="`consistentHash` must say what to hash",
+            hint="set `httpHeaderName`, `httpCookie`, `httpQueryParameterName` or `useSourceIp: true`",
         )
     return ConsistentHash(
         keys.get(key, HashKey.SOURCE_IP), name, cookie_path, ttl, maglev is not None, table_size, ring_size
@@ -162,7 +164,7 @@ def _connection_pool(policy: Fields) -> ConnectionPool | None:
         return None
     tcp, http = fields.fields("tcp"), fields.fields("http")
     if tcp is None and http is None:
-        fields.error((), "`connectionPool` says nothing", "set `tcp` or `http`")
+        fields.lacks("tcp", "http", what="`connectionPool` says nothing", hint="set `tcp` or `http`")
     values: dict[str, object] = {}
     if tcp is not None:
         keepalive = tcp.fields("tcpKeepalive")
@@ -203,9 +205,10 @@ def _outlier_detection(policy: Fields) -> OutlierDetection | None:
     split = fields.boolean("splitExternalLocalOriginErrors") or False
     local = fields.integer("consecutiveLocalOriginFailures")
     if local and not split:
-        fields.error(
-            "consecutiveLocalOriginFailures",
-            "`consecutiveLocalOriginFailures` needs `splitExternalLocalOriginErrors: true`",
+        fields.lacks(
+            "splitExternalLocalOriginErrors",
+            at="consecutiveLocalOriginFailures",
+            what="`consecutiveLocalOriginFailures` needs `splitExternalLocalOriginErrors: true`",
         )
     gateway = fields.integer("consecutiveGatewayErrors")
     return OutlierDetection(

@@ -22,7 +22,7 @@ def read_virtual_service(root: Fields, meta: Meta) -> tuple[VirtualService, ...]
     http = tuple(read_http_route(item, meta, delegated=delegated) for item in spec.items("http"))
     _check_reachable(spec, http)
     if not any(spec.raw(name) for name in ("http", "tls", "tcp")):
-        spec.error((), "the VirtualService has no routes", "set `http`, `tls` or `tcp`")
+        spec.lacks("http", "tls", "tcp", what="the VirtualService has no routes", hint="set `http`, `tls` or `tcp`")
     return (
         VirtualService(
             name=meta.name,
@@ -62,7 +62,7 @@ def _check_delegated(spec: Fields) -> None:
     hint = "a VirtualService without `hosts` is a delegate: part of another one's http routes"
     for name in ("gateways", "tls", "tcp"):
         if spec.has(name):
-            spec.error(name, f"without `hosts` there can be no `{name}`", hint)
+            spec.lacks("hosts", at=name, what=f"without `hosts` there can be no `{name}`", hint=hint)
 
 
 def _check_reachable(spec: Fields, routes: tuple[HttpRoute, ...]) -> None:
@@ -79,7 +79,7 @@ def _check_reachable(spec: Fields, routes: tuple[HttpRoute, ...]) -> None:
 def _l4_route(item: Fields, meta: Meta, hosts: tuple[str, ...], *, tls: bool) -> L4Route:
     matches = tuple(_l4_match(match, meta, hosts, tls=tls) for match in item.items("match", required=tls))
     if not item.raw("route"):
-        item.error((), "`route` is required")
+        item.lacks("route", what="`route` is required")
     return L4Route(matches, read_destinations(item, meta, headers=False), item.line)
 
 

@@ -189,13 +189,13 @@ def _environment(spec: Fields) -> tuple[tuple[str, str], ...]:
         for item in spec.items("env"):
             item.refused("valueFrom", "`valueFrom` needs Kubernetes", "write the `value`")
             name = item.text("name", required=True, most=4_096)
-            if name in found:
+            if name and name in found:
                 item.error("name", f"`{name}` stands twice")
             found[name] = item.text("value")
     else:
         found = spec.string_map("env")
     for name in found:
-        if not name or "=" in name:
+        if (not name and isinstance(spec.raw("env"), dict)) or "=" in name:
             spec.error("env", f"`{name}` is not a name for an environment variable")
     return tuple(found.items())
 
@@ -207,7 +207,7 @@ def _ports(spec: Fields) -> tuple[WorkloadPort, ...]:
         number, name = item.port("port", required=True), item.text("name", most=63)
         if name and any(other.name == name for other in found):
             item.error("name", f"two ports are named `{name}`")
-        if any(other.number == number for other in found):
+        if number and any(other.number == number for other in found):
             item.error("port", f"port {number} stands twice")
         protocol = istio_protocol(item, number) if item.has("protocol") else from_name(name, number)
         found.append(WorkloadPort(number, name, protocol))
@@ -232,7 +232,8 @@ def _readiness(spec: Fields, names: set[str]) -> Probe | None:
 
 def _check(fields: Fields, names: set[str]) -> HttpProbe | TcpProbe | ExecProbe:
     if not fields.one_of("http", "tcp", "exec"):
-        fields.error((), "`readiness` must say what to check", "set `http`, `tcp` or `exec`")
+        what, hint = "`readiness` must say what to check", "set `http`, `tcp` or `exec`"
+        fields.lacks("http", "tcp", "exec", what=what, hint=hint)
     http, tcp, command = fields.fields("http"), fields.fields("tcp"), fields.fields("exec")
     found: HttpProbe | TcpProbe | ExecProbe = TcpProbe(0)
     if command is not None:

@@ -36,6 +36,13 @@ def choose_mesh(name: str | None) -> str:
     return running[0]
 
 
+def one_name(argument: str | None, option: str | None) -> str | None:
+    """The mesh's name, which may be given as `NAME` or as `--mesh NAME`."""
+    if argument is not None and option is not None and argument != option:
+        fail(f"two meshes are named: {argument} and {option}", f"leave one out: --mesh {option}", code=2)
+    return argument if argument is not None else option
+
+
 def _clean_up(name: str) -> str:
     return f"clean up behind it with: weft down {name}"
 

@@ -31,6 +31,7 @@ Tips = Callable[[MeshStatus], list[tuple[str, list[str]]]]  # (what happens, the
 Show = Callable[[Engine, asyncio.Event, Tips | None], Coroutine[None, None, None]]
 
 REDRAW = 0.5  # seconds; the edges' figures move no faster
+FOOTER_LINES = 3  # with the line that a terminal keeps for its cursor
 _FOOTER = Text("\nCtrl-C ends the mesh", "dim")
 LOOK = 0.1  # seconds between two looks for changes worth a line
 
@@ -130,7 +131,8 @@ async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None
             if tip_lines and is_settled(status):  # too much for this terminal: the tips scroll by, once and for all
                 told = True
                 console.print(*tip_lines, sep="\n")
-            live.update(Group(view, _FOOTER), refresh=True)
+            fitting = mesh_view(status, height=console.height - FOOTER_LINES)
+            live.update(Group(fitting, _FOOTER), refresh=True)
         live.update(Text(), refresh=True)
     log.configure("ERROR")
 

@@ -25,7 +25,8 @@ class Intake:
         self._mesh = mesh
         self._problems = problems
         self._domain = domain
-        self._admit = admit or _as_it_is
+        self._admit = admit or as_it_is
+        self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # objects with errors, and what they seem to be
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
         """Apply changes; returns what they touched and which objects are now different."""
@@ -49,9 +50,12 @@ class Intake:
         """None if the object is as it was before."""
         values: tuple[Value, ...] = ()
         problems: tuple[Problem, ...] = ()
+        self.refused.pop(change.key, None)
         if change.document is not None:
             parsed = parse(change.document, self._domain)
             values, problems = parsed.values, parsed.problems
+            if parsed.meant:
+                self.refused[change.key] = parsed.meant
         self._problems.put(change.key, problems)
         if change.document is not None and not values:
             return None
@@ -63,5 +67,5 @@ class Intake:
         return self._mesh.apply(key, tuple(self._admit(value) for value in values))
 
 
-def _as_it_is(value: Value) -> Value:
+def as_it_is(value: Value) -> Value:
     return value

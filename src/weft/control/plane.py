@@ -11,6 +11,7 @@ import msgspec
 
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
+from weft.control.analysis import Analysis
 from weft.control.intake import Admit, Intake
 from weft.control.nodes import UnknownProxy, group_of
 from weft.control.problems import Problems
@@ -54,6 +55,7 @@ class ControlPlane:
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._problems = Problems()
         self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit)
+        self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused)
         self._snapshots = Snapshots()
         self._push = Push(self.mesh, self._snapshots, self._problems, timing)
         self._server = Server(self._snapshots, self)
@@ -76,6 +78,7 @@ class ControlPlane:
             for group in self._waiting:
                 self._push.join(group)
             self._waiting.clear()
+        self._analysis.wake()
         if changed:
             for tell in self.on_change:
                 tell(changed)
@@ -85,6 +88,8 @@ class ControlPlane:
         touched = self._intake.values(key, values)
         if touched:
             self._push.touch(touched)
+        if touched.inbound:  # it came, went, or has other ports; that it is ready or not is nothing to analyze
+            self._analysis.wake()
 
     def note(self, topic: str, problems: Iterable[Problem]) -> None:
         """Keep problems that somebody else has found; none means the topic is well."""
@@ -136,6 +141,7 @@ class ControlPlane:
         return self._push.spent
 
     async def close(self) -> None:
+        self._analysis.close()
         self._push.close()
         await self._server.close()
 

@@ -245,7 +245,7 @@ def _stats() -> dict[str, Any]:
         r"^tcp\..*\.(downstream_cx_(total|no_route)|idle_timeout)$",
         r"^.*rbac\.(allowed|denied|shadow_allowed|shadow_denied)$",
     ]
-    prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_"]
+    prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_", "weft."]
     patterns = [{"prefix": prefix} for prefix in prefixes] + [{"safe_regex": {"regex": regex}} for regex in kept]
     cluster = r"^cluster\.((.+?)\.)(?=(?:upstream_|membership_|outlier_|circuit_|ssl\.|external\.|internal\.))"
     listener = r"^listener\.((.+?)\.)(?=(?:downstream_|no_filter|ssl\.))"

@@ -3,7 +3,8 @@ waiting are the watcher's.
 
 Rules: a bad document never removes what was good before. An object goes only when the file that held it shows that
 it is gone, and even then in two steps, `apply` and `settle`, so that a file caught half-written, or an object on its
-way from one file to another, takes nothing away. Of two files that hold the same object, the first by path wins.
+way from one file to another, takes nothing away. Of two files that hold the same object, the first by path wins;
+but an object that would be refused takes no place from one that would not, unless a good version of it is in force.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from weft.api.document import Change, Document
-from weft.base.problem import Problem, Where
+from weft.api.parse import parse
+from weft.base.problem import Problem, Severity, Where
 from weft.files.documents import read_documents
 from weft.model.names import ObjectKey
 
@@ -41,6 +43,8 @@ class Directory:
         self._holders: dict[ObjectKey, set[str]] = {}
         self._live: dict[ObjectKey, Document] = {}
         self._leaving: set[ObjectKey] = set()
+        # Which file a good version came from, known only of objects that were changed or stand twice: it costs a parse.
+        self._good_from: dict[ObjectKey, str] = {}
 
     @property
     def paths(self) -> frozenset[str]:
@@ -72,6 +76,7 @@ class Directory:
         self._leaving.difference_update(gone)
         for key in gone:
             del self._live[key]
+            self._good_from.pop(key, None)
         return [Change(key, None) for key in gone]
 
     def problems(self) -> tuple[Problem, ...]:
@@ -115,15 +120,25 @@ class Directory:
                     self._leaving.add(key)
                 continue
             self._leaving.discard(key)
-            if self._live.get(key) != document:
+            before = self._live.get(key)
+            if before != document:
                 self._live[key] = document
                 yield Change(key, document)
+            if before is not None or len(self._holders[key]) > 1:
+                for version in (before, document):
+                    if version is not None and not refusals(version):
+                        self._good_from[key] = version.file
 
     def _winner(self, key: ObjectKey) -> Document | None:
         paths = sorted(self._holders.get(key, ()))
-        readable = (self._files[path].documents[key] for path in paths if key in self._files[path].documents)
-        kept = (self._files[path].kept[key] for path in paths if key in self._files[path].kept)
-        return next(readable, None) or next(kept, None)
+        readable = [self._files[path].documents[key] for path in paths if key in self._files[path].documents]
+        if len(readable) > 1:
+            live = self._live.get(key)
+            good_from = self._good_from.get(key, live.file if live is not None and not refusals(live) else "")
+            entitled = (each for each in readable if each.file == good_from or not refusals(each))
+            return next(entitled, readable[0])
+        kept = [self._files[path].kept[key] for path in paths if key in self._files[path].kept]
+        return next(iter([*readable, *kept]), None)
 
     def _doubles(self, key: ObjectKey) -> Iterable[Problem]:
         winner = self._winner(key)
@@ -131,11 +146,17 @@ class Directory:
             document = self._files[path].documents.get(key)
             if document is None or winner is None or document is winner:
                 continue
+            yield from refusals(document)  # nobody else looks at it
             yield Problem(
                 Where(file=document.file, line=document.line, object=str(key)),
                 f"{key} also stands at {winner.file}:{winner.line}, which holds",
                 "remove one of them",
             )
+
+
+def refusals(document: Document) -> tuple[Problem, ...]:
+    """Why an object would be refused; nothing if it would not."""
+    return tuple(problem for problem in parse(document).problems if problem.severity is Severity.ERROR)
 
 
 def printable(path: str) -> str:

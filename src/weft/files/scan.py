@@ -36,6 +36,14 @@ def holds_objects(name: str) -> bool:
     return name.endswith(SUFFIXES) and not name.startswith((".", "#"))
 
 
+def shown(path: str | Path) -> str:
+    """A path as people are shown it: as they wrote it, but without detours such as `bad/../good`."""
+    written = str(path)
+    tidy = os.path.normpath(written)
+    # `..` after a link leads elsewhere than it seems.
+    return tidy if os.path.realpath(tidy) == os.path.realpath(written) else os.path.realpath(written)
+
+
 def look(root: str, shown: str) -> Seen:
     """Raises OSError if the root itself is not there."""
     found = Path(root).stat()

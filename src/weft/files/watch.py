@@ -67,7 +67,7 @@ class _Watcher:
 
     def __init__(self, directory: str | Path, settle: float) -> None:
         self._root = str(Path(directory).absolute())
-        self._shown = str(directory).rstrip("/") or "/"
+        self._shown = scan.shown(directory)
         self._settle = settle
         self._directory = Directory(self._root, self._shown)
         self._seen: scan.Seen | None = None

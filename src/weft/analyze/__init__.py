@@ -1,0 +1,1 @@
+"""What does not fit together in a mesh: mesh → findings. Pure functions."""

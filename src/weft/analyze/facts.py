@@ -1,0 +1,114 @@
+"""What the checks read: every value of a mesh sorted by what it is, and everything that runs or is meant to run.
+
+Facts are frozen and share nothing that changes, so that they can be looked at on another thread than the mesh's own.
+Rule: a Workload counts as running whether or not its pods are there yet: a mesh that starts is not one that is wrong.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from weft.model.destination_rule import DestinationRule
+from weft.model.gateway import Gateway
+from weft.model.instance import Instance
+from weft.model.mesh import Value
+from weft.model.names import Labels, host_covers, selects
+from weft.model.service import Service
+from weft.model.settings import Namespace, Settings
+from weft.model.sidecar import Sidecar
+from weft.model.virtual_service import VirtualService
+from weft.model.workload import Workload
+
+Kind = TypeVar("Kind")
+
+
+class Runner(msgspec.Struct, frozen=True):
+    """A Workload, or an instance that no Workload here runs."""
+
+    name: str
+    labels: Labels
+    ports: tuple[tuple[str, int], ...] | None  # names (or "") and numbers; None: it does not say
+
+
+class Facts(msgspec.Struct, frozen=True):
+    settings: Settings
+    services: tuple[Service, ...] = ()
+    virtual_services: tuple[VirtualService, ...] = ()
+    rules: tuple[DestinationRule, ...] = ()
+    sidecars: tuple[Sidecar, ...] = ()
+    gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
+    namespaces: frozenset[str] = frozenset()  # in which there is anything
+    runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
+    by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
+    by_host: Mapping[str, tuple[Service, ...]] = {}
+    wildcards: tuple[Service, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether anything runs here at all. Where nothing does, who is selected is for others to know."""
+        return bool(self.runners)
+
+    def selected(self, namespace: str, labels: Labels) -> tuple[Runner, ...]:
+        """The runners of a namespace that have all of these labels."""
+        candidates = (self.by_label.get((namespace, pair), ()) for pair in labels)
+        fewest = min(candidates, key=len, default=self.runners.get(namespace, ()))
+        return tuple(runner for runner in fewest if selects(labels, runner.labels))
+
+    def services_of(self, host: str) -> tuple[Service, ...]:
+        """The services that a host or wildcard means: of that name, covered by it, or a wildcard that covers it."""
+        found = self.by_host.get(host)
+        if found is not None:
+            return found
+        if host.startswith("*"):
+            return tuple(service for service in self.services if host_covers(host, service.host))
+        return tuple(service for service in self.wildcards if host_covers(service.host, host))
+
+
+def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
+    """Of each object its values."""
+    values = [value for held in objects for value in held]
+    services = _of_kind(values, Service)
+    runners = _runners(_of_kind(values, Workload), _of_kind(values, Instance))
+    by_host: dict[str, list[Service]] = defaultdict(list)
+    for service in services:
+        by_host[service.host].append(service)
+    by_label: dict[tuple[str, tuple[str, str]], list[Runner]] = defaultdict(list)
+    for namespace, each in runners.items():
+        for runner in each:
+            for pair in runner.labels:
+                by_label[(namespace, pair)].append(runner)
+    namespaces = {value.name if isinstance(value, Namespace) else value.namespace
+                  for value in values if not isinstance(value, Settings)}  # fmt: skip
+    return Facts(
+        settings=settings,
+        services=services,
+        virtual_services=_of_kind(values, VirtualService),
+        rules=_of_kind(values, DestinationRule),
+        sidecars=_of_kind(values, Sidecar),
+        gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),
+        namespaces=frozenset(namespaces | {settings.root_namespace}),
+        runners=runners,
+        by_label={place: tuple(each) for place, each in by_label.items()},
+        by_host={host: tuple(claims) for host, claims in by_host.items()},
+        wildcards=tuple(service for service in services if service.host.startswith("*")),
+    )
+
+
+def _of_kind(values: Iterable[Value], kind: type[Kind]) -> tuple[Kind, ...]:
+    return tuple(value for value in values if isinstance(value, kind))
+
+
+def _runners(workloads: tuple[Workload, ...], instances: tuple[Instance, ...]) -> dict[str, tuple[Runner, ...]]:
+    found: dict[str, list[Runner]] = defaultdict(list)
+    known = {(workload.namespace, workload.name) for workload in workloads}
+    for workload in workloads:
+        ports = tuple((port.name, port.number) for port in workload.ports)
+        found[workload.namespace].append(Runner(workload.name, workload.labels, ports or None))
+    for instance in instances:
+        if (instance.namespace, instance.workload) not in known:
+            found[instance.namespace].append(Runner(instance.name, instance.labels, None))
+    return {namespace: tuple(runners) for namespace, runners in found.items()}

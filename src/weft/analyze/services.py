@@ -1,0 +1,85 @@
+"""Services that nobody stands behind, or not at the port they say, and services that claim one address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts, Runner
+from weft.analyze.warning import meant_labels, warning, written
+from weft.base.problem import Problem
+from weft.base.suggest import did_you_mean
+from weft.model.names import Labels
+from weft.model.service import Protocol, Service, ServicePort
+
+
+def of_services(facts: Facts) -> Iterator[Problem]:
+    seen = set()  # the hosts of one ServiceEntry are one object
+    for service in facts.services:
+        if facts.runs and service.selector and service.origin not in seen:
+            seen.add(service.origin)
+            yield from _of_selection(service, service.selector, facts)
+    yield from _of_addresses(facts)
+
+
+def _of_selection(service: Service, selector: Labels, facts: Facts) -> Iterator[Problem]:
+    behind = facts.selected(service.namespace, selector)
+    if not behind:
+        what = (
+            f"no workload of namespace {service.namespace} has the labels {written(selector)}: nobody answers its calls"
+        )
+        yield warning(service.origin, f"spec.{_field(service)}", what, _selection_hint(service, selector, facts))
+        return
+    for index, port in enumerate(service.ports):
+        if port.protocol is not Protocol.UDP:
+            yield from _of_target(service, index, port, behind)
+
+
+def _field(service: Service) -> str:
+    entry = service.origin is not None and service.origin.key.kind == "ServiceEntry"
+    return "workloadSelector" if entry else "selector"
+
+
+def _selection_hint(service: Service, selector: Labels, facts: Facts) -> str:
+    elsewhere = sorted(namespace for namespace in facts.runners if facts.selected(namespace, selector))
+    if elsewhere:
+        return f"namespace {elsewhere[0]} has such workloads, but a selector looks only into its own namespace"
+    return meant_labels(selector, (runner.labels for runner in facts.runners.get(service.namespace, ())))
+
+
+def _of_target(service: Service, index: int, port: ServicePort, behind: tuple[Runner, ...]) -> Iterator[Problem]:
+    if any(runner.ports is None for runner in behind):
+        return  # it does not say where it listens, so it may well be there
+    ports = {pair for runner in behind for pair in runner.ports or ()}
+    names = {name for name, _ in ports if name}
+    who = f"no workload behind it ({', '.join(sorted(runner.name for runner in behind)[:3])})"
+    field = f"spec.ports[{index}].targetPort"
+    if isinstance(port.target, str) and port.target:
+        if port.target not in names:
+            what = f"{who} has a port named `{port.target}`: nobody answers on port {port.number}"
+            yield warning(
+                service.origin, field, what, did_you_mean(port.target, names) or "none of their ports has a name"
+            )
+        return
+    target = port.target or (0 if port.name in names else port.number)
+    if target and target not in {number for _, number in ports}:
+        there = ", ".join(str(number) for number in sorted({number for _, number in ports}))
+        missing = "" if port.target else ", which is meant where there is no `targetPort`"
+        what = f"{who} declares port {target}{missing}"
+        hint = f"declared: {there}; correct `targetPort`, or add the port to the Workload"
+        yield warning(service.origin, field, what, hint)
+
+
+def _of_addresses(facts: Facts) -> Iterator[Problem]:
+    claims: dict[tuple[str, int], Service] = {}
+    for service in sorted(facts.services, key=lambda each: (each.created or "9999", each.namespace, each.name)):
+        if service.origin is None or service.origin.key.kind != "Service":
+            continue
+        taken = {
+            (address, port.number): first
+            for address in service.addresses
+            for port in service.ports
+            if (first := claims.setdefault((address, port.number), service)) is not service
+        }
+        for (address, number), first in taken.items():
+            what = f"{address}:{number} is the address of Service {first.namespace}/{first.name} too"
+            yield warning(service.origin, "spec.clusterIP", what, "write another one, or none at all")

@@ -1,0 +1,49 @@
+"""How a finding is said: a warning at the object's place, with the field it is about and a guess at what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.base.problem import Problem, Severity, Where
+from weft.base.suggest import did_you_mean
+from weft.model.names import Labels, Origin
+
+MOST_GUESSED = 5_000  # hosts among which a near one is looked for: each is compared letter by letter
+
+
+def warning(origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
+    where = Where(field=field)
+    if origin is not None:
+        where = Where(file=origin.file, line=line or origin.line, object=str(origin.key), field=field)
+    return Problem(where, what, hint, Severity.WARNING)
+
+
+def meant_host(host: str, known: Iterable[str], domain: str) -> str:
+    """A guess at the host that was meant. `web.shop` has a dot, so Istio takes it for a full name."""
+    hosts = frozenset(known)
+    for longer in (f"{host}.svc.{domain}", f"{host}.{domain}"):
+        if longer in hosts:
+            return f"a host with a dot is a full name: write {longer}"
+    guess = did_you_mean(host, hosts) if len(hosts) <= MOST_GUESSED else ""
+    return guess if guess.startswith("did you") else ""
+
+
+def written(labels: Labels) -> str:
+    return ", ".join(f"{name}={value}" for name, value in labels)
+
+
+def meant_labels(labels: Labels, there: Iterable[Labels]) -> str:
+    """A guess at which label is the wrong one: the first that nobody has, or nobody with this value."""
+    values: dict[str, set[str]] = {}
+    for each in there:
+        for name, value in each:
+            values.setdefault(name, set()).add(value)
+    if not values:
+        return "no workload is there at all"
+    for name, value in labels:
+        if name not in values:
+            return did_you_mean(name, values)
+        if value not in values[name]:
+            guess = did_you_mean(value, values[name])
+            return f"{name}: {guess}" if guess else ""
+    return "each of these labels is there, but no workload has all of them"

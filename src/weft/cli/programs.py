@@ -1,0 +1,48 @@
+"""Whether a Workload's command could be started: its directory and program, looked up as its pod would."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.api.document import Document
+    from weft.base.problem import Problem
+    from weft.model.workload import Workload
+
+# A pod's PATH: weft's own programs, so that `python3` is the interpreter that runs weft, then the machine's.
+POD_PATH = f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def problem_of(workload: Workload, document: Document) -> Problem | None:
+    from weft.base.problem import Problem, Severity
+
+    directory = Path(workload.working_directory or "/")
+    if not directory.is_dir():
+        there = "is not a directory" if directory.exists() else "does not exist"
+        where = document.where(("spec", "workingDirectory"))
+        what, hint = f"the working directory {directory} {there}", f"mkdir -p {shlex.quote(str(directory))}"
+        return Problem(where, what, hint, Severity.WARNING)
+    what, hint = _against(workload, directory)
+    return Problem(document.where(("spec", "command", 0)), what, hint, Severity.WARNING) if what else None
+
+
+def _against(workload: Workload, directory: Path) -> tuple[str, str]:
+    """What is wrong with the program, and a hint; empty if nothing."""
+    name = workload.command[0]
+    if "/" in name:
+        program = Path(os.path.normpath(directory / name))
+        if not program.exists():
+            return f"the program {program} does not exist", "a relative path starts at `workingDirectory`"
+        if not program.is_file() or not os.access(program, os.X_OK):
+            return f"the program {program} cannot be executed", f"chmod a+rx {shlex.quote(str(program))}"
+        return "", ""
+    search = dict(workload.environment).get("PATH", POD_PATH)
+    if shutil.which(name, path=search) is None:
+        beside = f"write ./{name}" if (directory / name).is_file() else "give its full path, or set PATH in `env`"
+        return f"there is no program `{name}` in {search}", beside
+    return "", ""

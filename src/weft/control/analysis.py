@@ -1,0 +1,108 @@
+"""The analysis of the whole mesh while it runs. Changes come in as `wake`; what does not fit together is put under one
+topic of the problems.
+
+Rule: it stands in nobody's way. It waits until changes have been quiet for a while, works on another thread with values
+that do not change, and rests ten times as long as it worked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from weft.analyze.facts import facts_of
+from weft.analyze.findings import findings
+from weft.base.problem import Problem
+from weft.control.problems import Problems
+from weft.model.mesh import Mesh, Value
+from weft.model.names import ObjectKey
+from weft.model.settings import Settings
+
+log = logging.getLogger(__name__)
+
+QUIET = 0.5  # seconds
+MOST = 3.0  # seconds after the first change, if they never are quiet
+REST = 10  # times as long as the last analysis took
+MOST_OBJECTS = 200_000  # beyond, even listing them would be felt by a push
+
+TOPIC = "analysis"
+
+
+class Analysis:
+    def __init__(
+        self,
+        mesh: Mesh,
+        problems: Problems,
+        refused: Callable[[], dict[ObjectKey, tuple[Value, ...]]],
+        *,
+        quiet: float = QUIET,
+    ) -> None:
+        self._mesh = mesh
+        self._problems = problems
+        self._refused = refused
+        self._quiet = quiet
+        self._timer: asyncio.TimerHandle | None = None
+        self._working: asyncio.Future[tuple[Problem, ...]] | None = None
+        self._woken = False  # while working
+        self._first = 0.0  # change that is not looked at yet
+        self._rest_until = 0.0
+        self._closed = False
+
+    def wake(self) -> None:
+        """Something has changed that may fit together now, or no longer."""
+        if self._closed or self._working is not None:
+            self._woken = True
+            return
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._timer is None:
+            self._first = now
+        else:
+            self._timer.cancel()
+        at = max(min(now + self._quiet, self._first + MOST), self._rest_until)
+        self._timer = loop.call_at(at, self._begin)
+
+    @property
+    def pending(self) -> bool:
+        return self._timer is not None or self._working is not None
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin(self) -> None:
+        self._timer = None
+        objects = [values for _, values in self._mesh.values()]
+        if len(objects) > MOST_OBJECTS:
+            log.info("the mesh has more than %d objects: references between them are not checked", MOST_OBJECTS)
+            self._problems.put(TOPIC, ())
+            return
+        # An object with errors is still there for those who refer to it, unless a good version is in force.
+        refused = dict(self._refused())
+        objects += (meant for key, meant in refused.items() if not self._mesh.get(key))
+        started = time.monotonic()
+        work = asyncio.get_running_loop().run_in_executor(None, _work, self._mesh.settings, objects, frozenset(refused))
+        self._working = work
+        work.add_done_callback(lambda done: self._end(done, started))
+
+    def _end(self, done: asyncio.Future[tuple[Problem, ...]], started: float) -> None:
+        self._working = None
+        if self._closed or done.cancelled():
+            return
+        self._rest_until = asyncio.get_running_loop().time() + REST * (time.monotonic() - started)
+        error = done.exception()
+        if error is not None:
+            log.error("the mesh cannot be analyzed; what was found before stays", exc_info=error)
+        else:
+            self._problems.put(TOPIC, done.result())
+        if self._woken:
+            self._woken = False
+            self.wake()
+
+
+def _work(settings: Settings, objects: list[tuple[Value, ...]], refused: frozenset[ObjectKey]) -> tuple[Problem, ...]:
+    return findings(facts_of(settings, objects), refused)

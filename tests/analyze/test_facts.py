@@ -1,0 +1,29 @@
+from analyze.meshes import WEB, facts, istio
+from weft.model.names import labels_of
+
+
+def test_workloads_count_before_their_pods_are_there():
+    found = facts(WEB)
+    assert [runner.name for runner in found.selected("shop", labels_of({"app": "web"}))] == ["web-v1", "web-v2"]
+    assert [runner.name for runner in found.selected("shop", labels_of({"app": "web", "version": "v2"}))] == ["web-v2"]
+    assert found.selected("other", labels_of({"app": "web"})) == ()
+    assert len(found.selected("shop", ())) == 2
+
+
+def test_a_machine_that_no_workload_runs_counts_too():
+    found = facts(istio("WorkloadEntry", "{address: 192.0.2.1, labels: {app: vm}}", name="vm"))
+    (runner,) = found.selected("shop", labels_of({"app": "vm"}))
+    assert runner.ports is None  # its own list is by service port, so it says nothing of where it listens
+
+
+def test_a_host_means_its_services_those_it_covers_and_the_wildcard_that_covers_it():
+    entry = "{hosts: ['*.example.com'], ports: [{number: 80, name: http, protocol: HTTP}]}"
+    found = facts(WEB + istio("ServiceEntry", entry))
+    hosts = {
+        host: [service.host for service in found.services_of(host)] for host in ("*.local", "a.example.com", "a.b")
+    }
+    assert hosts == {"*.local": ["web.shop.svc.cluster.local"], "a.example.com": ["*.example.com"], "a.b": []}
+
+
+def test_every_place_where_something_is_counts_as_a_namespace():
+    assert {"shop", "istio-system"} <= facts(WEB).namespaces

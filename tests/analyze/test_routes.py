@@ -1,0 +1,33 @@
+from analyze.meshes import WEB, istio, said
+
+HTTP = "http: [{route: [{destination: {host: web}}]}]"
+GATEWAY = istio("Gateway", "{servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}", name="edge")
+
+
+def test_routes_for_what_is_there_are_well():
+    assert said(WEB + istio("VirtualService", f"{{hosts: [web], {HTTP}}}")) == []
+    assert said(WEB + istio("VirtualService", f"{{hosts: ['*.shop.svc.cluster.local'], {HTTP}}}")) == []
+    assert said(WEB + istio("VirtualService", f"{{{HTTP}}}")) == []  # a delegate
+    assert said(WEB + istio("VirtualService", f"{{hosts: [192.0.2.9], {HTTP}}}")) == []
+
+
+def test_a_host_that_nobody_has_is_said_with_a_guess():
+    (line,) = said(WEB + istio("VirtualService", f"{{hosts: [wbe], {HTTP}}}"))
+    assert "VirtualService shop/x: spec.hosts[0]: warning: no Service or ServiceEntry has the host wbe.shop" in line
+    assert "did you mean `web.shop.svc.cluster.local`?" in line
+
+
+def test_a_name_of_the_outside_may_be_meant_so_the_hint_says_how():
+    (line,) = said(WEB + istio("VirtualService", f"{{hosts: [shop.example.com], {HTTP}}}"))
+    assert "if it is a name outside the mesh, add a ServiceEntry for it" in line
+
+
+def test_a_gateway_that_does_not_exist_is_said_with_a_guess():
+    (line,) = said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [web], gateways: [egde], {HTTP}}}"))
+    assert "spec.gateways[0]: warning: the gateway shop/egde does not exist (hint: did you mean `shop/edge`?)" in line
+
+
+def test_routes_for_gateways_only_are_said_to_be_used_by_nothing():
+    (line,) = said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [a.com], gateways: [edge], {HTTP}}}"))
+    assert "this version of weft runs no gateways: nothing uses them (hint: add `mesh`" in line
+    assert said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [web], gateways: [edge, mesh], {HTTP}}}")) == []

@@ -1,0 +1,48 @@
+from analyze.meshes import WEB, istio, said
+
+SUBSETS = "{host: web, subsets: [{name: v1, labels: {version: v1}}, {name: v2, labels: {version: v2}}]}"
+
+
+def test_a_rule_for_what_is_there_is_well():
+    assert said(WEB + istio("DestinationRule", SUBSETS)) == []
+    assert said(WEB + istio("DestinationRule", "{host: '*.shop.svc.cluster.local'}")) == []
+
+
+def test_an_unknown_host_is_said_with_a_guess():
+    (line,) = said(WEB + istio("DestinationRule", "{host: wbe}"))
+    assert "DestinationRule shop/x: spec.host: warning: no Service or ServiceEntry has the host wbe.shop.svc" in line
+    assert "did you mean `web.shop.svc.cluster.local`?" in line
+    (line,) = said(WEB + istio("DestinationRule", "{host: web.shop}"))
+    assert "a host with a dot is a full name: write web.shop.svc.cluster.local" in line
+    assert len(said(WEB + istio("DestinationRule", "{host: '*.example.com'}"))) == 1
+
+
+def test_a_subset_of_nobody_is_said():
+    (line,) = said(WEB + istio("DestinationRule", SUBSETS.replace("version: v2", "version: v3")))
+    assert "spec.subsets[1].labels: warning: nobody behind web.shop.svc.cluster.local has the labels version=v3" in line
+    assert "(hint: version: known here: v1, v2)" in line
+
+
+def test_a_subset_must_be_behind_the_service_and_not_just_anywhere():
+    other = WEB.replace("labels: {app: web, version: v2}", "labels: {app: api, version: v2}")
+    assert len(said(other + istio("DestinationRule", SUBSETS))) == 1
+
+
+def test_the_endpoints_of_an_entry_have_labels_too():
+    ports = "ports: [{number: 80, name: http, protocol: HTTP}]"
+    entry = (
+        f"{{hosts: [a.b], resolution: STATIC, endpoints: [{{address: 192.0.2.1, labels: {{version: v1}}}}], {ports}}}"
+    )
+    rule = "{host: a.b, subsets: [{name: v1, labels: {version: v1}}, {name: v9, labels: {version: v9}}]}"
+    (line,) = said(istio("ServiceEntry", entry) + istio("DestinationRule", rule))
+    assert "subset 'v9'" in line
+
+
+def test_a_service_with_nobody_behind_it_is_said_once_and_not_again_for_each_subset():
+    (line,) = said(WEB.replace("selector: {app: web}", "selector: {app: wbe}") + istio("DestinationRule", SUBSETS))
+    assert line.startswith("Service shop/web")
+
+
+def test_callers_that_do_not_exist_are_said():
+    (line,) = said(WEB + istio("DestinationRule", "{host: web, workloadSelector: {matchLabels: {app: wbe}}}"))
+    assert "spec.workloadSelector: warning: no workload of namespace shop has the labels app=wbe" in line

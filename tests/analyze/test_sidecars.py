@@ -1,0 +1,42 @@
+import pytest
+
+from analyze.meshes import WEB, istio, said
+
+
+def egress(host):
+    return said(WEB + istio("Sidecar", f"{{egress: [{{hosts: ['{host}']}}]}}"))
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["./*", "*/*", "~/*", "istio-system/*", "./web.shop.svc.cluster.local", "*/*.svc.cluster.local", "shop/*"],
+)
+def test_hosts_that_show_something_or_may_later_are_well(host):
+    assert egress(host) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "hint"),
+    [
+        ("./wbe.shop.svc.cluster.local", "did you mean `web.shop.svc.cluster.local`?"),
+        ("./web", "a Sidecar wants full names: write ./web.shop.svc.cluster.local"),
+        ("istio-system/web.shop.svc.cluster.local", "it is in shop: write shop/web.shop.svc.cluster.local"),
+        ("shpo/*", "did you mean `shop`?"),
+    ],
+)
+def test_a_host_that_shows_nothing_is_said_with_a_hint(host, hint):
+    (line,) = egress(host)
+    assert "Sidecar shop/x: spec.egress[0].hosts[0]: warning: " in line
+    assert hint in line
+
+
+def test_a_host_that_only_routes_speak_for_shows_those():
+    routes = istio("VirtualService", "{hosts: [a.example.com], http: [{directResponse: {status: 204}}]}", name="r")
+    lines = said(WEB + routes + istio("Sidecar", "{egress: [{hosts: ['./a.example.com']}]}"))
+    assert not any("Sidecar" in line for line in lines)
+
+
+def test_a_sidecar_for_nobody_is_said():
+    spec = "{workloadSelector: {labels: {app: wbe}}, egress: [{hosts: ['./*']}]}"
+    (line,) = said(WEB + istio("Sidecar", spec))
+    assert "the Sidecar is for nobody (hint: app: did you mean `web`?)" in line

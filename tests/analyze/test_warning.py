@@ -1,0 +1,27 @@
+from weft.analyze.warning import meant_host, meant_labels, warning, written
+from weft.base.problem import Severity
+from weft.model.names import ObjectKey, Origin, labels_of
+
+
+def test_a_warning_stands_where_its_object_stands_or_at_the_line_it_is_about():
+    origin = Origin(ObjectKey("Service", "shop", "web"), "", "a.yaml", 3)
+    assert str(warning(origin, "spec.selector", "x")) == "a.yaml:3: Service shop/web: spec.selector: warning: x"
+    assert warning(origin, "spec", "x", line=9).where.line == 9
+    assert warning(None, "spec", "x").severity is Severity.WARNING
+
+
+def test_a_host_is_guessed_by_its_letters_or_by_what_it_lacks():
+    known = ["web.shop.svc.cluster.local"]
+    assert "did you mean `web.shop.svc" in meant_host("wbe.shop.svc.cluster.local", known, "cluster.local")
+    assert "write web.shop.svc.cluster.local" in meant_host("web.shop", known, "cluster.local")
+    assert "write web.shop.svc.cluster.local" in meant_host("web.shop.svc", known, "cluster.local")
+    assert meant_host("elsewhere.org", known, "cluster.local") == ""
+
+
+def test_the_wrong_label_is_named():
+    there = [labels_of({"app": "web", "version": "v1"}), labels_of({"app": "api"})]
+    assert meant_labels(labels_of({"app": "wbe"}), there) == "app: did you mean `web`?"
+    assert meant_labels(labels_of({"ap": "web"}), there) == "did you mean `app`?"
+    assert "no workload has all of them" in meant_labels(labels_of({"app": "api", "version": "v1"}), there)
+    assert meant_labels(labels_of({"app": "web"}), []) == "no workload is there at all"
+    assert written(labels_of({"b": "2", "a": "1"})) == "a=1, b=2"

@@ -1,0 +1,103 @@
+"""The analysis while a mesh runs: late enough to stand in nobody's way, and never stale for long."""
+
+import asyncio
+import threading
+
+from control.proxy import until
+from model.builders import put, service
+from weft.control import analysis
+from weft.control.analysis import Analysis
+from weft.control.problems import Problems
+from weft.model.destination_rule import DestinationRule
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey, Origin
+
+KEY = ObjectKey("DestinationRule", "shop", "web")
+RULE = DestinationRule("web", "shop", "web.shop.svc.cluster.local", origin=Origin(KEY))
+
+
+def analyzing(refused=None, quiet=0.01):
+    mesh, problems = Mesh(), Problems()
+    return mesh, problems, Analysis(mesh, problems, lambda: refused or {}, quiet=quiet)
+
+
+async def test_what_does_not_fit_is_a_problem_until_it_fits():
+    mesh, problems, one = analyzing()
+    put(mesh, RULE)
+    one.wake()
+    await until(problems.all)
+    assert "no Service or ServiceEntry has the host web.shop" in problems.all()[0].what
+    put(mesh, service("web"))
+    one.wake()
+    await until(lambda: not problems.all())
+
+
+async def test_a_burst_of_changes_is_looked_at_once_and_not_on_the_loop(monkeypatch):
+    _, _, one = analyzing()
+    threads = []
+    real = analysis.facts_of
+    monkeypatch.setattr(analysis, "facts_of", lambda *more: threads.append(threading.current_thread()) or real(*more))
+    for _ in range(100):
+        one.wake()
+        await asyncio.sleep(0)
+    await until(lambda: not one.pending)
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
+async def test_a_change_during_the_analysis_is_looked_at_after_it(monkeypatch):
+    mesh, problems, one = analyzing()
+    going, go_on = threading.Event(), threading.Event()
+    real = analysis.facts_of
+
+    def slow(*more):
+        going.set()
+        assert go_on.wait(10)
+        return real(*more)
+
+    monkeypatch.setattr(analysis, "facts_of", slow)
+    monkeypatch.setattr(analysis, "REST", 0)
+    one.wake()
+    await until(going.is_set)
+    put(mesh, RULE)
+    one.wake()
+    go_on.set()
+    await until(problems.all)
+
+
+async def test_one_that_fails_says_so_and_keeps_what_was_found(monkeypatch, caplog):
+    mesh, problems, one = analyzing()
+    put(mesh, RULE)
+    one.wake()
+    await until(problems.all)
+    monkeypatch.setattr(analysis, "facts_of", lambda *_: 1 / 0)
+    one.wake()
+    await until(lambda: not one.pending)
+    assert problems.all()
+    assert "cannot be analyzed" in caplog.text
+
+
+async def test_an_object_with_errors_counts_for_those_who_refer_to_it():
+    mesh, problems, one = analyzing(refused={ObjectKey("Service", "shop", "web"): (service("web"),)})
+    put(mesh, RULE)
+    one.wake()
+    await until(lambda: not one.pending)
+    assert problems.all() == ()
+
+
+async def test_a_mesh_that_is_too_large_is_left_alone(monkeypatch):
+    mesh, problems, one = analyzing()
+    put(mesh, RULE)
+    monkeypatch.setattr(analysis, "MOST_OBJECTS", 0)
+    one.wake()
+    await until(lambda: not one.pending)
+    assert problems.all() == ()
+
+
+async def test_nothing_happens_after_the_end():
+    mesh, _, one = analyzing()
+    put(mesh, RULE)
+    one.wake()
+    one.close()
+    one.wake()
+    assert not one.pending
