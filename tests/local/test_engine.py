@@ -15,7 +15,7 @@ import pytest
 from local.rig import CALLER, SERVICE, mesh, pods, traces, unique, web
 from weft.local.engine import Engine
 from weft.local.error import LocalError
-from weft.local.run_directory import acquire, clean, has_ended
+from weft.local.run_directory import acquire, clean, has_ended, namespace_prefix
 from weft.local.status import Phase
 from weft.netns import namespace
 
@@ -366,7 +366,7 @@ def test_what_a_mesh_killed_with_9_left_is_cleaned_up(tmp_path, by):
     inside: set[int] = set()
     deadline = time.monotonic() + 30
     while len(inside) < 4 and time.monotonic() < deadline:
-        prefix = f"weft-{name}."
+        prefix = namespace_prefix(name)
         found = [each for each in namespace.namespaces() if each.name.startswith(prefix)]
         inside = {pid for each in found for pid in namespace.processes_in(each)}
         time.sleep(0.02)
