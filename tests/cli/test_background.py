@@ -1,8 +1,14 @@
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
+
+from weft.local.run_directory import has_ended
 
 pytestmark = pytest.mark.root
 
@@ -47,7 +53,7 @@ def test_says_what_failed_for_good_and_lets_the_mesh_go_on(weft, tmp_path):
     try:
         result = weft("up", tmp_path, "--name", name, "--detach")
         assert result.returncode == 1
-        assert "error: broken-0 (Failed); the mesh goes on" in result.stderr
+        assert "error: broken-0 failed: exited with status 3; the mesh goes on" in result.stderr
         assert weft("status", "--mesh", name).returncode == 0
     finally:
         weft("down", name)
@@ -60,8 +66,96 @@ def test_is_patient_only_so_long(weft, tmp_path):
     try:
         result = weft("up", tmp_path, "--name", name, "--detach", "--patience", "8")
         assert result.returncode == 1
-        assert "error: deaf-0 (Running); the mesh goes on" in result.stderr
-        assert f"cat {weft.environment['WEFT_RUN_DIR']}/{name}.log" in result.stderr
+        assert "error: after 8 s not ready: deaf-0 (Running: not ready: connection refused); the mesh" in result.stderr
+        log = Path(weft.environment["WEFT_RUN_DIR"], f"{name}.log")
+        assert f"cat {log}" in result.stderr
+        assert log.stat().st_mode & 0o777 == 0o600
+        os.kill(find_pid(weft, name), signal.SIGTERM)  # not by `weft down`, and its log goes all the same
+        deadline = time.monotonic() + 20
+        while log.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not log.exists()
+    finally:
+        weft("down", name)
+
+
+def find_pid(weft, name):
+    return json.loads(weft("status", "--mesh", name, "-o", "json").stdout)["pid"]
+
+
+SLOW = """\
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: slow, namespace: shop}
+spec: {command: [sleep, '600'], readiness: {exec: {command: [test, -e, FLAG]}, period: 100ms}}
+"""
+
+
+def test_one_that_failed_does_not_keep_the_others_from_being_waited_for(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    flag = tmp_path / "ready"
+    (tmp_path / "mesh.yaml").write_text(f"{FAILS}---\n{SLOW.replace('FLAG', str(flag))}")
+    name = f"late-{os.getpid()}"
+    command = [sys.executable, "-m", "weft.cli", "up", str(tmp_path), "--name", name, "--detach"]
+    starting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=weft.environment)
+    try:
+        assert starting.stderr is not None
+        said = []
+        for line in starting.stderr:
+            said.append(line)
+            if {"shop/broken-0: Failed", "shop/slow-0: Running"} <= {each.partition(" –")[0].strip() for each in said}:
+                flag.touch()
+        assert starting.wait() == 1
+        assert "shop/slow-0: Ready\n" in said
+        assert "error: broken-0 failed: exited with status 3; the mesh goes on\n" in said
+        assert not [line for line in said if line.startswith("error") and "slow-0" in line]
+    finally:
+        weft("down", name)
+        starting.kill()
+
+
+def test_a_directory_without_objects_is_said_to_have_none_and_not_waited_for(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    name = f"empty-{os.getpid()}"
+    try:
+        result = weft("up", tmp_path, "--name", name, "--detach", timeout=30)
+        assert result.returncode == 0, result.stderr
+        first, last = result.stderr.splitlines()
+        assert first == f"no objects in {tmp_path} yet; waiting for files"
+        assert last.startswith(f"mesh {name} runs ")
+        (tmp_path / "mesh.yaml").write_text(FAILS)
+        assert weft("status", "--mesh", name).returncode == 0
+    finally:
+        weft("down", name)
+
+
+def test_the_last_line_counts_the_problems_in_the_files(weft, tmp_path, mesh_directory):
+    tmp_path.chmod(0o755)
+    (tmp_path / "mesh.yaml").write_text((mesh_directory / "mesh.yaml").read_text())
+    (tmp_path / "bad.yaml").write_text("kind: [unfinished")
+    name = f"bad-{os.getpid()}"
+    try:
+        result = weft("up", tmp_path, "--name", name, "--detach")
+        assert result.returncode == 0, result.stderr
+        assert result.stderr.splitlines()[-1] == f"1 error: see `weft status --mesh {name}`"
+    finally:
+        weft("down", name)
+
+
+def test_says_that_it_cleans_up_behind_a_mesh_that_was_killed(weft, mesh_directory):
+    name = f"again-{os.getpid()}"
+    try:
+        assert weft("up", mesh_directory, "--name", name, "--detach").returncode == 0
+        pid = find_pid(weft, name)
+        os.kill(pid, signal.SIGKILL)
+        while Path(f"/proc/{pid}/ns").exists() and not has_ended(pid):
+            time.sleep(0.01)
+        asked = weft("ps", "--mesh", name)
+        assert asked.returncode == 1
+        assert asked.stderr == f"error: mesh `{name}` was killed\nhint: clean up behind it with: weft down {name}\n"
+        result = weft("up", mesh_directory, "--name", name, "--detach")
+        assert result.returncode == 0
+        assert result.stderr.splitlines()[0] == f"cleaning up behind mesh {name}, which had been killed"
     finally:
         weft("down", name)
 

@@ -2,7 +2,7 @@ import pytest
 import typer
 
 from cli.statuses import mesh, pod, workload
-from weft.cli.choose import choose_mesh, choose_pod, choose_pods
+from weft.cli.choose import choose_mesh, choose_pod, choose_pods, one_name
 from weft.local import run_directory
 from weft.local.status import Phase
 
@@ -80,3 +80,9 @@ def test_an_unknown_name_is_answered_with_the_one_that_was_meant(capsys):
     code, said = refused(capsys, choose_pod, STATUS, "catlog")
     assert code == 1
     assert "did you mean `catalog`?" in said
+
+
+def test_a_mesh_is_named_as_an_argument_or_as_an_option_but_not_two_meshes(capsys):
+    assert (one_name("shop", None), one_name(None, "shop"), one_name("shop", "shop")) == ("shop",) * 3
+    assert one_name(None, None) is None
+    assert refused(capsys, one_name, "shop", "bank")[0] == 2

@@ -54,6 +54,18 @@ def test_says_when_its_address_is_taken():
     assert process.returncode == 1
     assert "cannot serve xDS" in said
     assert "hint: choose another address" in said
+    assert all(line.startswith(("error: ", "hint: ")) for line in said.splitlines())  # gRPC's own lines are not here
+
+
+@pytest.mark.parametrize("address", ["nope", ":15010", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:70000", "unix:"])
+def test_says_when_its_address_is_none(tmp_path, address):
+    process = start("--config", tmp_path, "--listen", address)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert said == (
+        f"error: `{address}` is not an address to serve on\n"
+        "hint: give HOST:PORT or unix:/path: --listen 127.0.0.1:15010\n"
+    )
 
 
 def test_says_when_there_is_no_directory(tmp_path):

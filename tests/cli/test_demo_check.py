@@ -1,4 +1,5 @@
 import contextlib
+import io
 import itertools
 import time
 
@@ -74,3 +75,13 @@ def test_a_failed_step_is_told_and_stops_no_other(capsys):
     step = demo_check._take("the sun shines", fails)
     assert (step.ok, step.saw) == (False, "it was cold")
     assert "FAILED" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_table_is_printed_only_where_the_steps_are_not_seen_already(tmp_path, shared):
+    out, err = (tmp_path / "out").open("w"), (tmp_path / "err").open("w")
+    assert demo_check._is_one_place(out, out if shared else err) is shared
+
+
+def test_streams_that_are_no_files_are_not_one_place():
+    assert not demo_check._is_one_place(io.StringIO(), io.StringIO())

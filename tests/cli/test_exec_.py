@@ -38,8 +38,14 @@ def test_a_terminal_stays_a_terminal(weft, mesh):
     os.close(theirs)
 
 
-def test_a_program_that_is_not_there_is_an_error_with_a_hint(weft, mesh):
+def test_a_program_that_is_not_there_is_what_a_shell_calls_127(weft, mesh):
     result = weft("exec", "talker-0", "--", "no-such-program")
-    assert result.returncode == 1
-    assert "no-such-program" in result.stderr
+    assert result.returncode == 127
+    assert result.stderr.startswith("error: pod shop/talker-0: program `no-such-program` is not in ")
     assert "hint: " in result.stderr
+
+
+@pytest.mark.parametrize("dashes", [[], ["--"]])
+def test_without_a_command_it_is_a_shell(weft, mesh, dashes):
+    result = weft("exec", "talker-0", *dashes, input="echo $POD_NAME; exit 4\n")
+    assert (result.stdout, result.returncode) == ("talker-0\n", 4)

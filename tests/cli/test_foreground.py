@@ -1,5 +1,7 @@
+import asyncio
 import contextlib
 import fcntl
+import io
 import os
 import pty
 import select
@@ -10,8 +12,15 @@ import sys
 import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
+from rich.text import Text
+
+from cli.statuses import mesh as status_of
+from cli.statuses import pod, workload
+from weft.cli import foreground
 
 pytestmark = pytest.mark.root
 
@@ -67,6 +76,27 @@ def test_a_reader_who_has_seen_enough_ends_the_mesh(weft, mesh_directory, name):
     process.stdout.close()
     assert process.wait(timeout=30) == 0, process.stderr.read()
     assert namespaces(name) == []
+
+
+@pytest.mark.parametrize("lines", [0, 2])
+def test_a_reader_of_both_streams_who_has_seen_enough_ends_the_mesh_too(weft, mesh_directory, name, lines):
+    process = start(weft, mesh_directory, "--name", name, stderr=subprocess.STDOUT)
+    for _ in range(lines):
+        process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(timeout=30) == 0
+    assert namespaces(name) == []
+    assert not Path(weft.environment["WEFT_RUN_DIR"], name).exists()
+
+
+def test_a_directory_without_objects_is_said_to_have_none_and_watched(weft, tmp_path, mesh_directory, name):
+    tmp_path.chmod(0o755)
+    process = start(weft, tmp_path, "--name", name)
+    assert process.stdout.readline() == f"no objects in {tmp_path} yet; waiting for files\n"
+    (tmp_path / "mesh.yaml").write_text((mesh_directory / "mesh.yaml").read_text())
+    assert any(line.startswith("all 3 pods") for line in process.stdout)
+    process.terminate()
+    process.communicate(timeout=30)
 
 
 def test_a_mesh_that_cannot_go_on_ends_clean_and_says_so_with_its_exit_code(weft, mesh_directory, name):
@@ -141,3 +171,26 @@ def _read_until(descriptor, words, seconds=30):
             with contextlib.suppress(OSError):
                 text += os.read(descriptor, 65536).decode(errors="replace")
     return text
+
+
+def test_tips_that_have_scrolled_by_are_not_shown_again(monkeypatch):
+    views = [Text("\n".join("x" * rows)) for rows in (5, 30, 5)]
+    shown = []
+
+    class Terminal(Console):
+        def __init__(self, **options):
+            super().__init__(file=io.StringIO(), force_terminal=True, width=120, height=20)
+            shown.append(self)
+
+    async def three_times(ended, seconds):
+        return not views
+
+    monkeypatch.setattr(foreground, "Console", Terminal)
+    monkeypatch.setattr(foreground, "_passes", three_times)
+    monkeypatch.setattr(foreground, "mesh_view", lambda status: views.pop(0))
+    status = status_of(workload("catalog", pod("catalog")))
+    engine = SimpleNamespace(status=lambda: status)
+    asyncio.run(foreground._draw(engine, asyncio.Event(), lambda status: [("Try this:", ["command"])]))
+    frames = shown[0].file.getvalue().split("Ctrl-C ends the mesh")
+    # In the small view; above the big one, where it stays; and so no more in the last.
+    assert ["Try this:" in frame for frame in frames] == [True, True, False, False]

@@ -39,6 +39,12 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant():
     assert result.stdout == ""
 
 
+def test_a_word_that_is_like_no_command_is_not_taken_for_one():
+    result = run("bogus")
+    assert result.exit_code == 2
+    assert result.stderr == "error: there is no command `bogus`\nhint: list them with: weft --help\n"
+
+
 def test_a_mistyped_option_is_a_usage_error():
     result = run("up", "--detatch")
     assert result.exit_code == 2

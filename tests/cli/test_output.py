@@ -3,8 +3,9 @@ import sys
 
 import pytest
 import typer
+from rich.table import Table
 
-from weft.cli.output import console, fail, print_json, say
+from weft.cli.output import fail, print_json, print_table, say
 
 
 def test_words_go_to_standard_error_and_data_to_standard_output(capsys):
@@ -24,5 +25,10 @@ def test_failing_prints_the_error_then_each_hint_and_ends_with_its_code(capsys):
 
 def test_a_pipe_gets_whole_rows_without_colours(monkeypatch):
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    console().print("[red]" + "x" * 120 + "[/red]")
-    assert sys.stdout.getvalue() == "x" * 120 + "\n"
+    table = Table("[red]A[/red]", "B", box=None)
+    table.add_row("x " * 400, "y")
+    table.add_row("x", "y")
+    print_table(table)
+    first, second, third = sys.stdout.getvalue().splitlines()
+    assert (first.split(), len(second.split()), third.split()) == (["A", "B"], 401, ["x", "y"])
+    assert third == third.rstrip()

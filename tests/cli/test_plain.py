@@ -41,3 +41,7 @@ def test_says_once_when_all_pods_have_settled():
     after = mesh(workload("a", pod("a", Phase.READY)), workload("job", pod("job", Phase.COMPLETED)))
     assert list(changes(before, after))[-1] == "all 2 pods are ready or completed"
     assert list(changes(after, after)) == []
+
+
+def test_one_pod_is_not_all_pods():
+    assert list(changes(None, mesh(workload("a", pod("a", Phase.READY)))))[-1] == "the only pod is ready or completed"

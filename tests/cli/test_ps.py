@@ -26,6 +26,26 @@ def test_wide_shows_what_a_proxy_needs(weft, mesh):
     assert " MB " in weft("ps", "-o", "wide", "--mesh", mesh).stdout
 
 
+def test_several_meshes_are_told_apart_where_the_output_goes(weft, mesh, mesh_directory):
+    other = f"{mesh}-b"
+    try:
+        assert weft("up", mesh_directory, "--name", other, "--detach").returncode == 0
+        everything = weft("ps")
+        assert everything.stderr == ""
+        heading, *rows = (line.split()[:2] for line in everything.stdout.splitlines())
+        assert heading == ["MESH", "POD"]
+        assert sorted(rows) == sorted(
+            [each, pod] for each in (mesh, other) for pod in ("job-0", "talker-0", "talker-1")
+        )
+        found = {(pod["mesh"], pod["name"]) for pod in json.loads(weft("ps", "-o", "json").stdout)}
+        assert {(mesh, "talker-0"), (other, "talker-0")} <= found
+        only = weft("ps", other).stdout
+        assert "MESH" not in only and only.count("talker-") == 2
+        assert weft("ps", "--mesh", other).stdout.count("talker-") == 2
+    finally:
+        weft("down", other)
+
+
 def test_json_is_for_programs(weft, mesh):
     pods = {pod["name"]: pod for pod in json.loads(weft("ps", "-o", "json").stdout)}
     assert pods["talker-0"]["pid"] > 1

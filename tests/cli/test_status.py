@@ -23,3 +23,14 @@ def test_json_holds_all_of_it(weft, mesh, mesh_directory):
         Phase.READY,
         Phase.READY,
     ]
+
+
+def test_the_mesh_may_be_an_argument(weft, mesh):
+    assert weft("status", mesh).stdout.startswith(f"weft {mesh}  ")
+    wrong = weft("status", f"{mesh}x")
+    assert wrong.returncode == 1 and f"did you mean `{mesh}`?" in wrong.stderr
+
+
+def test_watching_is_for_people(weft, mesh):
+    refused = weft("status", mesh, "--watch", "-o", "json")
+    assert refused.returncode == 2 and "--watch" in refused.stderr

@@ -34,10 +34,12 @@ def test_without_root_it_says_what_is_missing_and_what_to_do(tmp_path, monkeypat
         Problem(Where(file="/run"), "cannot be written to", "sudo weft up"),
     ]
     monkeypatch.setattr("weft.cli.foreground.missing_privileges", lambda: missing)
+    monkeypatch.setattr("sys.argv", ["weft", "up", "DIR"])
+    monkeypatch.setenv("PATH", "")
     for how in ([], ["--detach"]):
         result = CliRunner().invoke(app, ["up", str(tmp_path), *how])
         assert result.exit_code == 1
         first, second, hint = result.stderr.splitlines()
         assert first == "error: this process lacks CAP_NET_ADMIN"
         assert second.strip() == "/run: cannot be written to"
-        assert hint == "hint: sudo weft up"
+        assert hint == "hint: sudo weft up DIR"

@@ -1,10 +1,11 @@
 import io
 
+import msgspec
 from rich.console import Console
 
 from cli.statuses import HTTP_EDGE, PROBLEM, TCP_EDGE, mesh, pod, workload
-from weft.cli.view import age, mesh_view, pod_table, problem_list, short_host, workload_table
-from weft.local.status import Phase, Sync
+from weft.cli.view import age, edge_table, mesh_view, pod_table, problem_list, short_host, workload_table
+from weft.local.status import EdgeStatus, Phase, Sync
 
 
 def rendered(renderable, width=120):
@@ -72,11 +73,73 @@ def test_a_message_may_hold_what_looks_like_markup():
 
 
 def test_ps_lists_each_pod_and_wide_adds_what_is_rarely_asked():
-    pods = [workload("a", pod("a", since=100.0, proxy_memory=15_500_000, exit_code=137))]
+    pods = [mesh(workload("a", pod("a", since=100.0, proxy_memory=15_500_000, exit_code=137)))]
     short = rendered(pod_table(pods, wide=False, now=190.0))
     assert short[1].split() == ["a-0", "Ready", "SYNCED", "0", "90s", "4711", "10.0.0.7"]
     wide = rendered(pod_table(pods, wide=True, now=190.0), width=160)
     assert wide[1].split()[7:] == ["fd00::7", "15.5", "MB", "137"]
+
+
+def test_ps_names_the_mesh_where_there_are_several():
+    one = mesh(workload("a", pod("a")))
+    other = msgspec.structs.replace(one, name="bank")
+    lines = rendered(pod_table([one, other], wide=False, now=0.0))
+    assert [line.split()[:2] for line in lines] == [["MESH", "POD"], ["shop", "a-0"], ["bank", "a-0"]]
+
+
+def edge(source: str, destination: str, **fields) -> EdgeStatus:
+    fields = {"requests_per_second": 17.3, "success": 0.512, "p50_ms": 12.3, "p99_ms": 140.0, "requests": 10, **fields}
+    return EdgeStatus(f"shop/{source}", f"{destination}.shop.svc.cluster.local", 80, **fields)
+
+
+def test_a_narrow_terminal_loses_columns_before_letters_and_keeps_every_unit():
+    edges = (edge("recommendations-v1", "payments-database"), TCP_EDGE)
+    at = {width: rendered(edge_table(edges), width=width) for width in (100, 80, 70, 50)}
+    assert at[100][0].split() == ["FROM", "TO", "REQ/S", "SUCCESS", "P50", "P99", "TOTAL"]
+    assert at[80][0].split() == ["FROM", "TO", "REQ/S", "SUCCESS", "P50", "P99"]
+    assert at[70][0].split() == ["FROM", "TO", "REQ/S", "SUCCESS", "P99"]
+    assert all("51.2 %" in lines[2] and "140 ms" in lines[2] for lines in at.values())
+    assert "321 connections" in at[100][1] and "321 conn." in at[80][1]
+    assert max(len(line) for line in at[50]) <= 50
+
+
+def test_subsets_have_a_column_where_there_are_any():
+    assert "SUBSET" in rendered(edge_table([HTTP_EDGE]))[0]
+    assert "SUBSET" not in rendered(edge_table([TCP_EDGE]))[0]
+
+
+def test_names_that_are_cut_still_differ():
+    edges = (edge("a-very-long-name-payments-v1", "x"), edge("a-very-long-name-payments-v2", "x"))
+    first, second = (line.split()[0] for line in rendered(edge_table(edges), width=45)[1:])
+    assert first != second and first.endswith("v1") and "…" in first
+
+
+def test_one_connection_is_not_several():
+    (line,) = rendered(edge_table([msgspec.structs.replace(TCP_EDGE, connections=1)]))[1:]
+    assert line.split()[-2:] == ["1", "connection"]
+
+
+def test_a_short_terminal_gets_the_worst_workloads_and_the_busiest_edges():
+    workloads = [workload(f"w{n:02}", pod(f"w{n:02}", Phase.READY if n != 15 else Phase.FAILED)) for n in range(20)]
+    edges = tuple(edge("w", f"to{n:02}", requests_per_second=float(n)) for n in range(20))
+    status = mesh(*workloads, edges=edges, problems=(PROBLEM,) * 3)
+    lines = rendered(mesh_view(status, height=21), width=200)
+    assert len(lines) <= 21
+    assert any(line.startswith("w15") and "Failed" in line for line in lines)
+    assert any("to19:80" in line for line in lines) and not any("to00:80" in line for line in lines)
+    assert sum(line.startswith("… ") and line.endswith(" more") for line in lines) == 2
+    assert len(rendered(mesh_view(status), width=200)) == 49
+
+
+def test_what_fits_is_not_cut():
+    status = mesh(workload("a", pod("a")), edges=(HTTP_EDGE,), problems=(PROBLEM,))
+    whole = rendered(mesh_view(status))
+    assert rendered(mesh_view(status, height=len(whole))) == whole
+
+
+def test_words_of_several_lines_stay_in_their_row():
+    lines = rendered(workload_table([workload("a", pod("a", message="first\nsecond"))]))
+    assert lines[1].endswith("first second")
 
 
 def test_no_line_is_wider_than_the_terminal():

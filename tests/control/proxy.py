@@ -45,7 +45,11 @@ class Client:
         await self._call.write(request)
 
     async def code(self):
-        return await self._call.code()
+        async with asyncio.timeout(10):
+            return await self._call.code()
+
+    def cancel(self):
+        self._call.cancel()
 
 
 @contextlib.asynccontextmanager

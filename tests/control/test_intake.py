@@ -1,4 +1,5 @@
 from weft.api.document import Change
+from weft.api.parse import parse
 from weft.control.intake import Intake
 from weft.control.problems import Problems
 from weft.files.documents import read_documents
@@ -81,3 +82,17 @@ def test_whoever_runs_the_mesh_may_fill_values_in():
     mesh, _, one = intake(admit=lambda value: value)
     one.documents(changes(ORDERS))
     assert mesh.get(KEY)
+
+
+def test_a_defect_of_ours_costs_only_the_object_that_shows_it(monkeypatch):
+    def choke(document, domain):
+        if document.key == KEY:
+            raise ZeroDivisionError("a defect")
+        return parse(document, domain)
+
+    _, problems, one = intake()
+    monkeypatch.setattr("weft.control.intake.parse", choke)
+    _, changed = one.documents(changes(ORDERS + "---" + ORDERS.replace("name: orders", "name: cart")))
+    assert changed == {ObjectKey("Service", "shop", "cart")}
+    assert "a defect" in problems.all()[0].what
+    assert problems.all()[0].where.line == 2

@@ -79,6 +79,23 @@ async def test_a_refused_resource_is_a_problem_of_the_object_that_made_it_until_
             await asyncio.sleep(0.01)
 
 
+async def test_a_group_is_kept_while_one_of_its_proxies_is_there(tmp_path):
+    async with serving(tmp_path, ORDERS) as (plane, channel):
+        stays, goes = Client(channel), Client(channel)
+        for client in (stays, goes):
+            await client.subscribe(CLUSTER)
+            await client.answer(await client.read())
+        goes.cancel()
+        await until(lambda: len(plane.proxies()) == 1)
+        plane._forget_idle()  # what the clock would call
+        plane.apply(changes(ORDERS.replace("port: 80", "port: 81")))
+        assert "outbound|81||orders.shop.svc.cluster.local" in {each.name for each in (await stays.read()).resources}
+        stays.cancel()
+        await until(lambda: not plane.proxies())
+        plane._forget_idle()
+        assert not list(plane._push.groups())
+
+
 async def test_tells_who_asks_which_objects_changed(tmp_path):
     plane, told = ControlPlane(), []
     plane.on_change.append(told.append)

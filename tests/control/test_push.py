@@ -180,6 +180,29 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     rig.push.close()
 
 
+@pytest.mark.parametrize("timing", [Timing(0.001, 0.03, 0.1), Timing(0.03, 0.001, 0.1)])
+async def test_who_waits_for_a_push_finds_everything_that_came_before_in_the_snapshots(timing):
+    mesh, snapshots = Mesh(), Snapshots()
+    push = Push(mesh, snapshots, Problems(), timing)
+    put(mesh, service("orders"))
+    push.join(group("web"))
+    async with asyncio.timeout(5):
+        await push.pushed()  # nothing is pending
+        push.touch(put(mesh, instance("orders-0", "orders")))
+        push.touch(put(mesh, service("cart")))
+        before = snapshots.resources(group("web"), ENDPOINT)[f"outbound|80||{ORDERS}"].version
+        waiting = asyncio.gather(push.pushed(), push.pushed())
+        await waiting
+        assert not push.pending
+        assert snapshots.resources(group("web"), ENDPOINT)[f"outbound|80||{ORDERS}"].version != before
+        assert f"outbound|80||{CART}" in snapshots.resources(group("web"), CLUSTER)
+        push.touch(put(mesh, service("more")))
+        waiting = asyncio.ensure_future(push.pushed())
+        await asyncio.sleep(0)
+        push.close()  # nobody waits for ever
+        await waiting
+
+
 async def test_what_is_translated_step_by_step_equals_what_is_translated_afresh(rig):
     steps = [
         service("orders"),
@@ -222,3 +245,9 @@ async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig,
     changed = rig.put(service("orders", port=81), service("cart", port=82))[group("web")]
     assert (CLUSTER, f"outbound|82||{CART}") in changed
     assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)
+
+
+async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
+    rig.push._timing = Timing(quiet=3600, most=60)
+    rig.push.touch(put(rig.mesh, service("orders")))
+    assert rig.push._timer.when() <= asyncio.get_running_loop().time() + 60

@@ -32,6 +32,12 @@ async def test_reads_readiness_configuration_and_clusters_of_a_real_envoy(ready_
     assert (await admin.server_info())["state"] == "LIVE"
 
 
+async def test_reads_which_listeners_take_connections(ready_envoy):
+    admin, _, _ = ready_envoy
+    assert await admin.live_listeners() == {"healthz-ready-15021", "stats-prometheus-15090"}
+    assert await admin.refused_listeners() == {}
+
+
 async def test_reads_counters_and_histograms(ready_envoy, namespace):
     admin, _, _ = ready_envoy
     await ask(namespace, 15021, "/healthz/ready")
@@ -39,7 +45,7 @@ async def test_reads_counters_and_histograms(ready_envoy, namespace):
     assert stats.values["cluster.agent.upstream_rq_200"] == 1
     assert stats.values["cluster.agent.upstream_rq_total"] == 1
     async with asyncio.timeout(20):
-        # Workers' histograms are merged at each flush.
+        # Workers' histograms are merged after each question.
         while stats.histograms.get("cluster.agent.upstream_rq_time") is None:
             stats = await admin.stats(r"^cluster\.agent\.")
             await asyncio.sleep(0.05)

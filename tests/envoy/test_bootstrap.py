@@ -1,5 +1,6 @@
 import asyncio
 import json
+import re
 import socket
 import subprocess
 from pathlib import Path
@@ -116,6 +117,21 @@ async def test_counts_what_the_live_view_shows_and_little_else(ready_envoy, name
     assert "listener.0.0.0.0_15021.downstream_cx_total" in stats.values
     assert "server.live" in stats.values
     assert not {name for name in kept if "lb_" in name or "update_" in name}
+
+
+async def test_times_are_merged_whenever_somebody_asks(ready_envoy, namespace):
+    admin, _, _ = ready_envoy
+
+    async def counted():
+        body = await admin.read("/stats/prometheus", {"filter": r"^cluster\.agent\.upstream_rq_time"})
+        found = re.search(rb"upstream_rq_time_count\S* (\d+)", body)
+        return int(found[1]) if found else 0
+
+    async with asyncio.timeout(4):  # by its own clock Envoy merges only every five seconds
+        for number in (1, 2):
+            await get(namespace, 15021, "/healthz/ready")
+            while await counted() < number:
+                await asyncio.sleep(0.01)
 
 
 def test_the_admin_api_listens_on_loopback_only():

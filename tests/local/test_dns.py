@@ -21,6 +21,7 @@ from weft.netns import links, namespace
 NAMES: dict[str, Answer] = {
     "payments.shop.svc.cluster.local": Found(("10.96.1.1", "fd00:10:96::1")),
     "old.shop.svc.cluster.local": Found(("10.96.1.2",)),
+    "1.1.96.10.in-addr.arpa": Found(names=("payments.shop.svc.cluster.local",)),
     "gone.shop.svc.cluster.local": NoSuchName(),
     "many.shop.svc.cluster.local": Found(tuple(f"10.244.1.{number}" for number in range(1, 200))),
 }
@@ -104,6 +105,11 @@ async def test_a_name_without_the_asked_family_exists_and_an_unknown_one_does_no
     other_type = await ask(served, "old.shop.svc.cluster.local", "MX")
     assert (other_type.rcode(), texts(other_type)) == (dns.rcode.NOERROR, [])
     assert (await ask(served, "gone.shop.svc.cluster.local")).rcode() == dns.rcode.NXDOMAIN
+
+
+async def test_an_address_is_answered_with_its_name_and_only_when_asked_for_it(served):
+    assert texts(await ask(served, "1.1.96.10.in-addr.arpa", "PTR")) == ["payments.shop.svc.cluster.local."]
+    assert texts(await ask(served, "1.1.96.10.in-addr.arpa", "A")) == []
 
 
 @pytest.mark.parametrize("tcp", [False, True], ids=["udp", "tcp"])

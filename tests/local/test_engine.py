@@ -255,6 +255,38 @@ def host() -> tuple[object, ...]:
     return links, Path("/proc/net/route").read_text(), Path("/etc/resolv.conf").read_bytes()
 
 
+def settings(text: str) -> str:
+    return f"""
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: istio, namespace: istio-system}}
+data:
+  mesh: |
+    {text}
+"""
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+async def test_an_access_log_on_a_standard_stream_is_in_the_proxys_log(stream):
+    async with mesh(SERVICE, web(), CALLER, settings(f"accessLogFile: /dev/{stream}")) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        assert (await rig.fetch("caller", rig.address(), path="/seen-in-the-log"))[0] == 200
+        for pod in ("caller", "web"):
+            await rig.until(lambda _, pod=pod: any("/seen-in-the-log" in x for x in rig.pod(pod).log.proxy.tail()))
+        # Fields that Envoy would rather have under other names are nobody's business here.
+        assert not [line for line in rig.pod("web").log.proxy.tail() if "eprecated" in line]
+
+
+async def test_an_access_log_that_proxies_cannot_write_is_a_problem_and_the_mesh_runs():
+    async with mesh(SERVICE, web(), CALLER, settings("accessLogFile: /root/access.log")) as rig:
+        status = await rig.until_ready("caller-0", "web-0")
+        (problem,) = status.problems
+        assert "closed to the proxies' user" in problem.what and problem.where.file.endswith("3.yaml")
+        assert (await rig.fetch("caller", rig.address()))[0] == 200
+        (rig.directory / "3.yaml").unlink()
+        await rig.until(lambda status: not status.problems)
+
+
 async def test_the_machines_own_network_stays_untouched():
     before = host()
     async with mesh(SERVICE, web(), CALLER) as rig:

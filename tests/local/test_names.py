@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import pytest
 
 from weft.local.names import Found, Names, NoSuchName, NotOurs
@@ -73,3 +75,39 @@ def test_a_host_exported_to_its_own_namespace_is_not_seen_elsewhere():
 
 def test_an_answer_may_lack_a_family():
     assert Found(("10.96.1.1",)).of_version(6) == ()
+
+
+def reverse(address: str) -> str:
+    return ip_address(address).reverse_pointer
+
+
+@pytest.mark.parametrize("address", PAYMENTS.addresses)
+def test_an_address_of_a_service_has_its_name_back(address):
+    names = Names([PAYMENTS], [], DOMAIN)
+    assert names.look_up(reverse(address), "shop") == Found(names=(PAYMENTS.host,))
+
+
+def test_a_pod_of_a_headless_service_has_its_own_name_back():
+    assert Names([DB], PODS, DOMAIN).look_up(reverse("10.244.0.9"), "shop") == Found(names=(f"db-0.{DB.host}",))
+
+
+@pytest.mark.parametrize("address", ["10.96.9.9", "10.244.9.9", "fd00:10:96::99", "fd00:10:244::99"])
+def test_an_address_of_the_mesh_that_nobody_has_is_not_asked_for_outside(address):
+    assert Names([PAYMENTS], PODS, DOMAIN).look_up(reverse(address), "shop") == NoSuchName()
+
+
+def test_a_hidden_services_address_is_nobodys():
+    hidden = service("hidden", addresses=("10.96.1.5",), export_to=(".",))
+    assert Names([hidden], [], DOMAIN).look_up(reverse("10.96.1.5"), "other") == NoSuchName()
+
+
+@pytest.mark.parametrize("name", ["96.10.in-addr.arpa", "1.96.10.in-addr.arpa", "x.y.96.10.in-addr.arpa"])
+def test_what_stands_above_addresses_of_the_mesh_is_ours_and_empty(name):
+    assert Names([PAYMENTS], [], DOMAIN).look_up(name, "shop") == Found()
+
+
+@pytest.mark.parametrize(
+    "name", [reverse("192.0.2.1"), reverse("2001:db8::1"), "10.in-addr.arpa", "96.10.in-addr.arpa.x"]
+)
+def test_other_addresses_are_somebody_elses(name):
+    assert Names([PAYMENTS], [], DOMAIN).look_up(name, "shop") == NotOurs()

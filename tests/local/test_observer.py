@@ -1,35 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 
 import pytest
 
 from local.rig import CALLER, SERVICE, mesh, web
-from weft.local.observer import late_protocols
-from weft.model.names import ObjectKey, Origin
-from weft.model.service import Protocol
-from weft.model.workload import Workload, WorkloadPort
-
-
-def pod_of(workload: Workload) -> object:
-    return type("Pod", (), {"plan": type("Plan", (), {"workload": workload, "key": "shop/web-0"})()})()
-
-
-def test_a_late_connection_names_the_workload_its_undeclared_ports_and_the_cure():
-    origin = Origin(ObjectKey("Workload", "shop", "web"), "", "web.yaml", 7)
-    ports = (WorkloadPort(3306), WorkloadPort(80, "http", Protocol.HTTP))
-    workload = Workload("web", "shop", ("true",), ports=ports, origin=origin)
-    inbound, outbound = late_protocols(pod_of(workload), {("0.0.0.0", 15006): 2, ("10.96.1.1", 3306): 1})
-    assert "undeclared here: 3306" in str(outbound) + str(inbound)
-    assert {p.where.file for p in (inbound, outbound)} == {"web.yaml"}
-    assert all("appProtocol" in p.hint and p.severity == "warning" for p in (inbound, outbound))
-    assert late_protocols(pod_of(workload), {}) == []
-
-
-def test_a_late_connection_is_the_same_problem_however_many_there_are():
-    workload = Workload("web", "shop", ("true",))
-    place = ("10.96.1.1", 3306)
-    assert late_protocols(pod_of(workload), {place: 1}) == late_protocols(pod_of(workload), {place: 2})
+from weft.netns import namespace
 
 
 @pytest.mark.root
@@ -54,3 +32,117 @@ async def test_while_somebody_looks_the_rates_follow_the_traffic():
             done.set()
             await calling
         await rig.until(lambda status: status.edges[0].requests_per_second == 0)
+
+
+ANSWERED_BY_PROXY = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec:
+  hosts: [web]
+  http:
+    - match: [{uri: {exact: /fault}}]
+      fault: {abort: {percentage: {value: 100}, httpStatus: 503}}
+      route: [{destination: {host: web}}]
+    - match: [{uri: {exact: /nowhere}}]
+      route: [{destination: {host: nowhere.shop.svc.cluster.local}}]
+    - match: [{uri: {exact: /empty}}]
+      route: [{destination: {host: empty}}]
+    - match: [{uri: {exact: /moved}}]
+      redirect: {uri: /}
+    - match: [{uri: {exact: /said}}]
+      directResponse: {status: 200, body: {string: hello}}
+    - match: [{uri: {exact: /}}]
+      route: [{destination: {host: web}}]
+"""
+EMPTY = """
+apiVersion: v1
+kind: Service
+metadata: {name: empty, namespace: shop}
+spec: {selector: {app: nobody}, ports: [{name: http, port: 80}]}
+"""
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("run_base")
+async def test_what_the_callers_proxy_answers_itself_is_counted_once_and_for_the_right_row():
+    async with mesh(SERVICE, web(), CALLER, EMPTY, ANSWERED_BY_PROXY) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        address = rig.address()
+        await rig.engine.observer.scrape()
+        # 4 × upstream, 4 × injected, then: no cluster, redirect, direct response, no route; and one without an endpoint
+        paths = ["/"] * 4 + ["/fault"] * 4 + ["/nowhere", "/moved", "/said", "/none", "/empty"]
+        answers = [(await rig.fetch("caller", address, path=path))[0] for path in paths]
+        assert answers == [200] * 4 + [503] * 4 + [503, 301, 200, 404, 503]
+
+        async def rows() -> dict[str, tuple[int, float | None]]:
+            await rig.engine.observer.scrape()
+            edges = rig.engine.observer.traffic.edges()
+            return {edge.destination.partition(".")[0]: (edge.requests, edge.success) for edge in edges}
+
+        assert await rows() == {"web": (12, pytest.approx(7 / 12)), "empty": (1, 0.0)}
+
+
+SPEAKS_FIRST = """
+import socket
+server = socket.create_server(("", 7000), family=socket.AF_INET6, dualstack_ipv6=True)
+while True:
+    connection, _ = server.accept()
+    connection.sendall(b"hello, I speak first")
+    connection.close()
+"""
+GREETER = f"""
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {{name: greeter, namespace: shop, labels: {{app: greeter}}}}
+spec:
+  command: [python3, -c, {json.dumps(SPEAKS_FIRST)}]
+  ports: [{{port: 7000}}]
+"""
+
+
+def greeter_service(more: str = "") -> str:
+    return f"""
+apiVersion: v1
+kind: Service
+metadata: {{name: greeter, namespace: shop}}
+spec: {{selector: {{app: greeter}}, ports: [{{port: 7000, {more}}}]}}
+"""
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("run_base")
+@pytest.mark.parametrize("version", [4, 6])
+async def test_a_late_connection_is_told_by_name_until_the_protocol_is_declared(version):
+    async with mesh(GREETER, CALLER, greeter_service()) as rig:
+        await rig.until_ready("caller-0", "greeter-0")
+
+        async def greet() -> bytes:
+            family = socket.AF_INET6 if version == 6 else socket.AF_INET
+            connection = namespace.socket_in(rig.pod("caller").namespace, family)
+            address = rig.address("greeter", version)
+            await asyncio.get_running_loop().sock_connect(connection, (address, 7000))
+            reader, writer = await asyncio.open_connection(sock=connection)
+            try:
+                async with asyncio.timeout(10):
+                    return await reader.readexactly(5)
+            finally:
+                writer.close()
+
+        async def late() -> list[str]:
+            await rig.engine.observer.scrape()
+            return [str(problem) for problem in rig.engine.status().problems if "first bytes" in problem.what]
+
+        assert await greet() == b"hello"
+        into_greeter, from_caller = await late()
+        assert "Workload shop/caller: warning: connections to greeter.shop:7000 waited" in from_caller
+        assert "Workload shop/greeter: warning: connections into a port" in into_greeter
+        assert "(undeclared here: 7000)" in into_greeter
+
+        push = rig.engine.status().push
+        rig.write("2.yaml", greeter_service("appProtocol: tcp"))
+        await rig.until(lambda status: status.push > push)
+        await rig.engine.settled()
+        assert await late() == []
+        assert await greet() == b"hello"
+        assert await late() == []

@@ -60,10 +60,10 @@ QUICK = {"timeout": timedelta(seconds=0.3), "period": timedelta(seconds=0.02)}
     [
         (b"HTTP/1.1 200 OK\r\n\r\n", ""),
         (b"HTTP/1.1 302 Found\r\n\r\n", ""),
-        (b"HTTP/1.1 503 Busy\r\n\r\n", "GET /ready answered 503"),
-        (b"220 smtp hello\r\n", "the answer is not HTTP"),
-        (b"\xff\xfe\n", "the answer is not HTTP"),
-        (b"x" * 200_000, "the answer is not HTTP"),
+        (b"HTTP/1.1 503 Busy\r\n\r\n", "GET /ready on port 8080: answered 503"),
+        (b"220 smtp hello\r\n", "GET /ready on port 8080: the answer is not HTTP"),
+        (b"\xff\xfe\n", "GET /ready on port 8080: the answer is not HTTP"),
+        (b"x" * 200_000, "GET /ready on port 8080: the answer is not HTTP"),
     ],
 )
 async def test_an_http_answer_decides(pod, answer, failure):
@@ -75,22 +75,26 @@ async def test_an_http_answer_decides(pod, answer, failure):
 
 
 async def test_silence_and_a_closed_port_are_failures(pod):
-    assert "refused" in (await check(Probe(TcpProbe(8080), **QUICK), target(pod))).lower()
+    assert await check(Probe(TcpProbe(8080), **QUICK), target(pod)) == "port 8080: connection refused"
+    asked = Probe(HttpProbe(8080, "/ready"), **QUICK)
+    assert await check(asked, target(pod)) == "GET /ready on port 8080: connection refused"
     silent = namespace.socket_in(pod)
     silent.bind(("127.0.0.1", 8080))
     silent.listen()
     assert await check(Probe(TcpProbe("http"), **QUICK), target(pod)) == ""
-    assert await check(Probe(HttpProbe(8080), **QUICK), target(pod)) == "no answer within 0.3 s"
+    assert await check(Probe(HttpProbe(8080), **QUICK), target(pod)) == "GET / on port 8080: no answer within 0.3 s"
     silent.close()
 
 
 async def test_a_port_name_that_the_workload_lacks_is_said(pod):
-    assert await check(Probe(TcpProbe("grpc"), **QUICK), target(pod)) == "the workload has no port named `grpc`"
+    assert (
+        await check(Probe(TcpProbe("grpc"), **QUICK), target(pod)) == "port grpc: the workload has no port named `grpc`"
+    )
 
 
 async def test_a_command_decides_by_its_status(pod):
     assert await check(Probe(ExecProbe(("true",)), **QUICK), target(pod)) == ""
-    assert await check(Probe(ExecProbe(("false",)), **QUICK), target(pod)) == "false exited with status 1"
+    assert await check(Probe(ExecProbe(("false",)), **QUICK), target(pod)) == "false: exit status 1"
 
 
 def test_it_takes_as_many_answers_in_a_row_as_the_thresholds_say():

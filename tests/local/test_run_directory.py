@@ -11,7 +11,7 @@ import pytest
 
 from weft.local import run_directory
 from weft.local.error import LocalError
-from weft.local.run_directory import acquire, clean, find, meshes, namespace_prefix
+from weft.local.run_directory import acquire, clean, find, meshes, namespace_prefix, output_file
 from weft.netns import namespace
 
 pytestmark = pytest.mark.root
@@ -142,10 +142,49 @@ def test_a_mesh_whose_name_begins_alike_is_not_touched(run_base):
     first, longer = "a", f"a-{os.urandom(3).hex()}"
     kept = namespace.make(f"{namespace_prefix(longer)}pod")
     try:
-        assert run_directory.end_leftovers(first) is False
+        assert run_directory.end_leftovers(first, run_base) is False
         assert namespace.exists(kept)
     finally:
         namespace.delete(kept)
+
+
+@pytest.mark.parametrize("by", ["clean", "acquire"])
+def test_a_mesh_of_the_same_name_in_another_run_directory_is_not_touched(run_base, monkeypatch, by):
+    name = unique()
+    first = acquire(name, "/shop")
+    kept = namespace.make(first.namespace_name("shop", "payments-0"))
+    try:
+        monkeypatch.setenv("WEFT_RUN_DIR", str(run_base / "other"))
+        if by == "clean":
+            assert clean(name) is False
+        else:
+            second = acquire(name, "/shop")
+            assert second.namespace_name("shop", "payments-0") != kept.name
+            second.release()
+        assert namespace.exists(kept)
+    finally:
+        first.release()
+    assert not namespace.exists(kept)
+
+
+def test_only_the_default_run_directory_leaves_namespaces_their_short_names(run_base, monkeypatch):
+    assert namespace_prefix("shop").startswith("weft-shop@")
+    monkeypatch.delenv("WEFT_RUN_DIR")
+    assert namespace_prefix("shop") == "weft-shop."
+    monkeypatch.setenv("WEFT_RUN_DIR", "/run/../run/weft/")
+    assert namespace_prefix("shop") == "weft-shop."
+
+
+@pytest.mark.parametrize("by", ["release", "clean"])
+def test_what_a_mesh_in_the_background_printed_goes_with_it(run_base, by):
+    mesh = acquire(unique(), "/shop")
+    output_file(mesh.name).write_text("words")
+    if by == "release":
+        mesh.release()
+    else:
+        os.close(mesh._lock)
+        clean(mesh.name)
+    assert list(run_base.iterdir()) == []
 
 
 def test_says_to_be_root_where_the_directory_may_not_be_made(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 
 from local.rig import CALLER, SERVICE, mesh, web
 from weft.base.problem import Problem
+from weft.envoy.command import PROXY_GID
 from weft.local.run_directory import socket_of
 from weft.local.status import MeshStatus
 from weft.netns import namespace
@@ -28,6 +29,8 @@ async def test_the_socket_is_roots_and_tells_the_whole_status():
     async with mesh(SERVICE, web(), CALLER) as rig:
         await rig.until_ready("caller-0", "web-0")
         assert socket_of(rig.engine.name).stat().st_mode & 0o777 == 0o600
+        configuration = socket_of(rig.engine.name).with_name("xds.sock").stat()
+        assert (configuration.st_mode & 0o777, configuration.st_uid, configuration.st_gid) == (0o660, 0, PROXY_GID)
         status = msgspec.json.decode((await ask(rig, "/status"))[1], type=MeshStatus)
         assert [(each.name, each.ready, each.replicas) for each in status.workloads] == [
             ("caller", 1, 1),

@@ -42,6 +42,53 @@ def test_an_answer_that_is_no_stats_is_nothing(wrong):
     assert read_stats(wrong).edges == {}
 
 
+def test_retries_are_no_destination_of_their_own():
+    scrape = read_stats(
+        body(
+            {"name": f"{NAME}.upstream_rq_completed", "value": 10},
+            {"name": f"{NAME}.retry.upstream_rq_completed", "value": 4},
+            {"name": f"{NAME}.retry.upstream_rq_5xx", "value": 4},
+        )
+    )
+    assert {edge: counts.requests for edge, counts in scrape.edges.items()} == {PAYMENTS: 10}
+
+
+def answered(cluster: str, host: str, code: int, value: int) -> dict[str, object]:
+    name = f"weft.answered_by_proxy.cluster.{cluster}.virtual_host.{host}.response_code.{code}"
+    return {"name": name, "value": value}
+
+
+def test_what_the_proxy_answered_itself_belongs_to_whom_the_caller_meant():
+    host = "payments.shop.svc.cluster.local"
+    scrape = read_stats(
+        body(
+            answered(f"outbound|80|v1|{host}", f"{host}:80", 503, 5),
+            answered(f"outbound|80|v1|{host}", f"{host}:80", 418, 2),
+            answered(f"outbound|80|v1|{host};", f"{host}:80", 200, 1),
+            answered("", f"{host}:80", 301, 3),
+            answered("", "api.example.com:443", 503, 1),
+            answered("", "block_all", 502, 9),
+            answered("", "", 404, 9),
+        )
+    )
+    found = {(edge.host, edge.port, edge.subset): (each.requests, each.errors) for edge, each in scrape.edges.items()}
+    found.pop((PAYMENTS.host, 80, "v1"), None)
+    assert scrape.edges[Edge(host, 80, "v1", by_proxy=True)] == Counts(8, 6)
+    assert found == {(host, 80, ""): (3, 0), ("api.example.com", 443, ""): (1, 1)}
+
+
+def test_own_answers_and_an_upstreams_make_one_row_and_begin_anew_apart():
+    traffic = Traffic()
+    own = Edge(PAYMENTS.host, PAYMENTS.port, PAYMENTS.subset, by_proxy=True)
+    traffic.record("web-0", "shop/web", {PAYMENTS: Counts(1000), own: Counts(0, 0)}, now=0)
+    traffic.record("web-0", "shop/web", {PAYMENTS: Counts(1050), own: Counts(50, 50)}, now=1)
+    (edge,) = traffic.edges()
+    assert (edge.requests, edge.requests_per_second, edge.success) == (1100, 100, 0.5)
+    traffic.record("web-0", "shop/web", {PAYMENTS: Counts(1050)}, now=2)
+    (edge,) = traffic.edges()
+    assert edge.requests == 1100
+
+
 def test_sums_the_pods_of_a_workload_over_the_last_seconds():
     traffic = Traffic(window=5)
     for second in range(11):

@@ -78,6 +78,14 @@ async def test_reads_nothing_and_starts_in_its_directory(start):
     assert await output_of(await start("sh", "-c", "cat; pwd", working_directory="/usr/share")) == "/usr/share\n"
 
 
+async def test_has_a_host_name_of_its_own_while_the_machine_keeps_its_own(start):
+    machine = os.uname().nodename
+    assert await output_of(await start("uname", "-n", hostname="web-0")) == "web-0\n"
+    assert await output_of(await start("uname", "-n")) == f"{machine}\n"
+    assert await output_of(await start("uname", "-n", hostname="a" * 200)) == f"{'a' * 63}\n"
+    assert os.uname().nodename == machine
+
+
 async def test_its_number_is_the_programs_own(start):
     process = await start("sh", "-c", "echo $$")
     assert int(await output_of(process)) == process.pid

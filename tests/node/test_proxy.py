@@ -15,6 +15,7 @@ from weft.envoy.bootstrap import Bootstrap, Node, Unix
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol
+from weft.model.settings import Settings
 from weft.netns import links, namespace
 from weft.netns.interception import Interception
 from weft.node.proxy import Proxy, ProxyPlan, private_memory
@@ -104,6 +105,24 @@ async def test_it_is_ready_once_it_has_its_config_and_then_intercepts(place):
         assert proxy.memory() > 1_000_000
         assert "Uid:\t1337\t1337" in Path(f"/proc/{proxy.pid}/status").read_text()
         assert proxy.admin is not None and await proxy.admin.ready()
+
+
+def settings(access_log: str) -> tuple[ObjectKey, tuple[Settings, ...]]:
+    return ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(access_log=access_log),)
+
+
+async def test_it_is_not_ready_without_its_listeners_and_says_why_until_it_has_them(place):
+    mesh, pod, control, xds, directory = place
+    control.put(*settings("/no/such/directory/access.log"))
+    async with running(plan(pod, xds, directory), control) as (proxy, until):
+        await until(lambda: proxy.message)
+        assert not proxy.ready
+        assert "no virtualInbound and no virtualOutbound listener" in proxy.message
+        assert "/no/such/directory/access.log" in proxy.message
+        control.put(*settings(""))
+        await until(lambda: proxy.ready)
+        assert (proxy.message, proxy.restarts) == ("", 0)
+        assert b"503 Service Unavailable" in await answers(mesh)
 
 
 async def test_it_is_back_after_kill_9_and_nothing_passes_by_it_meanwhile(place):

@@ -5,8 +5,8 @@ from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy as EnvoyCo
 from envoy.extensions.filters.http.fault.v3.fault_pb2 import HTTPFault
 
 from translate.views import route
-from weft.model.virtual_service import Abort, CorsPolicy, Delay, Fault, MatchKind, StringMatch
-from weft.translate.filters import CORS, FAULT, enable, inbound_filters, outbound_filters
+from weft.model.virtual_service import Abort, CorsPolicy, Delay, DirectResponse, Fault, MatchKind, Redirect, StringMatch
+from weft.translate.filters import CORS, FAULT, MARK, enable, inbound_filters, outbound_filters
 
 
 def _enabled(**written):
@@ -40,3 +40,9 @@ def test_unmatched_preflights_go_on_unless_they_are_to_be_ignored():
     assert read.forward_not_matching_preflights.value and read.max_age == "86400"
     ignored = _enabled(cors=CorsPolicy(allow_origins=origins, unmatched_preflights="IGNORE"))[CORS]
     assert not EnvoyCors.FromString(ignored.value).forward_not_matching_preflights.value
+
+
+def test_only_a_route_that_calls_nobody_marks_its_requests():
+    assert MARK in _enabled(direct_response=DirectResponse(200))
+    assert MARK in _enabled(redirect=Redirect(uri="/new"))
+    assert MARK not in _enabled(fault=Fault(abort=Abort(http_status=503, percentage=50)))

@@ -31,7 +31,17 @@ from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, labels_of
 from weft.model.service import Protocol, Resolution
 from weft.model.settings import Settings
-from weft.model.virtual_service import Abort, CorsPolicy, Fault, HttpMatch, MatchKind, Mirror, Retries, StringMatch
+from weft.model.virtual_service import (
+    Abort,
+    CorsPolicy,
+    DirectResponse,
+    Fault,
+    HttpMatch,
+    MatchKind,
+    Mirror,
+    Retries,
+    StringMatch,
+)
 from weft.translate.grpc import contribute
 
 
@@ -58,7 +68,10 @@ def test_clusters_use_only_balancers_that_the_client_knows():
 
 
 def test_a_filter_that_the_client_does_not_have_is_not_configured():
-    ((name, host),) = _made(route(cors=CorsPolicy())).hosts
+    ((name, host),) = _made(
+        route(cors=CorsPolicy(), match=(HttpMatch(uri=StringMatch(MatchKind.EXACT, "/a")),)),
+        route(direct_response=DirectResponse(503)),
+    ).hosts
     (made,) = RouteConfiguration.FromString(host.fragment).virtual_hosts
     assert name == f"{HOST}:80" and not made.routes[0].typed_per_filter_config
     assert list(made.domains) == ["*"]

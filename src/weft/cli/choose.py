@@ -7,16 +7,21 @@ from collections.abc import Sequence
 
 from weft.base.suggest import did_you_mean
 from weft.cli.output import fail
+from weft.cli.root import with_this_weft
 from weft.local.run_directory import meshes
 from weft.local.status import MeshStatus, Phase, PodStatus
 
-_NOT_ROOT = "" if os.geteuid() == 0 else "\nonly root sees the meshes of this machine: sudo weft …"
+_NOT_ROOT = "" if os.geteuid() == 0 else with_this_weft("\nonly root sees the meshes of this machine: sudo weft …")
 
 
 def choose_mesh(name: str | None) -> str:
     """The name of a running mesh."""
-    running = running_meshes()
+    records = meshes()
+    running = [record.name for record in records if record.running]
+    killed = [record.name for record in records if not record.running]
     if name is not None:
+        if name in killed:
+            fail(f"mesh `{name}` was killed", _clean_up(name))
         if name not in running:
             fail(
                 f"no mesh named `{name}` is running",
@@ -24,10 +29,22 @@ def choose_mesh(name: str | None) -> str:
             )
         return name
     if not running:
-        fail("no mesh is running", f"start one with: weft up DIR\nor see the example: weft demo{_NOT_ROOT}")
+        cleaning = "".join(f"{each} was killed; {_clean_up(each)}\n" for each in killed)
+        fail("no mesh is running", f"{cleaning}start one with: weft up DIR\nor see the example: weft demo{_NOT_ROOT}")
     if len(running) > 1:
         fail(f"several meshes run: {', '.join(running)}", f"say which: --mesh {running[0]}", code=2)
     return running[0]
+
+
+def one_name(argument: str | None, option: str | None) -> str | None:
+    """The mesh's name, which may be given as `NAME` or as `--mesh NAME`."""
+    if argument is not None and option is not None and argument != option:
+        fail(f"two meshes are named: {argument} and {option}", f"leave one out: --mesh {option}", code=2)
+    return argument if argument is not None else option
+
+
+def _clean_up(name: str) -> str:
+    return f"clean up behind it with: weft down {name}"
 
 
 def running_meshes() -> list[str]:

@@ -29,8 +29,21 @@ def control(
 
     if not config.is_dir():
         fail(f"{config} is not a directory", "give a directory of YAML files: --config DIR")
+    if not _is_address(listen):
+        fail(
+            f"`{listen}` is not an address to serve on",
+            "give HOST:PORT or unix:/path: --listen 127.0.0.1:15010",
+            code=2,
+        )
     log.configure("INFO")
     asyncio.run(_serve(ControlPlane(domain=domain), config, listen))
+
+
+def _is_address(text: str) -> bool:
+    if text.startswith("unix:"):
+        return len(text) > len("unix:")
+    host, colon, port = text.rpartition(":")
+    return bool(host and colon) and port.isdecimal() and int(port) <= 65_535
 
 
 async def _serve(plane: ControlPlane, config: Path, listen: str) -> None:

@@ -12,11 +12,12 @@ from weft.cli.output import fail, say
 def demo(
     directory: Path = typer.Argument(Path("weft-demo"), help="Where to copy the shop to; used as it is if it exists."),
     check: bool = typer.Option(False, "--check", help="Run it unattended, assert what it shows, and exit 0 or 1."),
+    name: str = typer.Option("demo", "--name", help="The mesh's name, for a second demo beside the first."),
     no_live: bool = typer.Option(False, "--no-live", help="Plain lines instead of the live view."),
 ) -> None:
     """Run the example shop and watch its traffic.
 
-    Seven small workloads, three protocols, two versions behind one name, a job, and steady requests. The shop is copied
+    Eight small workloads, three protocols, two versions behind one name, a job, and steady requests. The shop is copied
     to where you can edit it, and three things to try are shown.
 
     \b
@@ -28,9 +29,18 @@ def demo(
 
         raise typer.Exit(run())
     from weft.cli import shop
-    from weft.cli.foreground import run_foreground
+    from weft.cli.foreground import refuse_without_privileges, run_foreground
+    from weft.local.run_directory import find
     from weft.local.status import MeshStatus
 
+    # Before anything is copied: a copy that is never run would only be in the way of the next demo.
+    refuse_without_privileges()
+    record = find(name)
+    if record is not None and record.running:
+        fail(
+            f"a mesh named `{name}` is running already ({record.directory})",
+            f"end it with: weft down {name}\nor run another beside it: weft demo {directory} --name {name}-2",
+        )
     if directory.exists():
         say(f"using {directory} as it is (remove it for a fresh copy)")
     else:
@@ -44,4 +54,4 @@ def demo(
         pids = [pod.pid for each in status.workloads if each.name == "catalog" for pod in each.pods if pod.pid]
         return shop.things_to_try(directory, pids[0] if pids else 0)
 
-    run_foreground(directory, name="demo", live=not no_live, tips=tips)
+    run_foreground(directory, name=name, live=not no_live, tips=tips)

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 from rich.table import Table
@@ -51,13 +53,25 @@ def run() -> int:
     finally:
         steps.append(_take(_LEAVES_NOTHING, lambda: _leaves_nothing(rig)))
     failed = [step for step in steps if not step.ok]
-    print_table(_table(steps))
+    # Each step has been said on standard error. Who sees both streams needs no table of the same.
+    if _is_one_place(sys.stdout, sys.stderr):
+        say(f"{len(steps) - len(failed)} of {len(steps)} steps passed")
+    else:
+        print_table(_table(steps))
     if failed:
         say(f"\n{len(failed)} of {len(steps)} steps failed; the end of weft's own log ({rig.log}):")
         say("\n".join(rig.log_lines()[-40:]))
         return 1
     shutil.rmtree(home)
     return 0
+
+
+def _is_one_place(first: TextIO, second: TextIO) -> bool:
+    """Whether two streams end at the same terminal, pipe or file."""
+    try:
+        return os.path.samestat(os.fstat(first.fileno()), os.fstat(second.fileno()))
+    except OSError:
+        return False
 
 
 _LEAVES_NOTHING = "weft down leaves nothing behind"

@@ -77,8 +77,6 @@ def _end(record: MeshRecord) -> None:
 
 
 def _clean(name: str) -> bool:
-    from weft.cli.background import log_file
     from weft.local.run_directory import clean
 
-    log_file(name).unlink(missing_ok=True)
     return clean(name)

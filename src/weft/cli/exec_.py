@@ -7,25 +7,34 @@ import typer
 
 def exec_(
     target: str = typer.Argument(..., metavar="TARGET", help="A pod, or a workload: one of its ready pods."),
-    command: list[str] = typer.Argument(..., metavar="COMMAND", help="The command, after two dashes."),
+    command: list[str] | None = typer.Argument(
+        None, metavar="[COMMAND]", help="After two dashes; `sh` if none is given."
+    ),
     mesh: str | None = typer.Option(None, "--mesh", help="Which mesh, where several run."),
 ) -> None:
-    """Run a command in a pod. Its input, output, terminal and exit code are passed through.
+    """Run a command in a pod. Its input, output, terminal and exit code are passed through; 127 if it cannot start.
 
     \b
     Example: weft exec loadgen -- python3 ask.py http://payments/pay 100 --summary
-             weft exec catalog -- sh
+             weft exec catalog
     """
     import os
     import sys
 
     from weft.cli.choose import choose_mesh, choose_pod
+    from weft.cli.output import fail
     from weft.local.client import fetch_entrance, fetch_status
+    from weft.local.error import CannotStart
 
     name = choose_mesh(mesh)
     pod = choose_pod(fetch_status(name), target)
     # Options after the target are the command's own; the two dashes that say so are not.
-    entrance = fetch_entrance(name, f"{pod.namespace}/{pod.name}", command[command[0] == "--" :])
+    words = list(command or ())
+    words = words[words[:1] == ["--"] :] or ["sh"]
+    try:
+        entrance = fetch_entrance(name, f"{pod.namespace}/{pod.name}", words)
+    except CannotStart as error:
+        fail(f"{error.problem.where}: {error.problem.what}", error.problem.hint, code=127)
     environment = entrance.environment
     if sys.stdin.isatty() and "TERM" in os.environ:
         environment = {"TERM": os.environ["TERM"], **environment}

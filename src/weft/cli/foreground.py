@@ -4,7 +4,9 @@ place; elsewhere one line is printed per change. Whatever happens, the engine is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -17,8 +19,10 @@ from rich.text import Text
 from weft.base import log
 from weft.cli.output import fail, say
 from weft.cli.plain import changes
+from weft.cli.root import with_this_weft
 from weft.cli.view import is_settled, mesh_view
 from weft.local.engine import Engine
+from weft.local.run_directory import find
 from weft.local.status import MeshStatus
 from weft.netns.privileges import missing_privileges
 
@@ -27,12 +31,14 @@ Tips = Callable[[MeshStatus], list[tuple[str, list[str]]]]  # (what happens, the
 Show = Callable[[Engine, asyncio.Event, Tips | None], Coroutine[None, None, None]]
 
 REDRAW = 0.5  # seconds; the edges' figures move no faster
+FOOTER_LINES = 3  # with the line that a terminal keeps for its cursor
 _FOOTER = Text("\nCtrl-C ends the mesh", "dim")
 LOOK = 0.1  # seconds between two looks for changes worth a line
 
 
 def run_foreground(directory: Path, *, name: str, live: bool, tips: Tips | None = None) -> None:
     refuse_what_cannot_run(directory)
+    tell_of_killed(name)
     show = _draw if live and sys.stdout.isatty() else _print
     # Problems are part of the status, which is shown; saying them in the log as well would be twice.
     log.configure("ERROR" if show is _draw else "INFO")
@@ -45,11 +51,22 @@ def refuse_what_cannot_run(directory: Path) -> None:
     if not directory.is_dir():
         what = "is not a directory" if directory.exists() else "does not exist"
         fail(f"{directory} {what}", "give a directory of YAML files, or see the example: weft demo")
+    refuse_without_privileges()
+
+
+def refuse_without_privileges() -> None:
     missing = missing_privileges()
     if missing:
-        hints = dict.fromkeys(problem.hint for problem in missing if problem.hint)
+        hints = dict.fromkeys(with_this_weft(problem.hint) for problem in missing if problem.hint)
         said = (f"{problem.where}: {problem.what}" if problem.where.file else problem.what for problem in missing)
-        fail("\n       ".join(said), "\n".join(hints))
+        root = "root is needed: " if os.geteuid() else ""
+        fail(root + "\n       ".join(said), "\n".join(hints))
+
+
+def tell_of_killed(name: str) -> None:
+    record = find(name)
+    if record is not None and not record.running:
+        say(f"cleaning up behind mesh {name}, which had been killed")
 
 
 async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
@@ -67,15 +84,26 @@ async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
             task.cancel()
         await asyncio.gather(starting, showing, *waits, return_exceptions=True)
         if starting.cancelled() or starting.exception() is None:
-            say(f"ending mesh {engine.name} …")
+            _say_if_heard(f"ending mesh {engine.name} …")
         await engine.stop()
     # The start's own failure is the one to tell; a closed pipe is a reader who has seen enough.
     for task in (starting, showing):
         if not task.cancelled() and not isinstance(task.exception(), BrokenPipeError):
             task.result()
-    say(f"mesh {engine.name} is gone")
+    _say_if_heard(f"mesh {engine.name} is gone")
     if engine.failure is not None:
         raise engine.failure
+
+
+def _say_if_heard(words: str) -> None:
+    """Somebody who has closed the pipe, or the terminal, must not keep the mesh from ending."""
+    with contextlib.suppress(OSError):
+        say(words)
+        return
+    # What is still in the buffers would fail again when the process ends, and change its exit code.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
 
 
 def _ended_by_signal() -> asyncio.Event:
@@ -94,15 +122,17 @@ async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None
         told = False
         while not await _passes(ended, REDRAW):
             status = engine.status()
-            view, tip_lines = mesh_view(status), _tip_lines(tips, status)
+            view = Group(mesh_view(status), *(Text(f"\n{line}") for line in _still_empty(status)))
+            tip_lines = [] if told else _tip_lines(tips, status)
             whole = Group(view, *tip_lines, _FOOTER)
             if len(console.render_lines(whole)) < console.height:
                 live.update(whole, refresh=True)
                 continue
-            if not told and is_settled(status):  # too much for this terminal: the tips scroll by once
+            if tip_lines and is_settled(status):  # too much for this terminal: the tips scroll by, once and for all
                 told = True
                 console.print(*tip_lines, sep="\n")
-            live.update(Group(view, _FOOTER), refresh=True)
+            fitting = mesh_view(status, height=console.height - FOOTER_LINES)
+            live.update(Group(fitting, _FOOTER), refresh=True)
         live.update(Text(), refresh=True)
     log.configure("ERROR")
 
@@ -113,13 +143,25 @@ async def _print(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> Non
     told = False
     while not await _passes(ended, LOOK):
         status = engine.status()
-        for line in changes(before, status):
+        for line in (*changes(before, status), *_newly_empty(before, status)):
             _line(line)
         if tips is not None and not told and is_settled(status):
             told = True
             for tip in _tip_lines(tips, status):
                 _line(tip.plain)
         before = status
+
+
+def _newly_empty(before: MeshStatus | None, after: MeshStatus) -> list[str]:
+    return [line for line in _still_empty(after) if before is None or line not in _still_empty(before)]
+
+
+def _still_empty(status: MeshStatus) -> list[str]:
+    return [no_objects(status)] if status.objects == 0 else []
+
+
+def no_objects(status: MeshStatus) -> str:
+    return f"no objects in {status.directory} yet; waiting for files"
 
 
 async def _passes(ended: asyncio.Event, seconds: float) -> bool:

@@ -5,6 +5,8 @@ An error that carries a problem is printed as one, with its hint; nobody who mis
 
 from __future__ import annotations
 
+import os
+from difflib import get_close_matches
 from typing import Any
 
 import typer
@@ -12,6 +14,10 @@ from typer.core import TyperGroup
 
 from weft.cli import control, demo, down, exec_, interception, logs, ps, status, up, validate, version
 from weft.cli.output import fail
+from weft.cli.root import with_this_weft
+
+# Of commands that have four letters, `bogus` and `logs` are two thirds alike, and `exce` and `exec` three quarters.
+_ALIKE = 0.7
 
 
 class Commands(TyperGroup):
@@ -19,6 +25,14 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        known = self.get_command(ctx, args[0]) if args else None
+        if args and known is None and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.commands, n=1, cutoff=_ALIKE)
+            hint = f"did you mean `{near[0]}`?" if near else "list them with: weft --help"
+            fail(f"there is no command `{args[0]}`", hint, code=2)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -28,7 +42,7 @@ class Commands(TyperGroup):
             if problem is None:
                 raise
             place = str(problem.where)
-            fail(f"{place}: {problem.what}" if place else problem.what, problem.hint)
+            fail(f"{place}: {problem.what}" if place else problem.what, with_this_weft(problem.hint))
 
 
 # Plain help, not rich's: it needs a fifth of a second less, and it can be grepped.
@@ -71,6 +85,8 @@ def options(
 
 
 def main() -> None:
+    # What gRPC's own C code writes, such as about an address that it cannot serve on, we say in words of our own.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     app(prog_name="weft")
 
 

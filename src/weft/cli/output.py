@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
-WIDTH_WITHOUT_TERMINAL = 160  # wide enough that a pipe gets whole rows
+WIDTH_WITHOUT_TERMINAL = 100_000  # wider than any row, so that a pipe gets one line for each
 
 
 class Format(StrEnum):
@@ -39,13 +39,12 @@ def print_json(value: Any) -> None:
 
 
 def print_table(renderable: RenderableType) -> None:
-    console().print(renderable)
-
-
-def console() -> Console:
-    """Standard output. Where it is not a terminal: no colours, and a fixed width instead of a guessed one."""
+    """Elsewhere than on a terminal: no colours, and a row is a line, however long."""
     from rich.console import Console
 
     if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(file=sys.stdout, highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+        Console(highlight=False).print(renderable)
+        return
+    console = Console(file=sys.stdout, highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    for line in console.render_lines(renderable, pad=False):
+        typer.echo("".join(segment.text for segment in line if not segment.control).rstrip())

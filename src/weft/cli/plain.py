@@ -21,7 +21,8 @@ def changes(before: MeshStatus | None, after: MeshStatus) -> Iterator[str]:
     yield from (f"{key}: gone" for key in pods_before if key not in pods_after)
     yield from _problem_lines(before.problems if before else (), after.problems)
     if is_settled(after) and not (before and is_settled(before)):
-        yield f"all {len(pods_after)} pods are ready or completed"
+        which = f"all {len(pods_after)} pods are" if len(pods_after) > 1 else "the only pod is"
+        yield f"{which} ready or completed"
 
 
 def _pods(status: MeshStatus | None) -> dict[str, PodStatus]:

@@ -8,7 +8,8 @@ from weft.cli.output import Format, print_json, print_table, say
 
 
 def ps(
-    mesh: str | None = typer.Option(None, "--mesh", help="Only this mesh; all that run if none is given."),
+    name: str | None = typer.Argument(None, help="Only this mesh; all that run if none is given."),
+    mesh: str | None = typer.Option(None, "--mesh", help="The same."),
     output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide or json."),
 ) -> None:
     """List the pods that run, of every mesh on this machine.
@@ -19,18 +20,26 @@ def ps(
     """
     import time
 
-    from weft.cli.choose import choose_mesh, running_meshes
+    from weft.cli.choose import choose_mesh, one_name, running_meshes
     from weft.cli.view import pod_table
     from weft.local.client import fetch_status
 
-    names = running_meshes() if mesh is None else [choose_mesh(mesh)]
-    statuses = [fetch_status(name) for name in names]
+    named = one_name(name, mesh)
+    names = running_meshes() if named is None else [choose_mesh(named)]
+    statuses = [fetch_status(each) for each in names]
     if output is Format.JSON:
-        print_json([pod for status in statuses for each in status.workloads for pod in each.pods])
+        import msgspec
+
+        print_json(
+            [
+                {"mesh": status.name, **msgspec.to_builtins(pod)}
+                for status in statuses
+                for workload in status.workloads
+                for pod in workload.pods
+            ]
+        )
         return
     if not statuses:
         say("no mesh is running\nhint: start one with: weft up DIR")
-    for status in statuses:
-        if len(statuses) > 1:
-            say(f"\nmesh {status.name} ({status.directory})")
-        print_table(pod_table(status.workloads, wide=output is Format.WIDE, now=time.time()))
+        return
+    print_table(pod_table(statuses, wide=output is Format.WIDE, now=time.time()))

@@ -1,28 +1,40 @@
-"""`weft status`: everything a mesh says of itself, once."""
+"""`weft status`: everything a mesh says of itself, once or again and again."""
 
 from __future__ import annotations
 
 import typer
 
-from weft.cli.output import Format, print_json, print_table
+from weft.cli.output import Format, fail, print_json, print_table
 
 
 def status(
-    mesh: str | None = typer.Option(None, "--mesh", help="Which mesh, where several run."),
+    name: str | None = typer.Argument(None, help="The mesh's name; may be left out where only one runs."),
+    mesh: str | None = typer.Option(None, "--mesh", help="The same."),
     output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, or json for a program."),
+    watch: bool = typer.Option(False, "-w", "--watch", help="Go on showing it until Ctrl-C; the mesh runs on."),
 ) -> None:
-    """Show workloads, traffic and problems. Everything that `weft up` shows, once.
+    """Show workloads, traffic and problems. Everything that `weft up` shows, once, or with --watch as it changes.
 
     \b
     Example: weft status
+             weft status --watch
              weft status -o json
     """
-    from weft.cli.choose import choose_mesh
-    from weft.cli.view import mesh_view
+    from weft.cli.choose import choose_mesh, one_name
     from weft.local.client import fetch_status
 
-    now = fetch_status(choose_mesh(mesh))
+    chosen = choose_mesh(one_name(name, mesh))
+    if watch:
+        from weft.cli.watch import watch_mesh
+
+        if output is not Format.TABLE:
+            fail("--watch shows a table, or lines where there is no terminal", "leave -o out", code=2)
+        watch_mesh(chosen)
+        return
+    now = fetch_status(chosen)
     if output is Format.JSON:
         print_json(now)
     else:
+        from weft.cli.view import mesh_view
+
         print_table(mesh_view(now, problems=None))

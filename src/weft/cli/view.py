@@ -1,16 +1,19 @@
 """A mesh's status as tables for a person: workloads, edges, problems.
-Pure: a status comes in, what rich can print leaves. `weft up` redraws it, `weft ps` and `weft status` print it once."""
+Pure: a status comes in, what rich can print leaves. `weft up` redraws it, `weft ps` and `weft status` print it once.
+What does not fit a terminal's width or height is left out in the order of its worth (`weft.cli.fit`)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from weft.base.problem import Problem, Severity
+from weft.cli.fit import FirstThatFits, Fitted, shortened
 from weft.local.status import EdgeStatus, MeshStatus, Phase, PodStatus, Sync, WorkloadStatus
 
 # A workload is as well as its worst pod.
@@ -38,14 +41,21 @@ PROBLEMS_SHOWN = 8
 CLUSTER_SUFFIX = ".svc.cluster.local"
 
 
-def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN) -> Group:
-    """All of it; of the problems only so many, None for all."""
-    parts: list[RenderableType] = [_headline(status), Text(), workload_table(status.workloads)]
-    if status.edges:
-        parts += [Text(), edge_table(status.edges)]
-    if status.problems:
-        parts += [Text(), problem_list(status.problems, most=problems)]
-    return Group(*parts)
+def mesh_view(status: MeshStatus, *, problems: int | None = PROBLEMS_SHOWN, height: int | None = None) -> Fitted:
+    """All of it; of the problems only so many, None for all. In a height of so many lines as much as fits."""
+
+    def draw(rows: Sequence[int]) -> Group:
+        workloads, edges, most = rows
+        parts: list[RenderableType] = [_headline(status), Text(), workload_table(_worst(status.workloads, workloads))]
+        parts += _and_more(len(status.workloads) - workloads)
+        if status.edges:
+            parts += [Text(), edge_table(_busiest(status.edges, edges)), *_and_more(len(status.edges) - edges)]
+        if status.problems:
+            parts += [Text(), problem_list(status.problems, most=most)]
+        return Group(*parts)
+
+    told = len(status.problems) if problems is None else min(problems, len(status.problems))
+    return Fitted(draw, most=(len(status.workloads), len(status.edges), told), least=(3, 3, 1), height=height)
 
 
 def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
@@ -66,16 +76,19 @@ def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
     return table
 
 
-def pod_table(workloads: Sequence[WorkloadStatus], *, wide: bool, now: float) -> Table:
-    names = ["POD", "PHASE", "SYNC", "RESTARTS", "AGE", "PID", "ADDRESS"]
+def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> Table:
+    names = ["MESH"] if len(meshes) > 1 else []
+    names += ["POD", "PHASE", "SYNC", "RESTARTS", "AGE", "PID", "ADDRESS"]
     if wide:
         names += ["IPV6", "PROXY MEMORY", "EXIT"]
     table = _table(*names, "MESSAGE", numbers={"RESTARTS", "AGE", "PID", "PROXY MEMORY", "EXIT"})
-    several = _several_namespaces(workload.namespace for workload in workloads)
-    for pod in (pod for workload in workloads for pod in workload.pods):
+    several = _several_namespaces(workload.namespace for mesh in meshes for workload in mesh.workloads)
+    pods = [(mesh.name, pod) for mesh in meshes for workload in mesh.workloads for pod in workload.pods]
+    for mesh_name, pod in pods:
         four = [address for address in pod.addresses if ":" not in address]
         six = [address for address in pod.addresses if ":" in address]
-        row: list[str | Text] = [
+        row: list[str | Text] = [mesh_name] if len(meshes) > 1 else []
+        row += [
             f"{pod.namespace}/{pod.name}" if several else pod.name,
             Text(pod.phase, _PHASE_STYLE[pod.phase]),
             Text(pod.sync, _SYNC_STYLE[pod.sync]),
@@ -90,31 +103,47 @@ def pod_table(workloads: Sequence[WorkloadStatus], *, wide: bool, now: float) ->
                 f"{pod.proxy_memory / 1e6:.1f} MB" if pod.proxy_memory else "–",
                 "–" if pod.exit_code is None else str(pod.exit_code),
             ]
-        _add(table, *row, pod.message)
+        _add(table, *row, _one_line(pod.message))
     return table
 
 
-def edge_table(edges: Sequence[EdgeStatus]) -> Table:
-    table = _table("FROM", "TO", "SUBSET", "REQUESTS/S", "SUCCESS", "P50", "P99", "TOTAL", numbers=_EDGE_NUMBERS)
+def edge_table(edges: Sequence[EdgeStatus]) -> FirstThatFits:
+    """Where there is no room, what was counted since the start goes first, then the usual time, then letters."""
+    longest = max((len(name) for edge in edges for name in _ends(edge, several=True)), default=0)
+    columns = _EDGE_COLUMNS if any(edge.subset for edge in edges) else _without(_EDGE_COLUMNS, "SUBSET")
+    tightest = _without(columns, "TOTAL", "P50")
+    return FirstThatFits(
+        partial(_edge_table, edges, columns),
+        partial(_edge_table, edges, _without(columns, "TOTAL")),
+        partial(_edge_table, edges, tightest),
+        *(partial(_edge_table, edges, tightest, longest=length) for length in range(longest - 1, 7, -1)),
+    )
+
+
+_EDGE_COLUMNS = ("FROM", "TO", "SUBSET", "REQ/S", "SUCCESS", "P50", "P99", "TOTAL")
+
+
+def _edge_table(edges: Sequence[EdgeStatus], columns: Sequence[str], *, longest: int | None = None) -> Table:
+    table = _table(*columns, numbers={"REQ/S", "SUCCESS", "P50", "P99", "TOTAL"})
     several = _several_namespaces(edge.source.partition("/")[0] for edge in edges)
-    for edge in sorted(edges, key=lambda edge: (edge.source, edge.destination, edge.port, edge.subset)):
-        namespace, _, workload = edge.source.partition("/")
-        total = f"{edge.connections} connections" if is_tcp(edge) else str(edge.requests)
-        _add(
-            table,
-            edge.source if several else workload,
-            f"{short_host(edge.destination, namespace)}:{edge.port}",
-            edge.subset,
-            "" if is_tcp(edge) else f"{edge.requests_per_second:.1f}",
-            _success(edge.success),
-            _milliseconds(edge.p50_ms),
-            _milliseconds(edge.p99_ms),
-            total,
-        )
+    for edge in sorted(edges, key=_edge_order):
+        source, destination = (shortened(name, longest) for name in _ends(edge, several=several))
+        connections = "1 connection" if edge.connections == 1 else f"{edge.connections} connections"
+        calls = "" if is_tcp(edge) else f"{edge.requests_per_second:.1f}"
+        if is_tcp(edge) and "TOTAL" not in columns:
+            calls = f"{edge.connections} conn."
+        cells: dict[str, str | Text] = {
+            "FROM": source,
+            "TO": destination,
+            "SUBSET": shortened(edge.subset, longest),
+            "REQ/S": calls,
+            "SUCCESS": _success(edge.success),
+            "P50": _milliseconds(edge.p50_ms),
+            "P99": _milliseconds(edge.p99_ms),
+            "TOTAL": connections if is_tcp(edge) else str(edge.requests),
+        }
+        _add(table, *(cells[column] for column in columns))
     return table
-
-
-_EDGE_NUMBERS = {"REQUESTS/S", "SUCCESS", "P50", "P99", "TOTAL"}
 
 
 def problem_list(problems: Sequence[Problem], *, most: int | None = None) -> Group:
@@ -128,8 +157,8 @@ def problem_list(problems: Sequence[Problem], *, most: int | None = None) -> Gro
 def problem_text(problem: Problem) -> Text:
     style = "red" if problem.severity is Severity.ERROR else "yellow"
     place = f"{problem.where}: " if str(problem.where) else ""
-    text = Text.assemble((place, "bold"), (f"{problem.severity}: ", style), problem.what)
-    return text.append(f" (hint: {problem.hint})", "dim") if problem.hint else text
+    text = Text.assemble((place, "bold"), (f"{problem.severity}: ", style), _one_line(problem.what))
+    return text.append(f" (hint: {_one_line(problem.hint)})", "dim") if problem.hint else text
 
 
 def worst_phase(workload: WorkloadStatus) -> Phase | None:
@@ -187,6 +216,38 @@ def _add(table: Table, *cells: str | Text) -> None:
     table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
 
 
+def _without(columns: Sequence[str], *left_out: str) -> list[str]:
+    return [column for column in columns if column not in left_out]
+
+
+def _ends(edge: EdgeStatus, *, several: bool) -> tuple[str, str]:
+    namespace, _, workload = edge.source.partition("/")
+    return edge.source if several else workload, f"{short_host(edge.destination, namespace)}:{edge.port}"
+
+
+def _edge_order(edge: EdgeStatus) -> tuple[str, str, int, str]:
+    return edge.source, edge.destination, edge.port, edge.subset
+
+
+def _busiest(edges: Sequence[EdgeStatus], most: int) -> Sequence[EdgeStatus]:
+    return sorted(edges, key=lambda edge: (-edge.requests_per_second, _edge_order(edge)))[:most]
+
+
+def _worst(workloads: Sequence[WorkloadStatus], most: int) -> Sequence[WorkloadStatus]:
+    """In their own order; those that are not well stay longest."""
+
+    def rank(workload: WorkloadStatus) -> int:
+        phase = worst_phase(workload)
+        return len(WORST_FIRST) if phase is None else WORST_FIRST.index(phase)
+
+    kept = sorted(range(len(workloads)), key=lambda place: rank(workloads[place]))[:most]
+    return [workloads[place] for place in sorted(kept)]
+
+
+def _and_more(count: int) -> list[RenderableType]:
+    return [Text(f"… {count} more", "dim")] if count > 0 else []
+
+
 def _several_namespaces(names: Iterable[str]) -> bool:
     return len(set(names)) > 1
 
@@ -199,7 +260,11 @@ def _restarts(pods: Sequence[PodStatus]) -> Text:
 
 def _message(pods: Sequence[PodStatus]) -> str:
     messages = dict.fromkeys(pod.message for pod in sorted(pods, key=lambda pod: WORST_FIRST.index(pod.phase)))
-    return "; ".join(message for message in messages if message)
+    return "; ".join(_one_line(message) for message in messages if message)
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split())
 
 
 def _success(share: float | None) -> Text:

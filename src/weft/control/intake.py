@@ -5,13 +5,17 @@ Rule: a bad object stops no other, and never takes away what was good before; on
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from weft.api.document import Change
 from weft.api.parse import parse
+from weft.base.problem import Problem, Where
 from weft.control.problems import Problems
 from weft.model.mesh import Mesh, Touched, Value
 from weft.model.names import ObjectKey
+
+log = logging.getLogger(__name__)
 
 Admit = Callable[[Value], Value]
 
@@ -29,24 +33,35 @@ class Intake:
         touched = Touched()
         changed: set[ObjectKey] = set()
         for change in changes:
-            values: tuple[Value, ...] = ()
-            if change.document is None:
-                self._problems.put(change.key, ())
-                self.refused.pop(change.key, None)
-            else:
-                parsed = parse(change.document, self._domain)
-                self._problems.put(change.key, parsed.problems)
-                self.refused.pop(change.key, None)
-                if parsed.meant:
-                    self.refused[change.key] = parsed.meant
-                if not parsed.values:
-                    continue
-                values = parsed.values
-            before = self._mesh.get(change.key)
-            touched |= self.values(change.key, values)
-            if self._mesh.get(change.key) != before:
+            try:
+                one = self._take(change)
+            except Exception as error:  # a defect of ours; the object is as good as refused, and the others go on
+                log.exception("cannot take %s in", change.key)
+                where = change.document.where() if change.document else Where(object=str(change.key))
+                what = f"weft failed to read this: {type(error).__name__}: {error}"
+                self._problems.put(change.key, [Problem(where, what, "please report it, with the object")])
+                continue
+            if one is not None:
+                touched |= one
                 changed.add(change.key)
         return touched, frozenset(changed)
+
+    def _take(self, change: Change) -> Touched | None:
+        """None if the object is as it was before."""
+        values: tuple[Value, ...] = ()
+        problems: tuple[Problem, ...] = ()
+        self.refused.pop(change.key, None)
+        if change.document is not None:
+            parsed = parse(change.document, self._domain)
+            values, problems = parsed.values, parsed.problems
+            if parsed.meant:
+                self.refused[change.key] = parsed.meant
+        self._problems.put(change.key, problems)
+        if change.document is not None and not values:
+            return None
+        before = self._mesh.get(change.key)
+        touched = self.values(change.key, values)
+        return touched if self._mesh.get(change.key) != before else None
 
     def values(self, key: ObjectKey, values: tuple[Value, ...]) -> Touched:
         return self._mesh.apply(key, tuple(self._admit(value) for value in values))

@@ -131,6 +131,10 @@ class ControlPlane:
         """Whether something has changed that has not gone out to the streams yet."""
         return self._push.pending
 
+    async def pushed(self) -> None:
+        """Returns once everything that has changed by now is on its way to the streams."""
+        await self._push.pushed()
+
     @property
     def translation_seconds(self) -> float:
         """CPU time spent on translation so far."""

@@ -61,6 +61,7 @@ class Push:
         self._first_pending = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._endpoint_timer: asyncio.TimerHandle | None = None
+        self._waiting: list[asyncio.Future[None]] = []
         self.spent = 0.0  # CPU seconds of translation so far, for the bench and for diagnosis
 
     # Groups come and go
@@ -93,6 +94,13 @@ class Push:
     @property
     def pending(self) -> bool:
         return self._timer is not None or self._endpoint_timer is not None
+
+    async def pushed(self) -> None:
+        """Returns once everything that has changed by now is in the groups' snapshots; at once if it is already."""
+        while self.pending:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
 
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         compiled = self._groups.get(group)
@@ -159,6 +167,7 @@ class Push:
 
     def _flush_endpoints(self) -> None:
         self._endpoint_timer = None
+        self._wake()
         hosts, self._pending_endpoints = frozenset(self._pending_endpoints), set()
         self._push_endpoints(hosts)
 
@@ -282,9 +291,17 @@ class Push:
             if timer is not None:
                 timer.cancel()
         self._timer = self._endpoint_timer = None
+        self._wake()
 
     def close(self) -> None:
         self._cancel_timers()
+
+    def _wake(self) -> None:
+        """Nobody who waits goes on before the step that calls this is done."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
 
     def _safely(self, step: Callable[[], None]) -> None:
         """A push that fails is a defect to be seen, but the loop and what proxies have stay."""

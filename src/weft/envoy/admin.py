@@ -24,8 +24,8 @@ _MOST_BYTES = 64 * 1024 * 1024
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """Quantiles in the stat's own unit (times: milliseconds). `recent` covers Envoy's last flush interval; `None`
-    means that nothing was recorded."""
+    """Quantiles in the stat's own unit (times: milliseconds). `recent` covers the time between the last two
+    questions for stats; `None` means that nothing was recorded."""
 
     recent: Mapping[float, float | None]
     total: Mapping[float, float | None]
@@ -91,6 +91,24 @@ class Admin:
     async def config_dump(self, *, resource: str = "", include_endpoints: bool = False) -> dict[str, Any]:
         query = {"resource": resource} if resource else {}
         return await self._json("/config_dump", query | ({"include_eds": ""} if include_endpoints else {}))
+
+    async def live_listeners(self) -> frozenset[str]:
+        """The names of the listeners that take connections."""
+        document = await self._json("/listeners", {"format": "json"})
+        try:
+            return frozenset(each["name"] for each in document.get("listener_statuses", ()))
+        except (KeyError, TypeError) as error:
+            raise EnvoyError(f"its listeners have an unknown form: {error!r}", where=self._name) from error
+
+    async def refused_listeners(self) -> dict[str, str]:
+        """Listeners whose last version was refused, each with Envoy's reason."""
+        document = await self.config_dump(resource="dynamic_listeners")
+        try:
+            failures = [each["error_state"] for each in document.get("configs", ()) if "error_state" in each]
+            # One that was never accepted has a name only in what was refused.
+            return {each["failed_configuration"]["name"]: each.get("details", "") for each in failures}
+        except (KeyError, TypeError, AttributeError) as error:
+            raise EnvoyError(f"its listeners have an unknown form: {error!r}", where=self._name) from error
 
     async def clusters(self) -> dict[str, Any]:
         """Each cluster with its hosts, their health and their counters."""

@@ -130,6 +130,10 @@ def _document(bootstrap: Bootstrap) -> dict[str, Any]:
                 _own_listener(bootstrap, bootstrap.prometheus_port, "/stats/prometheus", "/stats/prometheus"),
             ],
         },
+        # Histograms are merged when somebody asks for stats, and the next answer has them: the live view's times are
+        # one look old, not five seconds. A flush each second would show the same, but took 1.6 ms of CPU per second in
+        # an idle proxy of 300 clusters, on top of 2.3; this takes nothing while nobody asks.
+        "stats_flush_on_admin": True,
         "stats_config": _stats(),
         "layered_runtime": {
             "layers": [
@@ -241,7 +245,7 @@ def _stats() -> dict[str, Any]:
         r"^tcp\..*\.(downstream_cx_(total|no_route)|idle_timeout)$",
         r"^.*rbac\.(allowed|denied|shadow_allowed|shadow_denied)$",
     ]
-    prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_"]
+    prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_", "weft."]
     patterns = [{"prefix": prefix} for prefix in prefixes] + [{"safe_regex": {"regex": regex}} for regex in kept]
     cluster = r"^cluster\.((.+?)\.)(?=(?:upstream_|membership_|outlier_|circuit_|ssl\.|external\.|internal\.))"
     listener = r"^listener\.((.+?)\.)(?=(?:downstream_|no_filter|ssl\.))"

@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 import msgspec
 
 from weft.base.problem import Problem
-from weft.local.error import LocalError, NoSuchMesh
+from weft.local.error import CannotStart, LocalError, NoSuchMesh
 from weft.local.run_directory import find, socket_of
-from weft.local.status import Entrance, MeshStatus
+from weft.local.status import CANNOT_START, Entrance, MeshStatus
 
 _TIMEOUT = 10.0  # seconds without a byte
 
@@ -110,4 +110,5 @@ def _request(
         problem = msgspec.json.decode(said, type=Problem)
     except msgspec.DecodeError:
         raise LocalError(f"mesh `{name}` answered {answer.status}: {said[:200].decode(errors='replace')}") from None
-    raise LocalError(problem.what, problem.hint, where=problem.where.object)
+    kind = CannotStart if answer.status == CANNOT_START else LocalError
+    raise kind(problem.what, problem.hint, where=problem.where.object)

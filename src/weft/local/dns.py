@@ -207,6 +207,9 @@ def _response(query: dns.message.Message, found: Found | NoSuchName) -> dns.mess
             # Callers take the first; in a headless service each pod is to be the first as often as the others.
             random.shuffle(addresses)
             response.answer.append(dns.rrset.from_text_list(question.name, _TTL, "IN", record, addresses))
+    if question.rdtype == dns.rdatatype.PTR and found.names:
+        names = [f"{name}." for name in found.names]
+        response.answer.append(dns.rrset.from_text_list(question.name, _TTL, "IN", dns.rdatatype.PTR, names))
     return response
 
 

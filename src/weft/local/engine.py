@@ -26,7 +26,7 @@ from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
 from weft.envoy.command import PROXY_GID
 from weft.files.watch import DirectoryMissing, watch
-from weft.local import run_directory
+from weft.local import access_log, run_directory
 from weft.local.addresses import Addresses
 from weft.local.blocking import to_its_end
 from weft.local.dns import Dns
@@ -42,7 +42,9 @@ from weft.local.sidecar import proxy_plan
 from weft.local.status import MeshStatus, Sync, WorkloadStatus
 from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.instance import Instance
+from weft.model.mesh import Value
 from weft.model.names import ObjectKey
+from weft.model.settings import Settings
 from weft.model.workload import Workload
 from weft.netns import links, namespace
 from weft.netns.links import Bridge
@@ -55,8 +57,6 @@ log = logging.getLogger("weft.local.engine")
 STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a second
 _STOP_TIMEOUT = 20.0  # seconds for pods to end in good order; then their processes are killed
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Longer than the control plane gathers endpoint changes, so that what was put is in its next answer.
-_PUSH_DELAY = 0.02
 _ACK_TIMEOUT = 1.0
 _OPEN_FILES = 65_536
 
@@ -70,7 +70,7 @@ class Engine:
         self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
         self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
-        self.control = ControlPlane(domain=domain, admit=self.addresses.admit)
+        self.control = ControlPlane(domain=domain, admit=self._admit)
         self.observer = Observer(self)
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
@@ -84,6 +84,7 @@ class Engine:
         self._uids: set[int] = set()
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._loaded = asyncio.Event()  # the files have been read once
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
 
@@ -134,9 +135,8 @@ class Engine:
         here.xds_socket.chmod(0o660)
         await self._server.listen(here.api_socket)
         self.control.on_change.append(self._on_change)
-        loaded = asyncio.Event()
-        watching = self._keep(self._watch(loaded))
-        loading = asyncio.create_task(loaded.wait())
+        watching = self._keep(self._watch())
+        loading = asyncio.create_task(self._loaded.wait())
         await asyncio.wait({watching, loading}, return_when=asyncio.FIRST_COMPLETED)
         loading.cancel()
         if watching.done():
@@ -181,11 +181,18 @@ class Engine:
 
     # Files → control plane → pods
 
-    async def _watch(self, loaded: asyncio.Event) -> None:
+    async def _watch(self) -> None:
         async with aclosing(watch(self.directory)) as batches:
             async for batch in batches:
                 self.control.apply(batch.changes, batch.problems)
-                loaded.set()
+                self._loaded.set()
+
+    def _admit(self, value: Value) -> Value:
+        if isinstance(value, Settings):
+            value, problems = access_log.writable(value)
+            self.control.note("access log", problems)
+            return value
+        return self.addresses.admit(value)
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
         self._forget_names()
@@ -193,6 +200,8 @@ class Engine:
             if key.kind == "Workload":
                 values = self.control.mesh.get(key)
                 self._want(key, values[0] if values and isinstance(values[0], Workload) else None)
+        if not self.control.mesh.settings.origin:  # the object that asked for it is gone
+            self.control.note("access log", ())
         if any(key.kind in ("Service", "ServiceEntry") for key in changed):
             self.control.note("addresses", self.addresses.keep_services(self.control.mesh.services()))
 
@@ -276,10 +285,10 @@ class Engine:
 
     async def settled(self) -> None:
         """Returns once every proxy, and the bridge's rules, know of the last change, or do not answer for a while."""
-        await asyncio.sleep(_PUSH_DELAY)
-        nodes = [proxy.node_id for proxy in self.control.proxies()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ACK_TIMEOUT):
+                await self.control.pushed()
+                nodes = [proxy.node_id for proxy in self.control.proxies()]
                 await asyncio.gather(
                     self._virtual_addresses.settled(),
                     *(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes),
@@ -331,7 +340,11 @@ class Engine:
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
+            objects=self._objects() if self._loaded.is_set() else None,
         )
+
+    def _objects(self) -> int:
+        return sum(key.kind != "Pod" for key, _ in self.control.mesh.values())
 
     def problems(self) -> tuple[Problem, ...]:
         return (*self.control.problems(), *self._pod_problems())

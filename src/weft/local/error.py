@@ -17,3 +17,7 @@ class NoSuchMesh(LocalError):
     def __init__(self, name: str = "") -> None:
         what = f"no mesh named `{name}` is running" if name else "no mesh is running"
         super().__init__(what, "start one with `weft up DIR`")
+
+
+class CannotStart(LocalError):
+    """A command that somebody wants to run in a pod: there is no such program, or it may not be run."""

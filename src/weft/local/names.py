@@ -2,15 +2,17 @@
 
 Built anew from the mesh when it changes; `local/dns.py` asks it. It answers three ways: these addresses (none of that
 family is an answer too), no such name, or not ours, which sends the question on to the machine's own resolvers.
+Questions for the name of a mesh's address are always ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address
 
 import msgspec
 
+from weft.local.addresses import POD_RANGES, SERVICE_RANGES
 from weft.model.instance import Instance
 from weft.model.names import selects
 from weft.model.scope import exported
@@ -21,6 +23,7 @@ class Found(msgspec.Struct, frozen=True):
     """The name exists; it may have no address of the family that was asked for."""
 
     addresses: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # for a reverse question: whose address it is
 
     def of_version(self, version: int) -> tuple[str, ...]:
         return tuple(address for address in self.addresses if ip_address(address).version == version)
@@ -56,6 +59,8 @@ class Names:
 
     def look_up(self, name: str, namespace: str) -> Answer:
         """What a name, lower case and without its last dot, means to a pod of a namespace."""
+        if any(name == zone or name.endswith(f".{zone}") for zone in _REVERSE_ZONES):
+            return self._reverse(name, namespace)
         for host in self._readings(name, namespace):
             entry = self._visible(host, namespace)
             if entry is not None:
@@ -67,6 +72,16 @@ class Names:
             return Found() if name in self._parents else NoSuchName()
         wildcard = self._wildcard(name, namespace)
         return wildcard if wildcard is not None else NotOurs()
+
+    def _reverse(self, name: str, namespace: str) -> Answer:
+        """Whose an address of the mesh is. Nobody outside knows, and nobody outside need know who was asked for."""
+        address = _reverse_address(name)
+        if address is None:
+            return Found()  # a name above addresses, or none at all
+        pods = [host for host, found in self._pods.items() if address in found.addresses]
+        hosts = [host for host, entries in self._hosts.items() if any(address in e.found.addresses for e in entries)]
+        seen = [host for host in hosts if self._visible(host, namespace) and not host.startswith("*")]
+        return Found(names=tuple(pods or seen[:1])) if pods or seen else NoSuchName()
 
     def _readings(self, name: str, namespace: str) -> Iterable[str]:
         """The full hosts that a name may be short for, as Istio's DNS proxy reads them."""
@@ -115,6 +130,26 @@ class Names:
                 self._pods[f"{instance.name}.{service.host}".lower()] = Found(own)
                 addresses += own
         return (*addresses, *(e.address for e in service.static_endpoints if _is_single(e.address)))
+
+
+def _reverse_zone(network: IPv4Network | IPv6Network) -> str:
+    bits = 8 if network.version == 4 else 4  # of one label
+    labels = network.network_address.reverse_pointer.split(".")
+    return ".".join(labels[(network.max_prefixlen - network.prefixlen) // bits :])
+
+
+def _reverse_address(name: str) -> str | None:
+    *labels, family, _ = name.split(".")
+    digits = labels[::-1]
+    text = ".".join(digits) if family == "in-addr" else ":".join("".join(digits[i : i + 4]) for i in range(0, 32, 4))
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return str(address) if address.reverse_pointer == name else None
+
+
+_REVERSE_ZONES = tuple(_reverse_zone(network) for network in (*POD_RANGES, *SERVICE_RANGES))
 
 
 def _is_single(address: str) -> bool:

@@ -6,15 +6,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
 from typing import Protocol
 
-from weft.base.problem import Problem, Severity, Where
 from weft.control.plane import ControlPlane
 from weft.envoy.binary import EnvoyError
+from weft.local.detection import Detection
 from weft.local.pod import Pod
 from weft.local.traffic import STATS_QUERY, Traffic, read_stats
-from weft.model.service import Protocol as Spoken
 from weft.netns.namespace import NetworkError
 
 log = logging.getLogger("weft.local.observer")
@@ -23,7 +21,6 @@ BEAT = 1.0  # seconds, while somebody looks
 SLOW_BEAT = 10.0
 ATTENTION = 5.0  # seconds that one look at the status counts as watching
 _AT_ONCE = 4
-_INBOUND_PORT = 15006
 
 
 class Observed(Protocol):
@@ -35,6 +32,7 @@ class Observed(Protocol):
 class Observer:
     def __init__(self, engine: Observed) -> None:
         self.traffic = Traffic()
+        self._detection = Detection()
         self._engine = engine
         self._looked = 0.0
         self._woken = asyncio.Event()
@@ -48,6 +46,7 @@ class Observer:
 
     def forget(self, pod: Pod) -> None:
         self.traffic.forget(pod.plan.key)
+        self._detection.forget(pod.plan.key)
         self._engine.control.note(_topic(pod), ())
 
     async def run(self) -> None:
@@ -81,31 +80,10 @@ class Observer:
             return
         if pod not in self._engine.pods():
             return
-        source = f"{pod.plan.workload.namespace}/{pod.plan.workload.name}"
-        self.traffic.record(pod.plan.key, source, scrape.edges, time.monotonic())
-        self._engine.control.note(_topic(pod), late_protocols(pod, scrape.timeouts))
-
-
-def late_protocols(pod: Pod, timeouts: Mapping[tuple[str, int], int]) -> list[Problem]:
-    """Connections on which nobody spoke until the proxy stopped waiting: each was late by that, at least once."""
-    workload = pod.plan.workload
-    origin = workload.origin
-    where = Where(
-        origin.file if origin else "", origin.line if origin else 0, f"Workload {workload.namespace}/{workload.name}"
-    )
-    problems = []
-    # How many is not said: a problem whose words change would be solved and found anew with each look.
-    for address, port in sorted(timeouts):
-        if port == _INBOUND_PORT:
-            undeclared = [str(each.number) for each in workload.ports if each.protocol is Spoken.UNDECLARED]
-            ports = f" (undeclared here: {', '.join(undeclared)})" if undeclared else ""
-            place = f"into a port whose protocol is not declared{ports}"
-        else:
-            place = f"to {address}:{port}"
-        what = f"connections {place} waited for first bytes that did not come, and were then passed on as TCP"
-        hint = "declare the port's `appProtocol` in its Service (tcp, mysql, …): then nothing waits"
-        problems.append(Problem(where, what, hint, Severity.WARNING))
-    return problems
+        key, workload, control = pod.plan.key, pod.plan.workload, self._engine.control
+        source = f"{workload.namespace}/{workload.name}"
+        self.traffic.record(key, source, scrape.edges, time.monotonic())
+        control.note(_topic(pod), self._detection.late(key, workload, scrape.timeouts, control.mesh))
 
 
 def _topic(pod: Pod) -> str:

@@ -42,8 +42,6 @@ MOST_BACK_OFF = 30.0
 STEADY = 10.0  # seconds up, after which the next end of the app is a first one again
 DRAIN = 3.0  # seconds that requests under way have when a pod ends
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
-# Without a probe of its own, an app is given this long to listen on its first port before it counts as ready anyway.
-_LISTEN_PATIENCE = 10.0
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,6 +159,7 @@ class Pod:
             gid=self.plan.uid,
             environment=self._environment(),
             working_directory=directory,
+            hostname=self.plan.name,
             view=View(
                 visible=(*self.place.visible, directory) if directory != "/" else self.place.visible,
                 files=tuple(
@@ -300,18 +299,30 @@ class Pod:
 
     async def _watch_readiness(self) -> None:
         workload = self.plan.workload
-        ports = tuple((port.name, port.number) for port in workload.ports)
-        target = probe.Target(self.namespace, str(self.plan.addresses.ipv4), ports, self._run_check)
         if workload.readiness is not None:
-            await probe.watch(workload.readiness, target, self._on_answer)
+            await probe.watch(workload.readiness, self._probe_target(str(self.plan.addresses.ipv4)), self._on_answer)
         first = next((port for port in workload.ports if port.protocol is not Protocol.UDP), None)
         if first is not None:
             # Kubernetes would send requests before anybody listens. Once it has listened, it is left alone.
-            listens = Probe(TcpProbe(first.number), period=timedelta(seconds=0.5))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LISTEN_PATIENCE):
-                    await probe.until_passed(listens, target)
+            self._on_answer(False, f"nothing listens on {first.number}")
+            await self._until_it_listens(Probe(TcpProbe(first.number), period=timedelta(seconds=0.5)))
         self._on_answer(True, "")
+
+    async def _until_it_listens(self, listens: Probe) -> None:
+        """On either of its addresses."""
+        asking = [
+            asyncio.ensure_future(probe.until_passed(listens, self._probe_target(address)))
+            for address in self.plan.addresses.texts
+        ]
+        try:
+            await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in asking:
+                each.cancel()
+
+    def _probe_target(self, address: str) -> probe.Target:
+        ports = tuple((port.name, port.number) for port in self.plan.workload.ports)
+        return probe.Target(self.namespace, address, ports, self._run_check)
 
     async def _run_check(self, argv: tuple[str, ...]) -> int:
         process = await spawn(self.command(argv))

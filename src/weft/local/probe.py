@@ -77,7 +77,23 @@ async def until_passed(probe: Probe, target: Target) -> None:
 
 
 async def check(probe: Probe, target: Target) -> str:
-    """Ask once: why it failed, or nothing if it passed."""
+    """Ask once: what was asked and why it failed, or nothing if it passed."""
+    failure = await _failure(probe, target)
+    return f"{_question(probe, target)}: {failure}" if failure else ""
+
+
+def _question(probe: Probe, target: Target) -> str:
+    numbers: dict[int | str, int] = dict(target.ports)
+    match probe.check:
+        case HttpProbe(port=port, path=path):
+            return f"GET {path} on port {numbers.get(port, port)}"
+        case TcpProbe(port=port):
+            return f"port {numbers.get(port, port)}"
+        case ExecProbe(command=command):
+            return command[0]
+
+
+async def _failure(probe: Probe, target: Target) -> str:
     try:
         async with asyncio.timeout(probe.timeout.total_seconds()):
             match probe.check:
@@ -88,7 +104,7 @@ async def check(probe: Probe, target: Target) -> str:
                         return ""
                 case ExecProbe(command=command):
                     status = await target.run(command)
-                    return f"{command[0]} exited with status {status}" if status else ""
+                    return f"exit status {status}" if status else ""
     except TimeoutError:
         return f"no answer within {probe.timeout.total_seconds():g} s"
     except NetworkError as error:
@@ -124,7 +140,7 @@ async def _ask_http(question: HttpProbe, target: Target) -> str:
     if len(status_line) < 2 or not status_line[0].startswith("HTTP/") or not status_line[1].isdigit():
         return "the answer is not HTTP"
     # As kubelet: a redirect is an answer.
-    return "" if 200 <= int(status_line[1]) < 400 else f"GET {question.path} answered {status_line[1]}"
+    return "" if 200 <= int(status_line[1]) < 400 else f"answered {status_line[1]}"
 
 
 async def _connect(target: Target, port: int | str) -> socket.socket:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import logging
 import os
 import re
@@ -70,7 +71,7 @@ class RunDirectory:
         return self.path / "xds.sock"
 
     def namespace_name(self, *parts: str) -> str:
-        return f"{namespace_prefix(self.name)}{'.'.join(parts)}"
+        return f"{namespace_prefix(self.name, self.path.parent)}{'.'.join(parts)}"
 
     def pod(self, pod_namespace: str, pod: str) -> Path:
         path = self.path / "pods" / pod_namespace / pod
@@ -81,8 +82,9 @@ class RunDirectory:
         """Remove the directory, then let go of the name. Idempotent."""
         if self._lock < 0:
             return
-        end_leftovers(self.name)
+        end_leftovers(self.name, self.path.parent)
         _remove(self.path)
+        output_file(self.name, self.path.parent).unlink(missing_ok=True)
         os.close(self._lock)
         self._lock = -1
         _remove_empty_base(self.path.parent)
@@ -96,9 +98,17 @@ def socket_of(name: str) -> Path:
     return base_directory() / name / "api.sock"
 
 
-def namespace_prefix(name: str) -> str:
-    # A mesh's name has no dot, so no mesh's prefix is the beginning of another's.
-    return f"weft-{name}."
+def output_file(name: str, base: Path | None = None) -> Path:
+    """What a mesh in the background prints. Beside its directory, which is not there before and after the mesh is."""
+    return (base or base_directory()) / f"{name}.log"
+
+
+def namespace_prefix(name: str, base: Path | None = None) -> str:
+    """Namespaces are the machine's, and a name is one run directory's: the same name in another is another mesh."""
+    real = os.path.realpath(base or base_directory())
+    place = "" if real == os.path.realpath(DEFAULT_BASE) else f"@{hashlib.sha256(real.encode()).hexdigest()[:8]}"
+    # A mesh's name has neither a dot nor an @, so no mesh's prefix is the beginning of another's.
+    return f"weft-{name}{place}."
 
 
 def acquire(name: str, directory: str) -> RunDirectory:
@@ -116,8 +126,8 @@ def acquire(name: str, directory: str) -> RunDirectory:
             os.close(lock)
             raise
     try:
-        if end_leftovers(name):
-            log.info("cleaned up behind mesh %s, which had been killed", name)
+        if end_leftovers(name, path.parent):
+            log.debug("cleaned up behind mesh %s, which had been killed", name)
         for entry in path.iterdir():
             if entry.name != "lock":
                 _remove(entry)
@@ -145,25 +155,27 @@ def clean(name: str) -> bool:
     """Remove what a killed mesh left behind. False if there is nothing, or if it is running."""
     path = base_directory() / name
     if not path.is_dir():
+        output_file(name).unlink(missing_ok=True)
         _remove_empty_base(path.parent)
-        return end_leftovers(name)
+        return end_leftovers(name, path.parent)
     try:
         with _alone(path):
             lock = _lock(name, path)
     except LocalError:
         return False
     try:
-        end_leftovers(name)
+        end_leftovers(name, path.parent)
         _remove(path)
+        output_file(name).unlink(missing_ok=True)
     finally:
         os.close(lock)
     _remove_empty_base(path.parent)
     return True
 
 
-def end_leftovers(name: str) -> bool:
+def end_leftovers(name: str, base: Path) -> bool:
     """Kill every process in this mesh's namespaces and delete them. Whether there were any."""
-    found = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name))]
+    found = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name, base))]
     for each in found:
         end_processes(each)
         namespace.delete(each)

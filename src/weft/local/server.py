@@ -17,9 +17,9 @@ from aiohttp import web
 
 from weft.base.problem import Problem
 from weft.envoy.binary import EnvoyError
-from weft.local.error import LocalError
+from weft.local.error import CannotStart, LocalError
 from weft.local.pod import Pod
-from weft.local.status import Entrance, MeshStatus
+from weft.local.status import CANNOT_START, Entrance, MeshStatus
 from weft.netns import namespace
 from weft.netns.namespace import NetworkError
 from weft.netns.process import carried_environment, exec_argv
@@ -84,7 +84,11 @@ class Server:
         if not namespace.exists(pod.namespace):
             raise LocalError(f"pod {pod.plan.key} is not running ({pod.phase})", f"weft logs {pod.plan.name}")
         wanted = pod.command(command)
-        return _json(Entrance(exec_argv(wanted), carried_environment(wanted)))
+        try:
+            return _json(Entrance(exec_argv(wanted), carried_environment(wanted)))
+        except NetworkError as error:
+            problem = error.problem
+            raise CannotStart(problem.what, problem.hint, where=f"pod {pod.plan.key}") from error
 
     async def _admin(self, request: web.Request) -> web.Response:
         pod = self._pod(request)
@@ -125,6 +129,8 @@ async def _errors(
     """What went wrong goes to the caller as a Problem."""
     try:
         return await handler(request)
+    except CannotStart as error:
+        return _json(error.problem, status=CANNOT_START)
     except (LocalError, NetworkError, EnvoyError) as error:
         return _json(error.problem, status=400)
     except msgspec.DecodeError as error:

@@ -78,6 +78,10 @@ class MeshStatus(msgspec.Struct, frozen=True):
     edges: tuple[EdgeStatus, ...] = ()
     problems: tuple[Problem, ...] = ()
     push: int = 0  # number of the last push
+    objects: int | None = None  # how many the files say; None before they have been read
+
+
+CANNOT_START = 422  # the HTTP status where, instead of an Entrance, there is a problem with the command
 
 
 class Entrance(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""Who calls whom, how often, how well and how fast: told from the counters that every proxy keeps anyway.
+"""Who calls whom, how often, how well and how fast: told from the counters that every proxy keeps anyway, and from
+one of weft's own for what a proxy answered without calling anybody (an injected fault, a redirect, no route).
 
 Scrapes come in (one proxy's `/stats`, as JSON), edges go out: what changed within the last few seconds, summed over
 the pods of a workload. A proxy that starts again counts from zero, and a pod that is gone keeps what it had counted.
@@ -15,15 +16,22 @@ import msgspec
 
 from weft.local.status import EdgeStatus
 
-WINDOW = 5.0  # seconds that "now" means: as long as Envoy's default interval between two histogram merges
+WINDOW = 5.0  # seconds that "now" means: long enough to be a mean, short enough to follow an edit
 
 _FILTER = (
     r"^cluster\.outbound\|[^;]*\.(upstream_rq_completed|upstream_rq_5xx|upstream_rq_time|upstream_cx_total)$"
     r"|^listener\..*\.downstream_pre_cx_timeout$"
+    r"|^weft\.answered_by_proxy\."
 )
 # Asked so that Envoy itself leaves out what is not needed: the rest of its stats are some thousand lines.
 STATS_QUERY = {"filter": _FILTER, "format": "json", "histogram_buckets": "detailed", "usedonly": ""}
 _CLUSTER = re.compile(r"cluster\.outbound\|(\d+)\|([^|]*)\|(.+?);?\.(upstream_\w+)")
+_OWN_ANSWERS = re.compile(
+    r"weft\.answered_by_proxy\.cluster\.(?:outbound\|(\d+)\|([^|]*)\|(.+?))?;?"
+    r"\.virtual_host\.(.*)\.response_code\.(\d+)"
+)
+# The same calls once more, told apart by who asked, or tries of calls that are counted when they end.
+_AGAIN = (".external", ".internal", ".retry")
 _TIMEOUT = re.compile(r"listener\.(.+)[_:](\d+)\.downstream_pre_cx_timeout")
 
 
@@ -31,6 +39,11 @@ class Edge(msgspec.Struct, frozen=True, order=True):
     host: str
     port: int
     subset: str = ""
+    by_proxy: bool = False  # counted apart, as these counts may begin anew when the others do not; shown together
+
+    @property
+    def shown(self) -> Edge:
+        return Edge(self.host, self.port, self.subset)
 
 
 class Counts(msgspec.Struct):
@@ -73,8 +86,13 @@ def read_stats(body: bytes) -> Scrape:
             # Colons part the names of stats, so Envoy writes an IPv6 address without them.
             address = timeout[1].strip("[]").replace("_", ":")
             timeouts[address, int(timeout[2])] = int(entry["value"])
+        own = _OWN_ANSWERS.fullmatch(name)
+        if own is not None and (edge := _answered_edge(own)) is not None:
+            answered = edges.setdefault(edge, Counts())
+            answered.requests += int(entry["value"])
+            answered.errors += int(entry["value"]) if _is_error(own) else 0
         cluster = _CLUSTER.fullmatch(name)
-        if cluster is None or cluster[3].endswith((".external", ".internal")):
+        if cluster is None or cluster[3].endswith(_AGAIN):
             continue
         counts = edges.setdefault(Edge(cluster[3], int(cluster[1]), cluster[2]), Counts())
         match cluster[4]:
@@ -121,12 +139,12 @@ class Traffic:
         totals: dict[tuple[str, Edge], Counts] = {}
         recent: dict[tuple[str, Edge], Counts] = {}
         seconds: dict[tuple[str, Edge], float] = {}
-        for key, counts in self._gone.items():
-            totals.setdefault(key, Counts()).add(counts)
+        for (source, edge), counts in self._gone.items():
+            totals.setdefault((source, edge.shown), Counts()).add(counts)
         for pod, samples in self._samples.items():
             (first_time, first), (last_time, last) = samples[0], samples[-1]
             for edge, counts in last.items():
-                key = (self._sources[pod], edge)
+                key = (self._sources[pod], edge.shown)
                 totals.setdefault(key, Counts()).add(counts)
                 if last_time > first_time:
                     recent.setdefault(key, Counts()).add(counts.since(first.get(edge, Counts())))
@@ -150,6 +168,19 @@ def percentile(times: Counter[float], share: float) -> float | None:
             return bound + width * (share * total - passed) / count
         passed += count
     return bounds[-1]
+
+
+def _answered_edge(answer: re.Match[str]) -> Edge | None:
+    """Whom the caller would have called: the cluster that was chosen, else the host whose routes said otherwise."""
+    if answer[3]:
+        return Edge(answer[3], int(answer[1]), answer[2], by_proxy=True)
+    host, _, port = answer[4].rpartition(":")
+    return Edge(host, int(port), by_proxy=True) if host and port.isdecimal() else None
+
+
+def _is_error(answer: re.Match[str]) -> bool:
+    # With a cluster it is an injected fault, and one with 200 says in a gRPC status what went wrong.
+    return int(answer[5]) >= 500 or (bool(answer[3]) and int(answer[5]) == 200)
 
 
 def _edge_status(key: tuple[str, Edge], total: Counts, recent: Counts | None, seconds: float) -> EdgeStatus:

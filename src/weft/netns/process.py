@@ -40,6 +40,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     gid: int
     environment: Mapping[str, str] = {}
     working_directory: str = "/"
+    hostname: str = ""  # its own; empty: the machine's
     view: View = View()
     stdout: int = DEVNULL
     stderr: int = DEVNULL
@@ -132,6 +133,9 @@ def check(wanted: Spawn) -> None:
 def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[str]:
     """With `reports`, standard input is a pipe to us: what goes wrong is written there, and `ready` if nothing does."""
     setup = [*mount_lines(wanted.view, wanted.uid, wanted.gid), f"cd {shlex.quote(wanted.working_directory)}"]
+    if wanted.hostname:
+        # The kernel takes 64 bytes, as kubelet knows.
+        setup.append(f"printf %s {shlex.quote(wanted.hostname[:63])} >/proc/sys/kernel/hostname")
     privileges = [
         _tool("setpriv"),
         *(f"--reuid={wanted.uid}", f"--regid={wanted.gid}", "--clear-groups"),
@@ -150,7 +154,7 @@ def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[st
     ]
     return [
         *(_tool("nsenter"), f"--net={wanted.namespace.path}"),
-        *(_tool("unshare"), "--mount", "--propagation", "private"),
+        *(_tool("unshare"), "--mount", "--propagation", "private", *(["--uts"] if wanted.hostname else [])),
         *("/bin/sh", "-c", "\n".join(lines), "weft", str(_find(wanted)), *wanted.argv[1:]),
     ]
 

@@ -27,9 +27,12 @@ from weft.netns.interception import Interception
 from weft.netns.namespace import Namespace, NetworkError, socket_in
 from weft.netns.process import Spawn, end, spawn
 from weft.netns.view import Laid, View
+from weft.translate.names import VIRTUAL_INBOUND, VIRTUAL_OUTBOUND
 
 log = logging.getLogger("weft.node.proxy")
 
+_NEEDED = frozenset({VIRTUAL_INBOUND, VIRTUAL_OUTBOUND})  # where the interception rules lead
+_LISTENER_LOOK = 0.25  # seconds between two looks for a listener that was refused; most proxies need one look
 _READY_TIMEOUT = 30.0  # seconds; an Envoy that has its config is ready within two tenths of one
 _STEADY = 10.0  # seconds up, after which the next death is a first one again
 _END_GRACE = 2.0  # seconds between asking Envoy to end and making it
@@ -165,6 +168,10 @@ class Proxy:
         try:
             async with asyncio.timeout(_READY_TIMEOUT):
                 await self.admin.wait_until_ready(every=0.005)
+            # Envoy calls itself ready as soon as it has an answer to everything, also if it has refused all of it.
+            while missing := _NEEDED - await self.admin.live_listeners():
+                self._tell(ready=False, message=await self._why_missing(sorted(missing)))
+                await asyncio.sleep(_LISTENER_LOOK)
             if not self._intercepting:
                 await asyncio.to_thread(iptables.apply, self.plan.namespace, self.plan.interception)
                 self._intercepting = True
@@ -173,6 +180,11 @@ class Proxy:
         except (EnvoyError, NetworkError) as error:
             return str(error)
         return ""
+
+    async def _why_missing(self, listeners: list[str]) -> str:
+        refused = await self.admin.refused_listeners()
+        why = next((refused[name] for name in listeners if name in refused), "it was sent none")
+        return f"proxy: Envoy has no {' and no '.join(listeners)} listener: {why}"
 
     async def _end(self) -> None:
         process = self._process

@@ -18,7 +18,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.model.destination_rule import ConnectionPool
 from weft.model.settings import Settings
-from weft.translate.access_log import access_logs
+from weft.translate.access_log import access_logs, own_answers
 from weft.translate.actions import wait
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
@@ -32,6 +32,7 @@ def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
     """Outbound: the routes come from the control plane."""
     manager = _manager(prefix, settings)
     manager.http_filters.extend(outbound_filters())
+    manager.access_log.append(own_answers())
     manager.rds.route_config_name = route_name
     manager.rds.config_source.CopyFrom(from_control_plane())
     return Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))

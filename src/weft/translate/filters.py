@@ -1,18 +1,22 @@
-"""What a route asks of the HTTP filters: faults and CORS.
+"""What a route asks of the HTTP filters: faults, CORS, and a mark on what the proxy answers itself.
 
-Both filters stand in every outbound connection manager, disabled: a route's own config switches them on for its
-requests. A request of any other route pays two lookups in an empty map and nothing else, and writing a fault into a
+These filters stand in every outbound connection manager, disabled: a route's own config switches them on for its
+requests. A request of any other route pays a lookup each in an empty map and nothing else, and writing a fault into a
 VirtualService changes routes only: no listener is replaced, no connection drained.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.extensions.filters.common.fault.v3.fault_pb2 import FaultDelay
 from envoy.extensions.filters.http.cors.v3.cors_pb2 import Cors, CorsPolicy
 from envoy.extensions.filters.http.fault.v3.fault_pb2 import FaultAbort, HTTPFault
+from envoy.extensions.filters.http.header_to_metadata.v3.header_to_metadata_pb2 import Config as HeaderToMetadata
 from envoy.extensions.filters.http.router.v3.router_pb2 import Router
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
+from google.protobuf.any_pb2 import Any
 
 from weft.api.syntax import words
 from weft.model.virtual_service import CorsPolicy as WrittenCors
@@ -23,7 +27,12 @@ from weft.translate.protos import duration, packed
 
 FAULT = "envoy.filters.http.fault"
 CORS = "envoy.filters.http.cors"
+MARK = "envoy.filters.http.header_to_metadata"
 ROUTER = "envoy.filters.http.router"
+
+# Redirects and direct responses carry no flag that would tell them from an upstream's: their routes leave this mark.
+MARKS = "weft"
+ANSWERED = "answered_by_proxy"
 
 _GRPC_CODES = words("""
     OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED
@@ -37,6 +46,7 @@ def outbound_filters() -> tuple[HttpFilter, ...]:
     return (
         HttpFilter(name=FAULT, typed_config=packed(HTTPFault()), disabled=True),
         HttpFilter(name=CORS, typed_config=packed(Cors()), disabled=True),
+        HttpFilter(name=MARK, typed_config=packed(HeaderToMetadata()), disabled=True),
         HttpFilter(name=ROUTER, typed_config=packed(Router())),
     )
 
@@ -53,6 +63,18 @@ def enable(route: Route, written: HttpRoute) -> None:
         route.typed_per_filter_config[FAULT].CopyFrom(packed(fault))
     if written.cors is not None:
         route.typed_per_filter_config[CORS].CopyFrom(packed(_cors(written.cors)))
+    if written.redirect is not None or written.direct_response is not None:
+        route.typed_per_filter_config[MARK].CopyFrom(_mark())
+
+
+@lru_cache(maxsize=1)
+def _mark() -> Any:
+    config = HeaderToMetadata()
+    rule = config.request_rules.add(header=":path")  # which every request has
+    rule.on_header_present.metadata_namespace = MARKS
+    rule.on_header_present.key = ANSWERED
+    rule.on_header_present.value = "1"
+    return packed(config)
 
 
 def _fault(written: Fault) -> HTTPFault | None:

@@ -81,7 +81,8 @@ def _host(view: ServiceView, port: ServicePort) -> VirtualHost:
     made = host_of(view, port.number, ("*",))
     message = RouteConfiguration.FromString(made.fragment)
     for route in message.virtual_hosts[0].routes:
-        route.typed_per_filter_config.pop(filters.CORS, None)
+        for unknown in (filters.CORS, filters.MARK):
+            route.typed_per_filter_config.pop(unknown, None)
         if route.HasField("route"):
             # The only timeout that this client reads.
             route.route.max_stream_duration.grpc_timeout_header_max.CopyFrom(route.route.timeout)

@@ -1,0 +1,63 @@
+"""Making things fit a terminal: the fullest of several forms that its width allows, as many rows as its height does.
+The width is known only while rich prints, so these are objects that it asks then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+
+
+class FirstThatFits:
+    """Forms of one thing, from the fullest to the tightest; the last one where none fits."""
+
+    def __init__(self, *forms: Callable[[], RenderableType]) -> None:
+        self._forms = forms
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        # Measured as if there were room for all of it: rich would squeeze a table into what there is.
+        endless = options.update(width=1_000_000)
+        form: RenderableType = ""
+        for make in self._forms:
+            form = make()
+            if Measurement.get(console, endless, form).maximum <= options.max_width:
+                break
+        yield form
+
+
+class Fitted:
+    """Parts that are drawn with so many rows each: `most` where there is room, `least` where there is none."""
+
+    def __init__(
+        self,
+        draw: Callable[[Sequence[int]], RenderableType],
+        *,
+        most: Sequence[int],
+        least: Sequence[int],
+        height: int | None,
+    ) -> None:
+        self._draw, self._most, self._least, self._height = draw, most, least, height
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rows = list(self._most)
+        drawn = self._draw(rows)
+        if self._height is not None:
+            while (over := len(console.render_lines(drawn, options, pad=False)) - self._height) > 0:
+                spare = [count - least for count, least in zip(rows, self._least, strict=True)]
+                part = max(range(len(rows)), key=spare.__getitem__)
+                if spare[part] <= 0:
+                    break
+                # One more than needed where nothing was cut yet: the line that says so is a line, too.
+                first = rows[part] == self._most[part]
+                rows[part] -= min(spare[part], over + 1 if first else over)
+                drawn = self._draw(rows)
+        yield drawn
+
+
+def shortened(name: str, longest: int | None) -> str:
+    """Without its middle: names differ at their ends (payments-v1, payments-v2)."""
+    if longest is None or len(name) <= longest:
+        return name
+    tail = longest // 2
+    return f"{name[: longest - tail - 1]}…{name[-tail:]}"

@@ -1,0 +1,22 @@
+"""How to run this very weft as root: sudo has a PATH of its own, on which a weft of a virtual environment is not."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+
+def with_this_weft(hint: str) -> str:
+    """The same hint, with `sudo weft …` written so that it can be pasted: the program's path, and what was typed."""
+    if not hint.startswith("sudo weft"):
+        return hint.replace("sudo weft …", f"sudo {_command()} …")
+    return f"sudo {_command()} {shlex.join(sys.argv[1:])}".rstrip()
+
+
+def _command() -> str:
+    if Path(sys.argv[0]).name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m weft.cli"
+    found = shutil.which(sys.argv[0])
+    return shlex.quote(str(Path(found).absolute())) if found else "weft"

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from weft.local.access_log import writable
+from weft.model.settings import Settings
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+def place():
+    """Below /tmp, which everybody may enter."""
+    with tempfile.TemporaryDirectory(prefix="weft-access-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def refusal(path: object) -> str:
+    settings, problems = writable(Settings(access_log=str(path), access_log_encoding="JSON"))
+    assert settings.access_log == ("" if problems else str(path))
+    assert settings.access_log_encoding == "JSON"
+    return problems[0].what if problems else ""
+
+
+@pytest.mark.parametrize("path", ["", "/dev/stdout", "/dev/stderr", "/dev/null"])
+def test_streams_and_devices_for_everybody_are_taken_as_they_are(path):
+    assert refusal(path) == ""
+
+
+def test_a_directory_or_file_of_the_proxies_user_is_written_to(place):
+    assert "UID 1337, may not write to" in refusal(place / "access.log")
+    os.chown(place, 1337, 1337)
+    assert refusal(place / "access.log") == ""
+    (place / "access.log").write_text("")
+    assert "may not write to" in refusal(place / "access.log")
+    os.chown(place / "access.log", 1337, 1337)
+    assert refusal(place / "access.log") == ""
+
+
+def test_what_cannot_be_written_says_why(place):
+    assert "is a directory" in refusal(place)
+    assert "no such file or directory" in refusal(place / "none" / "access.log")
+    assert "not an absolute path" in refusal("access.log")
+    (place / "closed").mkdir(mode=0o700)
+    assert f"{place}/closed is closed to the proxies' user" in refusal(place / "closed" / "access.log")

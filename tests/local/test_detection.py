@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from model.builders import instance, put, service
+from weft.local.detection import Detection
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey, Origin, labels_of
+from weft.model.service import Protocol
+from weft.model.workload import Workload
+
+ORIGIN = Origin(ObjectKey("Workload", "shop", "web"), "", "web.yaml", 7)
+WEB = Workload("web", "shop", ("true",), labels=labels_of({"app": "web"}), origin=ORIGIN)
+INBOUND = ("0.0.0.0", 15006)
+
+
+def database(protocol: Protocol = Protocol.UNDECLARED, **more):
+    return service("db", port=3306, target=3306, protocol=protocol, **{"addresses": ("10.96.1.1", "fd00::1"), **more})
+
+
+def late(mesh: Mesh, timeouts, detection: Detection | None = None) -> list[str]:
+    return [str(problem) for problem in (detection or Detection()).late("shop/web-0", WEB, timeouts, mesh)]
+
+
+def test_a_late_connection_names_the_callers_place_the_service_and_the_cure():
+    mesh = Mesh()
+    put(mesh, database())
+    (said,) = late(mesh, {("10.96.1.1", 3306): 1, ("fd00:0::1", 3306): 2})
+    assert said.startswith("web.yaml:7: Workload shop/web: warning: connections to db.shop:3306 waited")
+    assert "`appProtocol`" in said
+
+
+def test_a_headless_service_is_known_by_its_pods():
+    mesh = Mesh()
+    put(mesh, database(addresses=(), headless=True), instance("db-0", "db", address="10.244.0.9"))
+    (said,) = late(mesh, {("10.244.0.9", 3306): 1})
+    assert "to db.shop:3306 waited" in said
+
+
+def test_a_shared_listener_has_only_a_port():
+    mesh = Mesh()
+    put(mesh, service("x", port=25, protocol=Protocol.UNDECLARED, addresses=("192.0.2.1",)))
+    assert "connections to port 25 waited" in late(mesh, {("0.0.0.0", 25): 1})[0]
+
+
+def test_nothing_is_late_once_the_protocol_is_declared_or_the_service_gone():
+    mesh = Mesh()
+    put(mesh, database(Protocol.MYSQL))
+    assert late(mesh, {("10.96.1.1", 3306): 1, ("10.96.1.9", 3306): 1}) == []
+
+
+def test_it_is_the_same_problem_however_many_there_are():
+    mesh = Mesh()
+    put(mesh, database())
+    assert late(mesh, {("10.96.1.1", 3306): 1}) == late(mesh, {("10.96.1.1", 3306): 2})
+
+
+def test_inbound_only_what_came_since_the_ports_are_as_they_are_counts():
+    mesh, detection = Mesh(), Detection()
+    put(mesh, instance("web-0", "web"), service("web", target=8080, protocol=Protocol.UNDECLARED))
+    assert "(undeclared here: 8080)" in late(mesh, {INBOUND: 2}, detection)[0]
+    put(mesh, service("web", target=8080, protocol=Protocol.TCP))
+    assert late(mesh, {INBOUND: 2}, detection) == []
+    (said,) = late(mesh, {INBOUND: 3}, detection)
+    assert "into a port whose protocol is not declared waited" in said
+    assert late(mesh, {}, detection) == []
+    assert late(mesh, {INBOUND: 1}, detection) != []
