@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PACKAGES := iproute2 iptables util-linux python3-venv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bless bench format lock packages clean
+.PHONY: help demo test check bless reference bench format lock packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -27,6 +27,9 @@ check: $(READY) ## Format, lint, types, layers, and that tests mirror the source
 
 bless: $(READY) ## Write the golden translation results anew; read the diff before you commit it
 	$(BIN)/python tools/bless.py
+
+reference: $(READY) ## Write docs/resources.md anew from the readers of each kind
+	$(BIN)/python tools/reference.py
 
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench

@@ -71,3 +71,10 @@ def test_a_policy_without_a_mode_is_registry_only():
 )
 def test_says_what_is_wrong(spec, problem):
     assert told(istio("Sidecar", spec)) == [problem]
+
+
+def test_what_is_not_acted_on_is_told():
+    said = told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: NONE, bind: 127.0.0.1}]"))
+    assert len(said) == 2
+    assert all("warning: " in line and "not acted on" in line for line in said)
+    assert told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: IPTABLES}]")) == []

@@ -132,6 +132,10 @@ def test_the_label_can_switch_the_proxy_off_too():
             "4 unknown field `containerPort` (weft calls it `port`)",
         ),
         ("command: [x], ports: [{port: 80}, {port: 80}]", "4 port 80 stands twice"),
+        (
+            "command: [x], ports: [{port: 15001}]",
+            "4 port 15001 is the proxy's own in every pod (let the app listen on another one)",
+        ),
         ("command: [x], readiness: {}", "4 `readiness` must say what to check (set `http`, `tcp` or `exec`)"),
         (
             "command: [x], readiness: {tcp: {port: web}}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 
 import pytest
@@ -180,6 +181,20 @@ async def test_undeclared_tcp_in_which_the_client_speaks_first_waits_for_nobody(
     answer = await mesh.tell("client", "tcp", host="surprise", port=9002, send="bytes, no HTTP\n", read=15)
     assert answer["received"] == "bytes, no HTTP\n"
     assert await timeouts(mesh) == before
+
+
+async def test_undeclared_tcp_that_is_dropped_for_its_half_close_becomes_a_problem(mesh):
+    """Envoy's limit, not ours to mend: while it looks at first bytes, an end of file ends the connection. Which comes
+    first is a race, so it is run until it is lost; what must not happen is that nobody is told."""
+
+    async def dropped():
+        with contextlib.suppress(Exception):
+            await mesh.tell("client", "tcp", host="surprise", port=9002, send="no newline", half_close=True)
+        return [problem for problem in mesh.problems() if "were dropped" in problem]
+
+    found = await eventually(dropped)
+    assert "9002" in found[0]
+    assert "appProtocol" in found[0]
 
 
 async def test_a_thousand_tcp_connections_at_once(mesh):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from model.builders import instance, put, service
 from weft.local.detection import Detection
+from weft.local.traffic import Scrape
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.service import Protocol
@@ -16,8 +17,9 @@ def database(protocol: Protocol = Protocol.UNDECLARED, **more):
     return service("db", port=3306, target=3306, protocol=protocol, **{"addresses": ("10.96.1.1", "fd00::1"), **more})
 
 
-def late(mesh: Mesh, timeouts, detection: Detection | None = None) -> list[str]:
-    return [str(problem) for problem in (detection or Detection()).late("shop/web-0", WEB, timeouts, mesh)]
+def late(mesh: Mesh, timeouts, detection: Detection | None = None, cuts=None) -> list[str]:
+    scrape = Scrape({}, timeouts, cuts or {})
+    return [str(problem) for problem in (detection or Detection()).problems("shop/web-0", WEB, scrape, mesh)]
 
 
 def test_a_late_connection_names_the_callers_place_the_service_and_the_cure():
@@ -63,3 +65,13 @@ def test_inbound_only_what_came_since_the_ports_are_as_they_are_counts():
     assert "into a port whose protocol is not declared waited" in said
     assert late(mesh, {}, detection) == []
     assert late(mesh, {INBOUND: 1}, detection) != []
+
+
+def test_a_connection_that_was_dropped_while_it_was_looked_at_is_told_where_the_port_is_undeclared():
+    mesh = Mesh()
+    put(mesh, database())
+    (said,) = late(mesh, {}, cuts={("10.96.1.1", 3306): 1, ("0.0.0.0", 80): 9})
+    assert "connections to db.shop:3306 were dropped" in said
+    assert "`appProtocol`" in said
+    put(mesh, database(Protocol.TCP))
+    assert late(mesh, {}, cuts={("10.96.1.1", 3306): 1}) == []

@@ -96,6 +96,12 @@ def test_meshes_that_come_and_go_at_once_do_not_take_each_others_directory(defau
     assert not default_base.exists()
 
 
+def test_a_base_too_deep_for_sockets_is_refused_with_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path / ("x" * 100)))
+    with pytest.raises(LocalError, match="too long a path.*WEFT_RUN_DIR"):
+        acquire(unique(), "/shop")
+
+
 @pytest.mark.parametrize("name", ["", "A", "../x", "a.b", "-a", "x" * 33])
 def test_a_name_that_could_leave_the_directory_is_refused(run_base, name):
     with pytest.raises(LocalError, match="cannot be a mesh's name"):

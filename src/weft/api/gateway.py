@@ -10,7 +10,7 @@ from weft.api.syntax import is_dns_label, is_host
 from weft.model.gateway import Gateway, GatewayServer, ServerTls
 from weft.model.service import Protocol, ServicePort
 
-_MODES = ("PASSTHROUGH", "SIMPLE", "MUTUAL", "AUTO_PASSTHROUGH", "ISTIO_MUTUAL", "OPTIONAL_MUTUAL")
+_REFUSED_MODES = ("SIMPLE", "MUTUAL", "AUTO_PASSTHROUGH", "ISTIO_MUTUAL", "OPTIONAL_MUTUAL")
 _VERSIONS = ("TLS_AUTO", "TLSV1_0", "TLSV1_1", "TLSV1_2", "TLSV1_3")
 
 
@@ -88,7 +88,7 @@ def _tls(server: Fields) -> ServerTls | None:
         "verifyCertificateSpki",
         "verifyCertificateHash",
     )
-    mode = tls.choice("mode", _MODES, default="PASSTHROUGH")
+    mode = tls.choice("mode", ("PASSTHROUGH",), default="PASSTHROUGH", refused=_REFUSED_MODES)
     if mode != "PASSTHROUGH":
         tls.error(
             "mode" if tls.has("mode") else (),

@@ -59,11 +59,12 @@ def _embedded(data: Fields) -> Fields | None:
     if not isinstance(value, Mapping):
         data.error("mesh", "`mesh` must hold a mapping", "for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`")
         return None
-    return Fields(data.report, (*data.path, "mesh"), value)
+    return data.embedded("mesh", value)
 
 
 def _settings(config: Fields, meta: Meta) -> Settings:
-    config.unsupported(*_NOT_ACTED_ON)
+    # The last two are read, for the features that will need them.
+    config.unsupported(*_NOT_ACTED_ON, "trustDomain", "defaultServiceExportTo")
     default = Settings()
     trust_domain = config.text("trustDomain", default=default.trust_domain, most=255)
     if not is_host(trust_domain):

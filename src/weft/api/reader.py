@@ -189,9 +189,10 @@ class Fields:
         self.error(name, f"`{name}` must be true or false, not {describe(value)}")
         return None
 
-    def choice(self, name: str, choices: Iterable[str], *, default: str = "") -> str:
+    def choice(self, name: str, choices: Iterable[str], *, default: str = "", refused: Iterable[str] = ()) -> str:
+        """`refused`: right words that the reader refuses itself, since it knows better why."""
         value = self.text(name, default=default, most=200)
-        known = tuple(choices)
+        known = (*choices, *refused)
         if value in known or value == default:
             return value
         self.error(name, f"`{name}` cannot be `{value}`", did_you_mean(value, known))
@@ -256,6 +257,10 @@ class Fields:
         if value is None:
             return None
         return self._fields((name,), value)
+
+    def embedded(self, name: str, value: Mapping[str, Any]) -> Fields:
+        """A mapping that stands as text in this field."""
+        return Fields(self.report, (*self.path, name), value)
 
     def items(self, name: str, *, required: bool = False) -> list[Fields]:
         """A list of mappings, those that are mappings."""
@@ -333,6 +338,10 @@ class Fields:
 
     def ignored(self, *names: str) -> None:
         """Fields that are rightly there and mean nothing to a mesh."""
+        self._known.update(names)
+
+    def told_elsewhere(self, *names: str) -> None:
+        """Fields whose being there is an error that the reader tells with another one, or in other words."""
         self._known.update(names)
 
     def unsupported(self, *names: str) -> None:

@@ -30,7 +30,7 @@ def read_service(root: Fields, meta: Meta) -> tuple[Service, ...]:
     addresses, headless = _addresses(spec)
     labels: Labels = spec.labels("selector")
     external = _external_name(spec) if kind == "ExternalName" else ""
-    spec.ignored("externalName")
+    spec.raw("externalName")  # may be left over from another type
     host = service_host(meta.name, meta.namespace, meta.domain)
     return (
         Service(

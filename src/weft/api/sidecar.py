@@ -51,7 +51,7 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
     items = spec.items("egress")
     for item in items:
         port = item.fields("port")
-        bind, mode = _bind(item), item.choice("captureMode", _CAPTURE_MODES)
+        bind, mode = _bind(item), _capture_mode(item)
         read = _port(port, unix=bind.startswith("unix://")) if port else None
         if read is None and item is not items[-1]:
             what = "the egress listener without a port must be the last one, and there can be only one"
@@ -86,7 +86,7 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
         read = _port(port, unix=False) if port else ServicePort(0)
         if read.number and any(other.port.number == read.number for other in found):
             item.error("port", f"port {read.number} stands twice")
-        bind, mode = _bind(item), item.choice("captureMode", _CAPTURE_MODES)
+        bind, mode = _bind(item), _capture_mode(item)
         found.append(IngressListener(port=read, default_endpoint=_endpoint(item), bind=bind, capture_mode=mode))
     return tuple(found)
 
@@ -102,7 +102,15 @@ def _bind(item: Fields) -> str:
     bind = item.text("bind", most=255)
     if bind and not bind.startswith("unix://"):
         item.address("bind")
+    item.unsupported("bind")
     return bind
+
+
+def _capture_mode(item: Fields) -> str:
+    mode = item.choice("captureMode", _CAPTURE_MODES)
+    if mode == "NONE":
+        item.warning("captureMode", "`captureMode: NONE` is not acted on by this version of weft: all is intercepted")
+    return mode
 
 
 def _endpoint(item: Fields) -> str:

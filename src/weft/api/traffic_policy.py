@@ -28,7 +28,7 @@ _BALANCERS = {
     "LEAST_CONN": SimpleBalancer.LEAST_REQUEST,  # Istio's older name for the same
     "UNSPECIFIED": None,
 }
-_TLS_MODES = ("DISABLE", "SIMPLE", "MUTUAL", "ISTIO_MUTUAL")
+_REFUSED_MODES = ("SIMPLE", "MUTUAL", "ISTIO_MUTUAL")
 _TLS_FIELDS = (
     "clientCertificate",
     "privateKey",
@@ -71,8 +71,8 @@ def _check_tls(policy: Fields, *, selected: bool) -> None:
     tls = policy.fields("tls")
     if tls is None:
         return
-    tls.ignored(*_TLS_FIELDS)
-    mode = tls.choice("mode", _TLS_MODES, default="DISABLE")
+    tls.told_elsewhere(*_TLS_FIELDS)
+    mode = tls.choice("mode", ("DISABLE",), default="DISABLE", refused=_REFUSED_MODES)
     there = [name for name in _TLS_FIELDS if tls.has(name)]
     if tls.has("credentialName") and not selected:
         tls.error(

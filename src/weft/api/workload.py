@@ -57,6 +57,7 @@ from weft.model.workload import (
 
 _INJECT = "sidecar.istio.io/inject"
 _TRAFFIC = "traffic.sidecar.istio.io/"
+_PROXYS_OWN = frozenset({15000, 15001, 15006, 15021, 15090})
 _KUBERNETES = {
     "readinessProbe": "readiness", "restartPolicy": "restart", "serviceAccountName": "serviceAccount", "workingDir":
     "workingDirectory", "args": "command", "environment": "env", "httpGet": "http", "tcpSocket": "tcp",
@@ -209,6 +210,8 @@ def _ports(spec: Fields) -> tuple[WorkloadPort, ...]:
             item.error("name", f"two ports are named `{name}`")
         if number and any(other.number == number for other in found):
             item.error("port", f"port {number} stands twice")
+        if number in _PROXYS_OWN:
+            item.error("port", f"port {number} is the proxy's own in every pod", "let the app listen on another one")
         protocol = istio_protocol(item, number) if item.has("protocol") else from_name(name, number)
         found.append(WorkloadPort(number, name, protocol))
     return tuple(found)

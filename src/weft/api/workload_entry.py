@@ -41,6 +41,7 @@ def read_workload_entry(root: Fields, meta: Meta) -> tuple[Instance, ...]:
 
 def read_endpoint(spec: Fields, *, names_allowed: bool = True) -> StaticEndpoint:
     ports = _ports(spec)
+    spec.unsupported("network")
     return StaticEndpoint(
         address=_address(spec, names_allowed=names_allowed, has_ports=bool(ports)),
         ports=ports,

@@ -238,7 +238,7 @@ def _stats() -> dict[str, Any]:
         r"^cluster\..*\.(membership_(healthy|total)|outlier_detection\.ejections_(active|enforced_total))$",
         r"^cluster\..*\.circuit_breakers\.default\.(cx|rq|rq_pending|rq_retry)_open$",
         r"^cluster\..*\.ssl\.(handshake|connection_error|fail_verify.*)$",
-        r"^listener\..*\.(downstream_(cx|pre_cx|global)_[^.]*|no_filter_chain_match)$",
+        r"^listener\..*\.(downstream_(cx|pre_cx|global|listener_filter)_[^.]*|no_filter_chain_match)$",
         r"^listener\..*\.ssl\.(handshake|connection_error|no_certificate|fail_verify.*)$",
         r"^http\..*\.(downstream_(rq|cx)_(total|active|time|[1-5]xx|[a-z_]*timeout|rx_reset|protocol_error)|no_route)$",
         r"^http\..*\.(fault|rbac|jwt_authn|ext_authz|local_rate_limit)\..*$",

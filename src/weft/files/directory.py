@@ -9,6 +9,7 @@ but an object that would be refused takes no place from one that would not, unle
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -18,6 +19,8 @@ from weft.api.parse import parse
 from weft.base.problem import Problem, Severity, Where
 from weft.files.documents import read_documents
 from weft.model.names import ObjectKey
+
+log = logging.getLogger(__name__)
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -156,7 +159,12 @@ class Directory:
 
 def refusals(document: Document) -> tuple[Problem, ...]:
     """Why an object would be refused; nothing if it would not."""
-    return tuple(problem for problem in parse(document).problems if problem.severity is Severity.ERROR)
+    try:
+        problems = parse(document).problems
+    except Exception:  # a defect of ours, which whoever takes the object in reports; here it must not stop the others
+        log.exception("cannot read %s", document.key)
+        return ()
+    return tuple(problem for problem in problems if problem.severity is Severity.ERROR)
 
 
 def printable(path: str) -> str:

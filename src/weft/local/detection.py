@@ -1,36 +1,39 @@
-"""Connections that were late because nobody said what they speak: whom to tell, and when it is over.
+"""Connections that were late, or cut, because nobody said what they speak: whom to tell, and when it is over.
 
-A proxy counts, per listener, the connections on which the first bytes did not come in time. Counts in, problems out: a
-warning names the service as one would write it, and is gone as soon as the port's protocol is declared, although
+A proxy counts, per listener, the connections on which the first bytes did not come in time, and those whose caller had
+already closed its side when they were to be looked at: these Envoy drops, with what was sent. Counts in, problems out:
+a warning names the service as one would write it, and is gone as soon as the port's protocol is declared, although
 Envoy's count stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from ipaddress import ip_address
 
 from weft.base.problem import Problem, Severity, Where
+from weft.local.traffic import ByListener, Scrape
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.workload import Workload
 
-Timeouts = Mapping[tuple[str, int], int]  # by the listener's address and port
 _Ports = tuple[tuple[int, Protocol], ...]
 
 _INBOUND_PORT = 15006
 _EVERYWHERE = ("0.0.0.0", "::")
-_HINT = "declare the port's `appProtocol` in its Service (tcp, mysql, …): then nothing waits"
+_LATE = "waited for first bytes that did not come, and were then passed on as TCP"
+_CUT = "were dropped, as their caller had closed its side before the first bytes could be looked at"
+_HINT = "declare the port's `appProtocol` in its Service (tcp, mysql, …): then nobody looks at first bytes"
 
 
 class Detection:
     def __init__(self) -> None:
         # By pod: its ports, and how many connections had been late when they came to be these. All inbound ports
         # share one count, so only what came on top says something about the ports as they are.
-        self._inbound: dict[str, tuple[_Ports, int]] = {}
+        self._inbound: dict[tuple[str, str], tuple[_Ports, int]] = {}
 
-    def late(self, pod: str, workload: Workload, timeouts: Timeouts, mesh: Mesh) -> list[Problem]:
+    def problems(self, pod: str, workload: Workload, scrape: Scrape, mesh: Mesh) -> list[Problem]:
         origin = workload.origin
         where = Where(
             origin.file if origin else "",
@@ -38,42 +41,45 @@ class Detection:
             f"Workload {workload.namespace}/{workload.name}",
         )
         # How many is not said: a problem whose words change would be solved and found anew with each look.
-        places = dict.fromkeys(
-            [*self._into(pod, workload, timeouts, mesh), *_out_of(workload.namespace, timeouts, mesh)]
-        )
+        places = {
+            _LATE: [
+                *self._into(pod, workload, _LATE, scrape.timeouts, mesh),
+                *_out_of(scrape.timeouts, mesh, shared=True),
+            ],
+            # A port that HTTP services share drops idle connections like this all the time, and nothing with them.
+            _CUT: [*self._into(pod, workload, _CUT, scrape.cuts, mesh), *_out_of(scrape.cuts, mesh, shared=False)],
+        }
         return [
-            Problem(
-                where,
-                f"connections {place} waited for first bytes that did not come, and were then passed on as TCP",
-                _HINT,
-                Severity.WARNING,
-            )
-            for place in places
+            Problem(where, f"connections {place} {what}", _HINT, Severity.WARNING)
+            for what, found in places.items()
+            for place in dict.fromkeys(found)
         ]
 
     def forget(self, pod: str) -> None:
-        self._inbound.pop(pod, None)
+        for what in (_LATE, _CUT):
+            self._inbound.pop((pod, what), None)
 
-    def _into(self, pod: str, workload: Workload, timeouts: Timeouts, mesh: Mesh) -> Iterator[str]:
+    def _into(self, pod: str, workload: Workload, what: str, counts: ByListener, mesh: Mesh) -> Iterator[str]:
         group = Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account)
         ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(group))
-        count = sum(number for (_, port), number in timeouts.items() if port == _INBOUND_PORT)
-        known, before = self._inbound.get(pod, (ports, 0))
+        count = sum(number for (_, port), number in counts.items() if port == _INBOUND_PORT)
+        known, before = self._inbound.get((pod, what), (ports, 0))
         # Fewer than before: the proxy has started again.
         before = count if known != ports else 0 if count < before else before
-        self._inbound[pod] = (ports, before)
+        self._inbound[(pod, what)] = (ports, before)
         if count > before:
             undeclared = [str(number) for number, protocol in ports if protocol is Protocol.UNDECLARED]
             which = f" (undeclared here: {', '.join(undeclared)})" if undeclared else ""
             yield f"into a port whose protocol is not declared{which}"
 
 
-def _out_of(namespace: str, timeouts: Timeouts, mesh: Mesh) -> Iterator[str]:
-    for address, number in sorted(timeouts):
+def _out_of(counts: ByListener, mesh: Mesh, *, shared: bool) -> Iterator[str]:
+    for address, number in sorted(counts):
         if number == _INBOUND_PORT:
             continue
         if address in _EVERYWHERE:
-            yield f"to port {number}"
+            if shared:
+                yield f"to port {number}"
             continue
         for service, port in _behind(address, number, mesh):
             if port.protocol is Protocol.UNDECLARED:

@@ -83,7 +83,7 @@ class Observer:
         key, workload, control = pod.plan.key, pod.plan.workload, self._engine.control
         source = f"{workload.namespace}/{workload.name}"
         self.traffic.record(key, source, scrape.edges, time.monotonic())
-        control.note(_topic(pod), self._detection.late(key, workload, scrape.timeouts, control.mesh))
+        control.note(_topic(pod), self._detection.problems(key, workload, scrape, control.mesh))
 
 
 def _topic(pod: Pod) -> str:

@@ -29,6 +29,7 @@ DEFAULT_BASE = Path("/run/weft")
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 _KILL_TIMEOUT = 5.0  # seconds; a killed process is gone in milliseconds, unless the kernel holds it
+_LONGEST_SOCKET = 107  # bytes, the kernel's limit
 _FULL_DISK = "see whether the disk is full: df /run; or set WEFT_RUN_DIR"
 
 log = logging.getLogger("weft.local.run_directory")
@@ -116,6 +117,10 @@ def acquire(name: str, directory: str) -> RunDirectory:
     if not _NAME.fullmatch(name):
         raise LocalError(f"`{name}` cannot be a mesh's name", "use up to 32 lower-case letters, digits and dashes")
     path = base_directory() / name
+    if len(os.fsencode(path / "xds.sock")) > _LONGEST_SOCKET:
+        raise LocalError(
+            f"{path} is too long a path: sockets are made there", "set WEFT_RUN_DIR to a shorter one, or unset it"
+        )
     with _alone(path):
         lock = _lock(name, path)
         try:

@@ -20,7 +20,7 @@ WINDOW = 5.0  # seconds that "now" means: long enough to be a mean, short enough
 
 _FILTER = (
     r"^cluster\.outbound\|[^;]*\.(upstream_rq_completed|upstream_rq_5xx|upstream_rq_time|upstream_cx_total)$"
-    r"|^listener\..*\.downstream_pre_cx_timeout$"
+    r"|^listener\..*\.downstream_(pre_cx_timeout|listener_filter_remote_close)$"
     r"|^weft\.answered_by_proxy\."
 )
 # Asked so that Envoy itself leaves out what is not needed: the rest of its stats are some thousand lines.
@@ -32,7 +32,10 @@ _OWN_ANSWERS = re.compile(
 )
 # The same calls once more, told apart by who asked, or tries of calls that are counted when they end.
 _AGAIN = (".external", ".internal", ".retry")
-_TIMEOUT = re.compile(r"listener\.(.+)[_:](\d+)\.downstream_pre_cx_timeout")
+_LISTENER = re.compile(r"listener\.(.+)[_:](\d+)\.downstream_(pre_cx_timeout|listener_filter_remote_close)")
+
+
+ByListener = Mapping[tuple[str, int], int]  # by a listener's address and port
 
 
 class Edge(msgspec.Struct, frozen=True, order=True):
@@ -72,20 +75,23 @@ class Counts(msgspec.Struct):
 
 class Scrape(msgspec.Struct, frozen=True):
     edges: Mapping[Edge, Counts]
-    timeouts: Mapping[tuple[str, int], int]  # by listener's address and port: connections that nobody spoke first on
+    timeouts: ByListener  # connections that nobody spoke first on
+    cuts: ByListener = {}  # connections whose caller was done before the first bytes were looked at
 
 
 def read_stats(body: bytes) -> Scrape:
     """What one proxy's `/stats` says. What is not understood is left out."""
     edges: dict[Edge, Counts] = {}
     timeouts: dict[tuple[str, int], int] = {}
+    cuts: dict[tuple[str, int], int] = {}
     for entry in _entries(body):
         name = str(entry.get("name", ""))
-        timeout = _TIMEOUT.fullmatch(name)
-        if timeout is not None and entry.get("value"):
+        listener = _LISTENER.fullmatch(name)
+        if listener is not None and entry.get("value"):
             # Colons part the names of stats, so Envoy writes an IPv6 address without them.
-            address = timeout[1].strip("[]").replace("_", ":")
-            timeouts[address, int(timeout[2])] = int(entry["value"])
+            address = listener[1].strip("[]").replace("_", ":")
+            counted = timeouts if listener[3] == "pre_cx_timeout" else cuts
+            counted[address, int(listener[2])] = int(entry["value"])
         own = _OWN_ANSWERS.fullmatch(name)
         if own is not None and (edge := _answered_edge(own)) is not None:
             answered = edges.setdefault(edge, Counts())
@@ -105,7 +111,7 @@ def read_stats(body: bytes) -> Scrape:
             case "upstream_rq_time":
                 buckets = entry.get("totals") or ()
                 counts.times = Counter({float(each["lower_bound"]): int(each["count"]) for each in buckets})
-    return Scrape(edges, timeouts)
+    return Scrape(edges, timeouts, cuts)
 
 
 class Traffic:

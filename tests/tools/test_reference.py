@@ -1,0 +1,50 @@
+"""The reference page says what the readers do."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from api.reading import istio, told
+
+TOOL = Path(__file__).resolve().parent.parent.parent / "tools" / "reference.py"
+
+
+@pytest.fixture(scope="module")
+def reference():
+    found = importlib.util.spec_from_file_location("reference", TOOL)
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_readers_say_now(reference):
+    assert reference.PAGE.read_text() == reference.page(), "run: make reference"
+
+
+def fields(reference, kind, fate):
+    return {field for field, found in reference._asked(kind).fates.items() if found == fate}
+
+
+def test_a_field_stands_where_its_reader_puts_it(reference):
+    assert "spec.http[].retries.attempts" in fields(reference, "VirtualService", reference.ACTED_ON)
+    assert "spec.http[].mirrorPercent" in fields(reference, "VirtualService", reference.WARNED)
+    assert "spec.sessionAffinity" in fields(reference, "Service", reference.IGNORED)
+    assert "spec.trafficPolicy.tls.sni" in fields(reference, "DestinationRule", reference.REFUSED)
+
+
+@pytest.mark.parametrize("kind", ["VirtualService", "DestinationRule", "ServiceEntry", "Sidecar"])
+def test_fields_of_every_fate_meet_it(reference, kind):
+    """Each field alone in its object: none is unknown, and what is accepted with a warning gets one."""
+    for fate in (reference.ACTED_ON, reference.WARNED, reference.IGNORED, reference.REFUSED):
+        for field in fields(reference, kind, fate):
+            names = field.replace("[]", ".[]").split(".")
+            if names[0] != "spec" or "*" in names:
+                continue
+            text = "{}"
+            for name in reversed(names[1:]):
+                text = f"[{text}]" if name == "[]" else f"{{{name}: {text}}}"
+            said = told(istio(kind, text))
+            assert not any("unknown field" in line for line in said), (field, said)
+            if fate == reference.WARNED and "deprecated" not in field:
+                assert any(names[-1] in line for line in said), (field, said)

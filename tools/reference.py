@@ -1,0 +1,242 @@
+"""Writes docs/resources.md: for each kind, which fields weft acts on, which it accepts with a warning or without any
+effect, and which it refuses. The readers in src/weft/api are asked themselves: they are run against a document that has
+every field they look for. `python tools/reference.py` writes the page; a test compares it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path as File
+from typing import Any
+
+from weft.api.document import Document, Path, dotted
+from weft.api.mesh_config import NAME
+from weft.api.metadata import read_metadata
+from weft.api.parse import KINDS, NOT_ENFORCED, NOT_READ
+from weft.api.reader import Fields, Report
+from weft.base.problem import Severity
+from weft.model.names import Labels, ObjectKey
+from weft.model.settings import Settings
+
+PAGE = File(__file__).resolve().parent.parent / "docs" / "resources.md"
+
+ACTED_ON, WARNED, IGNORED, REFUSED = "acted on", "accepted with a warning", "accepted without effect", "refused"
+
+_INTRODUCTION = """\
+# What weft reads
+
+Generated from the code by `tools/reference.py`; do not edit. For every kind: the fields that weft acts on, those it
+accepts with a warning because it does not act on them, those it accepts because they mean nothing to a mesh, and those
+it refuses. A field that is in none of these lists is unknown, and an object with an unknown field is refused, with a
+guess at what was meant. A refused object never takes away what was good before.
+
+`[]` is an item of a list, `*` any name. In brackets: what can be written there.
+"""
+
+
+_NOTES = {
+    "Gateway": "Nothing serves it yet.",
+    "Workload": "weft's own: [what runs](workload.md).",
+}
+_REPEATED = ("spec.subsets[].trafficPolicy", "spec.trafficPolicy")
+
+
+class Book:
+    """What the readers asked for."""
+
+    def __init__(self) -> None:
+        self.fates: dict[str, str] = {}
+        self.choices: dict[str, str] = {}
+
+    def note(self, path: Path, fate: str) -> None:
+        """A stronger fate stays: a field that is refused may have been looked at before."""
+        order = (ACTED_ON, IGNORED, WARNED, REFUSED)
+        name = _pattern(path)
+        if order.index(fate) >= order.index(self.fates.get(name, ACTED_ON)):
+            self.fates[name] = fate
+
+
+class Probe(Fields):
+    """Has every field it is asked for, and writes down which those are."""
+
+    def __init__(self, report: Report, path: Path, book: Book, *, full: bool) -> None:
+        super().__init__(report, path, {})
+        self._book, self._full = book, full
+
+    def raw(self, name: str) -> Any:
+        self._book.note((*self.path, name), ACTED_ON)
+        return [] if self._full else {}  # some fields can be written as a list or as a mapping
+
+    def has(self, name: str) -> bool:
+        self.raw(name)
+        return self._full
+
+    def text(self, name: str, **_: Any) -> str:
+        self.raw(name)
+        return "{}" if name == "mesh" else ""
+
+    def integer(self, name: str, **_: Any) -> int | None:
+        self.raw(name)
+        return 1 if self._full else None
+
+    def number(self, name: str, **_: Any) -> float | None:
+        self.raw(name)
+        return None
+
+    def port(self, name: str, **_: Any) -> int:
+        self.raw(name)
+        return 0
+
+    def boolean(self, name: str) -> bool | None:
+        self.raw(name)
+        return None
+
+    def duration(self, name: str, **_: Any) -> timedelta | None:
+        self.raw(name)
+        return None
+
+    def choice(self, name: str, choices: Iterable[str], *, default: str = "", refused: Iterable[str] = ()) -> str:
+        self.raw(name)
+        known = sorted(choices) if isinstance(choices, frozenset) else choices
+        words = ", ".join(str(choice) for choice in known)
+        never = ", ".join(refused)
+        self._book.choices[_pattern((*self.path, name))] = f"{words}; refused: {never}" if never else words
+        return default
+
+    def string_map(self, name: str) -> dict[str, str]:
+        self.raw(name)
+        return {}
+
+    def labels(self, name: str) -> Labels:
+        self.raw(name)
+        return ()
+
+    def fields(self, name: str, **_: Any) -> Fields | None:
+        self.raw(name)
+        return Probe(self.report, (*self.path, name), self._book, full=self._full)
+
+    def items(self, name: str, **_: Any) -> list[Fields]:
+        self.raw(name)
+        return [Probe(self.report, (*self.path, name, 0), self._book, full=self._full)]
+
+    def entries(self, name: str) -> list[tuple[str, Fields]]:
+        self.raw(name)
+        return [("x", Probe(self.report, (*self.path, name, "*"), self._book, full=self._full))]
+
+    def embedded(self, name: str, value: Mapping[str, Any]) -> Fields:
+        return Probe(self.report, (*self.path, name), self._book, full=self._full)
+
+    def one_of(self, *names: str) -> str:
+        for name in names:
+            self.raw(name)
+        return ""
+
+    def ignored(self, *names: str) -> None:
+        for name in names:
+            self._book.note((*self.path, name), IGNORED)
+
+    def told_elsewhere(self, *names: str) -> None:
+        for name in names:
+            self._book.note((*self.path, name), REFUSED)
+
+    def unsupported(self, *names: str) -> None:
+        for name in names:
+            self._book.note((*self.path, name), WARNED)
+
+    def refused(self, name: str, what: str, hint: str = "") -> None:
+        self._book.note((*self.path, name), REFUSED)
+
+    def warning(self, name: str | Path, what: str, hint: str = "") -> None:
+        if isinstance(name, str) and "deprecated" in what:
+            self._book.note((*self.path, name), WARNED)
+
+    def error(self, name: str | Path, what: str, hint: str = "") -> None:
+        """What is wrong with the values of a probe is no news."""
+
+    def lacks(self, *names: str, severity: Severity = Severity.ERROR, **_: Any) -> None:
+        """Nothing is lacking here that is not lacking on purpose."""
+
+    def _list(self, name: str, *, required: bool = False) -> Sequence[Any]:
+        self.raw(name)
+        return ()
+
+
+def page() -> str:
+    parts = [_INTRODUCTION]
+    for kind, reader in KINDS.items():
+        name = kind if kind != "ConfigMap" else f"ConfigMap `{NAME}` in `{Settings().root_namespace}`"
+        versions = ", ".join(f"`{version}`" for version in reader.versions)
+        note = f" {_NOTES[kind]}" if kind in _NOTES else ""
+        parts.append(f"## {name}\n\n{versions}.{note}\n")
+        book = _asked(kind)
+        for fate in (ACTED_ON, WARNED, IGNORED, REFUSED):
+            lines = _lines(book, fate)
+            if lines:
+                heading = "read and checked" if (kind, fate) == ("Gateway", ACTED_ON) else fate
+                parts.append(f"{heading.capitalize()}:\n\n" + "\n".join(lines) + "\n")
+    parts.append(f"## Every kind\n\nOf `metadata`, weft acts on {_list(_metadata())}.\n")
+    parts.append(f"## Other kinds\n\nRefused, since people rely on them to keep others out: {_list(NOT_ENFORCED)}.\n")
+    parts.append(f"Passed over with a warning: {_list(NOT_READ)}.\n\nAny other kind is an error.\n")
+    return "\n".join(parts)
+
+
+def _lines(book: Book, fate: str) -> list[str]:
+    """One for each mapping, with its fields of this fate."""
+    by_parent: dict[str, list[str]] = {}
+    for field in sorted(book.fates):
+        inner = any(other.startswith((f"{field}.", f"{field}[")) for other in book.fates)
+        if book.fates[field] == fate and not inner:
+            parent, _, name = field.rpartition(".")
+            choices = f" ({book.choices[field]})" if field in book.choices else ""
+            by_parent.setdefault(parent, []).append(f"`{name}`{choices}")
+    repeated, original = _REPEATED
+    lines = []
+    for parent, fields in sorted(by_parent.items()):
+        if parent.startswith(repeated) and by_parent.get(original + parent.removeprefix(repeated)) == fields:
+            lines.append(f"- `{repeated}`: as `{original}`")
+        else:
+            lines.append(f"- `{parent}`: {', '.join(fields)}" if parent else f"- {', '.join(fields)}")
+    return list(dict.fromkeys(lines))
+
+
+def _asked(kind: str) -> Book:
+    """What a kind's reader asks for, of a document that seems to have everything, and of one that has nothing."""
+    book = Book()
+    for full in (True, False):
+        _run(kind, book, full=full, read=lambda probe, meta: KINDS[kind].read(probe, meta))
+    return book
+
+
+def _run(kind: str, book: Book, *, full: bool, read: Callable[[Fields, Any], object]) -> None:
+    settings = Settings()
+    key = ObjectKey(kind, settings.root_namespace, NAME)
+    document = Document(key, KINDS[kind].versions[0], {"metadata": {"name": NAME}})
+    report = Report(document)
+    meta = read_metadata(report.root(), document, settings.domain)
+    read(Probe(report, (), book, full=full), meta)
+
+
+def _metadata() -> set[str]:
+    book = Book()
+    document = Document(ObjectKey("Service", "x", "x"), "v1", {})
+    read_metadata(Probe(Report(document), (), book, full=True), document, "cluster.local")
+    return {
+        field.removeprefix("metadata.")
+        for field, fate in book.fates.items()
+        if fate == ACTED_ON and field.startswith("metadata.")
+    }
+
+
+def _pattern(path: Path) -> str:
+    return dotted(path).replace("[0]", "[]")
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(f"wrote {PAGE}", file=sys.stderr)
