@@ -66,7 +66,7 @@ def test_is_patient_only_so_long(weft, tmp_path):
     try:
         result = weft("up", tmp_path, "--name", name, "--detach", "--patience", "8")
         assert result.returncode == 1
-        assert "error: after 8 s not ready: deaf-0 (Running: not ready: connection refused); the mesh" in result.stderr
+        assert "error: after 8 s not ready: deaf-0 (Running: not ready: port 9: connection refused)" in result.stderr
         log = Path(weft.environment["WEFT_RUN_DIR"], f"{name}.log")
         assert f"cat {log}" in result.stderr
         assert log.stat().st_mode & 0o777 == 0o600

@@ -98,7 +98,7 @@ def test_meshes_that_come_and_go_at_once_do_not_take_each_others_directory(defau
 
 def test_a_base_too_deep_for_sockets_is_refused_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path / ("x" * 100)))
-    with pytest.raises(LocalError, match="too long a path.*WEFT_RUN_DIR"):
+    with pytest.raises(LocalError, match=r"too long a path.*WEFT_RUN_DIR"):
         acquire(unique(), "/shop")
 
 
