@@ -187,10 +187,10 @@ def test_tips_that_have_scrolled_by_are_not_shown_again(monkeypatch):
 
     monkeypatch.setattr(foreground, "Console", Terminal)
     monkeypatch.setattr(foreground, "_passes", three_times)
-    monkeypatch.setattr(foreground, "mesh_view", lambda status: views.pop(0))
+    monkeypatch.setattr(foreground, "mesh_view", lambda status, height=None: Text() if height else views.pop(0))
     status = status_of(workload("catalog", pod("catalog")))
     engine = SimpleNamespace(status=lambda: status)
     asyncio.run(foreground._draw(engine, asyncio.Event(), lambda status: [("Try this:", ["command"])]))
     frames = shown[0].file.getvalue().split("Ctrl-C ends the mesh")
     # In the small view; above the big one, where it stays; and so no more in the last.
-    assert ["Try this:" in frame for frame in frames] == [True, True, False, False]
+    assert ["Try this:" in frame for frame in frames] == [True, True, False, False, False]
