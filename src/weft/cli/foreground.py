@@ -122,9 +122,9 @@ async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None
         told = False
         while not await _passes(ended, REDRAW):
             status = engine.status()
-            view = Group(mesh_view(status), *(Text(f"\n{line}") for line in _still_empty(status)))
+            empty = [Text(f"\n{line}") for line in _still_empty(status)]
             tip_lines = [] if told else _tip_lines(tips, status)
-            whole = Group(view, *tip_lines, _FOOTER)
+            whole = Group(mesh_view(status), *empty, *tip_lines, _FOOTER)
             if len(console.render_lines(whole)) < console.height:
                 live.update(whole, refresh=True)
                 continue
@@ -133,6 +133,11 @@ async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None
             if tip_lines and is_settled(status):  # too much for this terminal: the tips scroll by, once and for all
                 told = True
                 console.print(*tip_lines, sep="\n")
+<<<<<<< HEAD
+=======
+            fitting = mesh_view(status, height=console.height - FOOTER_LINES - 2 * len(empty))
+            live.update(Group(fitting, *empty, _FOOTER), refresh=True)
+>>>>>>> traffic
         live.update(Text(), refresh=True)
     log.configure("ERROR")
 
