@@ -128,16 +128,11 @@ async def _draw(engine: Engine, ended: asyncio.Event, tips: Tips | None) -> None
             if len(console.render_lines(whole)) < console.height:
                 live.update(whole, refresh=True)
                 continue
-            fitting = mesh_view(status, height=console.height - FOOTER_LINES)
-            live.update(Group(fitting, _FOOTER), refresh=True)
             if tip_lines and is_settled(status):  # too much for this terminal: the tips scroll by, once and for all
                 told = True
                 console.print(*tip_lines, sep="\n")
-<<<<<<< HEAD
-=======
             fitting = mesh_view(status, height=console.height - FOOTER_LINES - 2 * len(empty))
             live.update(Group(fitting, *empty, _FOOTER), refresh=True)
->>>>>>> traffic
         live.update(Text(), refresh=True)
     log.configure("ERROR")
 
