@@ -251,3 +251,14 @@ async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
     rig.push._timing = Timing(quiet=3600, most=60)
     rig.push.touch(put(rig.mesh, service("orders")))
     assert rig.push._timer.when() <= asyncio.get_running_loop().time() + 60
+
+
+async def test_findings_go_with_those_who_would_meet_them(rig):
+    rig.put(service("orders"), routes("orders", ORDERS, to="absent.shop.svc.cluster.local"))
+    rig.push.join(group("web"))
+    rig.push.join(group("web", "other"))
+    assert len(rig.problems.all()) == 1
+    rig.put(Sidecar("default", "shop", egress=(EgressListener((f"./{CART}",)),)))
+    assert len(rig.problems.all()) == 1
+    rig.push.leave(group("web", "other"))
+    assert rig.problems.all() == ()

@@ -43,6 +43,11 @@ class Timing(msgspec.Struct, frozen=True):
     most: float = 0.1
 
 
+class _Made(msgspec.Struct, frozen=True, eq=False):
+    view: ServiceView  # the one that all groups with an equal view keep
+    contribution: Contribution
+
+
 class Push:
     def __init__(self, mesh: Mesh, snapshots: Snapshots, problems: Problems, timing: Timing | None = None) -> None:
         self._mesh = mesh
@@ -50,9 +55,11 @@ class Push:
         self._problems = problems
         self._timing = timing or Timing()
         self._groups: dict[Group, Compiled] = {}
-        self._watching: dict[str, dict[Group, AssignmentKey | None]] = defaultdict(dict)  # host → who sees it, and how
+        self._watching: dict[str, dict[Group, ServiceView]] = defaultdict(dict)  # host → who sees it, and how
         self._unchecked: set[str] = set()  # hosts translated anew, and not yet looked at for findings
-        self._contributions: dict[str, dict[ServiceView, Contribution]] = defaultdict(dict)  # made once for all groups
+        self._made: dict[str, dict[ServiceView, _Made]] = defaultdict(
+            dict
+        )  # host → views, each made once for all groups
         self._assigned: dict[str, dict[AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)
         self._configurations: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
         self._readers: dict[str, set[str]] = defaultdict(set)  # host → hosts whose routes name it
@@ -85,7 +92,9 @@ class Push:
         if compiled is None:
             return
         for host in compiled.hosts:
-            self._unwatch(host, group)
+            self._watching[host].pop(group, None)
+            self._unchecked.add(host)
+        self._check()
         self._snapshots.drop(group)
 
     def groups(self) -> Iterable[Group]:
@@ -155,9 +164,9 @@ class Push:
         hosts = self._covered(pending.hosts)
         hosts |= {reader for host in hosts for reader in self._readers.pop(host, ())}
         if EVERYWHERE in pending.scopes:  # the settings, which every contribution reads
-            self._contributions.clear()
+            self._made.clear()
         for host in hosts:
-            self._contributions.pop(host, None)
+            self._made.pop(host, None)
             self._assigned.pop(host, None)
         for compiled in list(self._groups.values()):
             self._push_group(compiled, pending, hosts)
@@ -193,8 +202,8 @@ class Push:
         updates: list[tuple[Group, Update]] = []
         for host in hosts:
             self._assigned.pop(host, None)
-            for group, key in self._watching.get(host, {}).items():
-                updates.append((group, self._groups[group].assign(host, self._assignments(host, key))))
+            for group, view in self._watching.get(host, {}).items():
+                updates.append((group, self._groups[group].assign(host, self._assignments(view))))
         self.spent += time.thread_time() - started
         for group, update in updates:
             if update:
@@ -208,44 +217,38 @@ class Push:
         assignments: list[Update] = []
         for host in hosts:
             try:
-                contribution, key = self._translate(compiled, host)
-                assignments.append(compiled.assign(host, self._assignments(host, key)))
+                contributions[host] = self._translate(compiled, host)
+                assignments.append(compiled.assign(host, self._assignments(self._watching[host].get(compiled.group))))
             except Exception:  # one host that translation chokes on must not take the others' changes along
                 log.exception("cannot translate %s for %s; it stays as it was", host, compiled.group)
-                continue
-            contributions[host] = contribution
         updates = [compiled.contribute(contributions), *assignments]
         self.spent += time.thread_time() - started
         return updates
 
-    def _translate(self, compiled: Compiled, host: str) -> tuple[Contribution, AssignmentKey | None]:
+    def _translate(self, compiled: Compiled, host: str) -> Contribution:
         group = compiled.group
         view = service_view(self._mesh, group, compiled.scope, host)
+        if self._watching[host].get(group) not in (None, view):
+            self._unchecked.add(host)  # it may have been the last one to see it that way
         if view is None:
-            self._unwatch(host, group)
-            return NOTHING, None
-        key = (view.service, view.rule, group.kind) if view.service else None
-        contribution = self._contribution(view)
-        self._watching[host][group] = key
-        return contribution, key
-
-    def _contribution(self, view: ServiceView) -> Contribution:
-        known = self._contributions[view.host]
-        made = known.get(view)
+            self._watching[host].pop(group, None)
+            return NOTHING
+        made = self._made[host].get(view)
         if made is None:
-            made = known[view] = contribute(view, self._mesh.settings)
-            self._unchecked.add(view.host)
+            made = self._made[host][view] = _Made(view, contribute(view, self._mesh.settings))
+            self._unchecked.add(host)
             for target in view.targets:
-                self._readers[target.host].add(view.host)
-        return made
+                self._readers[target.host].add(host)
+        self._watching[host][group] = made.view
+        return made.contribution
 
-    def _assignments(self, host: str, key: AssignmentKey | None) -> tuple[Built, ...]:
-        if key is None:
+    def _assignments(self, view: ServiceView | None) -> tuple[Built, ...]:
+        if view is None or view.service is None:
             return ()
-        known = self._assigned[host]
+        known = self._assigned[view.host]
+        service, rule, kind = key = (view.service, view.rule, view.caller.kind)
         made = known.get(key)
         if made is None:
-            service, rule, kind = key
             made = known[key] = tuple(
                 assignment
                 for port in service.ports
@@ -263,10 +266,15 @@ class Push:
     # Small things
 
     def _check(self) -> None:
-        """Say what translation could not do as its author meant it, for whoever it was translated."""
+        """Say what translation could not do as its author meant it, for whoever sees it; forget what nobody sees."""
         for host in self._unchecked:
-            found = {problem for view in self._contributions.get(host, {}) for problem in problems_of(view, self._mesh)}
+            views = dict.fromkeys(self._watching.get(host, {}).values())
+            found = {problem for view in views for problem in problems_of(view, self._mesh)}
             self._problems.put(("translation", host), sorted(found, key=str))
+            self._made[host] = {view: made for view, made in self._made[host].items() if view in views}
+            if not views:
+                del self._made[host]
+                self._watching.pop(host, None)
         self._unchecked.clear()
 
     def _all_hosts(self) -> frozenset[str]:
@@ -278,13 +286,6 @@ class Push:
         if not wildcards:
             return touched
         return touched | {host for host in self._all_hosts() for wide in wildcards if host_covers(wide, host)}
-
-    def _unwatch(self, host: str, group: Group) -> None:
-        groups = self._watching.get(host)
-        if groups is not None:
-            groups.pop(group, None)
-            if not groups:
-                del self._watching[host]
 
     def _cancel_timers(self) -> None:
         for timer in (self._timer, self._endpoint_timer):
