@@ -19,7 +19,7 @@ from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.model.group import Group
 from weft.model.mesh import Mesh, Value
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
 from weft.xds.clients import Peer, StreamStatus, Sync
 from weft.xds.request import NodeInfo, Refused
@@ -184,7 +184,7 @@ class ControlPlane:
 
     def _where(self, key: ObjectKey) -> Where:
         origin = next((value.origin for value in self.mesh.get(key) if value.origin is not None), None)
-        return Where(origin.file if origin else "", origin.line if origin else 0, str(key))
+        return where_of(origin, str(key))
 
 
 def _proxy_status(status: StreamStatus) -> ProxyStatus:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from weft.base.problem import Problem, Severity, Where
+from weft.base.problem import Problem, Severity
 from weft.local.traffic import ByListener, Scrape
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
+from weft.model.names import where_of
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.workload import Workload
 
@@ -34,12 +35,7 @@ class Detection:
         self._inbound: dict[tuple[str, str], tuple[_Ports, int]] = {}
 
     def problems(self, pod: str, workload: Workload, scrape: Scrape, mesh: Mesh) -> list[Problem]:
-        origin = workload.origin
-        where = Where(
-            origin.file if origin else "",
-            origin.line if origin else 0,
-            f"Workload {workload.namespace}/{workload.name}",
-        )
+        where = where_of(workload.origin, f"Workload {workload.namespace}/{workload.name}")
         # How many is not said: a problem whose words change would be solved and found anew with each look.
         places = {
             _LATE: [

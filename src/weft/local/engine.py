@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.base.problem import Problem, Severity, Where
+from weft.base.problem import Problem, Severity
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
@@ -43,7 +43,7 @@ from weft.local.status import MeshStatus, Sync, WorkloadStatus
 from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.instance import Instance
 from weft.model.mesh import Value
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
 from weft.model.workload import Workload
 from weft.netns import links, namespace
@@ -354,8 +354,7 @@ class Engine:
         found = []
         for pod in self.pods():
             if pod.trouble:
-                origin = pod.plan.workload.origin
-                where = Where(origin.file if origin else "", origin.line if origin else 0, f"pod {pod.plan.key}")
+                where = where_of(pod.plan.workload.origin, f"pod {pod.plan.key}")
                 found.append(Problem(where, pod.trouble, "mend the Workload and save it", Severity.ERROR))
         return found
 

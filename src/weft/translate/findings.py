@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.base.problem import Problem, Severity, Where
+from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean
 from weft.model.mesh import Mesh
-from weft.model.names import Origin
+from weft.model.names import Origin, where_of
 from weft.model.service import Resolution
 from weft.model.virtual_service import Destination, VirtualService
 from weft.translate.commands import harmless
@@ -115,7 +115,4 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
 
 
 def _warning(origin: Origin | None, line: int, what: str, hint: str) -> Problem:
-    where = Where()
-    if origin is not None:
-        where = Where(file=origin.file, line=line or origin.line, object=str(origin.key))
-    return Problem(where, what, hint, Severity.WARNING)
+    return Problem(where_of(origin, line=line), what, hint, Severity.WARNING)
