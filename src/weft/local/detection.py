@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 from weft.base.problem import Problem, Severity
 from weft.local.traffic import ByListener, Scrape
-from weft.model.group import Group, ProxyKind
+from weft.model.group import sidecar_group
 from weft.model.mesh import Mesh
 from weft.model.names import where_of
 from weft.model.service import Protocol, Service, ServicePort
@@ -56,8 +56,7 @@ class Detection:
             self._inbound.pop((pod, what), None)
 
     def _into(self, pod: str, workload: Workload, what: str, counts: ByListener, mesh: Mesh) -> Iterator[str]:
-        group = Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account)
-        ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(group))
+        ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(sidecar_group(workload)))
         count = sum(number for (_, port), number in counts.items() if port == _INBOUND_PORT)
         known, before = self._inbound.get((pod, what), (ports, 0))
         # Fewer than before: the proxy has started again.
