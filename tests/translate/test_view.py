@@ -29,7 +29,7 @@ def test_callers_share_a_view_unless_a_route_asks_for_their_labels():
 def test_a_view_reads_the_hosts_that_its_routes_name():
     mesh = Mesh()
     put(mesh, service("orders"), _routing())
-    assert _seen(mesh).reads == {ORDERS, STOCK}
+    assert _seen(mesh).host == ORDERS and [target.host for target in _seen(mesh).targets] == [STOCK]
     assert not _seen(mesh).target(STOCK).known
     put(mesh, service("stock"))
     assert _seen(mesh).target(STOCK).ports == (80,)

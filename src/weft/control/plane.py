@@ -100,9 +100,6 @@ class ControlPlane:
         self._quarantine.forget_mended()
         return self._problems.all()
 
-    def on_problem(self, tell: Callable[[Problem], None]) -> None:
-        self._problems.on_new.append(tell)
-
     # Proxies
 
     async def listen(self, address: str, only: Group | None = None) -> str:
@@ -111,10 +108,6 @@ class ControlPlane:
         if only is not None:
             self._only[bound] = only
         return bound
-
-    async def stop_listening(self, address: str) -> None:
-        self._only.pop(address, None)
-        await self._server.stop(address)
 
     def proxies(self) -> tuple[ProxyStatus, ...]:
         return tuple(_proxy_status(status) for status in self._server.streams())

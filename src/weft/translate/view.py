@@ -52,11 +52,6 @@ class ServiceView(msgspec.Struct, frozen=True):
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
     targets: tuple[Target, ...] = ()  # the other hosts that the routes name
 
-    @property
-    def reads(self) -> frozenset[str]:
-        """The hosts whose services and rules this view was gathered from: it is stale when one of them is touched."""
-        return frozenset({self.host, *(target.host for target in self.targets)})
-
     def target(self, host: str) -> Target | None:
         return next((target for target in self.targets if target.host == host), None)
 
