@@ -47,7 +47,8 @@ def test_another_hosts_rule_is_read_only_for_its_hash_and_subsets():
 
 def test_mirrors_are_destinations_too():
     route = HttpRoute(mirrors=(Mirror(Destination("audit")),))
-    assert [found.host for found in destinations((VirtualService("a", "shop", ("a",), http=(route,)),))] == ["audit"]
+    routing = VirtualService("a", "shop", ("a",), http=(route,))
+    assert [found.host for _, found in destinations(routing)] == ["audit"]
 
 
 def test_an_unknown_host_has_no_view():
