@@ -18,10 +18,10 @@ from weft.model.mesh import Mesh
 from weft.model.names import where_of
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.workload import Workload
+from weft.translate.names import INBOUND_PORT
 
 _Ports = tuple[tuple[int, Protocol], ...]
 
-_INBOUND_PORT = 15006
 _EVERYWHERE = ("0.0.0.0", "::")
 _LATE = "waited for first bytes that did not come, and were then passed on as TCP"
 _CUT = "were dropped, as their caller had closed its side before the first bytes could be looked at"
@@ -57,7 +57,7 @@ class Detection:
 
     def _into(self, pod: str, workload: Workload, what: str, counts: ByListener, mesh: Mesh) -> Iterator[str]:
         ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(sidecar_group(workload)))
-        count = sum(number for (_, port), number in counts.items() if port == _INBOUND_PORT)
+        count = sum(number for (_, port), number in counts.items() if port == INBOUND_PORT)
         known, before = self._inbound.get((pod, what), (ports, 0))
         # Fewer than before: the proxy has started again.
         before = count if known != ports else 0 if count < before else before
@@ -70,7 +70,7 @@ class Detection:
 
 def _out_of(counts: ByListener, mesh: Mesh, *, shared: bool) -> Iterator[str]:
     for address, number in sorted(counts):
-        if number == _INBOUND_PORT:
+        if number == INBOUND_PORT:
             continue
         if address in _EVERYWHERE:
             if shared:

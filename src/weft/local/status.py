@@ -80,6 +80,10 @@ class MeshStatus(msgspec.Struct, frozen=True):
     push: int = 0  # number of the last push
     objects: int | None = None  # how many the files say; None before they have been read
 
+    @property
+    def pods(self) -> tuple[PodStatus, ...]:
+        return tuple(pod for workload in self.workloads for pod in workload.pods)
+
 
 CANNOT_START = 422  # the HTTP status where, instead of an Entrance, there is a problem with the command
 
