@@ -54,7 +54,7 @@ packages:
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "installing python3-venv"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv; }
-	@echo "making $(VENV) and installing weft with its dependencies (Envoy among them); the first time takes a minute"
+	@echo "making $(VENV) and installing weft with its dependencies (Envoy among them); the first time takes a minute or two"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@

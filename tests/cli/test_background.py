@@ -177,3 +177,26 @@ def test_a_mesh_that_is_ended_while_it_starts_is_said_to_be(weft, tmp_path):
     finally:
         weft("down", name)
         starting.kill()
+
+
+def test_counts_what_does_not_fit_together_before_it_returns(weft, tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "mesh.yaml").write_text(
+        """\
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: idle, namespace: shop}
+spec: {command: [sleep, '600']}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: nobody, namespace: shop}
+spec: {selector: {app: nobody}, ports: [{name: http, port: 80}]}
+"""
+    )
+    name = f"fit-{os.getpid()}"
+    try:
+        result = weft("up", tmp_path, "--name", name, "--detach")
+        assert result.stderr.splitlines()[-1] == f"1 warning: see `weft status --mesh {name}`"
+    finally:
+        weft("down", name)

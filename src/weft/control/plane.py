@@ -124,6 +124,11 @@ class ControlPlane:
         """Whether something has changed that has not gone out to the streams yet."""
         return self._push.pending
 
+    @property
+    def analyzing(self) -> bool:
+        """Whether something has changed that may fit together now, or no longer, and nobody has looked yet."""
+        return self._analysis.pending
+
     async def pushed(self) -> None:
         """Returns once everything that has changed by now is on its way to the streams."""
         await self._push.pushed()

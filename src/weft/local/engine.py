@@ -341,6 +341,7 @@ class Engine:
             problems=self.problems(),
             push=self.control.pushes,
             objects=self._objects() if self._loaded.is_set() else None,
+            is_checked=not self.control.analyzing,
         )
 
     def _objects(self) -> int:

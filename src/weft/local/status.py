@@ -79,6 +79,7 @@ class MeshStatus(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
     push: int = 0  # number of the last push
     objects: int | None = None  # how many the files say; None before they have been read
+    is_checked: bool = True  # False while somebody still looks whether the objects fit together
 
     @property
     def pods(self) -> tuple[PodStatus, ...]:
