@@ -58,9 +58,11 @@ async def serving(tmp_path, documents=None, only=None):
     if documents is not None:
         plane.apply(changes(documents))
     address = await plane.listen(f"unix:{tmp_path}/xds.sock", only)
-    async with grpc.aio.insecure_channel(address) as channel:
-        yield plane, channel
-    await plane.close()
+    try:
+        async with grpc.aio.insecure_channel(address) as channel:
+            yield plane, channel
+    finally:  # a server that is left open keeps the interpreter from ending
+        await plane.close()
 
 
 async def until(condition):

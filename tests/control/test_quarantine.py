@@ -27,6 +27,12 @@ spec:
     - match: [{{uri: {{prefix: {path}}}}}]
       route: [{{destination: {{host: {name}}}}}]
 """
+POOL = """
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: stock, namespace: shop}
+spec: {host: stock, trafficPolicy: {connectionPool: {tcp: {maxConnections: 7}}}}
+"""
 NAMES = ("orders", "cart", "stock", "users", "audit")
 
 
@@ -44,6 +50,7 @@ class Picky(Client):
     def __init__(self, channel):
         super().__init__(channel)
         self.has = {}
+        self.refusals = 0
 
     async def run(self):
         await self.subscribe(CLUSTER)
@@ -52,6 +59,7 @@ class Picky(Client):
         while True:
             response = await self._call.read()
             bad = any(b"/bad" in resource.resource.value for resource in response.resources)
+            self.refusals += bad
             if not bad and response.type_url == ROUTE:
                 for resource in response.resources:
                     taken = RouteConfiguration.FromString(resource.resource.value)
@@ -108,6 +116,19 @@ async def test_mending_the_object_ends_the_problem_and_brings_its_routes(rig):
     await settles(plane, proxy, {"cart": "/b"}, blamed=["stock"])
     plane.apply(changes(routes(stock="/good")))
     await settles(plane, proxy, {"stock": "/good", "cart": "/b"})
+
+
+async def test_a_change_that_leaves_a_bad_hosts_routes_as_they_are_does_not_bring_them_back(rig):
+    plane, proxy = rig
+    await settles(plane, proxy, {"orders": "/"})
+    plane.apply(changes(routes(stock="/bad")))
+    await settles(plane, proxy, {"stock": "/"}, blamed=["stock"])
+    refusals = proxy.refusals
+    plane.apply(changes(POOL))
+    await plane.pushed()
+    plane.apply(changes(routes(orders="/later")))
+    await settles(plane, proxy, {"stock": "/", "orders": "/later"}, blamed=["stock"])
+    assert proxy.refusals == refusals
 
 
 async def test_a_host_that_was_bad_from_the_start_is_left_out_until_it_is_mended(tmp_path):

@@ -138,8 +138,9 @@ class Compiled:
         return stale | {_shared(port) for port, _ in (*old.chains, *new.chains)}
 
     def _claim_routes(self, host: str, old: Contribution, new: Contribution) -> set[str]:
-        for key in [key for key in self._suspended if key[1] == host]:
-            del self._suspended[key]
+        if _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
+            for key in [key for key in self._suspended if key[1] == host]:
+                del self._suspended[key]
         for route, _ in old.hosts:
             self._routes[route].pop(host, None)
         for route, virtual_host in new.hosts:
@@ -201,6 +202,10 @@ class Compiled:
                     self._resources[(type_url, name)] = built
                 changed.setdefault(type_url, {})[name] = built
         return changed
+
+
+def _routes(contribution: Contribution) -> list[tuple[str, bytes]]:
+    return [(route, virtual_host.fragment) for route, virtual_host in contribution.hosts]
 
 
 def _shared(port: int) -> str:
