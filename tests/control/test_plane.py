@@ -79,7 +79,8 @@ async def test_a_refused_resource_is_a_problem_of_the_object_that_made_it_until_
             await asyncio.sleep(0.01)
 
 
-async def test_a_group_is_kept_while_one_of_its_proxies_is_there(tmp_path):
+async def test_a_group_is_kept_while_one_of_its_proxies_is_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.control.plane.IDLE_SECONDS", 0.0)
     async with serving(tmp_path, ORDERS) as (plane, channel):
         stays, goes = Client(channel), Client(channel)
         for client in (stays, goes):
@@ -87,13 +88,27 @@ async def test_a_group_is_kept_while_one_of_its_proxies_is_there(tmp_path):
             await client.answer(await client.read())
         goes.cancel()
         await until(lambda: len(plane.proxies()) == 1)
-        plane._forget_idle()  # what the clock would call
         plane.apply(changes(ORDERS.replace("port: 80", "port: 81")))
         assert "outbound|81||orders.shop.svc.cluster.local" in {each.name for each in (await stays.read()).resources}
         stays.cancel()
-        await until(lambda: not plane.proxies())
-        plane._forget_idle()
-        assert not list(plane._push.groups())
+        await until(lambda: not list(plane._push.groups()))
+
+
+async def test_a_proxy_that_comes_back_in_time_finds_its_group_and_keeps_it(tmp_path, monkeypatch):
+    async with serving(tmp_path, ORDERS) as (plane, channel):
+        goes, goes_later = Client(channel), Client(channel, namespace="other")
+        for client in (goes, goes_later):
+            await client.subscribe(CLUSTER)
+            await client.answer(await client.read())
+        goes.cancel()
+        await until(lambda: len(plane.proxies()) == 1)
+        back = Client(channel)
+        await back.subscribe(CLUSTER)
+        await back.read()
+        monkeypatch.setattr("weft.control.plane.IDLE_SECONDS", 0.0)
+        goes_later.cancel()
+        await until(lambda: [each.namespace for each in plane._push.groups()] == ["shop"])
+        assert not plane._idle
 
 
 async def test_tells_who_asks_which_objects_changed(tmp_path):

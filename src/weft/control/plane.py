@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import msgspec
@@ -63,6 +64,8 @@ class ControlPlane:
         self._loaded = False
         self._waiting: set[Group] = set()  # joined before the first objects came
         self._group_of: dict[int, Group] = {}  # by stream
+        self._streams: Counter[Group] = Counter()  # how many each group has
+        self._idle: dict[Group, asyncio.TimerHandle] = {}  # groups without any, until they are forgotten
         self._quarantine = Quarantine(self._push, self._snapshots, self._problems, self._where)
 
     # Objects
@@ -142,6 +145,8 @@ class ControlPlane:
         self._analysis.close()
         self._push.close()
         await self._server.close()
+        for timer in self._idle.values():
+            timer.cancel()
 
     # What the xDS server asks and tells (weft.xds.server.Observer)
 
@@ -158,11 +163,19 @@ class ControlPlane:
         else:
             self._waiting.add(group)
         self._group_of[stream_id] = group
+        self._streams[group] += 1
+        if group in self._idle:
+            self._idle.pop(group).cancel()
         return group
 
     def leave(self, stream_id: int) -> None:
-        self._group_of.pop(stream_id, None)
-        asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget_idle)
+        group = self._group_of.pop(stream_id, None)
+        if group is None:
+            return
+        self._streams[group] -= 1
+        if not self._streams[group]:
+            del self._streams[group]
+            self._idle[group] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget, group)
 
     def acked(self, stream_id: int, type_url: str, nonce: str) -> None:
         group = self._group_of.get(stream_id)
@@ -175,10 +188,11 @@ class ControlPlane:
     def on_nack(self, resource: NackedResource) -> None:
         self._quarantine.refused(resource)
 
-    def _forget_idle(self) -> None:
-        in_use = {status.group for status in self._server.streams()}
-        for group in [group for group in self._push.groups() if group not in in_use]:
-            self._push.leave(group)
+    def _forget(self, group: Group) -> None:
+        del self._idle[group]
+        self._waiting.discard(group)
+        self._push.leave(group)
+        self._quarantine.forget(group)
 
     def _where(self, key: ObjectKey) -> Where:
         origin = next((value.origin for value in self.mesh.get(key) if value.origin is not None), None)

@@ -57,6 +57,12 @@ class Quarantine:
                 self._try_next(group, name)
         self.forget_mended()
 
+    def forget(self, group: Group) -> None:
+        """It has no proxies any more; when some come, everything is tried anew."""
+        for trial in [trial for trial in self._trials if trial[0] == group]:
+            del self._trials[trial]
+        self.forget_mended()
+
     def forget_mended(self) -> None:
         """A refusal is no problem any more once something else has taken its place."""
         for refusal in [refusal for refusal in self._refusals if not self._stands(refusal)]:
