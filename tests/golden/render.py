@@ -21,8 +21,8 @@ from google.protobuf.json_format import MessageToDict
 
 from weft.api.parse import parse
 from weft.files.documents import read_documents
-from weft.model.group import Group, ProxyKind
-from weft.model.instance import Instance
+from weft.model.group import Group, ProxyKind, sidecar_group
+from weft.model.instance import Instance, pod_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.workload import Workload
@@ -135,25 +135,16 @@ def _group(mesh: Mesh, name: str) -> Group:
         return Group(ProxyKind.GRPC, name.removeprefix("grpc:"))
     found = [value for _, values in mesh.values() for value in values if isinstance(value, Workload)]
     workload = next(value for value in found if value.name == name)
-    return Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account)
+    return sidecar_group(workload)
 
 
 def _instances(workload: Workload, place: int) -> list[Instance]:
     written = dict(workload.annotations).get(_ADDRESSES)
     return [
-        Instance(
-            name=f"{workload.name}-{number}",
-            namespace=workload.namespace,
-            addresses=tuple(written.split(",")) if written else (f"10.244.0.{place + number + 1}",),
-            labels=workload.labels,
-            service_account=workload.service_account,
-            ports=tuple((port.name, port.number) for port in workload.ports if port.name),
-            protocols=tuple((port.number, port.protocol) for port in workload.ports),
-            meshed=workload.inject,
-            included_ports=workload.included_ports,
-            excluded_ports=workload.exclude_inbound_ports,
-            locality=workload.locality,
-            workload=workload.name,
+        pod_of(
+            workload,
+            f"{workload.name}-{number}",
+            tuple(written.split(",")) if written else (f"10.244.0.{place + number + 1}",),
         )
         for number in range(workload.replicas)
     ]

@@ -133,6 +133,7 @@ async def test_pods_can_be_killed_even_while_they_wait_for_their_turn():
     async with asyncio.timeout(5):
         await stage.replicas.kill()
     assert stage.names() == []
+    assert sorted(stage.freed) == [(f"web-{number}", True) for number in range(3)]
 
 
 async def test_a_pod_that_cannot_be_made_is_tried_again_and_does_not_end_the_loop(caplog, monkeypatch):

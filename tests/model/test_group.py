@@ -1,5 +1,6 @@
-from weft.model.group import Group, ProxyKind
+from weft.model.group import Group, ProxyKind, sidecar_group
 from weft.model.names import labels_of
+from weft.model.workload import Workload
 
 
 def test_proxies_that_read_the_same_things_are_one_group():
@@ -8,3 +9,8 @@ def test_proxies_that_read_the_same_things_are_one_group():
     assert one == same
     assert hash(one) == hash(same)
     assert str(one) == "sidecar:shop/orders"
+
+
+def test_the_pods_of_a_workload_are_one_group():
+    workload = Workload("orders-v1", "shop", ("run",), labels_of({"app": "orders"}), service_account="orders")
+    assert sidecar_group(workload) == Group(ProxyKind.SIDECAR, "shop", labels_of({"app": "orders"}), "orders")

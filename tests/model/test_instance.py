@@ -1,8 +1,10 @@
 import pytest
 
 from model.builders import instance
-from weft.model.names import ObjectKey, Origin
-from weft.model.service import ServicePort
+from weft.model.instance import pod_of
+from weft.model.names import ObjectKey, Origin, labels_of
+from weft.model.service import Protocol, ServicePort
+from weft.model.workload import Workload, WorkloadPort
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,20 @@ def test_a_workload_entry_says_itself_where_a_service_port_is_served():
 def test_says_which_ports_its_sidecar_intercepts(more, intercepted):
     pod = instance("pod", "orders", **{"meshed": True, **more})
     assert [port for port in (80, 8080) if pod.intercepts(port)] == intercepted
+
+
+def test_a_pod_is_what_its_workload_says():
+    workload = Workload(
+        "orders-v1",
+        "shop",
+        ("run",),
+        labels_of({"app": "orders"}),
+        ports=(WorkloadPort(8080, "http", Protocol.HTTP), WorkloadPort(9000)),
+        include_inbound_ports="8080,9000",
+        exclude_inbound_ports=(9000,),
+    )
+    pod = pod_of(workload, "orders-v1-0", ("10.244.0.7",), ready=False)
+    assert (pod.name, pod.addresses, pod.workload, pod.ready) == ("orders-v1-0", ("10.244.0.7",), "orders-v1", False)
+    assert pod.port_for(ServicePort(80, "web", target="http")) == 8080
+    assert pod.protocols == ((8080, Protocol.HTTP), (9000, Protocol.UNDECLARED))
+    assert pod.intercepts(8080) and not pod.intercepts(9000)

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,6 +77,24 @@ def test_relabelling_an_instance_moves_it_between_services():
     assert touched.endpoints == {ORDERS, "cart.shop.svc.cluster.local"}
     assert addresses(mesh) == []
     assert addresses(mesh, "cart.shop.svc.cluster.local") == ["10.244.0.1"]
+
+
+def test_two_claims_to_one_host_keep_whom_each_selects_when_the_other_goes():
+    mesh = Mesh()
+    by_app = service("orders")
+    renamed = msgspec.structs.replace(by_app, name="orders-again")
+    by_team = msgspec.structs.replace(by_app, name="team", selector=labels_of({"team": "blue"}))
+    blue = instance("cart-0", "cart", address="10.244.0.2", labels={"team": "blue"})
+    put(mesh, instance("orders-0", "orders"), blue, by_app, renamed, by_team)
+
+    def answering(claim):
+        return [endpoint.instance for endpoint in mesh.endpoints(claim, claim.ports[0])]
+
+    assert answering(by_app) == ["shop/orders-0"] and answering(by_team) == ["shop/cart-0"]
+    mesh.apply(ObjectKey("Service", "shop", "orders"), ())
+    assert answering(renamed) == ["shop/orders-0"] and answering(by_team) == ["shop/cart-0"]
+    put(mesh, instance("orders-1", "orders"))
+    assert answering(renamed) == ["shop/orders-0", "shop/orders-1"] and answering(by_team) == ["shop/cart-0"]
 
 
 def test_named_target_ports_are_looked_up_in_each_instance():

@@ -1,6 +1,6 @@
 import pytest
 
-from weft.model.names import ObjectKey, full_host, host_covers, labels_of, selects
+from weft.model.names import ObjectKey, Origin, full_host, host_covers, labels_of, selects, where_of
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,11 @@ def test_selecting_needs_every_pair():
 def test_a_key_reads_as_kind_namespace_and_name():
     assert str(ObjectKey("Service", "shop", "orders")) == "Service shop/orders"
     assert str(ObjectKey("Namespace", "", "shop")) == "Namespace shop"
+
+
+def test_a_place_names_the_object_unless_told_what_is_there():
+    origin = Origin(ObjectKey("Workload", "shop", "web"), file="web.yaml", line=3)
+    assert str(where_of(origin)) == "web.yaml:3: Workload shop/web"
+    assert str(where_of(origin, "pod shop/web-0")) == "web.yaml:3: pod shop/web-0"
+    assert str(where_of(origin, line=7, field="spec.ports")) == "web.yaml:7: Workload shop/web: spec.ports"
+    assert str(where_of(None, "pod shop/web-0")) == "pod shop/web-0"

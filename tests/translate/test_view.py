@@ -29,7 +29,7 @@ def test_callers_share_a_view_unless_a_route_asks_for_their_labels():
 def test_a_view_reads_the_hosts_that_its_routes_name():
     mesh = Mesh()
     put(mesh, service("orders"), _routing())
-    assert _seen(mesh).reads == {ORDERS, STOCK}
+    assert _seen(mesh).host == ORDERS and [target.host for target in _seen(mesh).targets] == [STOCK]
     assert not _seen(mesh).target(STOCK).known
     put(mesh, service("stock"))
     assert _seen(mesh).target(STOCK).ports == (80,)
@@ -47,7 +47,8 @@ def test_another_hosts_rule_is_read_only_for_its_hash_and_subsets():
 
 def test_mirrors_are_destinations_too():
     route = HttpRoute(mirrors=(Mirror(Destination("audit")),))
-    assert [found.host for found in destinations((VirtualService("a", "shop", ("a",), http=(route,)),))] == ["audit"]
+    routing = VirtualService("a", "shop", ("a",), http=(route,))
+    assert [found.host for _, found in destinations(routing)] == ["audit"]
 
 
 def test_an_unknown_host_has_no_view():

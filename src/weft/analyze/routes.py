@@ -4,10 +4,10 @@ their routes lead is looked at by whoever sees them: `translate/findings.py`."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_address
 
 from weft.analyze.facts import Facts
 from weft.analyze.warning import meant_host, warning
+from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.virtual_service import VirtualService
@@ -22,7 +22,7 @@ def of_routes(facts: Facts) -> Iterator[Problem]:
 
 def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
     for index, host in enumerate(routing.hosts):
-        if facts.services_of(host) or _is_address(host):
+        if facts.services_of(host) or is_address(host):
             continue
         domain = facts.settings.domain
         outside = not host.endswith(f".{domain}")
@@ -46,11 +46,3 @@ def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
     if routing.hosts and "mesh" not in routing.gateways and not missing:
         what = "these routes are for gateways only, and this version of weft runs no gateways: nothing uses them"
         yield warning(routing.origin, "spec.gateways", what, "add `mesh` to `gateways` for the calls between workloads")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True

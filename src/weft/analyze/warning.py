@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.base.problem import Problem, Severity, Where
+from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean
-from weft.model.names import Labels, Origin
+from weft.model.names import Labels, Origin, where_of
 
 MOST_GUESSED = 5_000  # hosts among which a near one is looked for: each is compared letter by letter
 
 
 def warning(origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
-    where = Where(field=field)
-    if origin is not None:
-        where = Where(file=origin.file, line=line or origin.line, object=str(origin.key), field=field)
-    return Problem(where, what, hint, Severity.WARNING)
+    return Problem(where_of(origin, line=line, field=field), what, hint, Severity.WARNING)
 
 
 def meant_host(host: str, known: Iterable[str], domain: str) -> str:

@@ -14,7 +14,7 @@
       serviceAccount: payments            # default: default
       ports: [{name: http, port: 8080, protocol: http}]  # protocol default: by the name's prefix
       replicas: 2                         # default: 1; 0 stops it
-      readiness:                          # without it, a pod is ready once its process runs
+      readiness:                          # without it, a pod is ready once its first port listens, or at once
         http: {path: /ready, port: 8080, scheme: HTTP, headers: {x: y}}  # or tcp: {port}, exec: {command: []}
         initialDelay: 0s
         period: 1s
@@ -30,7 +30,7 @@
       includeOutboundRanges: [10.0.0.0/8]  # default: all
       locality: region/zone
 
-A port or header of a probe is a number or name as in Kubernetes. Ports and ranges from spec and annotations are joined;
+A probe's port is a number or a name, as in Kubernetes. Ports and ranges from spec and annotations are joined;
 for the three includes, spec wins over annotations.
 """
 

@@ -95,7 +95,7 @@ def _is_over(status: MeshStatus) -> bool:
 
 def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
     """Pods that have failed for good, each apart from those that only need longer."""
-    failed = [pod for pod in _pods(status) if pod.phase is Phase.FAILED]
+    failed = [pod for pod in status.pods if pod.phase is Phase.FAILED]
     wrong = [f"{pod.name} failed: {pod.message}" for pod in failed]
     if status.objects is None:
         wrong.append(f"after {patience:g} s the files have not been read")
@@ -108,7 +108,7 @@ def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:
 
 
 def _unready(status: MeshStatus) -> list[PodStatus]:
-    return [pod for pod in _pods(status) if pod.phase not in (*_WELL, Phase.FAILED)]
+    return [pod for pod in status.pods if pod.phase not in (*_WELL, Phase.FAILED)]
 
 
 def _state(pod: PodStatus) -> str:
@@ -121,7 +121,3 @@ def _found(status: MeshStatus) -> str:
     errors, warnings = severities.count(Severity.ERROR), severities.count(Severity.WARNING)
     parts = [f"{n} {word}{'s' * (n != 1)}" for n, word in ((errors, "error"), (warnings, "warning")) if n]
     return f"{', '.join(parts)}: see `weft status --mesh {status.name}`" if parts else ""
-
-
-def _pods(status: MeshStatus) -> list[PodStatus]:
-    return [pod for workload in status.workloads for pod in workload.pods]

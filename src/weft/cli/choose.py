@@ -63,7 +63,7 @@ def choose_pods(status: MeshStatus, word: str) -> list[PodStatus]:
 
 def _matches(status: MeshStatus, word: str) -> Sequence[PodStatus]:
     namespace, _, name = word.rpartition("/")
-    pods = [pod for workload in status.workloads for pod in workload.pods]
+    pods = status.pods
     near = [pod for pod in pods if namespace in ("", pod.namespace)]
     found = [pod for pod in near if pod.name == name] or [pod for pod in near if pod.workload == name]
     if not found:

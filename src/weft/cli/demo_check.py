@@ -121,7 +121,7 @@ def _all_ready(rig: Rig) -> str:
     begun = time.monotonic()
     rig.start()
     status = rig.wait_for("all pods are ready or completed", _settled, seconds=60)
-    pods = _pods(status)
+    pods = status.pods
     unwell = [str(problem) for problem in status.problems]
     if unwell:
         raise StepFailed(f"problems: {'; '.join(unwell)}")
@@ -129,7 +129,7 @@ def _all_ready(rig: Rig) -> str:
 
 
 def _settled(status: MeshStatus) -> str:
-    pods = _pods(status)
+    pods = status.pods
     unready = [f"{pod.name} {pod.phase}" for pod in pods if pod.phase not in (Phase.READY, Phase.COMPLETED)]
     missing = [each.name for each in status.workloads if len(each.pods) < each.replicas]
     if not pods:
@@ -305,12 +305,8 @@ def _until(answers: Iterator[Answer], begun: float, *, seconds: float) -> Iterat
             yield answer
 
 
-def _pods(status: MeshStatus) -> list[PodStatus]:
-    return [pod for workload in status.workloads for pod in workload.pods]
-
-
 def _pod(status: MeshStatus, workload: str) -> PodStatus:
-    found = next((pod for pod in _pods(status) if pod.workload == workload), None)
+    found = next((pod for pod in status.pods if pod.workload == workload), None)
     if found is None:
         raise StepFailed(f"there is no pod of {workload}")
     return found

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from weft.netns.process import POD_PATH
 
 if TYPE_CHECKING:
     from weft.api.document import Document
     from weft.base.problem import Problem
     from weft.model.workload import Workload
-
-# A pod's PATH: weft's own programs, so that `python3` is the interpreter that runs weft, then the machine's.
-POD_PATH = f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def problem_of(workload: Workload, document: Document) -> Problem | None:

@@ -18,6 +18,7 @@ from weft.local.client import fetch_status
 from weft.local.error import LocalError
 from weft.local.run_directory import base_directory
 from weft.local.status import MeshStatus
+from weft.netns.namespace import namespaces, processes_in
 
 _COMMAND = (sys.executable, "-m", "weft.cli")
 
@@ -121,7 +122,7 @@ class Rig:
             self._mesh.wait()
             subprocess.run([*_COMMAND, "down", self.name], capture_output=True, timeout=30, check=False)
         traces += [f"process {pid} ({name})" for (pid, begun), name in alive.items() if _begun(pid) == begun]
-        traces += [f"namespace {each}" for each in _namespaces() if self.name in each]
+        traces += [f"namespace {each.name}" for each in namespaces() if self.name in each.name]
         mounts = Path("/proc/self/mounts").read_text().splitlines()
         traces += [f"mount {line.split()[1]}" for line in mounts if self.name in line]
         traces += [f"file {path}" for path in base_directory().glob(f"*{self.name}*")]
@@ -161,9 +162,7 @@ class Rig:
 
     def _processes(self) -> dict[tuple[int, str], str]:
         """What lives in the mesh's namespaces now: (pid, when it began) → its name."""
-        from weft.netns.namespace import Namespace, processes_in
-
-        pids = {pid for each in _namespaces() if self.name in each for pid in processes_in(Namespace(each))}
+        pids = {pid for each in namespaces() if self.name in each.name for pid in processes_in(each)}
         return {(pid, begun): _name(pid) for pid in sorted(pids) if (begun := _begun(pid))}
 
 
@@ -172,13 +171,6 @@ def _answer(line: str | bytes) -> Answer:
         return msgspec.json.decode(line, type=Answer)
     except msgspec.DecodeError as error:
         raise StepFailed(f"not an answer: {line[:200]!r}") from error
-
-
-def _namespaces() -> list[str]:
-    try:
-        return sorted(path.name for path in Path("/run/netns").iterdir())
-    except FileNotFoundError:
-        return []
 
 
 def _begun(pid: int) -> str:

@@ -167,8 +167,7 @@ def worst_phase(workload: WorkloadStatus) -> Phase | None:
 
 def is_settled(status: MeshStatus) -> bool:
     """Every pod has come to where it should be."""
-    pods = [pod for workload in status.workloads for pod in workload.pods]
-    return bool(pods) and all(pod.phase in (Phase.READY, Phase.COMPLETED) for pod in pods)
+    return bool(status.pods) and all(pod.phase in (Phase.READY, Phase.COMPLETED) for pod in status.pods)
 
 
 def is_tcp(edge: EdgeStatus) -> bool:
@@ -192,7 +191,7 @@ def age(seconds: float) -> str:
 
 
 def _headline(status: MeshStatus) -> Text:
-    pods = [pod for workload in status.workloads for pod in workload.pods]
+    pods = status.pods
     settled = sum(pod.phase in (Phase.READY, Phase.COMPLETED) for pod in pods)
     running = age(time.time() - status.started) if status.started else "–"
     return Text.assemble(

@@ -17,12 +17,12 @@ from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.listeners import http_port, shared_port
 from weft.translate.view import GroupView
+from weft.xds.types import LISTENER
 
 Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it goes
 Configure = Callable[[str, tuple[VirtualHost, ...], GroupView], Built]  # a route configuration out of virtual hosts
 
 NOTHING = Contribution()
-LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
 _EVERY_ADDRESS = "0.0.0.0"
 _GROUP = ""  # what the group itself contributes is kept under a host that cannot exist
 
@@ -45,7 +45,7 @@ class Compiled:
     def hosts(self) -> Iterable[str]:
         return self._contributions.keys() - {_GROUP}
 
-    def sources(self, type_url: str, name: str) -> Built | None:
+    def resource(self, type_url: str, name: str) -> Built | None:
         return self._resources.get((type_url, name))
 
     def contribute(self, contributions: Mapping[str, Contribution]) -> Update:

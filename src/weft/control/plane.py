@@ -19,7 +19,7 @@ from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.model.group import Group
 from weft.model.mesh import Mesh, Value
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
 from weft.xds.clients import Peer, StreamStatus, Sync
 from weft.xds.request import NodeInfo, Refused
@@ -100,9 +100,6 @@ class ControlPlane:
         self._quarantine.forget_mended()
         return self._problems.all()
 
-    def on_problem(self, tell: Callable[[Problem], None]) -> None:
-        self._problems.on_new.append(tell)
-
     # Proxies
 
     async def listen(self, address: str, only: Group | None = None) -> str:
@@ -111,10 +108,6 @@ class ControlPlane:
         if only is not None:
             self._only[bound] = only
         return bound
-
-    async def stop_listening(self, address: str) -> None:
-        self._only.pop(address, None)
-        await self._server.stop(address)
 
     def proxies(self) -> tuple[ProxyStatus, ...]:
         return tuple(_proxy_status(status) for status in self._server.streams())
@@ -189,7 +182,7 @@ class ControlPlane:
 
     def _where(self, key: ObjectKey) -> Where:
         origin = next((value.origin for value in self.mesh.get(key) if value.origin is not None), None)
-        return Where(origin.file if origin else "", origin.line if origin else 0, str(key))
+        return where_of(origin, str(key))
 
 
 def _proxy_status(status: StreamStatus) -> ProxyStatus:

@@ -1,9 +1,10 @@
-"""Everything that is wrong right now, by who said it, so that a problem goes away with its cause."""
+"""Everything that is wrong right now, by who said it, so that a problem goes away with its cause. What is new is
+logged once."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 
 from weft.base.problem import Problem, Severity
 
@@ -15,7 +16,6 @@ MOST_PER_TOPIC = 1_000  # a file of garbage must not fill the memory
 class Problems:
     def __init__(self) -> None:
         self._by_topic: dict[Hashable, tuple[Problem, ...]] = {}
-        self.on_new: list[Callable[[Problem], None]] = []
 
     def put(self, topic: Hashable, problems: Iterable[Problem]) -> None:
         """These are now all the problems of a topic (an object, a file, a refused resource); none means it is well."""
@@ -26,8 +26,6 @@ class Problems:
         for problem in after:
             if problem not in before:
                 log.log(logging.ERROR if problem.severity is Severity.ERROR else logging.WARNING, "%s", problem)
-                for tell in self.on_new:
-                    tell(problem)
 
     def all(self) -> tuple[Problem, ...]:
         """Each once, in the order of files and lines."""

@@ -57,9 +57,7 @@ class Push:
         self._groups: dict[Group, Compiled] = {}
         self._watching: dict[str, dict[Group, ServiceView]] = defaultdict(dict)  # host → who sees it, and how
         self._unchecked: set[str] = set()  # hosts translated anew, and not yet looked at for findings
-        self._made: dict[str, dict[ServiceView, _Made]] = defaultdict(
-            dict
-        )  # host → views, each made once for all groups
+        self._made: dict[str, dict[ServiceView, _Made]] = defaultdict(dict)  # host → views, made once for all groups
         self._assigned: dict[str, dict[AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)
         self._configurations: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
         self._readers: dict[str, set[str]] = defaultdict(set)  # host → hosts whose routes name it
@@ -113,7 +111,7 @@ class Push:
 
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         compiled = self._groups.get(group)
-        return compiled.sources(type_url, name) if compiled else None
+        return compiled.resource(type_url, name) if compiled else None
 
     # Proxies refuse (`control/quarantine.py`)
 

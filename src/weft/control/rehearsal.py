@@ -12,14 +12,16 @@ from weft.api.parse import parse
 from weft.base.problem import Problem
 from weft.control.intake import Admit, as_it_is
 from weft.model.destination_rule import DestinationRule
-from weft.model.group import Group, ProxyKind
-from weft.model.instance import Instance
+from weft.model.group import Group, ProxyKind, sidecar_group
+from weft.model.instance import pod_of
 from weft.model.mesh import Mesh, Value
 from weft.model.names import ObjectKey, selects
 from weft.model.settings import Settings
 from weft.model.workload import Workload
 from weft.translate.findings import problems_of
 from weft.translate.view import service_view
+
+_ADDRESS = "192.0.2.1"  # of pods that would be there; it is nobody's (RFC 5737)
 
 
 def rehearse(
@@ -37,7 +39,7 @@ def rehearse(
         # An object with errors is taken as it is meant: what refers to it is not wrong because of them.
         mesh.apply(document.key, tuple(admit(value) for value in parsed.values or parsed.meant))
     for workload in _workloads(mesh):
-        mesh.apply(ObjectKey("Pod", workload.namespace, workload.name), (_instance(workload),))
+        mesh.apply(ObjectKey("Pod", workload.namespace, workload.name), (pod_of(workload, workload.name, (_ADDRESS,)),))
     silent = {str(key) for key in refused}
     problems += (problem for problem in _of_translation(mesh) if problem.where.object not in silent)
     problems += findings(facts_of(mesh.settings, (values for _, values in mesh.values())), refused)
@@ -61,28 +63,12 @@ def _groups(mesh: Mesh) -> list[Group]:
     for workload in _workloads(mesh):
         if not workload.inject:
             continue
-        group = Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account)
+        group = sidecar_group(workload)
         ruled = tuple(selects(rule.workload_selector, group.labels) for rule in selecting)
         seen.setdefault((mesh.scope(group), ruled), group)
     if seen:
         return list(seen.values())
     return [Group(ProxyKind.SIDECAR, name) for name in sorted({service.namespace for service in mesh.services()})]
-
-
-def _instance(workload: Workload) -> Instance:
-    """A pod of it, which would be there."""
-    return Instance(
-        name=workload.name,
-        namespace=workload.namespace,
-        addresses=("192.0.2.1",),
-        labels=workload.labels,
-        service_account=workload.service_account,
-        ports=tuple((port.name, port.number) for port in workload.ports if port.name),
-        protocols=tuple((port.number, port.protocol) for port in workload.ports),
-        meshed=workload.inject,
-        workload=workload.name,
-        origin=workload.origin,
-    )
 
 
 def _workloads(mesh: Mesh) -> list[Workload]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from weft.base.problem import Problem, Severity, Where
+from weft.base.problem import Problem, Severity
 from weft.envoy.command import PROXY_GID, PROXY_UID
+from weft.model.names import where_of
 from weft.model.settings import Settings
 from weft.netns.view import closed_ancestors, may
 
@@ -24,8 +25,7 @@ def writable(settings: Settings) -> tuple[Settings, tuple[Problem, ...]]:
     why = "" if settings.access_log in _STREAMS else _why_not(Path(settings.access_log))
     if not why:
         return settings, ()
-    origin = settings.origin
-    where = Where(origin.file, origin.line, str(origin.key)) if origin else Where(object="mesh configuration")
+    where = where_of(settings.origin, "" if settings.origin else "mesh configuration")
     problem = Problem(where, f"accessLogFile: {why}; no access log is written", _HINT, Severity.ERROR)
     return msgspec.structs.replace(settings, access_log=""), (problem,)
 

@@ -12,9 +12,10 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 
 import msgspec
 
-from weft.base.problem import Problem, Where
+from weft.base.problem import Problem
 from weft.local.error import LocalError
 from weft.model.mesh import Value
+from weft.model.names import where_of
 from weft.model.service import Resolution, Service
 
 POD_RANGES = (IPv4Network("10.244.0.0/16"), IPv6Network("fd00:10:244::/64"))
@@ -128,8 +129,7 @@ def service_name(service: Service) -> str:
 
 
 def _double(service: Service, address: str, owner: str) -> Problem:
-    origin = service.origin
-    where = Where(origin.file, origin.line, str(origin.key)) if origin else Where(object=service_name(service))
+    where = where_of(service.origin, "" if service.origin else service_name(service))
     return Problem(where, f"address {address} belongs to {owner} already", "write another one, or none at all")
 
 

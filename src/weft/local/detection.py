@@ -11,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from weft.base.problem import Problem, Severity, Where
+from weft.base.problem import Problem, Severity
 from weft.local.traffic import ByListener, Scrape
-from weft.model.group import Group, ProxyKind
+from weft.model.group import sidecar_group
 from weft.model.mesh import Mesh
+from weft.model.names import where_of
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.workload import Workload
+from weft.translate.names import INBOUND_PORT
 
 _Ports = tuple[tuple[int, Protocol], ...]
 
-_INBOUND_PORT = 15006
 _EVERYWHERE = ("0.0.0.0", "::")
 _LATE = "waited for first bytes that did not come, and were then passed on as TCP"
 _CUT = "were dropped, as their caller had closed its side before the first bytes could be looked at"
@@ -37,12 +38,7 @@ class Detection:
         self._unread: dict[str, tuple[frozenset[tuple[str, int]], int]] = {}  # the same for what says no port at all
 
     def problems(self, pod: str, workload: Workload, scrape: Scrape, mesh: Mesh) -> list[Problem]:
-        origin = workload.origin
-        where = Where(
-            origin.file if origin else "",
-            origin.line if origin else 0,
-            f"Workload {workload.namespace}/{workload.name}",
-        )
+        where = where_of(workload.origin, f"Workload {workload.namespace}/{workload.name}")
         # How many is not said: a problem whose words change would be solved and found anew with each look.
         places = {
             _LATE: [
@@ -65,9 +61,8 @@ class Detection:
         self._unread.pop(pod, None)
 
     def _into(self, pod: str, workload: Workload, what: str, counts: ByListener, mesh: Mesh) -> Iterator[str]:
-        group = Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account)
-        ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(group))
-        count = sum(number for (_, port), number in counts.items() if port == _INBOUND_PORT)
+        ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(sidecar_group(workload)))
+        count = sum(number for (_, port), number in counts.items() if port == INBOUND_PORT)
         known, before = self._inbound.get((pod, what), (ports, 0))
         # Fewer than before: the proxy has started again.
         before = count if known != ports else 0 if count < before else before
@@ -96,7 +91,7 @@ class Detection:
 
 def _out_of(counts: ByListener, mesh: Mesh, *, shared: bool) -> Iterator[str]:
     for address, number in sorted(counts):
-        if number == _INBOUND_PORT:
+        if number == INBOUND_PORT:
             continue
         if address in _EVERYWHERE:
             if shared:

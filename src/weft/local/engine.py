@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from weft.base.problem import Problem, Severity, Where
+from weft.base.problem import Problem, Severity
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
@@ -43,12 +43,13 @@ from weft.local.status import MeshStatus, Sync, WorkloadStatus
 from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.instance import Instance
 from weft.model.mesh import Value
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
 from weft.model.workload import Workload
 from weft.netns import links, namespace
 from weft.netns.links import Bridge
 from weft.netns.namespace import Namespace, NetworkError, ipv6_available
+from weft.netns.process import POD_PATH
 from weft.node.proxy import Proxy
 from weft.xds.server import ListenError
 
@@ -56,7 +57,6 @@ log = logging.getLogger("weft.local.engine")
 
 STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a second
 _STOP_TIMEOUT = 20.0  # seconds for pods to end in good order; then their processes are killed
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ACK_TIMEOUT = 1.0
 _OPEN_FILES = 65_536
 
@@ -230,7 +230,7 @@ class Engine:
             namespace_name=here.namespace_name(workload.namespace, name),
             directory=here.pod(workload.namespace, name),
             visible=(str(self.directory), sys.prefix, sys.base_prefix),
-            path=f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
+            path=POD_PATH,
             domain=self.domain,
             settled=self.settled,
         )
@@ -355,8 +355,7 @@ class Engine:
         found = []
         for pod in self.pods():
             if pod.trouble:
-                origin = pod.plan.workload.origin
-                where = Where(origin.file if origin else "", origin.line if origin else 0, f"pod {pod.plan.key}")
+                where = where_of(pod.plan.workload.origin, f"pod {pod.plan.key}")
                 found.append(Problem(where, pod.trouble, "mend the Workload and save it", Severity.ERROR))
         return found
 

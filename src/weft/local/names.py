@@ -12,6 +12,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 
 import msgspec
 
+from weft.api.syntax import is_address
 from weft.local.addresses import POD_RANGES, SERVICE_RANGES
 from weft.model.instance import Instance
 from weft.model.names import selects
@@ -112,7 +113,7 @@ class Names:
         if service.headless:
             addresses = self._add_pods(service, instances)
         else:
-            addresses = tuple(address for address in service.addresses if _is_single(address))
+            addresses = tuple(address for address in service.addresses if is_address(address))
         local = service.host.endswith(f".{self._domain}")
         # A host that nobody gave an address keeps the one it has in the world.
         if addresses or local:
@@ -126,10 +127,10 @@ class Names:
             if service.selector and selects(service.selector, instance.labels):
                 if not (instance.ready or service.publish_not_ready):
                     continue
-                own = tuple(address for address in instance.addresses if _is_single(address))
+                own = tuple(address for address in instance.addresses if is_address(address))
                 self._pods[f"{instance.name}.{service.host}".lower()] = Found(own)
                 addresses += own
-        return (*addresses, *(e.address for e in service.static_endpoints if _is_single(e.address)))
+        return (*addresses, *(e.address for e in service.static_endpoints if is_address(e.address)))
 
 
 def _reverse_zone(network: IPv4Network | IPv6Network) -> str:
@@ -150,11 +151,3 @@ def _reverse_address(name: str) -> str | None:
 
 
 _REVERSE_ZONES = tuple(_reverse_zone(network) for network in (*POD_RANGES, *SERVICE_RANGES))
-
-
-def _is_single(address: str) -> bool:
-    try:
-        ip_address(address)
-    except ValueError:
-        return False
-    return True

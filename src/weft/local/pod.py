@@ -26,7 +26,7 @@ from weft.local.dns import resolver_file
 from weft.local.logs import PodLog
 from weft.local.run_directory import end_processes
 from weft.local.status import Phase, PodStatus, Sync
-from weft.model.instance import Instance
+from weft.model.instance import Instance, pod_of
 from weft.model.service import Protocol
 from weft.model.workload import Probe, RestartPolicy, TcpProbe, Workload
 from weft.netns import links, namespace
@@ -130,23 +130,7 @@ class Pod:
 
     def instance(self) -> Instance:
         """The pod as the mesh sees it."""
-        workload = self.plan.workload
-        return Instance(
-            name=self.plan.name,
-            namespace=workload.namespace,
-            addresses=self.plan.addresses.texts,
-            labels=workload.labels,
-            service_account=workload.service_account,
-            ports=tuple((port.name, port.number) for port in workload.ports if port.name),
-            protocols=tuple((port.number, port.protocol) for port in workload.ports),
-            ready=self.ready,
-            meshed=workload.inject,
-            included_ports=workload.included_ports,
-            excluded_ports=workload.exclude_inbound_ports,
-            locality=workload.locality,
-            workload=workload.name,
-            origin=workload.origin,
-        )
+        return pod_of(self.plan.workload, self.plan.name, self.plan.addresses.texts, ready=self.ready)
 
     def command(self, argv: tuple[str, ...], *, stdout: int = DEVNULL, stderr: int = DEVNULL) -> Spawn:
         """How to start something in this pod, as its app is started."""

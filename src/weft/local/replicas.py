@@ -15,7 +15,6 @@ from typing import Protocol
 from weft.local.error import LocalError
 from weft.local.pod import Pod
 from weft.local.rollout import Present, next_step, template
-from weft.local.status import Phase
 from weft.model.workload import Workload
 
 log = logging.getLogger("weft.local.replicas")
@@ -138,12 +137,12 @@ class Replicas:
                 await asyncio.wait({running})
                 raise
         finally:
-            kept = pod.phase in (Phase.COMPLETED, Phase.FAILED) and name not in self._ending
-            self._free_pod(pod, gone=not kept)
             self._runs.pop(name, None)
-            if not kept:
+            if pod.ended and name not in self._ending:
+                self._free_pod(pod, gone=False)
+                self._woken.set()
+            else:
                 self._forget(name, pod)
-            self._woken.set()
 
     def _forget(self, name: str, pod: Pod) -> None:
         if self._pods.get(name) is pod:

@@ -81,6 +81,10 @@ class MeshStatus(msgspec.Struct, frozen=True):
     objects: int | None = None  # how many the files say; None before they have been read
     is_checked: bool = True  # False while somebody still looks whether the objects fit together
 
+    @property
+    def pods(self) -> tuple[PodStatus, ...]:
+        return tuple(pod for workload in self.workloads for pod in workload.pods)
+
 
 CANNOT_START = 422  # the HTTP status where, instead of an Entrance, there is a problem with the command
 

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from weft.model.names import Labels
+from weft.model.workload import Workload
 
 
 class ProxyKind(StrEnum):
@@ -24,3 +25,8 @@ class Group(msgspec.Struct, frozen=True, cache_hash=True, order=True):
     def __str__(self) -> str:
         name = dict(self.labels).get("app", "")
         return f"{self.kind}:{self.namespace}/{name or self.service_account}"
+
+
+def sidecar_group(workload: Workload) -> Group:
+    """What the sidecars of a Workload's pods are."""
+    return Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account)

@@ -7,6 +7,7 @@ import msgspec
 
 from weft.model.names import Labels, Origin
 from weft.model.service import Protocol, ServicePort
+from weft.model.workload import Workload
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -39,6 +40,26 @@ class Instance(msgspec.Struct, frozen=True):
         if self.origin is not None and self.origin.key.kind == "WorkloadEntry" and port.name in dict(self.ports):
             return dict(self.ports)[port.name]  # written for this very service port, so it beats the service's own word
         return port.target or dict(self.ports).get(port.name) or port.number
+
+
+def pod_of(workload: Workload, name: str, addresses: tuple[str, ...], *, ready: bool = True) -> Instance:
+    """One pod of a Workload, as the mesh sees it."""
+    return Instance(
+        name=name,
+        namespace=workload.namespace,
+        addresses=addresses,
+        labels=workload.labels,
+        service_account=workload.service_account,
+        ports=tuple((port.name, port.number) for port in workload.ports if port.name),
+        protocols=tuple((port.number, port.protocol) for port in workload.ports),
+        ready=ready,
+        meshed=workload.inject,
+        included_ports=workload.included_ports,
+        excluded_ports=workload.exclude_inbound_ports,
+        locality=workload.locality,
+        workload=workload.name,
+        origin=workload.origin,
+    )
 
 
 class Endpoint(msgspec.Struct, frozen=True):

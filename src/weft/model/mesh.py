@@ -17,7 +17,7 @@ from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
 from weft.model.group import Group
 from weft.model.instance import Endpoint, Instance
-from weft.model.names import ObjectKey, host_covers, selects
+from weft.model.names import Labels, ObjectKey, host_covers, selects
 from weft.model.scope import Scope, exported, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 from weft.model.settings import Namespace, ServiceAccount, Settings
@@ -41,6 +41,8 @@ Value = (
 Claim = TypeVar("Claim", Service, VirtualService, DestinationRule, Sidecar)
 
 EVERYWHERE = "*"
+
+_Selection = tuple[str, str, Labels]  # a host, and whom one of its claims selects in its namespace
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -82,7 +84,7 @@ class Mesh:
         self._services: dict[str, list[Service]] = defaultdict(list)  # by host, best claim first
         self._selectors: dict[tuple[str, tuple[str, str]], set[str]] = defaultdict(set)  # (namespace, pair) → hosts
         self._instances: dict[str, dict[str, Instance]] = defaultdict(dict)  # namespace → name → instance
-        self._members: dict[tuple[str, str], dict[str, Instance]] = defaultdict(dict)  # (host, namespace) → instances
+        self._members: dict[_Selection, dict[str, Instance]] = {}  # whom a service selects, by name
         self._virtual_services: dict[str, list[VirtualService]] = defaultdict(list)  # by host or wildcard
         self._rules: dict[str, list[DestinationRule]] = defaultdict(list)  # by host or wildcard
         self._sidecars: dict[str, list[Sidecar]] = defaultdict(list)  # by namespace
@@ -158,10 +160,9 @@ class Mesh:
         _insert(self._services[service.host], service)
         if service.selector:
             self._selectors[(service.namespace, service.selector[0])].add(service.host)
-            members = self._members[(service.host, service.namespace)]
-            members |= {
-                name: instance
-                for name, instance in self._instances[service.namespace].items()
+            self._members[_selection(service)] = {
+                instance.name: instance
+                for instance in self.instances(service.namespace)
                 if selects(service.selector, instance.labels)
             }
         return _touched_by_service(service)
@@ -169,30 +170,42 @@ class Mesh:
     def _remove_service(self, service: Service) -> Touched:
         _discard(self._services, service.host, service)
         if service.selector:
-            self._selectors[(service.namespace, service.selector[0])].discard(service.host)
-            self._members.pop((service.host, service.namespace), None)
+            # Another object of the namespace may claim the same host, as while a ServiceEntry gets another name.
+            left = [each for each in self._services.get(service.host, ()) if each.namespace == service.namespace]
+            if all(each.selector != service.selector for each in left):
+                del self._members[_selection(service)]
+            if not any(each.selector and each.selector[0] == service.selector[0] for each in left):
+                self._forget_selector((service.namespace, service.selector[0]), service.host)
         return _touched_by_service(service)
+
+    def _forget_selector(self, place: tuple[str, tuple[str, str]], host: str) -> None:
+        self._selectors[place].discard(host)
+        if not self._selectors[place]:
+            del self._selectors[place]
 
     def _move_instance(self, before: Instance | None, after: Instance | None) -> Touched:
         touched_hosts: set[str] = set()
         touched_endpoints: set[str] = set()
-        services: dict[str, Service] = {}
-        for instance in (before, after):
-            if instance is not None:
-                services |= {service.host: service for service in self._services_selecting(instance)}
-        meshed = {host: self.meshed_ports(service) for host, service in services.items()}
-        for host, service in services.items():
-            members = self._members[(host, service.namespace)]
+        services = {
+            service: self.meshed_ports(service)
+            for instance in (before, after)
+            if instance is not None
+            for service in self._services_selecting(instance)
+        }
+        for service, meshed in services.items():
+            members = self._members[_selection(service)]
             if before is not None:
                 members.pop(before.name, None)
             if after is not None and selects(service.selector or (), after.labels):
                 members[after.name] = after
-            touched_endpoints.add(host)
+            touched_endpoints.add(service.host)
             by_proxy = service.headless or service.resolution is not Resolution.STATIC
-            if self.meshed_ports(service) != meshed[host] or by_proxy:
-                touched_hosts.add(host)  # more than EDS depends on who is there
+            if self.meshed_ports(service) != meshed or by_proxy:
+                touched_hosts.add(service.host)  # more than EDS depends on who is there
         if before is not None:
             self._instances[before.namespace].pop(before.name, None)
+            if not self._instances[before.namespace]:
+                del self._instances[before.namespace]
         if after is not None:
             self._instances[after.namespace][after.name] = after
         inbound: set[str] = set()
@@ -251,7 +264,7 @@ class Mesh:
         if service.selector:
             found = [
                 endpoint
-                for instance in self._members[(service.host, service.namespace)].values()
+                for instance in self._members.get(_selection(service), {}).values()
                 if (instance.ready or service.publish_not_ready) and (endpoint := _endpoint(instance, port)) is not None
             ]
             found.sort(key=lambda endpoint: endpoint.instance)
@@ -259,9 +272,7 @@ class Mesh:
         return tuple(
             Endpoint(
                 address=written.address,
-                port=dict(written.ports).get(port.name)
-                or (port.target if isinstance(port.target, int) else 0)
-                or port.number,
+                port=_written_port(written, port),
                 labels=written.labels,
                 weight=written.weight,
                 locality=written.locality,
@@ -276,7 +287,7 @@ class Mesh:
         if service.selector is None or service.resolution is not Resolution.STATIC:
             return ()
         partial = []
-        for instance in self._members[(service.host, service.namespace)].values():
+        for instance in self._members.get(_selection(service), {}).values():
             if not instance.meshed:
                 return ()
             if instance.included_ports is not None or instance.excluded_ports:
@@ -288,7 +299,7 @@ class Mesh:
         )
 
     def instances(self, namespace: str) -> Iterable[Instance]:
-        return self._instances[namespace].values()
+        return self._instances.get(namespace, {}).values()
 
     def virtual_services(self, host: str, scope: Scope) -> tuple[VirtualService, ...]:
         """The VirtualServices that speak for a host to sidecars of this scope, the deciding one first.
@@ -366,7 +377,7 @@ class Mesh:
                 )
                 for listener in sidecar.ingress
             )
-        sample = next((i for i in self._instances[group.namespace].values() if i.labels == group.labels), None)
+        sample = next((i for i in self.instances(group.namespace) if i.labels == group.labels), None)
         instance = sample or Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
         ports: dict[int, InboundPort] = {}
         for service in sorted(self._services_selecting(instance), key=_claim):
@@ -433,6 +444,10 @@ def _endpoint(instance: Instance, port: ServicePort) -> Endpoint | None:
 def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
     target = port.target if isinstance(port.target, int) else 0
     return dict(written.ports).get(port.name) or target or port.number
+
+
+def _selection(service: Service) -> _Selection:
+    return (service.host, service.namespace, service.selector or ())
 
 
 def _touched_by_service(service: Service) -> Touched:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from weft.base.problem import Where
+
 Labels = tuple[tuple[str, str], ...]  # sorted pairs: hashable, comparable, and cheap to keep
 
 
@@ -27,6 +29,14 @@ class Origin(msgspec.Struct, frozen=True):
     version: str = ""
     file: str = ""
     line: int = 0
+
+
+def where_of(origin: Origin | None, named: str = "", *, line: int = 0, field: str = "") -> Where:
+    """The place where a value was written. `named` says what is there, if that is not the object itself or if there is
+    no origin to tell it; `line` is that of a part of the object."""
+    if origin is None:
+        return Where(object=named, field=field)
+    return Where(origin.file, line or origin.line, named or str(origin.key), field)
 
 
 def labels_of(mapping: Mapping[str, str]) -> Labels:

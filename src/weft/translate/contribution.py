@@ -1,4 +1,5 @@
-"""What one service adds to a group's config. `control/push.py` keeps one per host and group, and joins them."""
+"""What one host adds to a group's config. `control/push.py` has it made once for all groups with an equal view of the
+host; `control/compiled.py` keeps each group's, and joins them."""
 
 from __future__ import annotations
 
@@ -35,8 +36,6 @@ EVERY_ROUTE = "*"  # a host that no service owns: it belongs to every HTTP port'
 
 class Contribution(msgspec.Struct, frozen=True, eq=False):
     clusters: tuple[Built, ...] = ()
-    listeners: tuple[Built, ...] = ()  # equal names from several services are equal listeners
-    hosts: tuple[
-        tuple[str, VirtualHost], ...
-    ] = ()  # by name of the route configuration: "80", "HOST:PORT", EVERY_ROUTE
+    listeners: tuple[Built, ...] = ()  # of hosts that claim one name, `control/compiled.py` lets the first have it
+    hosts: tuple[tuple[str, VirtualHost], ...] = ()  # by route configuration: "80", "HOST:PORT", EVERY_ROUTE
     chains: tuple[tuple[int, Chain], ...] = ()  # by port of the shared listener 0.0.0.0_PORT

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.base.problem import Problem, Severity, Where
+from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean
 from weft.model.mesh import Mesh
-from weft.model.names import Origin
+from weft.model.names import Origin, where_of
 from weft.model.service import Resolution
-from weft.model.virtual_service import Destination, VirtualService
+from weft.model.virtual_service import Destination
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
 from weft.translate.listeners import takes_whole_port
 from weft.translate.names import RESERVED_PORTS
 from weft.translate.routes import deciding
-from weft.translate.view import ServiceView
+from weft.translate.view import ServiceView, destinations
 
 _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
 
@@ -28,7 +28,7 @@ def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
 
 def _of_destinations(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
     for routing in (*view.routes[:1], *view.delegates):
-        for line, destination in _destinations(routing):
+        for line, destination in destinations(routing):
             what, hint = _against(destination, view, mesh)
             if what:
                 yield _warning(routing.origin, line, what, hint)
@@ -74,14 +74,6 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
             yield _warning(service.origin, 0, what, "list `addresses`")
 
 
-def _destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
-    for route in routing.http:
-        yield from ((route.line, weighted.destination) for weighted in route.route)
-        yield from ((route.line, mirror.destination) for mirror in route.mirrors)
-    for stream in (*routing.tls, *routing.tcp):
-        yield from ((stream.line, weighted.destination) for weighted in stream.route)
-
-
 def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[str, str]:
     """What is wrong with a destination, and a hint; empty if nothing."""
     host = destination.host
@@ -115,7 +107,4 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
 
 
 def _warning(origin: Origin | None, line: int, what: str, hint: str) -> Problem:
-    where = Where()
-    if origin is not None:
-        where = Where(file=origin.file, line=line or origin.line, object=str(origin.key))
-    return Problem(where, what, hint, Severity.WARNING)
+    return Problem(where_of(origin, line=line), what, hint, Severity.WARNING)

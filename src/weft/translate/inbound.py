@@ -1,5 +1,5 @@
-"""Where inbound connections arrive: `virtualInbound`, one filter chain per port that services name, and a way through
-for the ports that none does. A declared port is never looked into before it is passed on."""
+"""Where inbound connections arrive: `virtualInbound`, one filter chain per port that services or the workload itself
+name, and a way through for all other ports. A declared port is never looked into before it is passed on."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from ipaddress import ip_address
 
 from envoy.config.core.v3.address_pb2 import Address
 from envoy.config.core.v3.base_pb2 import TrafficDirection
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import AdditionalAddress, Listener
 
+from weft.api.syntax import is_address
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
@@ -107,7 +107,7 @@ def chains_without_address(view: ServiceView, port: ServicePort, settings: Setti
     if not ranges and not by_name and service.resolution is Resolution.STATIC:
         # Better than the whole port: only what is sent to the endpoints' own addresses can mean this service.
         known = dict(view.endpoints).get(port.number, ())
-        ranges = tuple(dict.fromkeys(endpoint.address for endpoint in known if _is_ip(endpoint.address)))
+        ranges = tuple(dict.fromkeys(endpoint.address for endpoint in known if is_address(endpoint.address)))
         if not ranges:
             return ()
     return tuple(
@@ -175,7 +175,7 @@ def _addresses(view: ServiceView, port: ServicePort) -> tuple[str, ...]:
         return virtual_addresses(view.service)
     pods = dict(view.endpoints).get(port.number, ())
     found = (address for pod in pods for address in (pod.address, *pod.extra_addresses))
-    return tuple(dict.fromkeys(address for address in found if _is_ip(address)))
+    return tuple(dict.fromkeys(address for address in found if is_address(address)))
 
 
 def _shared_chain(
@@ -209,11 +209,3 @@ def _unbound(name: str) -> Listener:
 
 def _rest(policy: OutboundPolicy) -> str:
     return names.PASSTHROUGH if policy is OutboundPolicy.ALLOW_ANY else names.BLACK_HOLE
-
-
-def _is_ip(address: str) -> bool:
-    try:
-        ip_address(address)
-    except ValueError:
-        return False
-    return True

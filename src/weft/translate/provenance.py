@@ -52,7 +52,7 @@ def of_route(origins: tuple[Origin, ...], line: int = 0) -> Metadata:
 
 
 def _for_istioctl(metadata: Metadata, sources: tuple[ObjectKey, ...]) -> None:
-    """istioctl reads one object: the last one that shaped the resource beyond the service itself."""
+    """istioctl reads one object: the first that is more than the service itself."""
     for source in sources:
         if path := _PATHS.get(source.kind):
             metadata.filter_metadata["istio"].update(

@@ -52,11 +52,6 @@ class ServiceView(msgspec.Struct, frozen=True):
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
     targets: tuple[Target, ...] = ()  # the other hosts that the routes name
 
-    @property
-    def reads(self) -> frozenset[str]:
-        """The hosts whose services and rules this view was gathered from: it is stale when one of them is touched."""
-        return frozenset({self.host, *(target.host for target in self.targets)})
-
     def target(self, host: str) -> Target | None:
         return next((target for target in self.targets if target.host == host), None)
 
@@ -85,7 +80,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
     routing = (*routes, *delegates)
     targets = tuple(
         _target(mesh, group, scope, name)
-        for name in sorted({destination.host for destination in destinations(routing)} - {host})
+        for name in sorted({destination.host for each in routing for _, destination in destinations(each)} - {host})
     )
     conditions = tuple(_conditions(routing))
     by_namespace = (
@@ -114,13 +109,13 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
     return GroupView(group.kind, mesh.inbound_ports(group), mesh.outbound_policy(group), mesh.settings)
 
 
-def destinations(routes: tuple[VirtualService, ...]) -> Iterator[Destination]:
-    for routing in routes:
-        for route in routing.http:
-            yield from (weighted.destination for weighted in route.route)
-            yield from (mirror.destination for mirror in route.mirrors)
-        for stream in (*routing.tls, *routing.tcp):
-            yield from (weighted.destination for weighted in stream.route)
+def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
+    """Wherever its routes lead, each with the line of its route."""
+    for route in routing.http:
+        yield from ((route.line, weighted.destination) for weighted in route.route)
+        yield from ((route.line, mirror.destination) for mirror in route.mirrors)
+    for stream in (*routing.tls, *routing.tcp):
+        yield from ((stream.line, weighted.destination) for weighted in stream.route)
 
 
 def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
