@@ -49,3 +49,9 @@ def test_a_program_that_is_not_there_is_what_a_shell_calls_127(weft, mesh):
 def test_without_a_command_it_is_a_shell(weft, mesh, dashes):
     result = weft("exec", "talker-0", *dashes, input="echo $POD_NAME; exit 4\n")
     assert (result.stdout, result.returncode) == ("talker-0\n", 4)
+
+
+def test_an_option_in_the_place_of_the_command_is_refused_before_anything_runs(weft):
+    result = weft("exec", "web", "--mesh", "absent")
+    assert result.returncode == 2
+    assert "options go before the target" in result.stderr

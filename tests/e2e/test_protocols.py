@@ -197,6 +197,13 @@ async def test_undeclared_tcp_that_is_dropped_for_its_half_close_becomes_a_probl
     assert "appProtocol" in found[0]
 
 
+async def test_undeclared_tcp_that_sends_too_much_to_tell_becomes_a_problem(mesh):
+    with contextlib.suppress(Exception):
+        await mesh.tell("client", "tcp", host="surprise", port=9002, send="x" * 100_000, read=1)
+    found = await eventually(lambda: [problem for problem in mesh.problems() if "64 KiB" in problem])
+    assert "9002" in found[0]
+
+
 async def test_a_thousand_tcp_connections_at_once(mesh):
     answer = await mesh.tell("client", "many", host="server", port=9000, count=1000)
     assert answer == {"open": 1000, "right": 1000, "again": 1000}

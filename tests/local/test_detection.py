@@ -75,3 +75,18 @@ def test_a_connection_that_was_dropped_while_it_was_looked_at_is_told_where_the_
     assert "`appProtocol`" in said
     put(mesh, database(Protocol.TCP))
     assert late(mesh, {}, cuts={("10.96.1.1", 3306): 1}) == []
+
+
+def test_connections_that_sent_too_much_to_tell_are_told_until_the_ports_are_declared():
+    mesh, detection = Mesh(), Detection()
+
+    def said(unread):
+        return [str(each) for each in detection.problems("shop/web-0", WEB, Scrape({}, {}, {}, unread), mesh)]
+
+    put(mesh, database())
+    assert said(0) == []
+    (warning,) = said(3)
+    assert "(db.shop.svc.cluster.local:3306) were dropped, as they sent 64 KiB" in warning
+    assert said(3) == [warning]
+    put(mesh, database(Protocol.TCP))
+    assert said(3) == []

@@ -41,6 +41,23 @@ async def test_a_call_to_a_pods_own_address_is_intercepted_in_both_families():
         assert await rig.fetch("caller", ipv6, 8080) == (200, "v1 ::6 web-0")
 
 
+async def test_an_app_that_listens_on_ipv4_alone_is_called_there_alone():
+    """By its pods' own names, with a proxy and without: its proxy would take a call in the other family, in vain."""
+    only_four = web().replace("server.py", "four.py")
+    headless = SERVICE.replace("name: web,", "name: pods,").replace("spec:", "spec:\n  clusterIP: None")
+    outside = CALLER.replace("name: caller,", "name: outside,").replace(
+        "labels:", "annotations: {sidecar.istio.io/inject: 'false'}, labels:"
+    )
+    async with mesh(SERVICE, headless, CALLER, outside) as rig:
+        server = (rig.directory / "server.py").read_text()
+        (rig.directory / "four.py").write_text(server.replace("AF_INET6", "AF_INET").replace('"::"', '"0.0.0.0"'))
+        rig.write("web.yaml", only_four)
+        await rig.until_ready("caller-0", "outside-0", "web-0")
+        ask = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())"
+        for caller, url in (("caller", "http://web-0.pods:8080"), ("caller", "http://web"), ("outside", "http://web")):
+            assert await rig.run_in(caller, "python3", "-c", ask, url) == "v1 127.0.0.6 web-0"
+
+
 async def test_a_pod_reaches_itself_through_its_own_service():
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")

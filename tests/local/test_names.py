@@ -111,3 +111,13 @@ def test_what_stands_above_addresses_of_the_mesh_is_ours_and_empty(name):
 )
 def test_other_addresses_are_somebody_elses(name):
     assert Names([PAYMENTS], [], DOMAIN).look_up(name, "shop") == NotOurs()
+
+
+def test_a_service_has_only_addresses_of_families_in_which_its_pods_answer():
+    both = service("web", addresses=("10.96.1.2", "fd00:10:96::2"), selector=(("app", "web"),))
+    four = Instance("web-0", "shop", ("10.244.0.7",), labels=(("app", "web"),))
+    six = Instance("web-1", "shop", ("10.244.0.8", "fd00::8"), labels=(("app", "web"),))
+    starting = Instance("web-2", "shop", ("10.244.0.9", "fd00::9"), labels=(("app", "web"),), ready=False)
+    assert Names([both], [four, starting], DOMAIN).look_up("web", "shop") == Found(("10.96.1.2",))
+    assert Names([both], [four, six], DOMAIN).look_up("web", "shop") == Found(both.addresses)
+    assert Names([both], [], DOMAIN).look_up("web", "shop") == Found(both.addresses)

@@ -28,6 +28,7 @@ def test_reads_what_envoy_says_and_leaves_the_doubled_counters_out():
             {"name": "listener.10.96.0.7_3306.downstream_pre_cx_timeout", "value": 5},
             {"name": "listener.[fd00_10_96__7]_3306.downstream_pre_cx_timeout", "value": 6},
             {"name": "listener.10.96.0.7_3306.downstream_listener_filter_remote_close", "value": 7},
+            {"name": "http_inspector.read_error", "value": 8},
             times={1: 9, 20: 1},
         )
     )
@@ -37,6 +38,7 @@ def test_reads_what_envoy_says_and_leaves_the_doubled_counters_out():
     }
     assert scrape.timeouts == {("10.96.0.7", 3306): 5, ("fd00:10:96::7", 3306): 6}
     assert scrape.cuts == {("10.96.0.7", 3306): 7}
+    assert scrape.unread == 8
 
 
 @pytest.mark.parametrize("wrong", [b"", b"{}", b"[1]", b'{"stats": []}', b"no healthy upstream"])

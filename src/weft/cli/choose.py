@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from weft.base.suggest import did_you_mean
-from weft.cli.output import fail
+from weft.cli.output import fail, say
 from weft.cli.root import with_this_weft
 from weft.local.run_directory import meshes
 from weft.local.status import MeshStatus, Phase, PodStatus
@@ -45,6 +45,13 @@ def one_name(argument: str | None, option: str | None) -> str | None:
 
 def _clean_up(name: str) -> str:
     return f"clean up behind it with: weft down {name}"
+
+
+def tell_of_killed_meshes() -> None:
+    """Their namespaces are still there."""
+    for record in meshes():
+        if not record.running:
+            say(f"mesh {record.name} was killed; {_clean_up(record.name)}")
 
 
 def running_meshes() -> list[str]:

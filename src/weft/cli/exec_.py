@@ -26,11 +26,13 @@ def exec_(
     from weft.local.client import fetch_entrance, fetch_status
     from weft.local.error import CannotStart
 
-    name = choose_mesh(mesh)
-    pod = choose_pod(fetch_status(name), target)
     # Options after the target are the command's own; the two dashes that say so are not.
     words = list(command or ())
+    if words and words[0].startswith("-") and words[0] != "--":
+        fail(f"`{words[0]}` cannot be a command", "options go before the target: weft exec --mesh NAME TARGET", code=2)
     words = words[words[:1] == ["--"] :] or ["sh"]
+    name = choose_mesh(mesh)
+    pod = choose_pod(fetch_status(name), target)
     try:
         entrance = fetch_entrance(name, f"{pod.namespace}/{pod.name}", words)
     except CannotStart as error:

@@ -20,13 +20,15 @@ def ps(
     """
     import time
 
-    from weft.cli.choose import choose_mesh, one_name, running_meshes
+    from weft.cli.choose import choose_mesh, one_name, running_meshes, tell_of_killed_meshes
     from weft.cli.view import pod_table
     from weft.local.client import fetch_status
 
     named = one_name(name, mesh)
     names = running_meshes() if named is None else [choose_mesh(named)]
     statuses = [fetch_status(each) for each in names]
+    if named is None:
+        tell_of_killed_meshes()
     if output is Format.JSON:
         import msgspec
 

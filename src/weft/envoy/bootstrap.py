@@ -246,6 +246,7 @@ def _stats() -> dict[str, Any]:
         r"^.*rbac\.(allowed|denied|shadow_allowed|shadow_denied)$",
     ]
     prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_", "weft."]
+    prefixes.append("http_inspector.")
     patterns = [{"prefix": prefix} for prefix in prefixes] + [{"safe_regex": {"regex": regex}} for regex in kept]
     cluster = r"^cluster\.((.+?)\.)(?=(?:upstream_|membership_|outlier_|circuit_|ssl\.|external\.|internal\.))"
     listener = r"^listener\.((.+?)\.)(?=(?:downstream_|no_filter|ssl\.))"

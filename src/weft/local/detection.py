@@ -25,6 +25,8 @@ _Ports = tuple[tuple[int, Protocol], ...]
 _EVERYWHERE = ("0.0.0.0", "::")
 _LATE = "waited for first bytes that did not come, and were then passed on as TCP"
 _CUT = "were dropped, as their caller had closed its side before the first bytes could be looked at"
+_UNREAD = "were dropped, as they sent 64 KiB without a line's end, from which nobody could tell what they speak"
+_MOST_NAMED = 5
 _HINT = "declare the port's `appProtocol` in its Service (tcp, mysql, …): then nobody looks at first bytes"
 
 
@@ -33,6 +35,7 @@ class Detection:
         # By pod: its ports, and how many connections had been late when they came to be these. All inbound ports
         # share one count, so only what came on top says something about the ports as they are.
         self._inbound: dict[tuple[str, str], tuple[_Ports, int]] = {}
+        self._unread: dict[str, tuple[frozenset[tuple[str, int]], int]] = {}  # the same for what says no port at all
 
     def problems(self, pod: str, workload: Workload, scrape: Scrape, mesh: Mesh) -> list[Problem]:
         where = where_of(workload.origin, f"Workload {workload.namespace}/{workload.name}")
@@ -44,6 +47,7 @@ class Detection:
             ],
             # A port that HTTP services share drops idle connections like this all the time, and nothing with them.
             _CUT: [*self._into(pod, workload, _CUT, scrape.cuts, mesh), *_out_of(scrape.cuts, mesh, shared=False)],
+            _UNREAD: [*self._unreadable(pod, scrape.unread, mesh)],
         }
         return [
             Problem(where, f"connections {place} {what}", _HINT, Severity.WARNING)
@@ -54,6 +58,7 @@ class Detection:
     def forget(self, pod: str) -> None:
         for what in (_LATE, _CUT):
             self._inbound.pop((pod, what), None)
+        self._unread.pop(pod, None)
 
     def _into(self, pod: str, workload: Workload, what: str, counts: ByListener, mesh: Mesh) -> Iterator[str]:
         ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(sidecar_group(workload)))
@@ -66,6 +71,22 @@ class Detection:
             undeclared = [str(number) for number, protocol in ports if protocol is Protocol.UNDECLARED]
             which = f" (undeclared here: {', '.join(undeclared)})" if undeclared else ""
             yield f"into a port whose protocol is not declared{which}"
+
+    def _unreadable(self, pod: str, count: int, mesh: Mesh) -> Iterator[str]:
+        if not count:
+            return
+        undeclared = frozenset(
+            (service.host, port.number)
+            for service in mesh.services()
+            for port in service.ports
+            if port.protocol is Protocol.UNDECLARED
+        )
+        known, before = self._unread.get(pod, (undeclared, 0))
+        before = count if known != undeclared else 0 if count < before else before
+        self._unread[pod] = (undeclared, before)
+        if count > before and undeclared:
+            named = ", ".join(f"{host}:{port}" for host, port in sorted(undeclared)[:_MOST_NAMED])
+            yield f"to or from a port whose protocol is not declared ({named})"
 
 
 def _out_of(counts: ByListener, mesh: Mesh, *, shared: bool) -> Iterator[str]:

@@ -110,10 +110,7 @@ class Names:
         return None
 
     def _add(self, service: Service, instances: list[Instance]) -> None:
-        if service.headless:
-            addresses = self._add_pods(service, instances)
-        else:
-            addresses = tuple(address for address in service.addresses if is_address(address))
+        addresses = self._add_pods(service, instances) if service.headless else _served(service, instances)
         local = service.host.endswith(f".{self._domain}")
         # A host that nobody gave an address keeps the one it has in the world.
         if addresses or local:
@@ -151,3 +148,11 @@ def _reverse_address(name: str) -> str | None:
 
 
 _REVERSE_ZONES = tuple(_reverse_zone(network) for network in (*POD_RANGES, *SERVICE_RANGES))
+
+
+def _served(service: Service, instances: list[Instance]) -> tuple[str, ...]:
+    """The service's addresses of the families that its ready pods have. While there are none, any may be right."""
+    addresses = [address for address in service.addresses if is_address(address)]
+    members = [each for each in instances if service.selector and each.ready and selects(service.selector, each.labels)]
+    versions = {ip_address(text).version for each in members for text in each.addresses if is_address(text)}
+    return tuple(address for address in addresses if not versions or ip_address(address).version in versions)

@@ -14,6 +14,7 @@ from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -30,6 +31,7 @@ from weft.model.instance import Instance, pod_of
 from weft.model.service import Protocol
 from weft.model.workload import Probe, RestartPolicy, TcpProbe, Workload
 from weft.netns import links, namespace
+from weft.netns.listening import listening
 from weft.netns.namespace import Namespace, NetworkError
 from weft.netns.process import Spawn, end, spawn
 from weft.netns.view import Laid, View
@@ -86,6 +88,7 @@ class Pod:
         self._make_proxy, self._changed = make_proxy, changed
         self._link = links.PodLink(self.namespace, place.bridge, plan.addresses.ipv4, plan.addresses.ipv6)
         self._process: Process | None = None
+        self._served: tuple[str, ...] = ()  # its addresses at which the app was found to listen
         self._app_ready = False
         self._proxy_ready = asyncio.Event()
         self._ending = asyncio.Event()
@@ -130,7 +133,7 @@ class Pod:
 
     def instance(self) -> Instance:
         """The pod as the mesh sees it."""
-        return pod_of(self.plan.workload, self.plan.name, self.plan.addresses.texts, ready=self.ready)
+        return pod_of(self.plan.workload, self.plan.name, self._served or self.plan.addresses.texts, ready=self.ready)
 
     def command(self, argv: tuple[str, ...], *, stdout: int = DEVNULL, stderr: int = DEVNULL) -> Spawn:
         """How to start something in this pod, as its app is started."""
@@ -332,9 +335,19 @@ class Pod:
     # What it hears
 
     def _on_answer(self, ready: bool, why: str) -> None:
+        if ready and not self._app_ready:
+            self._served = self._find_served()
         self._app_ready = ready
         if self.phase in (Phase.RUNNING, Phase.READY):
             self._show(why)
+
+    def _find_served(self) -> tuple[str, ...]:
+        """The addresses at which the app takes connections. One that listens on IPv4 alone, as most do, must not be
+        called at the other address, where its proxy would take the call and could not pass it on."""
+        ports = {port.number for port in self.plan.workload.ports}
+        pid = self._process.pid if self._process is not None else 0
+        versions = {version for version, port in listening(pid) if port in ports}
+        return tuple(text for text in self.plan.addresses.texts if ip_address(text).version in versions)
 
     def _on_proxy_change(self) -> None:
         if self.proxy is not None and self.proxy.ready:

@@ -22,6 +22,7 @@ _FILTER = (
     r"^cluster\.outbound\|[^;]*\.(upstream_rq_completed|upstream_rq_5xx|upstream_rq_time|upstream_cx_total)$"
     r"|^listener\..*\.downstream_(pre_cx_timeout|listener_filter_remote_close)$"
     r"|^weft\.answered_by_proxy\."
+    r"|^http_inspector\.read_error$"
 )
 # Asked so that Envoy itself leaves out what is not needed: the rest of its stats are some thousand lines.
 STATS_QUERY = {"filter": _FILTER, "format": "json", "histogram_buckets": "detailed", "usedonly": ""}
@@ -77,6 +78,7 @@ class Scrape(msgspec.Struct, frozen=True):
     edges: Mapping[Edge, Counts]
     timeouts: ByListener  # connections that nobody spoke first on
     cuts: ByListener = {}  # connections whose caller was done before the first bytes were looked at
+    unread: int = 0  # connections that sent more than is looked at, and still might have been HTTP
 
 
 def read_stats(body: bytes) -> Scrape:
@@ -84,6 +86,7 @@ def read_stats(body: bytes) -> Scrape:
     edges: dict[Edge, Counts] = {}
     timeouts: dict[tuple[str, int], int] = {}
     cuts: dict[tuple[str, int], int] = {}
+    unread = 0
     for entry in _entries(body):
         name = str(entry.get("name", ""))
         listener = _LISTENER.fullmatch(name)
@@ -92,6 +95,8 @@ def read_stats(body: bytes) -> Scrape:
             address = listener[1].strip("[]").replace("_", ":")
             counted = timeouts if listener[3] == "pre_cx_timeout" else cuts
             counted[address, int(listener[2])] = int(entry["value"])
+        if name == "http_inspector.read_error":
+            unread = int(entry["value"])
         own = _OWN_ANSWERS.fullmatch(name)
         if own is not None and (edge := _answered_edge(own)) is not None:
             answered = edges.setdefault(edge, Counts())
@@ -111,7 +116,7 @@ def read_stats(body: bytes) -> Scrape:
             case "upstream_rq_time":
                 buckets = entry.get("totals") or ()
                 counts.times = Counter({float(each["lower_bound"]): int(each["count"]) for each in buckets})
-    return Scrape(edges, timeouts, cuts)
+    return Scrape(edges, timeouts, cuts, unread)
 
 
 class Traffic:

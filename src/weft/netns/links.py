@@ -23,6 +23,8 @@ POD_INTERFACE = "eth0"
 # Envoy binds it as the source of what it hands to the app, as 127.0.0.6 on IPv4, which lo carries anyway.
 INBOUND_SOURCE_IPV6 = IPv6Address("::6")
 
+_LOCAL_ROUTE = 2  # RTN_LOCAL
+_HOST_SCOPE = 254  # RT_SCOPE_HOST
 _LOOPBACK_INDEX = 1
 # An address without duplicate detection is usable at once; here every address is given out by one hand.
 _NODAD = 0x02
@@ -60,7 +62,6 @@ def make_bridge(bridge: Bridge) -> None:
             _set(f"net/bridge/bridge-nf-call-{family}", "0", needed=False)
         _set("net/ipv4/ip_unprivileged_port_start", "0")
         _prepare_ipv6()
-        # A router answers for an address that leads nowhere; without it, each such call would wait for its timeout.
         _set("net/ipv4/ip_forward", "1")
         if bridge.ipv6 is not None:
             _set("net/ipv6/conf/all/forwarding", "1")
@@ -77,10 +78,20 @@ def make_bridge(bridge: Bridge) -> None:
             )
             index = socket.if_nametoindex(bridge.name)
             _add_address(netlink, index, bridge.ipv4)
+            _answer_for_the_rest(netlink, socket.AF_INET)
             if bridge.ipv6 is not None:
                 _add_address(netlink, index, bridge.ipv6)
+                _answer_for_the_rest(netlink, socket.AF_INET6)
 
     _run(bridge.namespace, build)
+
+
+def _answer_for_the_rest(netlink: IPRoute, family: int) -> None:
+    """Every address that is nobody's counts as the bridge's own, where nothing listens: a call to it is refused at
+    once, each time. As a router it would say "unreachable", but only so often, and callers would wait for the rest."""
+    netlink.route(
+        "add", family=family, dst="default", type=_LOCAL_ROUTE, scope=_HOST_SCOPE, oif=_LOOPBACK_INDEX, priority=4096
+    )
 
 
 def connect(pod: PodLink) -> None:
