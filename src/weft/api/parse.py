@@ -35,12 +35,15 @@ class Parsed(msgspec.Struct, frozen=True):
     values: tuple[Value, ...] = ()
     problems: tuple[Problem, ...] = ()
     meant: tuple[Value, ...] = ()  # of a refused object, as far as it can be read: only to tell who refers to it
+    closed: tuple[Value, ...] = ()  # of a refused object that keeps others out: what holds if there is no good version
 
 
 class KindReader(msgspec.Struct, frozen=True):
     versions: tuple[str, ...]  # accepted apiVersions, the preferred one first
     read: Callable[[Fields, Meta], tuple[Value, ...]]
     namespaced: bool = True
+    # What to put in the place of an object that was refused, so that no door stands open: from what could be read.
+    closed: Callable[[tuple[Value, ...], Meta], tuple[Value, ...]] | None = None
 
 
 _ISTIO = ("networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3")
@@ -97,10 +100,19 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
         report.error((), f"nested deeper than {MOST_DEPTH} levels")
     else:
         root = report.root()
-        values = reader.read(root, read_metadata(root, document, domain))
+        meta = read_metadata(root, document, domain)
+        values = reader.read(root, meta)
         problems = report.finish()
-        return Parsed((), problems, meant=values) if report.failed else Parsed(values, problems)
-    return Parsed((), report.finish())
+        if not report.failed:
+            return Parsed(values, problems)
+        return Parsed((), problems, meant=values, closed=reader.closed(values, meta) if reader.closed else ())
+    return Parsed((), report.finish(), closed=_closed_unread(document, reader, domain))
+
+
+def _closed_unread(document: Document, reader: KindReader | None, domain: str) -> tuple[Value, ...]:
+    if reader is None or reader.closed is None:
+        return ()
+    return reader.closed((), read_metadata(Report(document).root(), document, domain))
 
 
 def _report_kind(report: Report, kind: str) -> None:

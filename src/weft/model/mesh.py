@@ -13,15 +13,20 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
 from weft.model.group import Group
 from weft.model.instance import Endpoint, Instance
 from weft.model.names import Labels, ObjectKey, host_covers, selects
+from weft.model.peer_authentication import PeerAuthentication
+from weft.model.policies import Kind, Policies, Policy
+from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope, exported, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
+from weft.model.telemetry import Telemetry
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 
@@ -36,6 +41,7 @@ Value = (
     | Namespace
     | ServiceAccount
     | Settings
+    | Policy
 )
 
 Claim = TypeVar("Claim", Service, VirtualService, DestinationRule, Sidecar)
@@ -88,6 +94,7 @@ class Mesh:
         self._virtual_services: dict[str, list[VirtualService]] = defaultdict(list)  # by host or wildcard
         self._rules: dict[str, list[DestinationRule]] = defaultdict(list)  # by host or wildcard
         self._sidecars: dict[str, list[Sidecar]] = defaultdict(list)  # by namespace
+        self._policies = Policies()
 
     # Changing
 
@@ -128,6 +135,9 @@ class Mesh:
             case Sidecar():
                 _insert(self._sidecars[value.namespace], value)
                 return self._touched_by_sidecar(value)
+            case PeerAuthentication() | AuthorizationPolicy() | RequestAuthentication() | Telemetry():
+                self._policies.add(value)
+                return self._touched_by_policy(value)
             case Settings():
                 self.settings = value
                 return Touched(scopes=frozenset({EVERYWHERE}), inbound=frozenset({EVERYWHERE}))
@@ -150,6 +160,9 @@ class Mesh:
             case Sidecar():
                 _discard(self._sidecars, value.namespace, value)
                 return self._touched_by_sidecar(value)
+            case PeerAuthentication() | AuthorizationPolicy() | RequestAuthentication() | Telemetry():
+                self._policies.remove(value)
+                return self._touched_by_policy(value)
             case Settings():
                 self.settings = self._default_settings
                 return Touched(scopes=frozenset({EVERYWHERE}), inbound=frozenset({EVERYWHERE}))
@@ -237,6 +250,10 @@ class Mesh:
     def _touched_by_sidecar(self, sidecar: Sidecar) -> Touched:
         place = EVERYWHERE if sidecar.namespace == self.settings.root_namespace else sidecar.namespace
         return Touched(scopes=frozenset({place}), inbound=frozenset({place}))
+
+    def _touched_by_policy(self, policy: Policy) -> Touched:
+        place = EVERYWHERE if policy.namespace == self.settings.root_namespace else policy.namespace
+        return Touched(inbound=frozenset({place}))
 
     # Asking
 
@@ -346,6 +363,10 @@ class Mesh:
                     continue
                 return rule
         return None
+
+    def policies(self, kind: type[Kind], group: Group) -> tuple[Kind, ...]:
+        """Those of one kind that select a group's workloads, the mesh-wide ones first."""
+        return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace)
 
     def sidecar(self, group: Group) -> Sidecar | None:
         """The Sidecar that rules a group: one that selects it, then the namespace's, then the root namespace's."""

@@ -13,6 +13,7 @@ from envoy.extensions.filters.listener.original_dst.v3.original_dst_pb2 import O
 from envoy.extensions.filters.listener.tls_inspector.v3.tls_inspector_pb2 import TlsInspector
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
+    HttpFilter,
 )
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
@@ -38,11 +39,13 @@ def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
     return Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))
 
 
-def http_to_workload(prefix: str, cluster: str, host_name: str, settings: Settings) -> Filter:
-    """Inbound: one route, to the workload. A connection that the workload closed while the request was on its way
-    is tried again: nothing of it has been read."""
+def http_to_workload(
+    prefix: str, cluster: str, host_name: str, settings: Settings, guards: tuple[HttpFilter, ...] = ()
+) -> Filter:
+    """Inbound: past the guards, one route, to the workload. A connection that the workload closed while the request was
+    on its way is tried again: nothing of it has been read."""
     manager = _manager(prefix, settings)
-    manager.http_filters.extend(inbound_filters())
+    manager.http_filters.extend([*guards, *inbound_filters()])
     route = Route(name="default", match=route_match(None))
     route.route.cluster = cluster
     wait(route.route, None)
@@ -80,8 +83,8 @@ def bytes_to(
     return Filter(name="envoy.filters.network.tcp_proxy", typed_config=packed(proxy))
 
 
-def chain(name: str, end: Filter) -> FilterChain:
-    return FilterChain(name=name, filters=[end])
+def chain(name: str, *filters: Filter) -> FilterChain:
+    return FilterChain(name=name, filters=filters)
 
 
 def http_inspector() -> ListenerFilter:

@@ -47,7 +47,7 @@ def base(view: GroupView) -> Contribution:
         clusters=(*clusters.fixed(view.settings), *inbound),
         listeners=(
             listeners.virtual_outbound(view.policy, view.settings),
-            virtual_inbound(view.inbound, view.settings),
+            virtual_inbound(view),
         ),
     )
 

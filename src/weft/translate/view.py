@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Endpoint
 from weft.model.mesh import InboundPort, Mesh
 from weft.model.names import Labels
+from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope
 from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Settings
@@ -63,6 +65,8 @@ class GroupView(msgspec.Struct, frozen=True):
     inbound: tuple[InboundPort, ...]
     policy: OutboundPolicy
     settings: Settings
+    authorization: tuple[AuthorizationPolicy, ...] = ()  # that guard it, the mesh-wide ones first
+    authentication: tuple[RequestAuthentication, ...] = ()
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceView | None:
@@ -106,7 +110,14 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
 
 
 def group_view(mesh: Mesh, group: Group) -> GroupView:
-    return GroupView(group.kind, mesh.inbound_ports(group), mesh.outbound_policy(group), mesh.settings)
+    return GroupView(
+        group.kind,
+        mesh.inbound_ports(group),
+        mesh.outbound_policy(group),
+        mesh.settings,
+        authorization=mesh.policies(AuthorizationPolicy, group),
+        authentication=mesh.policies(RequestAuthentication, group),
+    )
 
 
 def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
