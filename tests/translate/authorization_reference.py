@@ -22,7 +22,9 @@ def verdict(policies, request, *, address, port):
         return "deny"
     for action in ("CUSTOM", "DENY"):  # the tests' CUSTOM policies name a provider that is not there
         for policy in chosen:
-            if _action(policy) == action and any(_rule(policy, rule, request, address, port) for rule in _rules(policy)):
+            if _action(policy) == action and any(
+                _rule(policy, rule, request, address, port) for rule in _rules(policy)
+            ):
                 return "deny"
     allows = [policy for policy in chosen if _action(policy) == "ALLOW"]
     if not allows:
@@ -49,9 +51,7 @@ def _rules(policy):
 
 
 def _is_disguised(policies, request):
-    operations = [
-        entry["operation"] for policy in policies for rule in _rules(policy) for entry in rule.get("to", [])
-    ]
+    operations = [entry["operation"] for policy in policies for rule in _rules(policy) for entry in rule.get("to", [])]
     if any("paths" in operation or "notPaths" in operation for operation in operations):
         segments = re.split(r"(?i)[/\\]|%2f|%5c", seen_path(request.path))
         if any(re.split(r"(?i);|%3b", segment)[0] in (".", "..") for segment in segments):

@@ -98,12 +98,12 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(policy_sets, settings=None, services=()):
+async def rig(policy_sets, settings=None, services=(), tcp_app=None):
     """`policy_sets`: of each workload the YAML of its policies, or the values themselves. A workload is `app: orders`
     in the namespace `shop`."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory, "access.log")
-        async with _app(_answer_http) as http_port, _app(_echo) as tcp_port:
+        async with _app(_answer_http) as http_port, _app(tcp_app or _echo) as tcp_port:
             listeners, clusters, endpoints, places = [], {}, {}, []
             for number, policies in enumerate(policy_sets):
                 address = f"127.1.{number // 200}.{number % 200 + 1}"
@@ -165,7 +165,9 @@ def _at(listener, address):
     second.address, second.port_value = address, TCP_PORT
     listener.listener_filters.insert(0, tls_inspector())
     kept = [
-        chain for chain in listener.filter_chains if chain.filter_chain_match.destination_port.value in (HTTP_PORT, TCP_PORT)
+        chain
+        for chain in listener.filter_chains
+        if chain.filter_chain_match.destination_port.value in (HTTP_PORT, TCP_PORT)
     ]
     del listener.filter_chains[:]
     for chain in kept:
@@ -200,7 +202,12 @@ def _server_tls():
 def _token_check():
     config = {
         "providers": {
-            name: {"issuer": name, "local_jwks": {"inline_string": _keys()[1]}, "payload_in_metadata": "payload", "forward": True}
+            name: {
+                "issuer": name,
+                "local_jwks": {"inline_string": _keys()[1]},
+                "payload_in_metadata": "payload",
+                "forward": True,
+            }
             for name in (ISSUER, OTHER_ISSUER)
         },
         "rules": [

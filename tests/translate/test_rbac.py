@@ -28,7 +28,9 @@ PRINCIPALS = some(
 )
 NAMESPACE_VALUES = some(("shop", "test", "team-*", "*a", "*", "*o*", "none"))
 BLOCKS = some(("127.0.0.1", "127.0.0.0/24", "127.0.8.0/24", "127.0.8.8/32", "0.0.0.0/0", "192.0.2.0/24", "::/0"))
-TOKENS = some((*(f"{issuer}/{name}" for issuer in ISSUERS for name in ("alice", "*", "al*")), "*", "*/bob", "*.example/alice"))
+TOKENS = some(
+    (*(f"{issuer}/{name}" for issuer in ISSUERS for name in ("alice", "*", "al*")), "*", "*/bob", "*.example/alice")
+)
 PATH_VALUES = some(
     (
         "/a", "/a/*", "*/c", "*", "/a/b", "/a/b/c", "/a*", "*c", "/b/", "/a/{*}", "/{*}/b", "/a/{**}", "/{*}/{**}",
@@ -126,8 +128,11 @@ SEPARATORS = st.sampled_from(("/", "/", "/", "/", "//", "%2f", "%2F", "%5C", "\\
 @st.composite
 def paths(draw):
     pieces = draw(st.lists(st.tuples(SEPARATORS, SEGMENTS), min_size=0, max_size=3))
-    return "/" + draw(SEGMENTS) + "".join(separator + segment for separator, segment in pieces) + draw(
-        st.sampled_from(("", "", "?q=/a"))
+    return (
+        "/"
+        + draw(SEGMENTS)
+        + "".join(separator + segment for separator, segment in pieces)
+        + draw(st.sampled_from(("", "", "?q=/a")))
     )
 
 
@@ -143,7 +148,9 @@ def requests(draw):
         )
     )
     if draw(st.integers(0, 2)) == 2:
-        headers.append(("x-forwarded-for", draw(st.sampled_from(("192.0.2.1", "10.0.0.1", "127.0.8.8", "2001:db8::1")))))
+        headers.append(
+            ("x-forwarded-for", draw(st.sampled_from(("192.0.2.1", "10.0.0.1", "127.0.8.8", "2001:db8::1"))))
+        )
     return Request(
         method=draw(st.sampled_from(("GET", "POST", "PUT"))),
         path=draw(paths()),

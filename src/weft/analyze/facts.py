@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
 from weft.model.instance import Instance
@@ -40,6 +41,7 @@ class Facts(msgspec.Struct, frozen=True):
     virtual_services: tuple[VirtualService, ...] = ()
     rules: tuple[DestinationRule, ...] = ()
     sidecars: tuple[Sidecar, ...] = ()
+    policies: tuple[AuthorizationPolicy, ...] = ()
     gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
     namespaces: frozenset[str] = frozenset()  # in which there is anything
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
@@ -89,6 +91,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         virtual_services=_of_kind(values, VirtualService),
         rules=_of_kind(values, DestinationRule),
         sidecars=_of_kind(values, Sidecar),
+        policies=_of_kind(values, AuthorizationPolicy),
         gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),
         namespaces=frozenset(namespaces | {settings.root_namespace}),
         runners=runners,
