@@ -60,7 +60,9 @@ def test_what_keeps_out_does_not_keep_out_others(path):
     assert not matches(matchers.path("/a/b", wide=True).path, path)
 
 
-@pytest.mark.parametrize("path", ["/a/..%2fb", "/a%2f..", "/..;x/b", "/.;/", "/a/%2e%2e%2fb", "/..", "/a/./b", "..%5ca"])
+@pytest.mark.parametrize(
+    "path", ["/a/..%2fb", "/a%2f..", "/..;x/b", "/.;/", "/a/%2e%2e%2fb", "/..", "/a/./b", "..%5ca"]
+)
 def test_dots_in_disguise_are_seen(path):
     assert re.fullmatch(matchers.DISGUISED_DOTS.replace(r"\C", "."), path)
 
@@ -92,10 +94,18 @@ def test_ranges_are_networks():
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
-VALUES = st.lists(TEXT | st.sampled_from(["*", "(*", "*)", "[a]", "[]", "/{*}/a", "\\", "a\nb"]), min_size=1, max_size=2)
+VALUES = st.lists(
+    TEXT | st.sampled_from(["*", "(*", "*)", "[a]", "[]", "/{*}/a", "\\", "a\nb"]), min_size=1, max_size=2
+)
 PORT_VALUES, BLOCKS = st.just(["80"]), st.sampled_from([["10.0.0.0/8"], ["::/0"], ["1.2.3.4"]])
 SOURCE = st.fixed_dictionaries(
-    {"principals": VALUES, "namespaces": VALUES, "requestPrincipals": VALUES, "ipBlocks": BLOCKS, "notPrincipals": VALUES}
+    {
+        "principals": VALUES,
+        "namespaces": VALUES,
+        "requestPrincipals": VALUES,
+        "ipBlocks": BLOCKS,
+        "notPrincipals": VALUES,
+    }
 )
 OPERATION = st.fixed_dictionaries(
     {"hosts": VALUES, "methods": VALUES, "paths": VALUES, "notPaths": VALUES, "ports": PORT_VALUES, "notHosts": VALUES}

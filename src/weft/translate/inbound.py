@@ -52,7 +52,7 @@ def virtual_inbound(view: GroupView) -> Built:
     inspector.filter_disabled.CopyFrom(_on_ports([*declared, names.INBOUND_PORT]))
     result.listener_filters.extend([original_destination(), inspector])
     wait_for_first_bytes(result, settings)
-    return build(name, result)
+    return build(name, result, keys(*(policy.origin for policy in view.authorization)))
 
 
 def _chains(port: InboundPort, settings: Settings, guards: Guards) -> list[FilterChain]:
