@@ -24,9 +24,9 @@ from weft.model.policies import Kind, Policies, Policy
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope, exported, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
-from weft.model.settings import Namespace, ServiceAccount, Settings
+from weft.model.settings import Namespace, Reporter, ServiceAccount, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
-from weft.model.telemetry import Telemetry
+from weft.model.telemetry import Telemetry, settings_for
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 
@@ -253,6 +253,8 @@ class Mesh:
 
     def _touched_by_policy(self, policy: Policy) -> Touched:
         place = EVERYWHERE if policy.namespace == self.settings.root_namespace else policy.namespace
+        if isinstance(policy, Telemetry):  # every listener of these proxies may log otherwise
+            return Touched(inbound=frozenset({place}), scopes=frozenset({place}))
         return Touched(inbound=frozenset({place}))
 
     # Asking
@@ -367,6 +369,11 @@ class Mesh:
     def policies(self, kind: type[Kind], group: Group) -> tuple[Kind, ...]:
         """Those of one kind that select a group's workloads, the mesh-wide ones first."""
         return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace)
+
+    def settings_of(self, group: Group, reporter: Reporter) -> Settings:
+        """The settings as a group's proxies have them where they call, or where they are called."""
+        telemetries = self.policies(Telemetry, group)
+        return settings_for(self.settings, telemetries, group.namespace, reporter)
 
     def sidecar(self, group: Group) -> Sidecar | None:
         """The Sidecar that rules a group: one that selects it, then the namespace's, then the root namespace's."""

@@ -16,7 +16,7 @@ from weft.model.names import Labels
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope
 from weft.model.service import Resolution, Service, ServicePort
-from weft.model.settings import Settings
+from weft.model.settings import Reporter, Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.model.virtual_service import Destination, HttpMatch, L4Match, VirtualService
 
@@ -64,9 +64,14 @@ class GroupView(msgspec.Struct, frozen=True):
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
     policy: OutboundPolicy
-    settings: Settings
+    settings: Settings  # as it calls
     authorization: tuple[AuthorizationPolicy, ...] = ()  # that guard it, the mesh-wide ones first
     authentication: tuple[RequestAuthentication, ...] = ()
+    called: Settings | None = None  # the settings as it is called; None: the same
+
+    @property
+    def inbound_settings(self) -> Settings:
+        return self.called or self.settings
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceView | None:
@@ -114,9 +119,10 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         group.kind,
         mesh.inbound_ports(group),
         mesh.outbound_policy(group),
-        mesh.settings,
+        mesh.settings_of(group, Reporter.CLIENT),
         authorization=mesh.policies(AuthorizationPolicy, group),
         authentication=mesh.policies(RequestAuthentication, group),
+        called=mesh.settings_of(group, Reporter.SERVER),
     )
 
 
