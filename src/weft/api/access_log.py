@@ -1,4 +1,4 @@
-"""How MeshConfig writes access logs: the log of the whole mesh, extension providers that write files, and the line itself.
+"""How MeshConfig writes access logs: the file of the whole mesh, extension providers that write files, the line itself.
 
 A line that Envoy would refuse is an error here: it would take every listener of every proxy along.
 """
@@ -9,107 +9,121 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from weft.api.commands import log_flaw
 from weft.api.document import Path
 from weft.api.reader import Fields
 from weft.base.suggest import did_you_mean
 from weft.model.access_log import Encoding, FileLog, LogProvider
-from weft.model.settings import Settings
 
 FILE = "envoyFileAccessLog"
-BUILT_IN = "envoy"  # the provider that is there without being written; it takes the mesh's own format
-STREAM = "/dev/stdout"
-MOST_FORMAT = 65_536
-# Other providers of access logs, to which nothing is sent yet.
 ELSEWHERE = ("envoyHttpAls", "envoyTcpAls", "envoyOtelAls", "stackdriver")
 
-
-def mesh_log(config: Fields) -> FileLog:
-    """`accessLogFile` and how its lines look; without a path it is only the look."""
-    encoding = Encoding(config.choice("accessLogEncoding", tuple(Encoding), default=Encoding.TEXT))
-    written = config.text("accessLogFormat", most=MOST_FORMAT)
-    if encoding is Encoding.JSON and written:
-        try:
-            fields = json.loads(written)
-        except ValueError as error:
-            fields = None
-            what = f"`accessLogFormat` is not JSON: {error}"
-            config.error("accessLogFormat", what, 'for example \'{"code": "%RESPONSE_CODE%"}\'')
-        else:
-            if not isinstance(fields, dict):
-                config.error("accessLogFormat", "`accessLogFormat` must be a JSON object")
-        written = _labels(config, "accessLogFormat", fields) if isinstance(fields, dict) else ""
-    else:
-        written = _line(config, "accessLogFormat", written)
-    return FileLog(config.text("accessLogFile", most=4_096), encoding, written)
+_BUILT_IN = "envoy"  # the provider that is there without being written; its lines look as those of the whole mesh
+_MOST_PATH = 4_096
+_MOST_LINE = 65_536
 
 
-def file_log(provider: Fields, name: str, of_mesh: FileLog) -> FileLog:
-    """`envoyFileAccessLog` of an extension provider."""
-    fields = provider.fields(FILE)
-    if fields is None:
-        return FileLog()
-    path = fields.text("path", default=STREAM, most=4_096)
-    omit_empty = fields.boolean("omitEmptyValues") or False
+class Logging(msgspec.Struct, frozen=True):
+    """Everything that MeshConfig says of access logs."""
+
+    logs: tuple[FileLog, ...]  # where no Telemetry says otherwise
+    providers: tuple[LogProvider, ...]
+    defaults: tuple[str, ...]  # names of providers
+
+
+def read_file(fields: Fields, name: str) -> LogProvider:
+    """`envoyFileAccessLog`."""
+    log = FileLog(fields.text("path", most=_MOST_PATH) or FileLog().path)
+    log = msgspec.structs.replace(log, omit_empty=fields.boolean("omitEmptyValues") or False)
     form = fields.fields("logFormat")
     if form is None:
-        if name == BUILT_IN:
-            return FileLog(path, of_mesh.encoding, of_mesh.format, omit_empty)
-        return FileLog(path, omit_empty=omit_empty)
-    if form.one_of("text", "labels") == "labels":
-        labels = form.raw("labels")
-        if not isinstance(labels, Mapping):
-            form.error("labels", "`labels` must be a mapping", "from names to formats, such as code: '%RESPONSE_CODE%'")
-            labels = {}
-        return FileLog(path, Encoding.JSON, _labels(form, "labels", labels), omit_empty)
-    return FileLog(path, Encoding.TEXT, _line(form, "text", form.text("text", most=MOST_FORMAT)), omit_empty)
+        return LogProvider(name, log)
+    sort = form.one_of("text", "labels")
+    if sort == "text":
+        line = _line(form, "text", form.text("text", most=_MOST_LINE))
+        return LogProvider(name, msgspec.structs.replace(log, format=line))
+    if sort == "":
+        form.lacks("text", "labels", what="`logFormat` must have `text` or `labels`", hint="labels: {} for plain JSON")
+        return LogProvider(name, log)
+    labels = form.raw("labels")
+    if not isinstance(labels, Mapping):
+        form.error("labels", "`labels` must be a mapping", "from names to lines, such as code: '%RESPONSE_CODE%'")
+        labels = {}
+    line = _labels(form, ("labels",), labels)
+    return LogProvider(name, msgspec.structs.replace(log, encoding=Encoding.JSON, format=line))
 
 
-def logs_by_default(config: Fields, of_mesh: FileLog, providers: tuple[LogProvider, ...]) -> Settings:
-    """Settings with nothing but logs: providers that are named as the default, or the mesh's own file."""
-    names = ()
+def read_elsewhere(fields: Fields, name: str) -> LogProvider:
+    """A provider to which weft sends nothing yet, whatever it says."""
+    fields.passed_over()
+    fields.warning((), f"nothing is sent to `{name}` by this version of weft: it writes access logs to files only", _HINT)
+    return LogProvider(name, None)
+
+
+def read_logging(config: Fields, providers: tuple[LogProvider, ...]) -> Logging:
+    of_mesh = _of_mesh(config)
+    if all(provider.name.lower() != _BUILT_IN for provider in providers):
+        providers = (*providers, LogProvider(_BUILT_IN, FileLog()))
+    providers = tuple(_like(of_mesh, provider) for provider in providers)
+    by_name = {provider.name.lower(): provider for provider in providers}
     defaults = config.fields("defaultProviders")
+    names: tuple[str, ...] = ()
     if defaults is not None:
         defaults.unsupported("metrics", "tracing")
         names = defaults.texts("accessLogging", most=255)
-    if all(provider.name.lower() != BUILT_IN for provider in providers):
-        providers = (*providers, LogProvider(BUILT_IN, FileLog(STREAM, of_mesh.encoding, of_mesh.format)))
-    known = {provider.name.lower() for provider in providers}
-    for index, name in enumerate(names):
-        if defaults is not None and name.lower() not in known:
-            hint = did_you_mean(name, [provider.name for provider in providers])
-            defaults.warning(("accessLogging", index), f"no extension provider is called `{name}`: no log there", hint)
-    settings = Settings(
-        log_providers=providers,
-        default_log_providers=names,
-        listener_logs=not config.boolean("disableEnvoyListenerLog"),
-    )
+        for index, name in enumerate(names):
+            if name.lower() not in by_name:
+                hint = did_you_mean(name, [provider.name for provider in providers])
+                defaults.warning(("accessLogging", index), f"no access log provider is called `{name}`", hint)
     if names:
-        logs = tuple(log for name in names for log in settings.logs_of(name))
-    else:
-        logs = (of_mesh,) if of_mesh.path else ()
-    return Settings(
-        logs=logs,
-        log_providers=providers,
-        default_log_providers=names,
-        listener_logs=settings.listener_logs,
+        found = (by_name[name.lower()].log for name in names if name.lower() in by_name)
+        return Logging(tuple(log for log in found if log), providers, names)
+    return Logging((of_mesh,) if of_mesh.path else (), providers, ())
+
+
+def _like(of_mesh: FileLog, provider: LogProvider) -> LogProvider:
+    log = provider.log
+    if provider.name != _BUILT_IN or log is None or log.format or log.encoding is not Encoding.TEXT:
+        return provider
+    return LogProvider(
+        provider.name, msgspec.structs.replace(log, encoding=of_mesh.encoding, format=of_mesh.format)
     )
+
+
+def _of_mesh(config: Fields) -> FileLog:
+    """`accessLogFile`, and how its lines look; without a path it is only the look."""
+    path = config.text("accessLogFile", most=_MOST_PATH)
+    encoding = Encoding(config.choice("accessLogEncoding", tuple(Encoding), default=Encoding.TEXT))
+    written = config.text("accessLogFormat", most=_MOST_LINE)
+    if encoding is Encoding.TEXT or not written:
+        return FileLog(path, encoding, _line(config, "accessLogFormat", written))
+    try:
+        labels = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        labels = error
+    if not isinstance(labels, dict):
+        why = f": {labels}" if isinstance(labels, Exception) else ""
+        hint = """for example '{"code": "%RESPONSE_CODE%"}'"""
+        config.error("accessLogFormat", f"`accessLogFormat` is not a JSON object{why}", hint)
+        return FileLog(path, encoding)
+    return FileLog(path, encoding, _labels(config, ("accessLogFormat",), labels))
 
 
 def _line(fields: Fields, name: str, line: str) -> str:
     what, hint = log_flaw(line)
     if what:
-        fields.error(name, f"`{name}` is no line that Envoy can write: {what}", hint)
+        fields.error(name, f"Envoy cannot write this line: {what}", hint)
     return f"{line}\n" if line and not line.endswith("\n") else line
 
 
-def _labels(fields: Fields, name: str, labels: Mapping[str, Any]) -> str:
-    """As JSON in a fixed order, so that equal formats are equal; "" for the default ones."""
-    for path, line in _lines((name,), labels):
+def _labels(fields: Fields, at: Path, labels: Mapping[str, Any]) -> str:
+    """As JSON in one order, so that what is equal looks equal; "" for the default labels."""
+    for path, line in _lines(at, labels):
         what, hint = log_flaw(line)
         if what:
-            where = path if name == "labels" else (name,)
-            fields.error(where, f"`{path[-1]}` holds nothing that Envoy can write: {what}", hint)
+            fields.error(path, f"Envoy cannot write `{path[-1]}`: {what}", hint)
     return json.dumps(labels, default=str) if labels else ""
 
 
@@ -122,3 +136,6 @@ def _lines(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
     elif isinstance(value, (list, tuple)):
         for index, held in enumerate(value):
             yield from _lines((*path, index), held)
+
+
+_HINT = "envoyFileAccessLog, and a collector that reads the file"

@@ -1,10 +1,18 @@
-"""Where proxies write a line for each request or connection, and how the line looks."""
+"""Which proxies write a line for each request or connection, where to, and how the line looks."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 import msgspec
+
+
+class Reporter(StrEnum):
+    """Who tells of a request: the proxy of the caller, that of the called, or both."""
+
+    CLIENT = "CLIENT"
+    SERVER = "SERVER"
+    BOTH = "CLIENT_AND_SERVER"
 
 
 class Encoding(StrEnum):

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
@@ -24,7 +25,7 @@ from weft.model.policies import Kind, Policies, Policy
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope, exported, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
-from weft.model.settings import Namespace, Reporter, ServiceAccount, Settings
+from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.virtual_service import VirtualService

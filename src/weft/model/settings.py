@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from weft.model.access_log import FileLog, LogProvider
+from weft.model.access_log import FileLog, LogProvider, Reporter
+from weft.model.extension_provider import ExtensionProvider
 from weft.model.names import Labels, Origin
 from weft.model.sidecar import OutboundPolicy
 
@@ -24,17 +25,19 @@ class ServiceAccount(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
-class Reporter(StrEnum):
-    """Who tells of a request: the proxy of the caller, that of the called, or both."""
+class PathNormalization(StrEnum):
+    """What is done to a request's path before anybody looks at it; each does what those before it do, too."""
 
-    CLIENT = "CLIENT"
-    SERVER = "SERVER"
-    BOTH = "CLIENT_AND_SERVER"
+    NONE = "NONE"
+    BASE = "BASE"  # RFC 3986: dot segments, percent-encoded letters, backslashes
+    MERGE_SLASHES = "MERGE_SLASHES"
+    DECODE_AND_MERGE_SLASHES = "DECODE_AND_MERGE_SLASHES"
 
 
 class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     domain: str = "cluster.local"  # the suffix of service hosts
     trust_domain: str = "cluster.local"
+    trust_domain_aliases: tuple[str, ...] = ()
     root_namespace: str = "istio-system"
     outbound_policy: OutboundPolicy = OutboundPolicy.ALLOW_ANY
     # How long an undeclared port waits for the first bytes before it is passed on as TCP. A server that speaks first
@@ -49,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     service_export_to: tuple[str, ...] = ("*",)
     virtual_service_export_to: tuple[str, ...] = ("*",)
     destination_rule_export_to: tuple[str, ...] = ("*",)
+    path_normalization: PathNormalization = PathNormalization.BASE
+    extension_providers: tuple[ExtensionProvider, ...] = ()
     origin: Origin | None = None
 
     def logs_of(self, provider: str) -> tuple[FileLog, ...]:

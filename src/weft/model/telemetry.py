@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import msgspec
 
-from weft.model.access_log import FileLog
+from weft.model.access_log import FileLog, Reporter
 from weft.model.names import Labels, Origin
-from weft.model.settings import Reporter, Settings
+from weft.model.settings import Settings
 
 
 class AccessLogging(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
@@ -16,7 +17,7 @@ from weft.model.names import Labels
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope
 from weft.model.service import Resolution, Service, ServicePort
-from weft.model.settings import Reporter, Settings
+from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.model.virtual_service import Destination, HttpMatch, L4Match, VirtualService
 
