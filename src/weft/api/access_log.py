@@ -13,16 +13,25 @@ import msgspec
 
 from weft.api.commands import log_flaw
 from weft.api.document import Path
-from weft.api.reader import Fields
+from weft.api.reader import Fields, describe
+from weft.api.syntax import words
 from weft.base.suggest import did_you_mean
 from weft.model.access_log import Encoding, FileLog, LogProvider
 
 FILE = "envoyFileAccessLog"
 ELSEWHERE = ("envoyHttpAls", "envoyTcpAls", "envoyOtelAls", "stackdriver")
 
+_OF_OTHERS = tuple(
+    words("""
+    service port logName logFormat filterStateObjectsToLog additionalRequestHeadersToLog
+    additionalResponseHeadersToLog additionalResponseTrailersToLog debug logging maxNumberOfAttributes
+    maxNumberOfAnnotations maxNumberOfMessageEvents maxTagLength
+    """)
+)
 _BUILT_IN = "envoy"  # the provider that is there without being written; its lines look as those of the whole mesh
 _MOST_PATH = 4_096
 _MOST_LINE = 65_536
+_MOST_DEPTH = 20
 
 
 class Logging(msgspec.Struct, frozen=True):
@@ -57,8 +66,9 @@ def read_file(fields: Fields, name: str) -> LogProvider:
 
 def read_elsewhere(fields: Fields, name: str) -> LogProvider:
     """A provider to which weft sends nothing yet, whatever it says."""
-    fields.passed_over()
-    fields.warning((), f"nothing is sent to `{name}` by this version of weft: it writes access logs to files only", _HINT)
+    fields.ignored(*_OF_OTHERS)
+    what = f"nothing is sent to `{name}`: this version of weft writes access logs to files only"
+    fields.warning((), what, "write an envoyFileAccessLog, and collect from there")
     return LogProvider(name, None)
 
 
@@ -87,9 +97,7 @@ def _like(of_mesh: FileLog, provider: LogProvider) -> LogProvider:
     log = provider.log
     if provider.name != _BUILT_IN or log is None or log.format or log.encoding is not Encoding.TEXT:
         return provider
-    return LogProvider(
-        provider.name, msgspec.structs.replace(log, encoding=of_mesh.encoding, format=of_mesh.format)
-    )
+    return LogProvider(provider.name, msgspec.structs.replace(log, encoding=of_mesh.encoding, format=of_mesh.format))
 
 
 def _of_mesh(config: Fields) -> FileLog:
@@ -119,23 +127,28 @@ def _line(fields: Fields, name: str, line: str) -> str:
 
 
 def _labels(fields: Fields, at: Path, labels: Mapping[str, Any]) -> str:
-    """As JSON in one order, so that what is equal looks equal; "" for the default labels."""
-    for path, line in _lines(at, labels):
-        what, hint = log_flaw(line)
-        if what:
-            fields.error(path, f"Envoy cannot write `{path[-1]}`: {what}", hint)
-    return json.dumps(labels, default=str) if labels else ""
+    """As JSON; "" for the default labels."""
+    flaws = list(_flaws(at, labels))
+    for path, what, hint in flaws:
+        fields.error(path, f"Envoy cannot write `{path[-1]}`: {what}", hint)
+    return json.dumps(labels) if labels and not flaws else ""
 
 
-def _lines(path: Path, value: Any) -> Iterator[tuple[Path, str]]:
-    if isinstance(value, str):
-        yield path, value
+def _flaws(path: Path, value: Any) -> Iterator[tuple[Path, str, str]]:
+    if len(path) > _MOST_DEPTH:
+        yield path, f"it stands deeper than {_MOST_DEPTH} levels", ""
     elif isinstance(value, Mapping):
         for name, held in value.items():
-            yield from _lines((*path, str(name)), held)
-    elif isinstance(value, (list, tuple)):
+            if not isinstance(name, str):
+                yield (*path, str(name)), "its name is not text", f'put it in quotes: "{name}"'
+            else:
+                yield from _flaws((*path, name), held)
+    elif isinstance(value, list):
         for index, held in enumerate(value):
-            yield from _lines((*path, index), held)
-
-
-_HINT = "envoyFileAccessLog, and a collector that reads the file"
+            yield from _flaws((*path, index), held)
+    elif isinstance(value, str):
+        what, hint = log_flaw(value)
+        if what:
+            yield path, what, hint
+    elif value is not None and not (isinstance(value, (bool, int, float)) and abs(value) < 1e15):
+        yield path, f"{describe(value)} is neither text nor a number", "put it in quotes"

@@ -22,6 +22,7 @@ from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
 from weft.api.sidecar import read_sidecar
 from weft.api.syntax import words
+from weft.api.telemetry import read_telemetry
 from weft.api.virtual_service import read_virtual_service
 from weft.api.workload import read_workload
 from weft.api.workload_entry import read_workload_entry
@@ -59,6 +60,7 @@ KINDS: Mapping[str, KindReader] = {
     "WorkloadEntry": KindReader(_ISTIO, read_workload_entry),
     "Sidecar": KindReader(_ISTIO, read_sidecar),
     "Gateway": KindReader(_ISTIO, read_gateway),
+    "Telemetry": KindReader(("telemetry.istio.io/v1", "telemetry.istio.io/v1alpha1"), read_telemetry),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
@@ -70,7 +72,7 @@ NOT_READ = frozenset(
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin Telemetry IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
+    WasmPlugin IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
     BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor
     """)
 )
