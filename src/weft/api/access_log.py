@@ -151,4 +151,4 @@ def _flaws(path: Path, value: Any) -> Iterator[tuple[Path, str, str]]:
         if what:
             yield path, what, hint
     elif value is not None and not (isinstance(value, (bool, int, float)) and abs(value) < 1e15):
-        yield path, f"{describe(value)} is neither text nor a number", "put it in quotes"
+        yield path, f"{describe(value)} is no value of JSON", "put it in quotes"
