@@ -16,8 +16,6 @@ from weft.model.identity import Identity
 
 
 class KeyKind(StrEnum):
-    """Ed25519 is signed for, too, but BoringSSL does not offer it in a handshake unless told to: it is for others."""
-
     P256 = "P-256"
     P384 = "P-384"
     RSA2048 = "RSA-2048"
