@@ -27,8 +27,9 @@ from weft.model.identity import Identity
 from weft.netns.namespace import Namespace
 from weft.node.agent import Agent
 from weft.node.door import Doorway
-from weft.node.identities import Bearer, IdentityStatus
+from weft.node.identities import Bearer
 from weft.node.key import Key, KeyKind
+from weft.node.status import IdentityStatus
 
 TRUST_DOMAIN = "cluster.local"
 

@@ -225,7 +225,7 @@ async def test_the_key_is_in_no_file_no_dump_and_no_log(open_directory, network,
             keys.append(kept._certified.key)
             dump = await admin.read("/config_dump", {"include_eds": ""})
             assert base64.b64encode(b"[redacted]") in dump  # where the key would be
-            certificates = await admin.read("/certs")
+            certificates = await admin.read("/certs", {})
             said = [dump, certificates, log.read_bytes(), "\n".join(map(logged, caplog.records)).encode()]
             seen = [path for path in open_directory.rglob("*") if path.is_file()]
             for pid in (process.pid, os.getpid()):

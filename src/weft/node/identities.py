@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 from cryptography import x509
@@ -25,6 +25,7 @@ from weft.ca.certificates import Issued
 from weft.ca.signer import CaUnavailable, Refused, Signer
 from weft.model.identity import Identity
 from weft.node.key import Key, KeyKind
+from weft.node.status import IdentityStatus, clock_text
 
 log = logging.getLogger("weft.node.identities")
 
@@ -69,37 +70,6 @@ class Certified(msgspec.Struct, frozen=True):
     @property
     def not_after(self) -> float:
         return self.leaf.not_valid_after_utc.timestamp()
-
-
-class IdentityStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be told of a workload's identity. Times are Unix time; 0: not yet."""
-
-    workload: str
-    identity: str
-    serial: str = ""
-    not_before: float = 0.0
-    not_after: float = 0.0
-    renewal: float = 0.0  # when the next certificate is asked for
-    renewals: int = 0
-    roots: tuple[str, ...] = ()  # SHA-256 fingerprints of what it trusts
-    failing_since: float = 0.0
-    error: str = ""  # why the last try failed, while it goes on failing
-
-    def is_held(self, now: float) -> bool:
-        """Whether there is a certificate that is good now."""
-        return bool(self.serial) and self.not_before <= now < self.not_after
-
-    def trouble(self, now: float) -> str:
-        """What is wrong, since when, why, and until when it can go on; empty if nothing is."""
-        if not self.error:
-            return "" if self.serial else "it has no certificate yet"
-        since = f"since {_clock_text(self.failing_since)}: {self.error}"
-        if not self.serial:
-            return f"no certificate {since}"
-        if now >= self.not_after:
-            return f"its certificate ended at {_clock_text(self.not_after)} and is not renewed {since}"
-        left = timedelta(seconds=round(self.not_after - now))
-        return f"its certificate is not renewed {since}; it ends at {_clock_text(self.not_after)} (in {left})"
 
 
 class KeptIdentity:
@@ -200,7 +170,7 @@ class KeptIdentity:
         self._publish(fresh)
         if failed_since:
             log.info("%s: has a certificate again, after %.0f s of trouble", self.bearer.name, now - failed_since)
-        log.debug("%s: certificate %s until %s", self.bearer.name, fresh.serial, _clock_text(fresh.not_after))
+        log.debug("%s: certificate %s until %s", self.bearer.name, fresh.serial, clock_text(fresh.not_after))
         self._changed()
 
     async def _failed(self, why: str, delay: float) -> None:
@@ -253,7 +223,7 @@ def certified(issued: Issued, key: Key, identity: Identity, now: float) -> Certi
         raise ValueError(f"the CA answered with a certificate for {', '.join(uris) or 'nobody'}, not for {identity}")
     fresh = Certified(issued.chain, key, leaf)
     if not fresh.not_before <= now < fresh.not_after:
-        text = f"{_clock_text(fresh.not_before)} to {_clock_text(fresh.not_after)}"
+        text = f"{clock_text(fresh.not_before)} to {clock_text(fresh.not_after)}"
         raise ValueError(f"the CA answered with a certificate that is good from {text} only: do the clocks agree?")
     return fresh
 
@@ -280,7 +250,3 @@ def _is_issued_by(certificate: x509.Certificate, root: str) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True
-
-
-def _clock_text(when: float) -> str:
-    return f"{datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M:%S} UTC"
