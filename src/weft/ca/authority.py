@@ -1,4 +1,4 @@
-"""The certificate authority of a trust domain: it signs, says who is to be trusted, and moves from one root to the next.
+"""The certificate authority of a trust domain: it signs, says who is to be trusted, and moves from root to root.
 
 A CSR and an identity come in, a chain leaves. Who the caller is was decided before (`service.py`). Rule: of a CSR only
 the public key is taken; name, life and purpose of a certificate are decided here.
@@ -143,8 +143,8 @@ class Authority:
         return unsubscribe
 
     def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
-        """Make a new root and announce it. It signs after `propagation`; the old one goes when all it signed has expired.
-        Raises AuthorityError: a rotation is under way, or the CA was plugged in."""
+        """Make a new root and announce it. It signs after `propagation`; the old one goes when what it signed has
+        expired. Raises AuthorityError: a rotation is under way, or the CA was plugged in."""
         wait = self.terms.propagation if propagation is None else propagation
         self.tick()
         self._keeper.rotate(self._clock(), max(0.0, wait.total_seconds()))

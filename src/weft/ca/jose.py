@@ -1,4 +1,4 @@
-"""A compact JWS taken apart, more strictly than the standard asks, and its signature verified by one of the keys we know.
+"""A compact JWS taken apart, more strictly than the standard asks, and verified by one of the keys we know.
 
 Text comes in, claims leave. Rule: the header picks among our keys and nothing else; what could name another key,
 another algorithm or another way to read the payload is refused, and so is everything that two parsers could read
@@ -26,7 +26,7 @@ _HEADER = frozenset({"alg", "kid", "typ"})
 
 
 class TokenKey(msgspec.Struct, frozen=True):
-    """A public key that may sign tokens, by these algorithms and no other. Without an id it is tried for every token."""
+    """A public key that may sign tokens, by these algorithms and no other. Without an id it is tried for each."""
 
     key: Any
     algorithms: tuple[str, ...]

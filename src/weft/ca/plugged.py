@@ -39,7 +39,7 @@ class Plugged(msgspec.Struct, frozen=True):
 
 
 class PluggedIn:
-    """Follows the files: what is good together replaces what was, at once; what is not is told of, and changes nothing."""
+    """Follows the files: what is good together replaces what was, at once; the rest is told of and changes nothing."""
 
     due_at = None
 
@@ -84,7 +84,7 @@ class PluggedIn:
         """Raises AuthorityError, always."""
         raise AuthorityError(
             "this CA was plugged in: its roots are yours to rotate",
-            f"let {ROOTS} hold the old root and the new one; when all have both, replace {CERTIFICATE}, {KEY} and {CHAIN}\n"
+            f"let {ROOTS} hold the old and the new root; when all have both, replace {CERTIFICATE}, {KEY}, {CHAIN}\n"
             f"when the last old certificate has expired, take the old root out of {ROOTS}; no restart is needed",
             file=self._directory,
         )
