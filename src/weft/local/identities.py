@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,9 +21,9 @@ from weft.ca.signed_tokens import AUDIENCE, TokenIssuer
 from weft.ca.status import AuthorityStatus
 from weft.ca.tokens import Caller
 from weft.envoy.command import PROXY_GID, PROXY_UID
+from weft.local.pod import PodPlan
 from weft.model.identity import Identity
 from weft.model.names import where_of
-from weft.model.workload import Workload
 from weft.netns.namespace import Namespace
 from weft.node.agent import Agent
 from weft.node.door import Doorway
@@ -33,6 +31,7 @@ from weft.node.identities import LIFETIME, Bearer
 from weft.node.status import IdentityStatus
 
 SHORTEST_TTL = timedelta(seconds=2)
+LONGEST_TTL = Terms().longest
 _TOKEN_LIFETIME = timedelta(minutes=10)  # one is made for each request, and used at once
 # Every proxy of this machine hears of a new root within milliseconds.
 _PROPAGATION = timedelta(seconds=2)
@@ -45,23 +44,8 @@ class Trust(msgspec.Struct, frozen=True):
     certificate_ttl: timedelta = LIFETIME
 
 
-class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod, as far as its identity goes. Its UID is its own for ever: the next pod of the same name has another."""
-
-    pod: str
-    pod_uid: str
-    workload: Workload
-    user: int  # that its app runs as; no other pod of the mesh has it
-
-    @property
-    def key(self) -> str:
-        return f"{self.workload.namespace}/{self.pod}"
-
-
 class Identities:
-    def __init__(
-        self, directory: Path, trust_domain: str, trust: Trust, changed: Callable[[str], None] = lambda pod: None
-    ) -> None:
+    def __init__(self, directory: Path, trust_domain: str, trust: Trust) -> None:
         """Raises AuthorityError."""
         terms = Terms(lifetime=trust.certificate_ttl, propagation=_PROPAGATION)
         self.trust_domain = trust_domain
@@ -73,7 +57,7 @@ class Identities:
         self._directory = directory
         self._tokens = TokenIssuer()
         service = CertificateService(self.authority, self._tokens.checker())
-        self._agent = Agent(service, directory / "agent", lifetime=trust.certificate_ttl, changed=changed)
+        self._agent = Agent(service, directory / "agent", lifetime=trust.certificate_ttl)
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -88,42 +72,42 @@ class Identities:
             await asyncio.wait({self._running})
         self.authority.close()
 
-    def socket(self, holder: Holder) -> Path:
-        return self._directory / str(holder.user) / "sds.sock"
+    def socket(self, plan: PodPlan) -> Path:
+        return self._directory / str(plan.uid) / "sds.sock"
 
-    async def give(self, holder: Holder, network: Namespace) -> None:
+    async def give(self, plan: PodPlan, network: Namespace) -> None:
         """Open the pod's socket, and have its certificate signed. Raises DoorError."""
-        workload = holder.workload
-        caller = Caller(workload.namespace, workload.service_account, holder.pod, holder.pod_uid)
+        workload = plan.workload
+        caller = Caller(workload.namespace, workload.service_account, plan.name, plan.pod_uid)
 
         async def token() -> str:
             return self._tokens.issue(caller, audience=AUDIENCE, lifetime=_TOKEN_LIFETIME)
 
         identity = Identity(self.trust_domain, workload.namespace, workload.service_account)
-        bearer = Bearer(name=holder.key, identity=identity, token=token)
-        doorway = Doorway(path=self.socket(holder), uid=PROXY_UID, gid=PROXY_GID, network=network.path)
+        bearer = Bearer(name=plan.key, identity=identity, token=token)
+        doorway = Doorway(path=self.socket(plan), uid=PROXY_UID, gid=PROXY_GID, network=network.path)
         await self._agent.add(bearer, doorway)
 
-    async def take(self, holder: Holder) -> None:
+    async def take(self, plan: PodPlan) -> None:
         """Its socket is gone, its key forgotten, its tokens are worthless. Idempotent."""
-        self._tokens.revoke(holder.pod_uid)
-        await self._agent.remove(holder.key)
+        self._tokens.revoke(plan.pod_uid)
+        await self._agent.remove(plan.key)
 
-    def lack(self, holder: Holder) -> str:
-        return self._agent.lack(holder.key)
+    def lack(self, plan: PodPlan) -> str:
+        return self._agent.lack(plan.key)
 
-    def status(self, holder: Holder) -> IdentityStatus | None:
-        return self._agent.status(holder.key)
+    def status(self, plan: PodPlan) -> IdentityStatus | None:
+        return self._agent.status(plan.key)
 
-    def problem(self, holder: Holder) -> Problem | None:
+    def problem(self, plan: PodPlan) -> Problem | None:
         """What is wrong with the pod's identity, if anything is."""
-        status, now = self.status(holder), time.time()
+        status, now = self.status(plan), time.time()
         if status is None or not status.error:
             return None
         severity = Severity.WARNING if status.is_held(now) else Severity.ERROR
-        where = where_of(holder.workload.origin, f"pod {holder.key}")
+        where = where_of(plan.workload.origin, f"pod {plan.key}")
         return Problem(where, f"identity: {status.trouble(now)}", "it is tried again by itself; see the CA", severity)
 
-    def rotate(self) -> AuthorityStatus:
+    def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
         """Begin to move to a new root. Raises AuthorityError."""
-        return self.authority.rotate()
+        return self.authority.rotate(propagation)

@@ -75,7 +75,7 @@ class RunDirectory:
 
     @property
     def secrets(self) -> Path:
-        """Where each pod's proxy gets its certificate, by the pod's user: names of pods may be too long for a socket."""
+        """Where each pod's proxy gets its certificate, by the pod's user: a pod's name may be too long for a socket."""
         return self.path / _SECRETS
 
     def namespace_name(self, *parts: str) -> str:

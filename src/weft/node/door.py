@@ -1,8 +1,8 @@
 """One workload's socket, and who may come in: its Envoy, known to the kernel by user and network namespace.
 
 A connection comes in, the kernel says who made it, and it is passed on, byte by byte, to a server behind it that only
-root can reach. Two locks: the modes of the socket and its directory, and for whoever gets past them, which the same user
-in another pod may, the question where that process lives. Rule: who may not come in learns nothing, and is logged.
+root can reach. Two locks: the modes of the socket and its directory; and, as every pod has a process of the same user,
+the question which network the caller lives in. Rule: who may not come in learns nothing, and is logged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be told of a workload's identity: the value behind `weft status -o json`, and what is wrong with it in words.
+"""What can be told of a workload's identity: a value for `weft status -o json`, and what is wrong with it in words.
 Loaded by every command, so it loads next to nothing itself."""
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ class IdentityStatus(msgspec.Struct, frozen=True, kw_only=True):
     def is_held(self, now: float) -> bool:
         """Whether there is a certificate that is good now."""
         return bool(self.serial) and self.not_before <= now < self.not_after
+
+    @property
+    def warning(self) -> str:
+        """A hint for a table's last column."""
+        return f"certificate not renewed since {clock_text(self.failing_since)}" if self.error else ""
 
     def trouble(self, now: float) -> str:
         """What is wrong, since when, why, and until when it can go on; empty if nothing is."""
