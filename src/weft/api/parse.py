@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from weft.api.authorization_policy import closed_authorization_policy, read_authorization_policy
 from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
@@ -48,6 +49,8 @@ class KindReader(msgspec.Struct, frozen=True):
 
 _ISTIO = ("networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3")
 
+_SECURITY = ("security.istio.io/v1", "security.istio.io/v1beta1")
+
 KINDS: Mapping[str, KindReader] = {
     "Namespace": KindReader(("v1",), read_namespace, namespaced=False),
     "ServiceAccount": KindReader(("v1",), read_service_account),
@@ -59,6 +62,7 @@ KINDS: Mapping[str, KindReader] = {
     "WorkloadEntry": KindReader(_ISTIO, read_workload_entry),
     "Sidecar": KindReader(_ISTIO, read_sidecar),
     "Gateway": KindReader(_ISTIO, read_gateway),
+    "AuthorizationPolicy": KindReader(_SECURITY, read_authorization_policy, closed=closed_authorization_policy),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
@@ -76,7 +80,7 @@ NOT_READ = frozenset(
 )
 
 # What people rely on to keep others out. Passing these over in silence would be a hole.
-NOT_ENFORCED = frozenset({"AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"})
+NOT_ENFORCED = frozenset({"PeerAuthentication", "RequestAuthentication"})
 
 CLUSTER_SCOPED = frozenset(
     words("""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 
 import msgspec
 
+from weft.model.extension_provider import ExtensionProvider
 from weft.model.names import Labels, Origin
 from weft.model.sidecar import OutboundPolicy
 
@@ -22,9 +24,19 @@ class ServiceAccount(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
+class PathNormalization(StrEnum):
+    """What is done to a request's path before anybody looks at it; each does what those before it do, too."""
+
+    NONE = "NONE"
+    BASE = "BASE"  # RFC 3986: dot segments, percent-encoded letters, backslashes
+    MERGE_SLASHES = "MERGE_SLASHES"
+    DECODE_AND_MERGE_SLASHES = "DECODE_AND_MERGE_SLASHES"
+
+
 class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     domain: str = "cluster.local"  # the suffix of service hosts
     trust_domain: str = "cluster.local"
+    trust_domain_aliases: tuple[str, ...] = ()
     root_namespace: str = "istio-system"
     outbound_policy: OutboundPolicy = OutboundPolicy.ALLOW_ANY
     # How long an undeclared port waits for the first bytes before it is passed on as TCP. A server that speaks first
@@ -37,4 +49,6 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     service_export_to: tuple[str, ...] = ("*",)
     virtual_service_export_to: tuple[str, ...] = ("*",)
     destination_rule_export_to: tuple[str, ...] = ("*",)
+    path_normalization: PathNormalization = PathNormalization.BASE
+    extension_providers: tuple[ExtensionProvider, ...] = ()
     origin: Origin | None = None

@@ -9,6 +9,7 @@ import msgspec
 
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
+from weft.model.extension_provider import Authorizer
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Endpoint
 from weft.model.mesh import InboundPort, Mesh
@@ -67,6 +68,10 @@ class GroupView(msgspec.Struct, frozen=True):
     settings: Settings
     authorization: tuple[AuthorizationPolicy, ...] = ()  # that guard it, the mesh-wide ones first
     authentication: tuple[RequestAuthentication, ...] = ()
+    authorizers: tuple[Authorizer, ...] = ()  # that its policies name, and that there are
+
+    def authorizer(self, name: str) -> Authorizer | None:
+        return next((each for each in self.authorizers if each.name == name), None)
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceView | None:
@@ -117,6 +122,7 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         mesh.settings,
         authorization=mesh.policies(AuthorizationPolicy, group),
         authentication=mesh.policies(RequestAuthentication, group),
+        authorizers=mesh.authorizers(group),
     )
 
 
