@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+from weft.api.access_log import read_logging
 from weft.api.extension_provider import read_extension_providers
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
@@ -13,6 +14,7 @@ from weft.api.sidecar import outbound_policy
 from weft.api.syntax import is_host, words
 from weft.api.yaml_text import YamlError, compose
 from weft.base.problem import Severity
+from weft.model.access_log import LogProvider
 from weft.model.settings import PathNormalization, Settings
 
 NAME = "istio"
@@ -20,10 +22,10 @@ NAME = "istio"
 _NOT_ACTED_ON = tuple(
     words("""
     proxyListenPort proxyHttpPort proxyInboundListenPort tcpKeepalive ingressClass ingressService
-    ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService disableEnvoyListenerLog
+    ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService
     defaultConfig configSources enableAutoMtls caCertificates dnsRefreshRate h2UpgradePolicy
     inboundTrafficPolicy inboundClusterStatName outboundClusterStatName certificates thriftConfig
-    serviceSettings enablePrometheusMerge verifyCertificateAtClient ca defaultProviders
+    serviceSettings enablePrometheusMerge verifyCertificateAtClient ca
     discoverySelectors defaultHttpRetryPolicy meshMTLS tlsDefaults localityLbSetting
     serviceScopeConfigs serviceClusterDnsSearch sdsUdsPath
     """)
@@ -70,6 +72,8 @@ def _settings(config: Fields, meta: Meta) -> Settings:
     trust_domain = config.text("trustDomain", default=default.trust_domain, most=255)
     if not is_host(trust_domain):
         config.error("trustDomain", f"`{trust_domain}` is not a trust domain", "a name such as cluster.local")
+    providers = read_extension_providers(config)
+    logging = read_logging(config, tuple(provider for provider in providers if isinstance(provider, LogProvider)))
     detection = config.duration("protocolDetectionTimeout", least=timedelta(0))
     return Settings(
         domain=meta.domain,
@@ -79,14 +83,15 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         outbound_policy=outbound_policy(config) or default.outbound_policy,
         detection_timeout=default.detection_timeout if detection is None else detection,
         connect_timeout=config.duration("connectTimeout") or default.connect_timeout,
-        access_log=config.text("accessLogFile", most=4_096),
-        access_log_format=config.text("accessLogFormat", most=65_536),
-        access_log_encoding=config.choice("accessLogEncoding", ("TEXT", "JSON"), default="TEXT"),
+        logs=logging.logs,
+        log_providers=logging.providers,
+        default_log_providers=logging.defaults,
+        listener_logs=not config.boolean("disableEnvoyListenerLog"),
         service_export_to=config.texts("defaultServiceExportTo") or ("*",),
         virtual_service_export_to=config.texts("defaultVirtualServiceExportTo") or ("*",),
         destination_rule_export_to=config.texts("defaultDestinationRuleExportTo") or ("*",),
         path_normalization=_path_normalization(config),
-        extension_providers=read_extension_providers(config),
+        extension_providers=tuple(provider for provider in providers if not isinstance(provider, LogProvider)),
         origin=meta.origin,
     )
 

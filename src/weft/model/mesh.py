@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.extension_provider import Authorizer
@@ -27,7 +28,7 @@ from weft.model.scope import Scope, exported, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
-from weft.model.telemetry import Telemetry
+from weft.model.telemetry import Telemetry, settings_for
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 
@@ -266,7 +267,8 @@ class Mesh:
     def _touched_by_policy(self, policy: Policy) -> Touched:
         place = EVERYWHERE if policy.namespace == self.settings.root_namespace else policy.namespace
         asks = isinstance(policy, AuthorizationPolicy) and policy.provider  # then its workloads see the provider
-        return Touched(inbound=frozenset({place}), scopes=frozenset({place} if asks else ()))
+        logs = isinstance(policy, Telemetry)  # then every listener of these proxies may log otherwise
+        return Touched(inbound=frozenset({place}), scopes=frozenset({place} if asks or logs else ()))
 
     # Asking
 
@@ -395,6 +397,11 @@ class Mesh:
                 for service in self._services.get(provider.host, ())
             )
         )
+
+    def settings_of(self, group: Group, reporter: Reporter) -> Settings:
+        """The settings as a group's proxies have them where they call, or where they are called."""
+        telemetries = self.policies(Telemetry, group)
+        return settings_for(self.settings, telemetries, group.namespace, reporter)
 
     def sidecar(self, group: Group) -> Sidecar | None:
         """The Sidecar that rules a group: one that selects it, then the namespace's, then the root namespace's."""

@@ -19,7 +19,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.model.destination_rule import ConnectionPool
 from weft.model.settings import PathNormalization, Settings
-from weft.translate.access_log import access_logs, own_answers
+from weft.translate.access_log import access_logs, connection_logs, own_answers
 from weft.translate.actions import wait
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
@@ -68,7 +68,7 @@ def bytes_to(
     hash_source: bool = False,
 ) -> Filter:
     """To one cluster, or to several by weight."""
-    proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=access_logs(settings))
+    proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]
     else:
