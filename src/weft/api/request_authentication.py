@@ -29,6 +29,7 @@ def read_request_authentication(root: Fields, meta: Meta) -> tuple[RequestAuthen
     if spec is None:
         return ()
     if _is_attached(spec):
+        spec.ignored("jwtRules")
         return ()
     chosen = selector(spec, "selector", "matchLabels") or ()
     rules = tuple(_rule(rule, meta) for rule in spec.items("jwtRules"))
@@ -70,17 +71,14 @@ def closed_request_authentication(values: tuple[Value, ...], meta: Meta) -> tupl
 
 
 def _is_attached(spec: Fields) -> bool:
-    """With `targetRefs` it is for a gateway or a waypoint. There are none yet that it could leave unguarded."""
-    if spec.one_of("targetRef", "targetRefs") and spec.one_of("selector", "targetRef", "targetRefs") != "selector":
-        named = "targetRef" if spec.has("targetRef") else "targetRefs"
-        spec.told_elsewhere("jwtRules")
-        spec.warning(
-            named,
-            f"`{named}` names a gateway or a waypoint, which this version of weft does not run: no workload is guarded",
-            "select workloads with `selector`",
-        )
-        return True
-    return False
+    """To a gateway or a waypoint. There are none yet that it could leave unguarded."""
+    if not any([spec.has("targetRef"), spec.has("targetRefs")]):
+        return False
+    if spec.one_of("selector", "targetRef", "targetRefs") == "selector":
+        return False  # an error, and the selector tells whom to keep safe
+    spec.unsupported("targetRef", "targetRefs")
+    spec.warning((), "no workload is guarded: it is for a gateway or a waypoint, which this version of weft has not")
+    return True
 
 
 def _rule(rule: Fields, meta: Meta) -> JwtRule:
@@ -115,7 +113,8 @@ def _rule(rule: Fields, meta: Meta) -> JwtRule:
 
 
 def _names(rule: Fields, name: str, found: tuple[str, ...]) -> tuple[str, ...]:
-    if rule.has(name) and "" in found:
+    raw = rule.raw(name)
+    if raw == "" or (isinstance(raw, (list, tuple)) and "" in raw):
         rule.error(name, f"`{name}` must not be empty text")
     return found
 
