@@ -19,6 +19,7 @@ from weft.api.gateway import read_gateway
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
 from weft.api.reader import Fields, Report
+from weft.api.request_authentication import closed_request_authentication, read_request_authentication
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
 from weft.api.sidecar import read_sidecar
@@ -65,6 +66,7 @@ KINDS: Mapping[str, KindReader] = {
     "Gateway": KindReader(_ISTIO, read_gateway),
     "AuthorizationPolicy": KindReader(_SECURITY, read_authorization_policy, closed=closed_authorization_policy),
     "Telemetry": KindReader(("telemetry.istio.io/v1", "telemetry.istio.io/v1alpha1"), read_telemetry),
+    "RequestAuthentication": KindReader(_SECURITY, read_request_authentication, closed=closed_request_authentication),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
@@ -82,7 +84,7 @@ NOT_READ = frozenset(
 )
 
 # What people rely on to keep others out. Passing these over in silence would be a hole.
-NOT_ENFORCED = frozenset({"PeerAuthentication", "RequestAuthentication"})
+NOT_ENFORCED = frozenset({"PeerAuthentication"})
 
 CLUSTER_SCOPED = frozenset(
     words("""
