@@ -33,8 +33,8 @@ def free_port():
 
 
 @contextlib.asynccontextmanager
-async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None):
-    """Yields the port on which a caller finds the service `orders`."""
+async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None, change=None):
+    """Yields the port on which a caller finds the service `orders`. `change` may alter what Envoy is started with."""
     inbound, outbound = free_port(), free_port()
     mesh = Mesh(settings)
     put(
@@ -65,15 +65,18 @@ async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None):
         routes=caller.routes,
         endpoints=caller.endpoints,
         listening=(inbound, outbound),
+        change=change,
     ):
         yield outbound
 
 
 @contextlib.asynccontextmanager
-async def running(listeners, clusters, *, routes=(), endpoints=(), listening=()):
+async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(), change=None):
     """An Envoy with just these."""
     messages = [Cluster.FromString(each.body) if isinstance(each, Built) else each for each in clusters]
     document = bootstrap(listeners=listeners, clusters=messages, routes=routes, endpoints=endpoints)
+    if change is not None:
+        change(document)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "bootstrap.pb")
         file.write_bytes(document.SerializeToString())

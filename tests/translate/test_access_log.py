@@ -16,17 +16,12 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
 from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StderrAccessLog, StdoutAccessLog
-from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as http_rbac
-from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
-    HttpConnectionManager,
-    HttpFilter,
-)
-from envoy.extensions.filters.network.rbac.v3 import rbac_pb2 as network_rbac
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext, UpstreamTlsContext
 from google.protobuf.json_format import ParseDict
 
 from translate.live import app, free_port, running
 from weft.model.access_log import Encoding, FileLog, Reporter
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule
 from weft.model.group import ProxyKind
 from weft.model.mesh import InboundPort
 from weft.model.service import Protocol
@@ -190,11 +185,11 @@ class Rig:
         return [json.loads(line) if line.startswith("{") else line for line in lines]
 
 
-def _received(log, port, app_port, protocol, certificates, guard):
-    """virtualInbound as translation makes it, with a door of TLS and one guard in the chain of the port."""
+def _received(log, port, app_port, protocol, certificates, policies):
+    """virtualInbound as translation makes it, with a door of TLS before the chain of the port."""
     settings = Settings(logs=(log,), reporter=Reporter.SERVER)
     ports = (InboundPort(port, protocol, default_endpoint=f"127.0.0.1:{app_port}"),)
-    view = GroupView(ProxyKind.SIDECAR, ports, OutboundPolicy.ALLOW_ANY, Settings(), called=settings)
+    view = GroupView(ProxyKind.SIDECAR, ports, OutboundPolicy.ALLOW_ANY, Settings(), policies, called=settings)
     listener = Listener.FromString(virtual_inbound(view).body)
     kept = next(each for each in listener.filter_chains if each.filter_chain_match.destination_port.value == port)
     certificate, key = certificates.issue("orders", "spiffe://cluster.local/ns/shop/sa/orders")
@@ -209,17 +204,6 @@ def _received(log, port, app_port, protocol, certificates, guard):
     kept.transport_socket.typed_config.CopyFrom(packed(ParseDict(context, DownstreamTlsContext())))
     kept.filter_chain_match.transport_protocol = "tls"
     kept.filter_chain_match.ClearField("destination_port")
-    if isinstance(guard, network_rbac.RBAC):
-        filters = [*kept.filters]
-        del kept.filters[:]
-        kept.filters.add(name="envoy.filters.network.rbac", typed_config=packed(guard))
-        kept.filters.extend(filters)
-    elif guard is not None:
-        manager = HttpConnectionManager.FromString(kept.filters[0].typed_config.value)
-        filters = [HttpFilter(name="envoy.filters.http.rbac", typed_config=packed(guard)), *manager.http_filters]
-        del manager.http_filters[:]
-        manager.http_filters.extend(filters)
-        kept.filters[0].typed_config.CopyFrom(packed(manager))
     only = Listener.FromString(listener.SerializeToString())
     del only.filter_chains[:]
     del only.listener_filters[:]
@@ -233,7 +217,7 @@ def _received(log, port, app_port, protocol, certificates, guard):
 
 
 @contextlib.asynccontextmanager
-async def received(*, protocol=Protocol.HTTP, guard=None, **written):
+async def received(*policies, protocol=Protocol.HTTP, **written):
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
@@ -244,7 +228,7 @@ async def received(*, protocol=Protocol.HTTP, guard=None, **written):
         log = FileLog(f"{directory}/access.log", **written)
         port = free_port()
         async with app(answer) as app_port:
-            listener, clusters = _received(log, port, app_port, protocol, certificates, guard)
+            listener, clusters = _received(log, port, app_port, protocol, certificates, policies)
             async with running([listener], clusters, listening=()):
                 rig = Rig(port, log.path, certificates)
                 await _up(port)
@@ -258,23 +242,18 @@ async def _up(port):
             await asyncio.sleep(0.02)
 
 
-def policy(action, name, permission):
-    return {"action": action, "policies": {name: {"permissions": [permission], "principals": [{"any": True}]}}}
+def policy(name, action, *paths, **more):
+    rules = (Rule(operations=(Operation(paths=paths),)),) if paths else (Rule(),)
+    return AuthorizationPolicy(name, "shop", action, rules=rules, **more)
 
 
-def path(prefix):
-    return {"url_path": {"path": {"prefix": prefix}}}
-
-
-GUARD = {
-    "rules": policy("DENY", "ns[shop]-policy[p]-rule[0]", path("/secret")),
-    "shadow_rules": policy("DENY", "ns[shop]-policy[dry]-rule[0]", path("/dry")),
-    "shadow_rules_stat_prefix": "istio_dry_run_deny_",
-}
+SECRET = policy("p", Action.DENY, "/secret*")
+TRIED = policy("dry", Action.DENY, "/dry", dry_run=True)
+EVERYBODY = policy("all", Action.ALLOW)
 
 
 async def test_a_line_of_text_says_who_called_when_they_were_vouched_for_and_which_policy_denied():
-    async with received(guard=ParseDict(GUARD, http_rbac.RBAC())) as rig:
+    async with received(SECRET, EVERYBODY) as rig:
         caller = rig.certificates.issue("web", CALLER)
         assert b"200 OK" in await rig.call("/hello", certificate=caller)
         assert b"403 Forbidden" in await rig.call("/secret", certificate=caller)
@@ -282,13 +261,13 @@ async def test_a_line_of_text_says_who_called_when_they_were_vouched_for_and_whi
     assert '"GET /hello HTTP/1.1" 200 - via_upstream - "-" 0 2 ' in allowed
     assert "inbound|" in allowed and " default downstream_peer=" in allowed, "the route is the last field of Istio's"
     assert f'downstream_peer="{CALLER}" downstream_peer_cert_start="20' in allowed
-    assert 'policy="-"' in allowed
+    assert ' policy="ns[shop]-policy[all]-rule[0]"' in allowed
     assert '"GET /secret HTTP/1.1" 403 - rbac_access_denied_matched_policy[ns[shop]-policy[p]-rule[0]] ' in denied
     assert ' policy="ns[shop]-policy[p]-rule[0]"' in denied
 
 
 async def test_a_line_of_json_says_the_same_and_what_a_dry_run_would_have_done():
-    async with received(encoding=Encoding.JSON, guard=ParseDict(GUARD, http_rbac.RBAC())) as rig:
+    async with received(SECRET, TRIED, encoding=Encoding.JSON) as rig:
         caller = rig.certificates.issue("web", CALLER)
         await rig.call("/dry", certificate=caller)
         await rig.call("/secret", certificate=caller)
@@ -297,22 +276,23 @@ async def test_a_line_of_json_says_the_same_and_what_a_dry_run_would_have_done()
     assert (dry["response_code"], dry["downstream_peer"]) == (200, CALLER)
     assert isinstance(dry["duration"], int)
     assert (dry["dry_run_deny"], dry["dry_run_deny_policy"]) == ("denied", "ns[shop]-policy[dry]-rule[0]")
-    assert (dry["dry_run_allow"], dry["audit"], dry["upstream_peer"]) == (None, None, None)
+    assert (dry["dry_run_allow"], dry["audit_policy"], dry["upstream_peer"]) == (None, None, None)
     assert denied["response_code_details"] == "rbac_access_denied_matched_policy[ns[shop]-policy[p]-rule[0]]"
     assert denied["policy"] == "ns[shop]-policy[p]-rule[0]"
 
 
-async def test_an_audit_policy_leaves_its_mark():
-    guard = {"rules": policy("LOG", "ns[shop]-policy[audit]-rule[0]", path("/audited"))}
-    async with received(encoding=Encoding.JSON, guard=ParseDict(guard, http_rbac.RBAC())) as rig:
+async def test_an_audit_policy_is_named_and_decides_nothing():
+    async with received(policy("seen", Action.AUDIT, "/seen"), EVERYBODY, encoding=Encoding.JSON) as rig:
         caller = rig.certificates.issue("web", CALLER)
-        for asked in ("/audited", "/other"):
+        for asked in ("/seen", "/other"):
             await rig.call(asked, certificate=caller)
-        assert [line["audit"] for line in await rig.lines(2)] == [True, False]
+        seen, other = await rig.lines(2)
+    assert (seen["audit_policy"], other["audit_policy"]) == ("ns[shop]-policy[seen]-rule[0]", None)
+    assert seen["policy"] == other["policy"] == "ns[shop]-policy[all]-rule[0]"
 
 
 async def test_only_what_the_expression_is_true_of_is_written():
-    async with received(filter="response.code >= 400", guard=ParseDict(GUARD, http_rbac.RBAC())) as rig:
+    async with received(SECRET, filter="response.code >= 400") as rig:
         caller = rig.certificates.issue("web", CALLER)
         for asked in ("/hello", "/secret", "/hello"):
             await rig.call(asked, certificate=caller)
@@ -340,13 +320,18 @@ async def test_each_connection_that_is_refused_at_the_door_is_one_line_with_the_
 
 
 async def test_a_connection_that_a_policy_denies_says_which():
-    guard = {"stat_prefix": "x", "rules": policy("DENY", "ns[shop]-policy[p]-rule[0]", {"any": True})}
-    async with received(
-        protocol=Protocol.TCP, encoding=Encoding.JSON, guard=ParseDict(guard, network_rbac.RBAC())
-    ) as rig:
+    async with received(policy("p", Action.DENY), protocol=Protocol.TCP, encoding=Encoding.JSON) as rig:
         await rig.call(certificate=rig.certificates.issue("web", CALLER))
         (denied,) = await rig.lines(1)
     assert denied["connection_termination_details"] == "rbac_access_denied_matched_policy[ns[shop]-policy[p]-rule[0]]"
+
+
+async def test_a_connection_says_what_a_dry_run_would_have_done():
+    tried = policy("dry", Action.ALLOW, dry_run=True)
+    async with received(tried, protocol=Protocol.TCP, encoding=Encoding.JSON) as rig:
+        await rig.call(certificate=rig.certificates.issue("web", CALLER))
+        (line,) = await rig.lines(1)
+    assert (line["dry_run_allow"], line["dry_run_allow_policy"]) == ("allowed", "ns[shop]-policy[dry]-rule[0]")
 
 
 @contextlib.asynccontextmanager

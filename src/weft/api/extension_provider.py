@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-
-from envoy.type.v3.http_status_pb2 import StatusCode
+from http import HTTPStatus
 
 from weft.api import access_log
 from weft.api.reader import Fields
@@ -16,6 +15,8 @@ from weft.model.extension_provider import Authorizer, CheckedBody, ExtensionProv
 
 DEFAULT_TIMEOUT = timedelta(seconds=5)
 MOST_BODY = 64 << 20  # bytes that a proxy may be made to hold per request
+
+_STATUSES = frozenset(int(status) for status in HTTPStatus if status >= 200) - {418, 425, 451}  # Envoy's list
 
 _NOT_ACTED_ON = tuple(
     words("""
@@ -118,7 +119,7 @@ def _status(fields: Fields) -> int:
     text = fields.text("statusOnError", most=8)
     if not text:
         return 0
-    if not text.isascii() or not text.isdigit() or int(text) not in StatusCode.values() or int(text) < 100:
+    if not text.isascii() or not text.isdigit() or int(text) not in _STATUSES:
         fields.error("statusOnError", f"`{text}` is not an HTTP status that Envoy knows", 'for example "503"')
         return 0
     return int(text)
