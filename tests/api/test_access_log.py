@@ -52,10 +52,11 @@ def test_the_built_in_provider_looks_as_the_mesh_says():
 @pytest.mark.parametrize("sort", ["envoyOtelAls", "envoyHttpAls", "envoyTcpAls"])
 def test_of_other_providers_it_is_said_that_nothing_is_sent(sort):
     text = provider(f"{sort}: {{service: collector.shop.svc.cluster.local, port: 4317}}")
-    assert told(text) == [
+    assert told(text) == [f"5 warning: `{sort}` is not acted on by this version of weft"]
+    assert told(text + "    defaultProviders: {accessLogging: [mine]}\n")[1] == (
         "5 warning: nothing is sent to `mine`: this version of weft writes access logs to files only "
-        "(write an envoyFileAccessLog, and collect from there)"
-    ]
+        "(use an envoyFileAccessLog, and collect from there)"
+    )
     assert value(text).logs_of("mine") == ()
 
 
