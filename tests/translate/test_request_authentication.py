@@ -421,7 +421,7 @@ async def test_two_issuers_in_two_places():
     await judge(cases, authentication(second, first))
 
 
-async def test_a_refused_one_lets_nobody_in():
+async def test_a_refused_one_lets_nobody_in_and_the_log_says_which(tmp_path):
     preflight = (("origin", "https://shop.example.com"), ("access-control-request-method", "GET"))
     cases = [
         Case("no token", status=403, why="RBAC: access denied"),
@@ -429,7 +429,10 @@ async def test_a_refused_one_lets_nobody_in():
         Case("a preflight", preflight, 403, method="OPTIONS"),
     ]
     good = authentication(JwtRule(ISSUER, jwks=KEYS))
-    await judge(cases, good, authentication(name="broken", refused=True))
+    log = tmp_path / "log"
+    settings = Settings(access_log=str(log), access_log_format="%RESPONSE_CODE_DETAILS%\n")
+    await judge(cases, good, authentication(name="broken", refused=True), settings=settings)
+    assert "rbac_access_denied_matched_policy[refused_RequestAuthentication_shop/broken]" in log.read_text()
     await judge([Case("others")], good, authentication(name="broken", refused=True, selector=labels_of({"app": "x"})))
 
 
