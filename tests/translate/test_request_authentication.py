@@ -31,6 +31,7 @@ from model.builders import group, put, service
 from translate.live import app, pair
 from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, PARTNER, RSA_KEY, KeyServer, key_set, token
 from weft.envoy.validate import validate
+from weft.model.access_log import FileLog
 from weft.model.group import ProxyKind
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -430,7 +431,7 @@ async def test_a_refused_one_lets_nobody_in_and_the_log_says_which(tmp_path):
     ]
     good = authentication(JwtRule(ISSUER, jwks=KEYS))
     log = tmp_path / "log"
-    settings = Settings(access_log=str(log), access_log_format="%RESPONSE_CODE_DETAILS%\n")
+    settings = Settings(logs=(FileLog(str(log), format="%RESPONSE_CODE_DETAILS%\n"),), listener_logs=False)
     await judge(cases, good, authentication(name="broken", refused=True), settings=settings)
     assert "rbac_access_denied_matched_policy[refused_RequestAuthentication_shop/broken]" in log.read_text()
     await judge([Case("others")], good, authentication(name="broken", refused=True, selector=labels_of({"app": "x"})))
@@ -438,10 +439,8 @@ async def test_a_refused_one_lets_nobody_in_and_the_log_says_which(tmp_path):
 
 async def test_policies_and_logs_find_what_a_token_says(tmp_path):
     log = tmp_path / "log"
-    settings = Settings(
-        access_log=str(log),
-        access_log_format="%REQ(X-CASE)% %RESPONSE_CODE_DETAILS% %DYNAMIC_METADATA(envoy.filters.http.jwt_authn)%\n",
-    )
+    line = "%REQ(X-CASE)% %RESPONSE_CODE_DETAILS% %DYNAMIC_METADATA(envoy.filters.http.jwt_authn)%\n"
+    settings = Settings(logs=(FileLog(str(log), format=line),), listener_logs=False)
     partner = JwtRule(PARTNER, jwks=key_set(rsa=OTHER_KEY), from_headers=(TokenHeader("x-jwt"),))
     second = ("x-jwt", token(OTHER_KEY, iss=PARTNER, sub="bob"))
     cases = [
