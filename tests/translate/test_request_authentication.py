@@ -32,6 +32,7 @@ from translate.live import app, pair
 from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, PARTNER, RSA_KEY, KeyServer, key_set, token
 from weft.envoy.validate import validate
 from weft.model.access_log import FileLog
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Rule, Source
 from weft.model.group import ProxyKind
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -469,6 +470,45 @@ async def test_policies_and_logs_find_what_a_token_says(tmp_path):
     details, _, metadata = found["bad"].partition(" ")
     assert details == "jwt_authn_access_denied{Jwt_is_expired}"
     assert json.loads(metadata)["failure"]["message"] == "Jwt is expired"
+
+
+async def test_policies_decide_by_what_a_token_says():
+    """Istio's way to require a token, and an ALLOW by its claims."""
+    someone = AuthorizationPolicy(
+        "someone", "shop", Action.DENY, rules=(Rule((Source(not_request_principals=("*",)),)),)
+    )  # fmt: skip
+    by_claims = AuthorizationPolicy(
+        "claims",
+        "shop",
+        rules=(
+            Rule(
+                (Source(request_principals=(f"{ISSUER}/alice", f"{PARTNER}/*")),),
+                conditions=(
+                    Condition("request.auth.claims", ("groups",), ("admins", "ops-*")),
+                    Condition("request.auth.claims", ("org", "team"), ("blue",)),
+                    Condition("request.auth.audiences", values=("orders",)),
+                    Condition("request.auth.claims", ("scope",), ("write",)),
+                ),
+            ),
+        ),
+    )
+    fit = {"groups": ["users", "ops-eu"], "org": {"team": "blue"}, "scope": "read write"}
+    denied = "RBAC: access denied"
+    cases = [
+        Case("no token", status=403, why=denied),
+        Case("all that is asked", (bearer(**fit),)),
+        Case("a group as text", (bearer(**fit | {"groups": "admins"}),)),
+        Case("another subject", (bearer(sub="bob", **fit),), 403, why=denied),
+        Case("another issuer's subject", (bearer(OTHER_KEY, iss=PARTNER, **fit),)),
+        Case("no such group", (bearer(**fit | {"groups": ["users"]}),), 403),
+        Case("another team", (bearer(**fit | {"org": {"team": "red"}}),), 403),
+        Case("another audience", (bearer(aud="billing", **fit),), 403),
+        Case("no such scope", (bearer(**fit | {"scope": "read writer"}),), 403),
+        Case("a forged token is refused as such", (bearer(OTHER_KEY, **fit),), 401),
+        Case("a scheme in lower case is no token", (("authorization", f"bearer {token(**fit)}"),), 403, why=denied),
+    ]
+    rules = JwtRule(ISSUER, jwks=KEYS), JwtRule(PARTNER, jwks=key_set(rsa=OTHER_KEY))
+    await judge(cases, authentication(*rules), someone, by_claims)
 
 
 # Keys that are fetched
