@@ -60,7 +60,7 @@ def plan(pod, xds: Path, directory: Path) -> ProxyPlan:
 
 
 @asynccontextmanager
-async def running(wanted: ProxyPlan, control: ControlPlane):
+async def running(wanted: ProxyPlan, control: ControlPlane, lacks=lambda: ""):
     changed = asyncio.Event()
     lines: list[bytes] = []
 
@@ -68,7 +68,7 @@ async def running(wanted: ProxyPlan, control: ControlPlane):
         async for line in stream:
             lines.append(line)
 
-    proxy = Proxy(wanted, synced=control.wait_synced, changed=changed.set, output=output)
+    proxy = Proxy(wanted, synced=control.wait_synced, changed=changed.set, output=output, lacks=lacks)
     task = asyncio.ensure_future(proxy.run())
 
     async def until(condition) -> None:
@@ -123,6 +123,31 @@ async def test_it_is_not_ready_without_its_listeners_and_says_why_until_it_has_t
         await until(lambda: proxy.ready)
         assert (proxy.message, proxy.restarts) == ("", 0)
         assert b"503 Service Unavailable" in await answers(mesh)
+
+
+async def test_it_is_not_ready_without_an_identity_and_says_why_until_it_has_one(place):
+    mesh, pod, control, xds, directory = place
+    why = ["no identity: the CA is away"]
+    async with running(plan(pod, xds, directory), control, lambda: why[0]) as (proxy, until):
+        await until(lambda: proxy.message)
+        assert proxy.message == "proxy: no identity: the CA is away" and not proxy.ready
+        async with asyncio.timeout(10):
+            await proxy.admin.wait_until_ready()  # it is Envoy's own affair no longer
+        with pytest.raises(OSError):  # what would lead to it is not intercepted yet, and nothing else listens
+            await answers(mesh)
+        assert not proxy.ready
+        why[0] = ""
+        await until(lambda: proxy.ready)
+        assert (proxy.message, proxy.restarts) == ("", 0)
+
+
+async def test_its_memory_is_never_dumped(place):
+    _, pod, control, xds, directory = place
+    async with running(plan(pod, xds, directory), control) as (proxy, until):
+        await until(lambda: proxy.ready)
+        limits = Path(f"/proc/{proxy.pid}/limits").read_text().split()
+        place_of = limits.index("core")
+        assert limits[place_of + 3 : place_of + 5] == ["1", "1"]
 
 
 async def test_it_is_back_after_kill_9_and_nothing_passes_by_it_meanwhile(place):
