@@ -137,6 +137,9 @@ async def test_the_trust_domain_is_the_one_of_the_first_files_and_stays():
         await rig.until(lambda status: not any(said in problem.what for problem in status.problems))
         (rig.directory / "0.yaml").unlink()
         await rig.until(lambda status: any(said in problem.what for problem in status.problems))
+        assert rig.engine.control.mesh.settings.trust_domain == "shop.example"
+        rig.write("0.yaml", SETTINGS.format("shop.example"))
+        await rig.until(lambda status: not any(said in problem.what for problem in status.problems))
 
 
 async def test_no_file_of_a_mesh_holds_a_private_key():
