@@ -2,14 +2,18 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 
 from model.builders import service
 from translate.views import origin
+from weft.model.group import ProxyKind
 from weft.model.mesh import InboundPort
 from weft.model.service import Protocol
 from weft.model.settings import Settings
+from weft.model.sidecar import OutboundPolicy
 from weft.translate.inbound import virtual_inbound
+from weft.translate.view import GroupView
 
 
 def _listener(*ports):
-    return Listener.FromString(virtual_inbound(ports, Settings()).body)
+    view = GroupView(ProxyKind.SIDECAR, ports, OutboundPolicy.ALLOW_ANY, Settings())
+    return Listener.FromString(virtual_inbound(view).body)
 
 
 def _chains(listener, number):

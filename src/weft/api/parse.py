@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from weft.api.authorization_policy import closed_authorization_policy, read_authorization_policy
 from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
@@ -18,10 +19,12 @@ from weft.api.gateway import read_gateway
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
 from weft.api.reader import Fields, Report
+from weft.api.request_authentication import closed_request_authentication, read_request_authentication
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
 from weft.api.sidecar import read_sidecar
 from weft.api.syntax import words
+from weft.api.telemetry import read_telemetry
 from weft.api.virtual_service import read_virtual_service
 from weft.api.workload import read_workload
 from weft.api.workload_entry import read_workload_entry
@@ -35,15 +38,20 @@ class Parsed(msgspec.Struct, frozen=True):
     values: tuple[Value, ...] = ()
     problems: tuple[Problem, ...] = ()
     meant: tuple[Value, ...] = ()  # of a refused object, as far as it can be read: only to tell who refers to it
+    closed: tuple[Value, ...] = ()  # of a refused object that keeps others out: what holds if there is no good version
 
 
 class KindReader(msgspec.Struct, frozen=True):
     versions: tuple[str, ...]  # accepted apiVersions, the preferred one first
     read: Callable[[Fields, Meta], tuple[Value, ...]]
     namespaced: bool = True
+    # What to put in the place of an object that was refused, so that no door stands open: from what could be read.
+    closed: Callable[[tuple[Value, ...], Meta], tuple[Value, ...]] | None = None
 
 
 _ISTIO = ("networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3")
+
+_SECURITY = ("security.istio.io/v1", "security.istio.io/v1beta1")
 
 KINDS: Mapping[str, KindReader] = {
     "Namespace": KindReader(("v1",), read_namespace, namespaced=False),
@@ -56,6 +64,9 @@ KINDS: Mapping[str, KindReader] = {
     "WorkloadEntry": KindReader(_ISTIO, read_workload_entry),
     "Sidecar": KindReader(_ISTIO, read_sidecar),
     "Gateway": KindReader(_ISTIO, read_gateway),
+    "AuthorizationPolicy": KindReader(_SECURITY, read_authorization_policy, closed=closed_authorization_policy),
+    "Telemetry": KindReader(("telemetry.istio.io/v1", "telemetry.istio.io/v1alpha1"), read_telemetry),
+    "RequestAuthentication": KindReader(_SECURITY, read_request_authentication, closed=closed_request_authentication),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
@@ -67,13 +78,13 @@ NOT_READ = frozenset(
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin Telemetry IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
+    WasmPlugin IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
     BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor
     """)
 )
 
 # What people rely on to keep others out. Passing these over in silence would be a hole.
-NOT_ENFORCED = frozenset({"AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"})
+NOT_ENFORCED = frozenset({"PeerAuthentication"})
 
 CLUSTER_SCOPED = frozenset(
     words("""
@@ -97,10 +108,19 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
         report.error((), f"nested deeper than {MOST_DEPTH} levels")
     else:
         root = report.root()
-        values = reader.read(root, read_metadata(root, document, domain))
+        meta = read_metadata(root, document, domain)
+        values = reader.read(root, meta)
         problems = report.finish()
-        return Parsed((), problems, meant=values) if report.failed else Parsed(values, problems)
-    return Parsed((), report.finish())
+        if not report.failed:
+            return Parsed(values, problems)
+        return Parsed((), problems, meant=values, closed=reader.closed(values, meta) if reader.closed else ())
+    return Parsed((), report.finish(), closed=_closed_unread(document, reader, domain))
+
+
+def _closed_unread(document: Document, reader: KindReader | None, domain: str) -> tuple[Value, ...]:
+    if reader is None or reader.closed is None:
+        return ()
+    return reader.closed((), read_metadata(Report(document).root(), document, domain))
 
 
 def _report_kind(report: Report, kind: str) -> None:

@@ -58,7 +58,7 @@ def _read_header(header: dict[str, Any]) -> tuple[str, str | None]:
     algorithm, key_id, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
     if not isinstance(algorithm, str):
         raise TokenRefused(TokenReason.ALGORITHM, "the token's header does not say by which algorithm it is signed")
-    if not (key_id is None or isinstance(key_id, str)) or not isinstance(kind, str) or kind.upper() != "JWT":
+    if ("kid" in header and not isinstance(key_id, str)) or not isinstance(kind, str) or kind.upper() != "JWT":
         raise TokenRefused(TokenReason.HEADER, "the token's header is not a JWT's: kid must be text, typ JWT")
     return algorithm, key_id
 

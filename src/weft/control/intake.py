@@ -1,6 +1,7 @@
 """Documents come in, the mesh changes, and what it touched goes on to the push loop.
 
 Rule: a bad object stops no other, and never takes away what was good before; only an object that is really gone goes.
+A bad object that is there to keep others out, and was never good, keeps everybody out.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Intake:
         self._problems = problems
         self._domain = domain
         self._admit = admit or as_it_is
+        self._closed: set[ObjectKey] = set()  # never good, and so strict that nothing gets past them
         self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # objects with errors, and what they seem to be
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
@@ -57,9 +59,14 @@ class Intake:
             if parsed.meant:
                 self.refused[change.key] = parsed.meant
         self._problems.put(change.key, problems)
-        if change.document is not None and not values:
-            return None
         before = self._mesh.get(change.key)
+        if change.document is not None and not values:
+            if (before and change.key not in self._closed) or not parsed.closed:
+                return None
+            values = parsed.closed
+            self._closed.add(change.key)
+        else:
+            self._closed.discard(change.key)
         touched = self.values(change.key, values)
         return touched if self._mesh.get(change.key) != before else None
 

@@ -11,6 +11,7 @@ from weft.model.mesh import InboundPort
 from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.translate import names, policy
+from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.chains import (
     DETECTED_HTTP,
@@ -20,27 +21,34 @@ from weft.translate.chains import (
     http_to_workload,
     original_destination,
 )
+from weft.translate.guards import Guards, guards_of
 from weft.translate.listeners import on_both_families, wait_for_first_bytes
 from weft.translate.provenance import keys, of_objects
+from weft.translate.view import GroupView
 
 
-def virtual_inbound(ports: tuple[InboundPort, ...], settings: Settings) -> Built:
+def virtual_inbound(view: GroupView) -> Built:
+    ports, settings = view.inbound, view.inbound_settings
+    guards = guards_of(view)
     name = names.VIRTUAL_INBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.INBOUND)
+    result.access_log.extend(listener_logs(settings))
     on_both_families(result, names.INBOUND_PORT)
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = names.INBOUND_PORT
     result.filter_chains.append(loop)
     for port in ports:
         if port.number not in (names.INBOUND_PORT, names.OUTBOUND_PORT):
-            result.filter_chains.extend(_chains(port, settings))
+            result.filter_chains.extend(_chains(port, settings, guards))
     unnamed = chain(
         f"{name}-catchall-http",
-        http_to_workload(names.INBOUND_PASSTHROUGH, names.INBOUND_PASSTHROUGH, "inbound|http|0", settings),
+        http_to_workload(names.INBOUND_PASSTHROUGH, names.INBOUND_PASSTHROUGH, "inbound|http|0", settings, guards.http),
     )
     unnamed.filter_chain_match.application_protocols.extend(DETECTED_HTTP)
     result.filter_chains.append(unnamed)
-    result.default_filter_chain.CopyFrom(chain(name, bytes_to(((names.INBOUND_PASSTHROUGH, 1),), settings)))
+    result.default_filter_chain.CopyFrom(
+        chain(name, *guards.network, bytes_to(((names.INBOUND_PASSTHROUGH, 1),), settings))
+    )
     inspector = http_inspector()
     declared = [port.number for port in ports if port.protocol is not Protocol.UNDECLARED]
     inspector.filter_disabled.CopyFrom(_on_ports([*declared, names.INBOUND_PORT]))
@@ -49,19 +57,20 @@ def virtual_inbound(ports: tuple[InboundPort, ...], settings: Settings) -> Built
     return build(name, result)
 
 
-def _chains(port: InboundPort, settings: Settings) -> list[FilterChain]:
+def _chains(port: InboundPort, settings: Settings, guards: Guards) -> list[FilterChain]:
     cluster = names.inbound_cluster(port.number)
     name = names.listener("0.0.0.0", port.number)
     chosen = policy.effective(port.rule, port.service_port)
     result: list[FilterChain] = []
     if port.protocol.is_http or port.protocol is Protocol.UNDECLARED:
-        end = http_to_workload(f"inbound_{name}", cluster, f"inbound|http|{port.service_port or port.number}", settings)
+        host_name = f"inbound|http|{port.service_port or port.number}"
+        end = http_to_workload(f"inbound_{name}", cluster, host_name, settings, guards.http)
         http = chain(name, end)
         if port.protocol is Protocol.UNDECLARED:
             http.filter_chain_match.application_protocols.extend(DETECTED_HTTP)
         result.append(http)
     if not port.protocol.is_http:
-        result.append(chain(name, bytes_to(((cluster, 1),), settings, chosen.connection_pool)))
+        result.append(chain(name, *guards.network, bytes_to(((cluster, 1),), settings, chosen.connection_pool)))
     sources = keys(*(service.origin for service in port.services))
     for entry in result:
         entry.filter_chain_match.destination_port.value = port.number

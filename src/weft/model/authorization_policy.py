@@ -1,0 +1,74 @@
+"""Who may call what: a policy's action, the workloads it guards, and rules of sources, operations and conditions.
+
+Within one list any entry matches (or); fields of one source or operation must all match (and). A policy without rules
+matches nothing; a rule without fields matches everything.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from weft.model.names import Labels, Origin
+
+
+class Action(StrEnum):
+    ALLOW = "ALLOW"
+    DENY = "DENY"
+    AUDIT = "AUDIT"
+    CUSTOM = "CUSTOM"
+
+
+class Source(msgspec.Struct, frozen=True):
+    principals: tuple[str, ...] = ()
+    not_principals: tuple[str, ...] = ()
+    request_principals: tuple[str, ...] = ()
+    not_request_principals: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    not_namespaces: tuple[str, ...] = ()
+    ip_blocks: tuple[str, ...] = ()
+    not_ip_blocks: tuple[str, ...] = ()
+    remote_ip_blocks: tuple[str, ...] = ()
+    not_remote_ip_blocks: tuple[str, ...] = ()
+    service_accounts: tuple[str, ...] = ()  # NAMESPACE/NAME, in full
+    not_service_accounts: tuple[str, ...] = ()
+
+
+class Operation(msgspec.Struct, frozen=True):
+    hosts: tuple[str, ...] = ()
+    not_hosts: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
+    not_ports: tuple[int, ...] = ()
+    methods: tuple[str, ...] = ()
+    not_methods: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    not_paths: tuple[str, ...] = ()
+
+
+class Condition(msgspec.Struct, frozen=True):
+    key: str  # `source.ip`, `request.headers`, `request.auth.claims`, `experimental.envoy.filters`, …
+    path: tuple[str, ...] = ()  # what stands in brackets: a header, a claim and claims in it, a filter and its key
+    values: tuple[str, ...] = ()
+    not_values: tuple[str, ...] = ()
+
+
+class Rule(msgspec.Struct, frozen=True):
+    sources: tuple[Source, ...] = ()  # (): any
+    operations: tuple[Operation, ...] = ()  # (): any
+    conditions: tuple[Condition, ...] = ()
+    line: int = 0
+
+
+class AuthorizationPolicy(msgspec.Struct, frozen=True, cache_hash=True):
+    name: str
+    namespace: str
+    action: Action = Action.ALLOW
+    selector: Labels = ()
+    rules: tuple[Rule, ...] = ()
+    provider: str = ""  # of CUSTOM: the extension provider that decides
+    dry_run: bool = False
+    refused: bool = False  # stands in the place of a policy that could not be read: denies everything
+    targets: tuple[str, ...] = ()  # gateways or services that it is bound to instead of workloads: KIND NAME
+    created: str = ""
+    origin: Origin | None = None

@@ -1,0 +1,50 @@
+"""Whose tokens a workload believes: JWT rules by issuer. A request without a token passes, one with a bad token not."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from weft.model.names import Labels, Origin
+
+
+class TokenHeader(msgspec.Struct, frozen=True):
+    name: str
+    prefix: str = ""
+
+
+class KeyServer(msgspec.Struct, frozen=True):
+    """Where a proxy fetches an issuer's keys."""
+
+    uri: str
+    host: str  # in full
+    port: int
+    tls: bool = True
+    meshed: bool = False  # a service of the mesh, by its name
+
+
+class JwtRule(msgspec.Struct, frozen=True):
+    issuer: str
+    audiences: tuple[str, ...] = ()  # (): any
+    jwks: str = ""  # the keys themselves, public and nothing else
+    key_server: KeyServer | None = None  # where there are no keys
+    from_headers: tuple[TokenHeader, ...] = ()
+    from_params: tuple[str, ...] = ()
+    from_cookies: tuple[str, ...] = ()
+    output_payload_header: str = ""
+    forward_original_token: bool = False
+    claims_to_headers: tuple[tuple[str, str], ...] = ()  # (claim, header)
+    timeout: timedelta | None = None  # of fetching the keys
+    space_delimited_claims: tuple[str, ...] = ()
+    line: int = 0
+
+
+class RequestAuthentication(msgspec.Struct, frozen=True, cache_hash=True):
+    name: str
+    namespace: str
+    selector: Labels = ()
+    rules: tuple[JwtRule, ...] = ()
+    refused: bool = False  # nobody knows whom it would believe: nobody gets in
+    created: str = ""
+    origin: Origin | None = None

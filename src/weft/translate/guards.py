@@ -1,0 +1,23 @@
+"""Who stands before a workload and turns callers away: tokens are checked first, then policies are asked. The same
+guards stand in every inbound chain, also in those of ports that no service names."""
+
+from __future__ import annotations
+
+import msgspec
+from envoy.config.listener.v3.listener_components_pb2 import Filter
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
+
+from weft.translate import authorization, request_authentication
+from weft.translate.view import GroupView
+
+
+class Guards(msgspec.Struct, frozen=True):
+    http: tuple[HttpFilter, ...] = ()
+    network: tuple[Filter, ...] = ()  # of chains that carry anything but HTTP
+
+
+def guards_of(view: GroupView) -> Guards:
+    return Guards(
+        http=(*request_authentication.filters(view), *authorization.http_filters(view)),
+        network=authorization.network_filters(view),
+    )
