@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from identity_rig import identities
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.bootstrap import Bootstrap, Node, Unix
@@ -28,7 +29,7 @@ ADDRESS = "10.244.0.5"
 
 @pytest.fixture
 async def place(tmp_path):
-    """A pod on a bridge, and a control plane behind a socket that only the proxies' user may open."""
+    """A pod on a bridge, its identity, and a control plane behind a socket that only the proxies' user may open."""
     suffix = os.urandom(3).hex()
     mesh, pod = namespace.make(f"wt-proxy-{suffix}"), namespace.make(f"wt-proxyp-{suffix}")
     bridge = links.Bridge(mesh, IPv4Interface("10.244.0.1/16"))
@@ -42,7 +43,9 @@ async def place(tmp_path):
     await control.listen(f"unix:{xds}")
     os.chown(xds, 0, 1337)
     xds.chmod(0o660)
-    yield mesh, pod, control, xds, tmp_path
+    async with identities(tmp_path) as rig:
+        await rig.add("web-0", network=pod)
+        yield mesh, pod, control, xds, tmp_path
     await control.close()
     xds.unlink(missing_ok=True)
     namespace.delete(pod)
@@ -50,13 +53,15 @@ async def place(tmp_path):
 
 
 def plan(pod, xds: Path, directory: Path) -> ProxyPlan:
+    sds = directory / "sds-web-0" / "sds.sock"  # as the rig of identities names it
+    node = Node(name="web-0", namespace="shop", addresses=(ADDRESS,))
     return ProxyPlan(
-        bootstrap=Bootstrap(node=Node(name="web-0", namespace="shop", addresses=(ADDRESS,)), xds=Unix(str(xds))),
+        bootstrap=Bootstrap(node=node, xds=Unix(str(xds)), sds=Unix(str(sds))),
         binary=binary.find(),
         namespace=pod,
         directory=directory,
         interception=Interception(),
-        sockets=(str(xds),),
+        sockets=(str(xds), str(sds.parent)),
     )
 
 
