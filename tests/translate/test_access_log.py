@@ -185,7 +185,7 @@ class Rig:
         return [json.loads(line) if line.startswith("{") else line for line in lines]
 
 
-def _received(log, port, app_port, protocol, certificates, policies):
+def _received(log, port, app_port, protocol, certificates, policies, permissive):
     """virtualInbound as translation makes it, with a door of TLS before the chain of the port."""
     settings = Settings(logs=(log,), reporter=Reporter.SERVER)
     ports = (InboundPort(port, protocol, default_endpoint=f"127.0.0.1:{app_port}"),)
@@ -209,6 +209,12 @@ def _received(log, port, app_port, protocol, certificates, policies):
     del only.listener_filters[:]
     only.ClearField("default_filter_chain")
     only.filter_chains.append(kept)
+    if permissive:
+        plain = only.filter_chains.add()
+        plain.CopyFrom(kept)
+        plain.name = "plain"
+        plain.ClearField("transport_socket")
+        plain.filter_chain_match.transport_protocol = "raw_buffer"
     only.listener_filters.append(tls_inspector())
     del only.additional_addresses[:]
     only.address.socket_address.address = "127.0.0.1"
@@ -217,7 +223,7 @@ def _received(log, port, app_port, protocol, certificates, policies):
 
 
 @contextlib.asynccontextmanager
-async def received(*policies, protocol=Protocol.HTTP, **written):
+async def received(*policies, protocol=Protocol.HTTP, permissive=False, **written):
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
@@ -228,7 +234,7 @@ async def received(*policies, protocol=Protocol.HTTP, **written):
         log = FileLog(f"{directory}/access.log", **written)
         port = free_port()
         async with app(answer) as app_port:
-            listener, clusters = _received(log, port, app_port, protocol, certificates, policies)
+            listener, clusters = _received(log, port, app_port, protocol, certificates, policies, permissive)
             async with running([listener], clusters, listening=()):
                 rig = Rig(port, log.path, certificates)
                 await _up(port)
@@ -317,6 +323,16 @@ async def test_each_connection_that_is_refused_at_the_door_is_one_line_with_the_
     assert "CERTIFICATE_VERIFY_FAILED" in wrong["downstream_transport_failure_reason"]
     assert (plain["response_flags"], plain["response_code_details"]) == ("NR", "filter_chain_not_found")
     assert (allowed["downstream_peer"], allowed["downstream_transport_failure_reason"]) == (CALLER, None)
+
+
+@pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP])
+async def test_plaintext_that_is_welcome_is_one_line_and_no_refusal(protocol):
+    async with received(protocol=protocol, encoding=Encoding.JSON, permissive=True) as rig:
+        assert b"200 OK" in await rig.call(tls=False)
+        assert b"200 OK" in await rig.call(certificate=rig.certificates.issue("web", CALLER))
+        plain, mutual = await rig.lines(2)
+    assert plain["upstream_cluster"] == mutual["upstream_cluster"] == f"inbound|{rig.port}||"
+    assert (plain["downstream_peer"], mutual["downstream_peer"]) == (None, CALLER)
 
 
 async def test_a_connection_that_a_policy_denies_says_which():
