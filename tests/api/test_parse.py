@@ -82,6 +82,8 @@ VALID = {
     "Gateway": istio(
         "Gateway", "{selector: {a: b}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.b]}]}"
     ),
+    "PeerAuthentication": "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: a}\n"
+    "spec: {selector: {matchLabels: {a: b}}, mtls: {mode: STRICT}, portLevelMtls: {80: {mode: DISABLE}}}",
     "Workload": "apiVersion: weft.dev/v1alpha1\nkind: Workload\nmetadata: {name: a, annotations: {a: b}}\n"
     "spec: {command: [a], env: {A: b}, ports: [{name: http, port: 80}], readiness: {http: {port: http}, period: 1s}, "
     "excludeInboundPorts: [1], includeOutboundRanges: [10.0.0.0/8]}",
@@ -118,7 +120,7 @@ def test_kinds_of_the_world_are_passed_over_with_a_word():
     ]
 
 
-@pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"])
+@pytest.mark.parametrize("kind", ["AuthorizationPolicy", "RequestAuthentication"])
 def test_security_is_never_dropped_in_silence(kind):
     parsed = read(f"apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{name: a}}")
     assert parsed.problems[0].severity is Severity.ERROR

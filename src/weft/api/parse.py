@@ -17,6 +17,7 @@ from weft.api.document import Document
 from weft.api.gateway import read_gateway
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
+from weft.api.peer_authentication import read_peer_authentication, strict
 from weft.api.reader import Fields, Report
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
@@ -47,6 +48,7 @@ class KindReader(msgspec.Struct, frozen=True):
 
 
 _ISTIO = ("networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3")
+_SECURITY = ("security.istio.io/v1", "security.istio.io/v1beta1")
 
 KINDS: Mapping[str, KindReader] = {
     "Namespace": KindReader(("v1",), read_namespace, namespaced=False),
@@ -59,6 +61,7 @@ KINDS: Mapping[str, KindReader] = {
     "WorkloadEntry": KindReader(_ISTIO, read_workload_entry),
     "Sidecar": KindReader(_ISTIO, read_sidecar),
     "Gateway": KindReader(_ISTIO, read_gateway),
+    "PeerAuthentication": KindReader(_SECURITY, read_peer_authentication, closed=strict),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
@@ -76,7 +79,7 @@ NOT_READ = frozenset(
 )
 
 # What people rely on to keep others out. Passing these over in silence would be a hole.
-NOT_ENFORCED = frozenset({"AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"})
+NOT_ENFORCED = frozenset({"AuthorizationPolicy", "RequestAuthentication"})
 
 CLUSTER_SCOPED = frozenset(
     words("""
