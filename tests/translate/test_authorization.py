@@ -1,7 +1,6 @@
 import asyncio
 from pathlib import Path
 
-
 import yaml
 
 from translate.policy_rig import Request, rig
