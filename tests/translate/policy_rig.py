@@ -162,7 +162,9 @@ def _at(listener, address):
     second.address, second.port_value = address, TCP_PORT
     listener.listener_filters.insert(0, tls_inspector())
     kept = [
-        chain for chain in listener.filter_chains if chain.filter_chain_match.destination_port.value in (HTTP_PORT, TCP_PORT)
+        chain
+        for chain in listener.filter_chains
+        if chain.filter_chain_match.destination_port.value in (HTTP_PORT, TCP_PORT)
     ]
     del listener.filter_chains[:]
     for chain in kept:
@@ -197,7 +199,12 @@ def _server_tls():
 def _token_check():
     config = {
         "providers": {
-            name: {"issuer": name, "local_jwks": {"inline_string": _keys()[1]}, "payload_in_metadata": "payload", "forward": True}
+            name: {
+                "issuer": name,
+                "local_jwks": {"inline_string": _keys()[1]},
+                "payload_in_metadata": "payload",
+                "forward": True,
+            }
             for name in (ISSUER, OTHER_ISSUER)
         },
         "rules": [
