@@ -102,6 +102,14 @@ def test_says_what_a_time_is(directory, time):
     assert "is not a time" in done.stderr
 
 
+@pytest.mark.parametrize("time", ["367d", "9" * 5000 + "s"])
+def test_a_root_does_not_wait_for_longer_than_a_year(directory, time):
+    weft("init", directory)
+    done = weft("rotate", directory, f"--propagation={time}")
+    assert done.exit_code == 2
+    assert "longer than a year" in done.stderr
+
+
 def test_says_when_there_is_no_directory(directory):
     assert "there is no CA" in weft("rotate", directory).stderr
 

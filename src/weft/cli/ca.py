@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weft.ca.status import AuthorityStatus, CertificateFacts
 
 DIRECTORY = Path("/var/lib/weft/ca")
+_LONGEST_WAIT = 366 * 86_400  # seconds
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 app = typer.Typer(
@@ -140,7 +141,10 @@ def _seconds(text: str) -> float | None:
     number, unit = text[:-1], text[-1]
     if unit not in _UNITS or not number.isascii() or not number.isdecimal():
         fail(f"`{text}` is not a time", "for example: --propagation 10m (s, m, h, d)", code=2)
-    return float(int(number) * _UNITS[unit])
+    seconds = float(int(number[:12]) * _UNITS[unit])
+    if seconds > _LONGEST_WAIT:
+        fail(f"`{text}` is longer than a year", "a root that nobody uses for so long is of no use", code=2)
+    return seconds
 
 
 def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
