@@ -32,6 +32,7 @@ from weft.translate.contribution import EVERY_ROUTE
 from weft.translate.endpoints import assignments
 from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
+from weft.translate.tls import from_agent
 from weft.translate.view import group_view, service_view
 
 CASES = Path(__file__).parent
@@ -172,14 +173,22 @@ def _readable(resources: Resources, parts: list[str]) -> dict[str, object]:
 
 
 def _sorted(value):
-    """Names first, then by key: the order of map entries means nothing."""
+    """Names first, then by key: the order of map entries means nothing. What stands in every TLS context alike is not
+    repeated: `tests/translate/test_tls.py` knows it."""
     if isinstance(value, dict):
+        if "tls_params" in value:
+            value = {key: held for key, held in value.items() if key != "tls_params"}
+        if value.get("sds_config") == _FROM_AGENT:
+            return {"from_agent": value["name"]}
         first = ("@type", "name", "cluster_name")
         ordered = sorted(value, key=lambda key: (first.index(key) if key in first else len(first), key))
         return {key: _sorted(value[key]) for key in ordered}
     if isinstance(value, list):
         return [_sorted(entry) for entry in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_FROM_AGENT = MessageToDict(from_agent(), preserving_proto_field_name=True)
 
 
 class _Plain(yaml.SafeDumper):

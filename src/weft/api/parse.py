@@ -18,6 +18,7 @@ from weft.api.document import Document
 from weft.api.gateway import read_gateway
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
+from weft.api.peer_authentication import read_peer_authentication, strict
 from weft.api.reader import Fields, Report
 from weft.api.request_authentication import closed_request_authentication, read_request_authentication
 from weft.api.service import read_service
@@ -50,7 +51,6 @@ class KindReader(msgspec.Struct, frozen=True):
 
 
 _ISTIO = ("networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3")
-
 _SECURITY = ("security.istio.io/v1", "security.istio.io/v1beta1")
 
 KINDS: Mapping[str, KindReader] = {
@@ -67,6 +67,7 @@ KINDS: Mapping[str, KindReader] = {
     "AuthorizationPolicy": KindReader(_SECURITY, read_authorization_policy, closed=closed_authorization_policy),
     "Telemetry": KindReader(("telemetry.istio.io/v1", "telemetry.istio.io/v1alpha1"), read_telemetry),
     "RequestAuthentication": KindReader(_SECURITY, read_request_authentication, closed=closed_request_authentication),
+    "PeerAuthentication": KindReader(_SECURITY, read_peer_authentication, closed=strict),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
@@ -82,9 +83,6 @@ NOT_READ = frozenset(
     BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor
     """)
 )
-
-# What people rely on to keep others out. Passing these over in silence would be a hole.
-NOT_ENFORCED = frozenset({"PeerAuthentication"})
 
 CLUSTER_SCOPED = frozenset(
     words("""
@@ -124,18 +122,10 @@ def _closed_unread(document: Document, reader: KindReader | None, domain: str) -
 
 
 def _report_kind(report: Report, kind: str) -> None:
-    if kind in NOT_ENFORCED:
-        report.error(
-            ("kind",),
-            f"{kind} is NOT enforced by this version of weft: traffic flows as if it were not there",
-            "do not rely on it; protect the workload by other means",
-        )
-    elif kind in NOT_READ:
+    if kind in NOT_READ:
         report.warning(("kind",), f"weft does not read kind {kind}", _instead(kind))
     else:
-        report.error(
-            ("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ, *NOT_ENFORCED))
-        )
+        report.error(("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ)))
 
 
 def _instead(kind: str) -> str:

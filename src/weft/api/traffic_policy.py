@@ -7,6 +7,8 @@ from __future__ import annotations
 from datetime import timedelta
 from math import isqrt
 
+import msgspec
+
 from weft.api.reader import Fields, quoted
 from weft.model.destination_rule import (
     ConnectionPool,
@@ -59,7 +61,7 @@ def read_policy(holder: Fields, *, selected: bool) -> TrafficPolicy | None:
             setting.error("port", f"port {number} stands twice")
         ports[number] = _settings(setting, selected=selected)
     level = _settings(policy, selected=selected)
-    return TrafficPolicy(level.load_balancer, level.connection_pool, level.outlier_detection, tuple(ports.items()))
+    return msgspec.structs.replace(level, ports=tuple(ports.items()))
 
 
 def _settings(policy: Fields, *, selected: bool) -> TrafficPolicy:

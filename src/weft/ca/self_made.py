@@ -89,8 +89,11 @@ class SelfMade:
         exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
         following = rotation.step(exact, now, self._skew)
         if following != exact:
-            log.info("root rotation: %s → %s", self.state.phase, following.phase)
-            return self._put(following)
+            before = self.state.phase
+            if not self._put(following):
+                return False
+            log.info("root rotation: %s → %s", before, following.phase)
+            return True
         self._beat(now)
         return False
 

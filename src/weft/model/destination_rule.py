@@ -74,10 +74,32 @@ class OutlierDetection(msgspec.Struct, frozen=True):
     min_health_percent: int | None = None
 
 
+class ClientTlsMode(StrEnum):
+    DISABLE = "DISABLE"
+    SIMPLE = "SIMPLE"
+    MUTUAL = "MUTUAL"
+    ISTIO_MUTUAL = "ISTIO_MUTUAL"
+    CLOSED = "CLOSED"  # of a refused rule: what its author wanted is not known, so nobody is called
+
+
+class ClientTls(msgspec.Struct, frozen=True):
+    """How connections to a host are secured. Files are those of the proxy's file system."""
+
+    mode: ClientTlsMode = ClientTlsMode.DISABLE
+    server_name: str = ""  # sni
+    subject_alt_names: tuple[str, ...] = ()
+    certificate: str = ""
+    private_key: str = ""
+    authorities: str = ""  # caCertificates; "": the system's
+    revoked: str = ""  # caCrl
+    verify: bool = True  # not insecureSkipVerify
+
+
 class TrafficPolicy(msgspec.Struct, frozen=True):
     load_balancer: LoadBalancer | None = None
     connection_pool: ConnectionPool | None = None
     outlier_detection: OutlierDetection | None = None
+    tls: ClientTls | None = None
     ports: tuple[tuple[int, TrafficPolicy], ...] = ()  # a port's entry stands for everything of this level
 
 

@@ -41,6 +41,10 @@ class Policies:
             if isinstance(policy, kind) and selects(policy.selector, labels)
         )
 
+    def by_labels(self, kind: type[Kind], namespace: str) -> bool:
+        """Whether some of a kind hold for some workloads of a namespace only."""
+        return any(policy.selector for policy in self._by_place.get((kind, namespace), ()))
+
 
 def _age(policy: Policy) -> tuple[str, str]:
     """Unknown age is newest."""

@@ -37,7 +37,10 @@ class PathNormalization(StrEnum):
 class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     domain: str = "cluster.local"  # the suffix of service hosts
     trust_domain: str = "cluster.local"
-    trust_domain_aliases: tuple[str, ...] = ()
+    trust_domain_aliases: tuple[str, ...] = ()  # former ones, whose certificates are still good
+    auto_mtls: bool = True  # callers use TLS wherever both sides have a proxy
+    mtls_least: str = "TLSV1_2"  # the lowest version between workloads
+    mtls_ciphers: tuple[str, ...] = ()  # for TLS 1.2; (): weft's own choice
     root_namespace: str = "istio-system"
     outbound_policy: OutboundPolicy = OutboundPolicy.ALLOW_ANY
     # How long an undeclared port waits for the first bytes before it is passed on as TCP. A server that speaks first

@@ -14,11 +14,11 @@ from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from google.protobuf.duration_pb2 import Duration
 
-from weft.model.destination_rule import ConnectionPool, Subset, TrafficPolicy
+from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, TrafficPolicy
 from weft.model.mesh import InboundPort
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
-from weft.translate import names, policy
+from weft.translate import names, policy, tls
 from weft.translate.built import Built, build
 from weft.translate.endpoints import assignment, subset_endpoints
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
@@ -97,6 +97,7 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     policy.limit(cluster, chosen.connection_pool)
     policy.eject(cluster, chosen.outlier_detection)
     _speak(cluster, upstream(view, port, chosen.connection_pool), chosen.connection_pool)
+    _secure(cluster, view, port, subset, chosen, settings)
     sources = keys(view.service.origin, view.rule.origin if view.rule else None)
     cluster.metadata.CopyFrom(of_objects(sources))
     return build(name, cluster, sources)
@@ -107,7 +108,9 @@ def _locate(
 ) -> None:
     service = view.service
     assert service is not None  # noqa: S101 (the caller has looked)
-    if policy.by_callers_address(service, chosen):
+    if policy.is_closed(chosen):
+        cluster.type = Cluster.STATIC  # with nobody in it
+    elif policy.by_callers_address(service, chosen):
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
         for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
@@ -132,6 +135,38 @@ def _locate(
             )
         )
         cluster.load_assignment.CopyFrom(assignment(cluster.name, members))
+
+
+def _secure(
+    cluster: Cluster,
+    view: ServiceView,
+    port: ServicePort,
+    subset: Subset | None,
+    chosen: TrafficPolicy,
+    settings: Settings,
+) -> None:
+    """By the mesh's own TLS where the rule says so; where it says nothing, to everyone who takes it."""
+    service, written = view.service, chosen.tls
+    assert service is not None  # noqa: S101 (the caller has looked)
+    if written is None and (service.external or not settings.auto_mtls):
+        return
+    if written is not None and written.mode is not ClientTlsMode.ISTIO_MUTUAL:
+        return
+    socket = tls.upstream(
+        (written.subject_alt_names if written else ())
+        or service.subject_alt_names
+        or tls.identities(service.namespace, view.accounts, settings),
+        (written.server_name if written else "")
+        or names.server_name(view.host, port.number, subset.name if subset else ""),
+        _OFFERED[upstream(view, port, chosen.connection_pool)],
+        settings,
+    )
+    if written is not None:
+        cluster.transport_socket.CopyFrom(socket)
+    elif not policy.by_callers_address(service, chosen):
+        tls.automatic(cluster, socket)
+    elif port.number in view.secured:  # an address says nothing about who is there, so all of them must take it
+        cluster.transport_socket.CopyFrom(socket)
 
 
 def _locate_inbound(cluster: Cluster, port: InboundPort) -> None:
@@ -217,4 +252,10 @@ def _from_loopback() -> BindConfig:
     return result
 
 
+_OFFERED = {
+    None: tls.BYTES,
+    Upstream.HTTP1: tls.HTTP1,
+    Upstream.HTTP2: tls.HTTP2,
+    Upstream.AS_CALLED: tls.ANY_HTTP,
+}
 _FROM_LOOPBACK = _from_loopback()

@@ -11,6 +11,7 @@ from envoy.config.cluster.v3.outlier_detection_pb2 import OutlierDetection as En
 from google.protobuf.wrappers_pb2 import UInt32Value
 
 from weft.model.destination_rule import (
+    ClientTlsMode,
     ConnectionPool,
     DestinationRule,
     LoadBalancer,
@@ -43,6 +44,7 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
         load_balancer=subset.policy.load_balancer or policy.load_balancer,
         connection_pool=subset.policy.connection_pool or policy.connection_pool,
         outlier_detection=subset.policy.outlier_detection or policy.outlier_detection,
+        tls=subset.policy.tls or policy.tls,
     )
 
 
@@ -50,6 +52,11 @@ def by_callers_address(service: Service, chosen: TrafficPolicy) -> bool:
     """Whether a call goes to the very address that the caller wrote, and no endpoints are asked for."""
     passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
     return passthrough or service.headless or service.resolution is Resolution.NONE
+
+
+def is_closed(chosen: TrafficPolicy) -> bool:
+    """Whether nobody may be called, because what was asked for could not be understood."""
+    return chosen.tls is not None and chosen.tls.mode is ClientTlsMode.CLOSED
 
 
 def balance(cluster: Cluster, balancer: LoadBalancer | None) -> None:
