@@ -143,11 +143,11 @@ async def both(
 
 
 @contextlib.asynccontextmanager
-async def running(document, identity, port):
-    """An Envoy with this identity, once it listens on the port."""
+async def running(document, identity, port, secrets=()):
+    """An Envoy with this identity and further secrets, once it listens on the port."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "bootstrap.pb")
-        async with agent(f"{directory}/sds", identity):
+        async with agent(f"{directory}/sds", identity, {secret.name: secret for secret in secrets}):
             for cluster in document.static_resources.clusters:
                 if cluster.name == "sds-grpc":
                     place = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
@@ -169,8 +169,8 @@ async def running(document, identity, port):
 
 
 @contextlib.asynccontextmanager
-async def agent(path, identity):
-    """Serves the identity by SDS."""
+async def agent(path, identity, more):
+    """Serves the identity by SDS, and what else is asked for by name."""
 
     class Secrets(sds_pb2_grpc.SecretDiscoveryServiceServicer):
         async def StreamSecrets(self, requests, context):  # noqa: N802 (gRPC's own name)
@@ -179,7 +179,7 @@ async def agent(path, identity):
                     continue
                 for name in request.resource_names:
                     response = DiscoveryResponse(version_info="1", nonce="1", type_url=request.type_url)
-                    response.resources.add().Pack(_secret(name, identity))
+                    response.resources.add().Pack(more.get(name) or _secret(name, identity))
                     yield response
 
     server = grpc.aio.server()
