@@ -18,6 +18,7 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
@@ -32,6 +33,7 @@ from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import IngressListener, Sidecar
+from weft.translate.built import Built
 
 HOST = "orders.shop.svc.cluster.local"
 FRONTEND = "spiffe://cluster.local/ns/shop/sa/frontend"
@@ -101,9 +103,18 @@ async def pair(app_port, *values, **more):
 
 @contextlib.asynccontextmanager
 async def both(
-    app_port, *values, protocol=Protocol.HTTP, settings=None, authority=None, caller=None, server=None, **instance
+    app_port,
+    *values,
+    protocol=Protocol.HTTP,
+    settings=None,
+    authority=None,
+    caller=None,
+    server=None,
+    change=None,
+    **instance,
 ):
-    """`caller`, `server`: the identities of the two proxies, if not those that they should have."""
+    """`caller`, `server`: the identities of the two proxies, if not those that they should have. `change` may alter
+    what the Envoys are started with."""
     authority = authority or Authority()
     inbound, outbound = free_port(), free_port()
     mesh = Mesh(settings)
@@ -138,18 +149,30 @@ async def both(
                 routes=resources.routes,
                 endpoints=resources.endpoints,
             )
-            await stack.enter_async_context(running(document, identity, port))
+            await stack.enter_async_context(_envoy(document, (port,), identity, change))
         yield Pair(outbound, inbound, authority)
 
 
 @contextlib.asynccontextmanager
-async def running(document, identity, port, secrets=()):
-    """An Envoy with this identity and further secrets, once it listens on the port."""
+async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(), change=None, secrets=()):
+    """An Envoy with just these."""
+    messages = [Cluster.FromString(each.body) if isinstance(each, Built) else each for each in clusters]
+    document = bootstrap(listeners=listeners, clusters=messages, routes=routes, endpoints=endpoints)
+    async with _envoy(document, listening, Authority().identity(ORDERS), change, secrets):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _envoy(document, listening, identity, change=None, secrets=()):
+    """An Envoy with this identity and further secrets, once it listens on its ports."""
+    if change is not None:
+        change(document)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "bootstrap.pb")
         async with agent(f"{directory}/sds", identity, {secret.name: secret for secret in secrets}):
             for cluster in document.static_resources.clusters:
                 if cluster.name == "sds-grpc":
+                    del cluster.load_assignment.endpoints[:]
                     place = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
                     place.address.pipe.path = f"{directory}/sds"
                     options = HttpProtocolOptions()
@@ -158,10 +181,11 @@ async def running(document, identity, port, secrets=()):
             file.write_bytes(document.SerializeToString())
             process = await asyncio.create_subprocess_exec(
                 *(str(binary.find()), "--config-path", str(file), "--disable-hot-restart", "--concurrency", "1"),
-                *("--log-level", "error"),
+                *("--log-level", "error", "--file-flush-interval-msec", "20"),
             )
             try:
-                await _listening(port, process)
+                for port in listening:
+                    await _listening(port, process)
                 yield
             finally:
                 process.terminate()

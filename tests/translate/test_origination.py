@@ -12,7 +12,6 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from golden.render import compile_group
 from model.builders import group, put
 from translate.live import FRONTEND, Authority, free_port, running
-from weft.envoy.validate import bootstrap
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
 from weft.model.mesh import Mesh
 from weft.model.service import Protocol, Service, ServicePort, StaticEndpoint
@@ -82,13 +81,15 @@ class World:
         for cluster in resources.clusters:
             if cluster.name.endswith(HOST) and cluster.HasField("transport_socket"):
                 _over_the_agents_socket(cluster)
-        document = bootstrap(
-            listeners=[listener],
-            clusters=resources.clusters,
+        envoy = running(
+            [listener],
+            resources.clusters,
             routes=resources.routes,
             endpoints=resources.endpoints,
+            listening=(port,),
+            secrets=resources.secrets,
         )
-        async with server, running(document, self.authority.identity(FRONTEND), port, resources.secrets):
+        async with server, envoy:
             yield port
 
     async def _answer(self, reader, writer):

@@ -22,6 +22,7 @@ from weft.model.policies import age
 from weft.model.service import Service
 from weft.model.settings import Namespace, Settings
 from weft.model.sidecar import Sidecar
+from weft.model.telemetry import Telemetry
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 
@@ -44,6 +45,7 @@ class Facts(msgspec.Struct, frozen=True):
     rules: tuple[DestinationRule, ...] = ()
     sidecars: tuple[Sidecar, ...] = ()
     peer_authentications: Mapping[str, tuple[PeerAuthentication, ...]] = {}  # by namespace, the oldest first
+    telemetries: tuple[Telemetry, ...] = ()
     gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
     namespaces: frozenset[str] = frozenset()  # in which there is anything
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
@@ -101,6 +103,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         rules=_of_kind(values, DestinationRule),
         sidecars=_of_kind(values, Sidecar),
         peer_authentications=_by_namespace(sorted(_of_kind(values, PeerAuthentication), key=age)),
+        telemetries=_of_kind(values, Telemetry),
         gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),
         namespaces=frozenset(namespaces | {settings.root_namespace}),
         runners=runners,

@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+from weft.api.access_log import read_logging
 from weft.api.document import Path
+from weft.api.extension_provider import read_extension_providers
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.sidecar import outbound_policy
@@ -14,19 +16,20 @@ from weft.api.syntax import words
 from weft.api.yaml_text import YamlError, compose
 from weft.base.problem import Severity
 from weft.base.suggest import did_you_mean
+from weft.model.access_log import LogProvider
 from weft.model.identity import is_trust_domain
-from weft.model.settings import CIPHERS, Settings
+from weft.model.settings import CIPHERS, PathNormalization, Settings
 
 NAME = "istio"
 # Fields of MeshConfig that production files carry and that this version does not act on.
 _NOT_ACTED_ON = tuple(
     words("""
     proxyListenPort proxyHttpPort proxyInboundListenPort tcpKeepalive ingressClass ingressService
-    ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService disableEnvoyListenerLog
+    ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService
     defaultConfig configSources caCertificates dnsRefreshRate h2UpgradePolicy
     inboundTrafficPolicy inboundClusterStatName outboundClusterStatName certificates thriftConfig
-    serviceSettings enablePrometheusMerge verifyCertificateAtClient ca extensionProviders defaultProviders
-    discoverySelectors pathNormalization defaultHttpRetryPolicy tlsDefaults localityLbSetting
+    serviceSettings enablePrometheusMerge verifyCertificateAtClient ca
+    discoverySelectors defaultHttpRetryPolicy tlsDefaults localityLbSetting
     serviceScopeConfigs serviceClusterDnsSearch sdsUdsPath
     """)
 )
@@ -76,6 +79,8 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         _check_trust_domain(config, ("trustDomainAliases", index), alias)
     between = config.fields("meshMTLS")
     automatic = config.boolean("enableAutoMtls")
+    providers = read_extension_providers(config)
+    logging = read_logging(config, tuple(provider for provider in providers if isinstance(provider, LogProvider)))
     detection = config.duration("protocolDetectionTimeout", least=timedelta(0))
     return Settings(
         domain=meta.domain,
@@ -88,12 +93,15 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         outbound_policy=outbound_policy(config) or default.outbound_policy,
         detection_timeout=default.detection_timeout if detection is None else detection,
         connect_timeout=config.duration("connectTimeout") or default.connect_timeout,
-        access_log=config.text("accessLogFile", most=4_096),
-        access_log_format=config.text("accessLogFormat", most=65_536),
-        access_log_encoding=config.choice("accessLogEncoding", ("TEXT", "JSON"), default="TEXT"),
+        logs=logging.logs,
+        log_providers=logging.providers,
+        default_log_providers=logging.defaults,
+        listener_logs=not config.boolean("disableEnvoyListenerLog"),
         service_export_to=config.texts("defaultServiceExportTo") or ("*",),
         virtual_service_export_to=config.texts("defaultVirtualServiceExportTo") or ("*",),
         destination_rule_export_to=config.texts("defaultDestinationRuleExportTo") or ("*",),
+        path_normalization=_path_normalization(config),
+        extension_providers=tuple(provider for provider in providers if not isinstance(provider, LogProvider)),
         origin=meta.origin,
     )
 
@@ -116,3 +124,15 @@ def _ciphers(between: Fields) -> tuple[str, ...]:
             what = f"`{name}` is not a cipher suite for TLS 1.2 that weft lets workloads use"
             between.error(("cipherSuites", index), what, did_you_mean(name, CIPHERS) or f"for example {CIPHERS[0]}")
     return found
+
+
+def _path_normalization(config: Fields) -> PathNormalization:
+    fields = config.fields("pathNormalization")
+    default = Settings().path_normalization
+    if fields is None:
+        return default
+    word = fields.choice("normalization", ("DEFAULT", *PathNormalization), default="DEFAULT")
+    if word == PathNormalization.NONE:
+        what = "without normalization a percent-encoded letter (`/%61dmin`) gets round a policy on paths"
+        fields.warning("normalization", what, "BASE is the default")
+    return default if word == "DEFAULT" else PathNormalization(word)

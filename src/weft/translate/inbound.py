@@ -25,6 +25,7 @@ from weft.model.names import ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.service import Protocol
 from weft.translate import names, policy, tls
+from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.chains import (
     DETECTED_HTTP,
@@ -62,20 +63,22 @@ class _Ends(msgspec.Struct, frozen=True):
 
 
 def virtual_inbound(view: GroupView) -> Built:
+    settings = view.inbound_settings
     name = names.VIRTUAL_INBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.INBOUND)
+    result.access_log.extend(listener_logs(settings))
     on_both_families(result, names.INBOUND_PORT)
     # A connection to this very port would go round for ever.
-    loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), view.settings))
+    loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = names.INBOUND_PORT
     result.filter_chains.append(loop)
     doors = _doors(view)
-    socket = tls.downstream(view.settings)
+    socket = tls.downstream(settings)
     result.filter_chains.extend(joined.from_iterable(_chains(door, view, socket) for door in doors))
     result.listener_filters.append(original_destination())
     result.listener_filters.extend(_looking(tls_inspector(), doors, _reads_tls))
     result.listener_filters.extend(_looking(http_inspector(), doors, _reads_http))
-    wait_for_first_bytes(result, view.settings)
+    wait_for_first_bytes(result, settings)
     return build(name, result)
 
 
@@ -124,7 +127,7 @@ def _chains(door: _Door, view: GroupView, socket: TransportSocket) -> list[Filte
 
 
 def _ends(door: _Door, view: GroupView) -> _Ends:
-    settings, guards, port = view.settings, guards_of(view), door.port
+    settings, guards, port = view.inbound_settings, guards_of(view), door.port
     if port is None:
         cluster, prefix, host_name, pool = names.INBOUND_PASSTHROUGH, names.INBOUND_PASSTHROUGH, "inbound|http|0", None
     else:
