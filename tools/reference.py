@@ -14,7 +14,7 @@ from typing import Any
 from weft.api.document import Document, Path, dotted
 from weft.api.mesh_config import NAME
 from weft.api.metadata import read_metadata
-from weft.api.parse import KINDS, NOT_ENFORCED, NOT_READ
+from weft.api.parse import KINDS, NOT_READ
 from weft.api.reader import Fields, Report
 from weft.base.problem import Severity
 from weft.model.names import Labels, ObjectKey
@@ -177,8 +177,7 @@ def page() -> str:
                 heading = "read and checked" if (kind, fate) == ("Gateway", ACTED_ON) else fate
                 parts.append(f"{heading.capitalize()}:\n\n" + "\n".join(lines) + "\n")
     parts.append(f"## Every kind\n\nOf `metadata`, weft acts on {_list(_metadata())}.\n")
-    parts.append(f"## Other kinds\n\nRefused, since people rely on them to keep others out: {_list(NOT_ENFORCED)}.\n")
-    parts.append(f"Passed over with a warning: {_list(NOT_READ)}.\n\nAny other kind is an error.\n")
+    parts.append(f"## Other kinds\n\nPassed over with a warning: {_list(NOT_READ)}.\n\nAny other kind is an error.\n")
     return "\n".join(parts)
 
 

@@ -2,6 +2,8 @@ from datetime import timedelta
 from textwrap import indent
 
 from api.reading import read, told, value
+from weft.model.access_log import Encoding, FileLog
+from weft.model.settings import CIPHERS
 from weft.model.sidecar import OutboundPolicy
 
 
@@ -24,7 +26,7 @@ def test_reads_the_settings():
     assert found.outbound_policy is OutboundPolicy.REGISTRY_ONLY
     assert found.detection_timeout == timedelta(milliseconds=100)
     assert found.connect_timeout == timedelta(seconds=3)
-    assert (found.access_log, found.access_log_encoding) == ("/dev/stdout", "JSON")
+    assert found.logs == (FileLog("/dev/stdout", Encoding.JSON),)
     assert found.service_export_to == (".",)
     assert found.domain == "cluster.local"
 
@@ -65,3 +67,30 @@ def test_reads_how_paths_are_normalized_and_warns_of_not_at_all():
 def test_reads_the_other_names_of_the_trust_domain():
     assert value(config("trustDomainAliases: [old.local, older]")).trust_domain_aliases == ("old.local", "older")
     assert "is not a trust domain" in told(config("trustDomainAliases: ['a/b']"))[0]
+
+
+def test_reads_how_workloads_trust_each_other():
+    found = value(
+        config(
+            "trustDomain: new.example\ntrustDomainAliases: [old.example, older.example]\nenableAutoMtls: false\n"
+            "meshMTLS: {minProtocolVersion: TLSV1_3, cipherSuites: [ECDHE-RSA-AES256-GCM-SHA384]}\n"
+        )
+    )
+    assert (found.trust_domain, found.trust_domain_aliases) == ("new.example", ("old.example", "older.example"))
+    assert found.auto_mtls is False
+    assert (found.mtls_least, found.mtls_ciphers) == ("TLSV1_3", ("ECDHE-RSA-AES256-GCM-SHA384",))
+    default = value(config("meshMTLS: {minProtocolVersion: TLS_AUTO}\n"))
+    assert (default.auto_mtls, default.mtls_least, default.mtls_ciphers) == (True, "TLSV1_2", CIPHERS)
+
+
+def test_says_what_is_wrong_with_trust():
+    assert told(config("trustDomain: Cluster.Local\n")) == [
+        "5 `Cluster.Local` is not a trust domain (a name such as cluster.local, in lower case)"
+    ]
+    assert told(config("trustDomainAliases: [a/b]\n"))[0].startswith("5 `a/b` is not a trust domain")
+    assert told(config("meshMTLS: {minProtocolVersion: TLSV1_1}\n"))[0].startswith(
+        "5 `minProtocolVersion` cannot be `TLSV1_1`"
+    )
+    assert told(config("meshMTLS: {cipherSuites: [AES128-SHA]}\n"))[0].startswith(
+        "5 `AES128-SHA` is not a cipher suite for TLS 1.2 that weft lets workloads use"
+    )

@@ -30,6 +30,9 @@ VALID = {
     ).replace("networking", "security"),
     "ConfigMap": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\n"
     "data: {mesh: 'connectTimeout: 3s'}",
+    "ConfigMap with logs": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\n"
+    'data: {mesh: \'{accessLogFile: /a, accessLogEncoding: JSON, accessLogFormat: "{}", extensionProviders: [{name: a, '
+    'envoyFileAccessLog: {logFormat: {labels: {b: "%PROTOCOL%"}}}}], defaultProviders: {accessLogging: [a]}}\'}',
     "VirtualService": istio(
         "VirtualService",
         """
@@ -94,6 +97,33 @@ VALID = {
     "Gateway": istio(
         "Gateway", "{selector: {a: b}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.b]}]}"
     ),
+    "Telemetry": istio(
+        "Telemetry",
+        """
+        selector: {matchLabels: {a: b}}
+        accessLogging:
+        - {match: {mode: SERVER}, providers: [{name: envoy}], filter: {expression: response.code >= 400}}
+        - disabled: true
+        """,
+    ).replace("networking", "telemetry"),
+    "RequestAuthentication": istio(
+        "RequestAuthentication",
+        """
+        selector: {matchLabels: {a: b}}
+        jwtRules:
+        - issuer: a
+          audiences: [b]
+          jwksUri: https://a.b/c
+          fromHeaders: [{name: x-jwt, prefix: "Token "}]
+          fromParams: [c]
+          fromCookies: [d]
+          outputPayloadToHeader: x-claims
+          outputClaimToHeaders: [{claim: sub, header: x-sub}]
+          timeout: 1s
+        """,
+    ).replace("networking", "security"),
+    "PeerAuthentication": "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: a}\n"
+    "spec: {selector: {matchLabels: {a: b}}, mtls: {mode: STRICT}, portLevelMtls: {80: {mode: DISABLE}}}",
     "Workload": "apiVersion: weft.dev/v1alpha1\nkind: Workload\nmetadata: {name: a, annotations: {a: b}}\n"
     "spec: {command: [a], env: {A: b}, ports: [{name: http, port: 80}], readiness: {http: {port: http}, period: 1s}, "
     "excludeInboundPorts: [1], includeOutboundRanges: [10.0.0.0/8]}",
@@ -130,11 +160,13 @@ def test_kinds_of_the_world_are_passed_over_with_a_word():
     ]
 
 
-@pytest.mark.parametrize("kind", ["PeerAuthentication", "RequestAuthentication"])
-def test_security_is_never_dropped_in_silence(kind):
-    parsed = read(f"apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{name: a}}")
+@pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"])
+@pytest.mark.parametrize("version", ["v1", "v9"])
+def test_what_keeps_others_out_is_never_dropped_in_silence(kind, version):
+    parsed = read(f"apiVersion: security.istio.io/{version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{what: 1}}")
     assert parsed.problems[0].severity is Severity.ERROR
-    assert f"{kind} is NOT enforced" in parsed.problems[0].what
+    assert not parsed.values
+    assert parsed.closed
 
 
 def test_an_unknown_kind_gets_a_guess():

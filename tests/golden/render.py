@@ -17,6 +17,7 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from google.protobuf.json_format import MessageToDict
 
 from weft.api.parse import parse
@@ -32,7 +33,9 @@ from weft.translate.contribution import EVERY_ROUTE
 from weft.translate.endpoints import assignments
 from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
+from weft.translate.tls import from_agent
 from weft.translate.view import group_view, service_view
+from weft.xds.types import SECRET
 
 CASES = Path(__file__).parent
 _ADDRESSES = "weft.dev/golden-addresses"  # annotation: the addresses of a workload's one instance
@@ -41,6 +44,7 @@ _ADDRESSES = "weft.dev/golden-addresses"  # annotation: the addresses of a workl
 @dataclass
 class Resources:
     clusters: list[Cluster] = field(default_factory=list)
+    secrets: list[Secret] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
     routes: list[RouteConfiguration] = field(default_factory=list)
     endpoints: list[ClusterLoadAssignment] = field(default_factory=list)
@@ -96,7 +100,7 @@ def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
         seen = service_view(mesh, group, scope, host)
         if seen is None:
             continue
-        contributions.append(contribute(seen, mesh.settings))
+        contributions.append(contribute(seen, view.settings))
         problems += (str(problem) for problem in problems_of(seen, mesh))
         if seen.service is not None:
             for port in seen.ports:
@@ -119,15 +123,12 @@ def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
             built = listeners.shared_port(number, chains[number], view.policy, view.settings, http=http)
             own[built.name] = built
     return Resources(
-        [_cluster(built) for _, built in sorted(clusters.items())],
+        [Cluster.FromString(built.body) for _, built in sorted(clusters.items()) if built.type_url != SECRET],
+        [Secret.FromString(built.body) for _, built in sorted(clusters.items()) if built.type_url == SECRET],
         [Listener.FromString(built.body) for _, built in sorted(own.items())],
         [RouteConfiguration.FromString(built.body) for built in configurations],
         [ClusterLoadAssignment.FromString(built.body) for built in answering],
     ), problems
-
-
-def _cluster(built: Built) -> Cluster:
-    return Cluster.FromString(built.body)
 
 
 def _group(mesh: Mesh, name: str) -> Group:
@@ -160,11 +161,11 @@ def _readable(resources: Resources, parts: list[str]) -> dict[str, object]:
         return name.startswith(("virtual", "inbound|")) or name.endswith("Cluster")
 
     result: dict[str, object] = {}
-    for part in ("clusters", "listeners", "routes", "endpoints"):
+    for part in ("clusters", "secrets", "listeners", "routes", "endpoints"):
         messages = getattr(resources, part)
         if part in ("clusters", "listeners"):
             messages = [m for m in messages if ("base" if is_base(m.name) else part) in parts]
-        elif part not in parts:
+        elif part not in parts and part != "secrets":
             messages = []
         if messages:
             result[part] = [_sorted(MessageToDict(m, preserving_proto_field_name=True)) for m in messages]
@@ -172,14 +173,22 @@ def _readable(resources: Resources, parts: list[str]) -> dict[str, object]:
 
 
 def _sorted(value):
-    """Names first, then by key: the order of map entries means nothing."""
+    """Names first, then by key: the order of map entries means nothing. What stands in every TLS context alike is not
+    repeated: `tests/translate/test_tls.py` knows it."""
     if isinstance(value, dict):
+        if "tls_params" in value:
+            value = {key: held for key, held in value.items() if key != "tls_params"}
+        if value.get("sds_config") == _FROM_AGENT:
+            return {"from_agent": value["name"]}
         first = ("@type", "name", "cluster_name")
         ordered = sorted(value, key=lambda key: (first.index(key) if key in first else len(first), key))
         return {key: _sorted(value[key]) for key in ordered}
     if isinstance(value, list):
         return [_sorted(entry) for entry in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_FROM_AGENT = MessageToDict(from_agent(), preserving_proto_field_name=True)
 
 
 class _Plain(yaml.SafeDumper):

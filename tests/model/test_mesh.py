@@ -51,10 +51,10 @@ def test_becoming_ready_touches_only_the_endpoints_of_the_services_that_select_i
 def test_the_first_instance_without_a_proxy_touches_how_the_host_is_called():
     mesh = Mesh()
     put(mesh, service("orders"), instance("orders-0", "orders", meshed=True))
-    assert mesh.meshed_ports(mesh.service(ORDERS, SHOP)) == (80,)
+    assert mesh.standing(mesh.service(ORDERS, SHOP)).meshed == (80,)
     touched = put(mesh, instance("orders-1", "orders", meshed=False))
     assert touched.hosts == {ORDERS}
-    assert mesh.meshed_ports(mesh.service(ORDERS, SHOP)) == ()
+    assert mesh.standing(mesh.service(ORDERS, SHOP)).meshed == ()
 
 
 @pytest.mark.parametrize("passing_by", [{"excluded_ports": (8080,)}, {"included_ports": (9090,)}])
@@ -64,10 +64,10 @@ def test_a_port_that_one_instances_proxy_does_not_intercept_is_called_as_the_app
     touched = put(mesh, instance("orders-1", "orders", meshed=True, **passing_by))
     orders = mesh.service(ORDERS, SHOP)
     assert touched.hosts == {ORDERS}
-    assert mesh.meshed_ports(orders) == ()
+    assert mesh.standing(orders).meshed == ()
     assert [endpoint.meshed for endpoint in mesh.endpoints(orders, orders.ports[0])] == [True, False]
     assert put(mesh, instance("orders-1", "orders", meshed=True, excluded_ports=(22,))).hosts == {ORDERS}
-    assert mesh.meshed_ports(orders) == (80,)
+    assert mesh.standing(orders).meshed == (80,)
 
 
 def test_relabelling_an_instance_moves_it_between_services():

@@ -1,14 +1,28 @@
-"""Both sides of a call inside one real Envoy: app → outbound listener → HTTP/2 → inbound listener → app.
+"""Both sides of a call, each in a real Envoy with an identity of its own: app → outbound listener → mutual TLS → inbound
+listener → app.
 
 What translation makes is taken as it is; only the sockets are bound to ports of this machine's loopback, because there
-is no interception here that would bring connections to 15001 and 15006.
+is no interception here that would bring connections to 15001 and 15006. Certificates come from an authority that the
+test makes, by SDS over a Unix socket, as they do in a mesh.
 """
 
 import asyncio
 import contextlib
+import datetime
 import socket
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
+from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
+from envoy.service.secret.v3 import sds_pb2_grpc
 
 from golden.render import compile_group
 from model.builders import group, put, service
@@ -19,8 +33,11 @@ from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import IngressListener, Sidecar
+from weft.translate.built import Built
 
 HOST = "orders.shop.svc.cluster.local"
+FRONTEND = "spiffe://cluster.local/ns/shop/sa/frontend"
+ORDERS = "spiffe://cluster.local/ns/shop/sa/orders"
 
 
 def free_port():
@@ -29,15 +46,83 @@ def free_port():
         return probe.getsockname()[1]
 
 
+@dataclass
+class Identity:
+    certificate: bytes
+    key: bytes
+    root: bytes
+
+
+@dataclass
+class Authority:
+    """A root, and what it signs."""
+
+    key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+
+    def __post_init__(self):
+        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "root")])
+        self.root = self._sign(self.name, self.key.public_key(), authority=True)
+
+    def identity(self, name, **more):
+        """`name`: a URI, or a DNS name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        written = x509.UniformResourceIdentifier(name) if "://" in name else x509.DNSName(name)
+        certificate = self._sign(x509.Name([]), key.public_key(), written, **more)
+        encoded = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return Identity(_pem(certificate), encoded, _pem(self.root))
+
+    def _sign(self, subject, key, name=None, *, authority=False, lifetime=datetime.timedelta(hours=1)):
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder(subject_name=subject, issuer_name=self.name, public_key=key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(min(now, now + lifetime) - datetime.timedelta(hours=1))
+            .not_valid_after(now + lifetime)
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        )
+        if name is not None:
+            builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=True)
+        return builder.sign(self.key, hashes.SHA256())
+
+
+@dataclass
+class Pair:
+    outbound: int  # where a caller's application finds the service `orders`
+    inbound: int  # where the service's proxy is met by whoever comes to its pod
+    authority: Authority
+
+
 @contextlib.asynccontextmanager
-async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None):
+async def pair(app_port, *values, **more):
     """Yields the port on which a caller finds the service `orders`."""
+    async with both(app_port, *values, **more) as made:
+        yield made.outbound
+
+
+@contextlib.asynccontextmanager
+async def both(
+    app_port,
+    *values,
+    protocol=Protocol.HTTP,
+    settings=None,
+    authority=None,
+    caller=None,
+    server=None,
+    change=None,
+    **instance,
+):
+    """`caller`, `server`: the identities of the two proxies, if not those that they should have. `change` may alter
+    what the Envoys are started with."""
+    authority = authority or Authority()
     inbound, outbound = free_port(), free_port()
     mesh = Mesh(settings)
+    standing = {"meshed": True, "service_account": "orders", **instance}
     put(
         mesh,
         service("orders", protocol=protocol, target=inbound, addresses=("127.0.0.1",)),
-        Instance("orders-0", "shop", ("127.0.0.1",), labels_of({"app": "orders"}), meshed=True),
+        Instance("orders-0", "shop", ("127.0.0.1",), labels_of({"app": "orders"}), **standing),
         Sidecar(
             "orders",
             "shop",
@@ -46,33 +131,103 @@ async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None):
         ),
         *values,
     )
-    caller, _ = compile_group(mesh, group("frontend"))
-    server, _ = compile_group(mesh, group("orders"))
-    calling = next(listener for listener in caller.listeners if listener.name.endswith("_80"))
-    receiving = next(listener for listener in server.listeners if listener.name == "virtualInbound")
-    for listener, port in ((calling, outbound), (receiving, inbound)):
-        del listener.additional_addresses[:]
-        listener.ClearField("bind_to_port")
-        listener.address.socket_address.address = "127.0.0.1"
-        listener.address.socket_address.port_value = port
-    clusters = {cluster.name: cluster for cluster in (*caller.clusters, *server.clusters)}
-    document = bootstrap(
-        listeners=[calling, receiving], clusters=clusters.values(), routes=caller.routes, endpoints=caller.endpoints
-    )
+    calling, _ = compile_group(mesh, group("frontend"))
+    receiving, _ = compile_group(mesh, group("orders"))
+    async with contextlib.AsyncExitStack() as stack:
+        for resources, port, ending, identity in (
+            (receiving, inbound, "virtualInbound", server or authority.identity(ORDERS)),
+            (calling, outbound, "_80", caller or authority.identity(FRONTEND)),
+        ):
+            listener = next(each for each in resources.listeners if each.name.endswith(ending))
+            del listener.additional_addresses[:]
+            listener.ClearField("bind_to_port")
+            listener.address.socket_address.address = "127.0.0.1"
+            listener.address.socket_address.port_value = port
+            document = bootstrap(
+                listeners=[listener],
+                clusters=resources.clusters,
+                routes=resources.routes,
+                endpoints=resources.endpoints,
+            )
+            await stack.enter_async_context(_envoy(document, (port,), identity, change))
+        yield Pair(outbound, inbound, authority)
+
+
+@contextlib.asynccontextmanager
+async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(), change=None, secrets=()):
+    """An Envoy with just these."""
+    messages = [Cluster.FromString(each.body) if isinstance(each, Built) else each for each in clusters]
+    document = bootstrap(listeners=listeners, clusters=messages, routes=routes, endpoints=endpoints)
+    async with _envoy(document, listening, Authority().identity(ORDERS), change, secrets):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _envoy(document, listening, identity, change=None, secrets=()):
+    """An Envoy with this identity and further secrets, once it listens on its ports."""
+    if change is not None:
+        change(document)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "bootstrap.pb")
-        file.write_bytes(document.SerializeToString())
-        process = await asyncio.create_subprocess_exec(
-            *(str(binary.find()), "--config-path", str(file), "--disable-hot-restart", "--concurrency", "1"),
-            *("--log-level", "warning"),
-        )
-        try:
-            await _listening(inbound, process)
-            await _listening(outbound, process)
-            yield outbound
-        finally:
-            process.terminate()
-            await process.wait()
+        async with agent(f"{directory}/sds", identity, {secret.name: secret for secret in secrets}):
+            for cluster in document.static_resources.clusters:
+                if cluster.name == "sds-grpc":
+                    del cluster.load_assignment.endpoints[:]
+                    place = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
+                    place.address.pipe.path = f"{directory}/sds"
+                    options = HttpProtocolOptions()
+                    options.explicit_http_config.http2_protocol_options.SetInParent()
+                    cluster.typed_extension_protocol_options[HttpProtocolOptions.DESCRIPTOR.full_name].Pack(options)
+            file.write_bytes(document.SerializeToString())
+            process = await asyncio.create_subprocess_exec(
+                *(str(binary.find()), "--config-path", str(file), "--disable-hot-restart", "--concurrency", "1"),
+                *("--log-level", "error", "--file-flush-interval-msec", "20"),
+            )
+            try:
+                for port in listening:
+                    await _listening(port, process)
+                yield
+            finally:
+                process.terminate()
+                await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def agent(path, identity, more):
+    """Serves the identity by SDS, and what else is asked for by name."""
+
+    class Secrets(sds_pb2_grpc.SecretDiscoveryServiceServicer):
+        async def StreamSecrets(self, requests, context):  # noqa: N802 (gRPC's own name)
+            async for request in requests:
+                if request.response_nonce:
+                    continue
+                for name in request.resource_names:
+                    response = DiscoveryResponse(version_info="1", nonce="1", type_url=request.type_url)
+                    response.resources.add().Pack(more.get(name) or _secret(name, identity))
+                    yield response
+
+    server = grpc.aio.server()
+    sds_pb2_grpc.add_SecretDiscoveryServiceServicer_to_server(Secrets(), server)
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(None)
+
+
+def _secret(name, identity):
+    secret = Secret(name=name)
+    if name == "ROOTCA":
+        secret.validation_context.trusted_ca.inline_bytes = identity.root
+    else:
+        secret.tls_certificate.certificate_chain.inline_bytes = identity.certificate
+        secret.tls_certificate.private_key.inline_bytes = identity.key
+    return secret
+
+
+def _pem(certificate):
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 async def _listening(port, process):

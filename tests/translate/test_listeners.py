@@ -63,7 +63,9 @@ def test_an_undeclared_port_waits_for_first_bytes_and_falls_back_to_tcp():
     (listener,) = _own(like={"protocol": Protocol.UNDECLARED, "addresses": ("10.96.0.1",)})
     assert [entry.name for entry in listener.listener_filters] == ["envoy.filters.listener.http_inspector"]
     assert listener.continue_on_listener_filters_timeout
-    assert _cluster(listener.default_filter_chain).startswith("outbound|80||orders")
+    state, end = listener.default_filter_chain.filters
+    assert b"istio" in state.typed_config.value  # the cluster would say HTTP
+    assert TcpProxy.FromString(end.typed_config.value).cluster.startswith("outbound|80||orders")
 
 
 def test_a_headless_tcp_service_has_a_listener_per_pod():

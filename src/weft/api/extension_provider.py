@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from http import HTTPStatus
 
+from weft.api import access_log
 from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_header, is_host, words
+from weft.model.access_log import LogProvider
 from weft.model.extension_provider import Authorizer, CheckedBody, ExtensionProvider
 
 DEFAULT_TIMEOUT = timedelta(seconds=5)
@@ -18,14 +20,14 @@ _STATUSES = frozenset(int(status) for status in HTTPStatus if status >= 200) - {
 
 _NOT_ACTED_ON = tuple(
     words("""
-    zipkin lightstep datadog stackdriver opencensus skywalking opentelemetry prometheus envoyFileAccessLog
-    envoyHttpAls envoyTcpAls envoyOtelAls sds
+    zipkin lightstep datadog opencensus skywalking opentelemetry prometheus sds stackdriver
+    envoyHttpAls envoyTcpAls envoyOtelAls
     """)
 )
 
 
-def read_extension_providers(config: Fields) -> tuple[ExtensionProvider, ...]:
-    found: dict[str, ExtensionProvider] = {}
+def read_extension_providers(config: Fields) -> tuple[ExtensionProvider | LogProvider, ...]:
+    found: dict[str, ExtensionProvider | LogProvider] = {}
     names: set[str] = set()
     for fields in config.items("extensionProviders"):
         name = fields.text("name", required=True, most=253)
@@ -37,6 +39,8 @@ def read_extension_providers(config: Fields) -> tuple[ExtensionProvider, ...]:
             hint = "for example envoyExtAuthzHttp or envoyExtAuthzGrpc"
             fields.lacks(*_READERS, *_NOT_ACTED_ON, what="an extension provider must say what it is", hint=hint)
         fields.unsupported(*_NOT_ACTED_ON)
+        if sort in access_log.ELSEWHERE:
+            found[name] = LogProvider(name)
         for known, read in _READERS.items():
             inner = fields.fields(known)
             if inner is not None:
@@ -70,7 +74,8 @@ def _grpc(fields: Fields, name: str) -> ExtensionProvider:
     return _authorizer(fields, name, grpc=True)
 
 
-_READERS: Mapping[str, Callable[[Fields, str], ExtensionProvider]] = {
+_READERS: Mapping[str, Callable[[Fields, str], ExtensionProvider | LogProvider]] = {
+    access_log.FILE: access_log.read_file,
     "envoyExtAuthzHttp": _http,
     "envoyExtAuthzGrpc": _grpc,
 }

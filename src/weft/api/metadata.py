@@ -15,8 +15,6 @@ from weft.api.reader import Fields
 from weft.api.syntax import is_address, is_dns_label, is_host
 from weft.model.names import Labels, Origin, full_host, labels_of
 
-TLS_MODE_LABEL = "security.istio.io/tlsMode"
-
 
 class Meta(msgspec.Struct, frozen=True):
     name: str

@@ -12,17 +12,21 @@ from typing import Any
 import msgspec
 
 from weft.api.authorization_policy import closed_authorization_policy, read_authorization_policy
+from weft.api.client_tls import closed_rule
 from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
 from weft.api.gateway import read_gateway
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
+from weft.api.peer_authentication import read_peer_authentication, strict
 from weft.api.reader import Fields, Report
+from weft.api.request_authentication import closed_request_authentication, read_request_authentication
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
 from weft.api.sidecar import read_sidecar
 from weft.api.syntax import words
+from weft.api.telemetry import read_telemetry
 from weft.api.virtual_service import read_virtual_service
 from weft.api.workload import read_workload
 from weft.api.workload_entry import read_workload_entry
@@ -48,7 +52,6 @@ class KindReader(msgspec.Struct, frozen=True):
 
 
 _ISTIO = ("networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3")
-
 _SECURITY = ("security.istio.io/v1", "security.istio.io/v1beta1")
 
 KINDS: Mapping[str, KindReader] = {
@@ -57,12 +60,15 @@ KINDS: Mapping[str, KindReader] = {
     "Service": KindReader(("v1",), read_service),
     "ConfigMap": KindReader(("v1",), read_config_map),
     "VirtualService": KindReader(_ISTIO, read_virtual_service),
-    "DestinationRule": KindReader(_ISTIO, read_destination_rule),
+    "DestinationRule": KindReader(_ISTIO, read_destination_rule, closed=closed_rule),
     "ServiceEntry": KindReader(_ISTIO, read_service_entry),
     "WorkloadEntry": KindReader(_ISTIO, read_workload_entry),
     "Sidecar": KindReader(_ISTIO, read_sidecar),
     "Gateway": KindReader(_ISTIO, read_gateway),
     "AuthorizationPolicy": KindReader(_SECURITY, read_authorization_policy, closed=closed_authorization_policy),
+    "Telemetry": KindReader(("telemetry.istio.io/v1", "telemetry.istio.io/v1alpha1"), read_telemetry),
+    "RequestAuthentication": KindReader(_SECURITY, read_request_authentication, closed=closed_request_authentication),
+    "PeerAuthentication": KindReader(_SECURITY, read_peer_authentication, closed=strict),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
@@ -74,13 +80,10 @@ NOT_READ = frozenset(
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin Telemetry IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
+    WasmPlugin IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
     BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor
     """)
 )
-
-# What people rely on to keep others out. Passing these over in silence would be a hole.
-NOT_ENFORCED = frozenset({"PeerAuthentication", "RequestAuthentication"})
 
 CLUSTER_SCOPED = frozenset(
     words("""
@@ -120,18 +123,10 @@ def _closed_unread(document: Document, reader: KindReader | None, domain: str) -
 
 
 def _report_kind(report: Report, kind: str) -> None:
-    if kind in NOT_ENFORCED:
-        report.error(
-            ("kind",),
-            f"{kind} is NOT enforced by this version of weft: traffic flows as if it were not there",
-            "do not rely on it; protect the workload by other means",
-        )
-    elif kind in NOT_READ:
+    if kind in NOT_READ:
         report.warning(("kind",), f"weft does not read kind {kind}", _instead(kind))
     else:
-        report.error(
-            ("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ, *NOT_ENFORCED))
-        )
+        report.error(("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ)))
 
 
 def _instead(kind: str) -> str:

@@ -6,10 +6,10 @@ service account, since only a workload with an identity can have one. That is Is
 
 from __future__ import annotations
 
-from weft.api.metadata import TLS_MODE_LABEL, Meta
+from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.syntax import is_address, is_dns_label, is_host
-from weft.model.instance import Instance
+from weft.model.instance import TLS_MODE_LABEL, Instance
 from weft.model.names import labels_of
 from weft.model.service import StaticEndpoint
 

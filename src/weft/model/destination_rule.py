@@ -74,10 +74,32 @@ class OutlierDetection(msgspec.Struct, frozen=True):
     min_health_percent: int | None = None
 
 
+class ClientTlsMode(StrEnum):
+    DISABLE = "DISABLE"
+    SIMPLE = "SIMPLE"
+    MUTUAL = "MUTUAL"
+    ISTIO_MUTUAL = "ISTIO_MUTUAL"
+    CLOSED = "CLOSED"  # of a refused rule: what its author wanted is not known, so nobody is called
+
+
+class ClientTls(msgspec.Struct, frozen=True):
+    """How connections to a host are secured. Files are those of the proxy's file system."""
+
+    mode: ClientTlsMode = ClientTlsMode.DISABLE
+    server_name: str = ""  # sni
+    subject_alt_names: tuple[str, ...] = ()
+    certificate: str = ""
+    private_key: str = ""
+    authorities: str = ""  # caCertificates; "": the system's
+    revoked: str = ""  # caCrl
+    verify: bool = True  # not insecureSkipVerify
+
+
 class TrafficPolicy(msgspec.Struct, frozen=True):
     load_balancer: LoadBalancer | None = None
     connection_pool: ConnectionPool | None = None
     outlier_detection: OutlierDetection | None = None
+    tls: ClientTls | None = None
     ports: tuple[tuple[int, TrafficPolicy], ...] = ()  # a port's entry stands for everything of this level
 
 
@@ -98,3 +120,25 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
+
+
+def effective(rule: DestinationRule | None, port: int, subset: Subset | None = None) -> TrafficPolicy:
+    """What holds for a port of a host, or of one of its subsets. A port-level entry stands for everything of its own
+    level; a subset's level then overrides its host's field by field."""
+    policy = _at_port(rule.policy if rule else None, port) or TrafficPolicy()
+    if subset is None or subset.policy is None:
+        return policy
+    if any(number == port for number, _ in subset.policy.ports):
+        return _at_port(subset.policy, port) or TrafficPolicy()
+    return TrafficPolicy(
+        load_balancer=subset.policy.load_balancer or policy.load_balancer,
+        connection_pool=subset.policy.connection_pool or policy.connection_pool,
+        outlier_detection=subset.policy.outlier_detection or policy.outlier_detection,
+        tls=subset.policy.tls or policy.tls,
+    )
+
+
+def _at_port(policy: TrafficPolicy | None, port: int) -> TrafficPolicy | None:
+    if policy is None:
+        return None
+    return next((entry for number, entry in policy.ports if number == port), policy)

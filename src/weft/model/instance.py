@@ -9,6 +9,9 @@ from weft.model.names import Labels, Origin
 from weft.model.service import Protocol, ServicePort
 from weft.model.workload import Workload
 
+TLS_MODE_LABEL = "security.istio.io/tlsMode"
+_NO_TLS = (TLS_MODE_LABEL, "disabled")
+
 
 class Instance(msgspec.Struct, frozen=True):
     name: str
@@ -32,6 +35,14 @@ class Instance(msgspec.Struct, frozen=True):
         """Whether a call to this port of it meets its sidecar, and not the application itself."""
         included = self.included_ports is None or number in self.included_ports
         return self.meshed and included and number not in self.excluded_ports
+
+    def speaks_tls(self, number: int) -> bool:
+        """Whether a call to this port of it can be the mesh's TLS, whatever policies say."""
+        return self.intercepts(number) and not self.refuses_tls
+
+    @property
+    def refuses_tls(self) -> bool:
+        return _NO_TLS in self.labels
 
     def port_for(self, port: ServicePort) -> int | None:
         """The port number on which this instance serves a service port, or None if it does not."""
@@ -70,5 +81,6 @@ class Endpoint(msgspec.Struct, frozen=True):
     weight: int = 1
     locality: str = ""
     meshed: bool = False
+    tls: bool = False  # called over the mesh's TLS wherever nobody says otherwise
     service_account: str = ""
     instance: str = ""  # NAMESPACE/NAME, for diagnosis

@@ -7,27 +7,29 @@ one place in the model that is not frozen; it belongs to the control plane's loo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
 
+from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import Gateway
 from weft.model.group import Group
-from weft.model.instance import Endpoint, Instance
+from weft.model.instance import TLS_MODE_LABEL, Endpoint, Instance
 from weft.model.names import Labels, ObjectKey, host_covers, selects
-from weft.model.peer_authentication import PeerAuthentication
+from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode, peer_modes
 from weft.model.policies import Kind, Policies, Policy
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope, exported, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
-from weft.model.telemetry import Telemetry
+from weft.model.standing import Standing, standing_of
+from weft.model.telemetry import Telemetry, settings_for
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 
@@ -96,6 +98,7 @@ class Mesh:
         self._rules: dict[str, list[DestinationRule]] = defaultdict(list)  # by host or wildcard
         self._sidecars: dict[str, list[Sidecar]] = defaultdict(list)  # by namespace
         self._policies = Policies()
+        self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
 
     # Changing
 
@@ -138,9 +141,11 @@ class Mesh:
                 return self._touched_by_sidecar(value)
             case PeerAuthentication() | AuthorizationPolicy() | RequestAuthentication() | Telemetry():
                 self._policies.add(value)
+                self._modes.clear()
                 return self._touched_by_policy(value)
             case Settings():
                 self.settings = value
+                self._modes.clear()
                 return Touched(scopes=frozenset({EVERYWHERE}), inbound=frozenset({EVERYWHERE}))
             case _:
                 return Touched()
@@ -163,9 +168,11 @@ class Mesh:
                 return self._touched_by_sidecar(value)
             case PeerAuthentication() | AuthorizationPolicy() | RequestAuthentication() | Telemetry():
                 self._policies.remove(value)
+                self._modes.clear()
                 return self._touched_by_policy(value)
             case Settings():
                 self.settings = self._default_settings
+                self._modes.clear()
                 return Touched(scopes=frozenset({EVERYWHERE}), inbound=frozenset({EVERYWHERE}))
             case _:
                 return Touched()
@@ -201,12 +208,12 @@ class Mesh:
         touched_hosts: set[str] = set()
         touched_endpoints: set[str] = set()
         services = {
-            service: self.meshed_ports(service)
+            service: self.standing(service)
             for instance in (before, after)
             if instance is not None
             for service in self._services_selecting(instance)
         }
-        for service, meshed in services.items():
+        for service, standing in services.items():
             members = self._members[_selection(service)]
             if before is not None:
                 members.pop(before.name, None)
@@ -214,7 +221,7 @@ class Mesh:
                 members[after.name] = after
             touched_endpoints.add(service.host)
             by_proxy = service.headless or service.resolution is not Resolution.STATIC
-            if self.meshed_ports(service) != meshed or by_proxy:
+            if self.standing(service) != standing or by_proxy:
                 touched_hosts.add(service.host)  # more than EDS depends on who is there
         if before is not None:
             self._instances[before.namespace].pop(before.name, None)
@@ -266,7 +273,11 @@ class Mesh:
     def _touched_by_policy(self, policy: Policy) -> Touched:
         place = EVERYWHERE if policy.namespace == self.settings.root_namespace else policy.namespace
         asks = isinstance(policy, AuthorizationPolicy) and policy.provider  # then its workloads see the provider
-        return Touched(inbound=frozenset({place}), scopes=frozenset({place} if asks else ()))
+        logs = isinstance(policy, Telemetry)  # then every listener of these proxies may log otherwise
+        hosts: frozenset[str] = frozenset()
+        if isinstance(policy, PeerAuthentication):  # callers follow it, by their endpoints or by how they call
+            hosts = frozenset(each.host for each in self.services() if place in (EVERYWHERE, each.namespace))
+        return Touched(hosts=hosts, inbound=frozenset({place}), scopes=frozenset({place} if asks or logs else ()))
 
     # Asking
 
@@ -291,11 +302,13 @@ class Mesh:
 
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """Who answers on a service port now, in a stable order."""
+        modes = self._modes_in(service.namespace)
         if service.selector:
             found = [
                 endpoint
                 for instance in self._members.get(_selection(service), {}).values()
-                if (instance.ready or service.publish_not_ready) and (endpoint := _endpoint(instance, port)) is not None
+                if (instance.ready or service.publish_not_ready)
+                and (endpoint := _endpoint(instance, port, modes)) is not None
             ]
             found.sort(key=lambda endpoint: endpoint.instance)
             return tuple(found)
@@ -306,27 +319,31 @@ class Mesh:
                 labels=written.labels,
                 weight=written.weight,
                 locality=written.locality,
+                tls=not service.external and _written_tls(written, _written_port(written, port), modes),
                 service_account=written.service_account,
             )
             for written in service.static_endpoints
         )
 
-    def meshed_ports(self, service: Service) -> tuple[int, ...]:
-        """The ports at which everyone behind a service is met by a proxy of this mesh: callers may then speak the
-        mesh's way to it. A port that is excluded from interception is met by the application itself."""
-        if service.selector is None or service.resolution is not Resolution.STATIC:
-            return ()
-        partial = []
-        for instance in self._members.get(_selection(service), {}).values():
-            if not instance.meshed:
-                return ()
-            if instance.included_ports is not None or instance.excluded_ports:
-                partial.append(instance)
-        return tuple(
-            port.number
-            for port in service.ports
-            if all((number := instance.port_for(port)) is None or instance.intercepts(number) for instance in partial)
-        )
+    def standing(self, service: Service) -> Standing:
+        members = self._members.get(_selection(service), {}).values()
+        alike = not self._policies.by_labels(PeerAuthentication, service.namespace)
+        return standing_of(service, members, self._modes_in(service.namespace), alike=alike)
+
+    def peer_modes(self, namespace: str, labels: Labels) -> PeerModes:
+        """Whom the workloads with these labels let in."""
+        known = self._modes.get((namespace, labels))
+        if known is None:
+            root = self.settings.root_namespace
+            known = peer_modes(self._policies.of(PeerAuthentication, namespace, labels, root), root)
+            self._modes[(namespace, labels)] = known
+        return known
+
+    def _modes_in(self, namespace: str) -> Callable[[Labels], PeerModes]:
+        if not self._policies.by_labels(PeerAuthentication, namespace):
+            everyone = self.peer_modes(namespace, ())
+            return lambda _: everyone
+        return lambda labels: self.peer_modes(namespace, labels)
 
     def instances(self, namespace: str) -> Iterable[Instance]:
         return self._instances.get(namespace, {}).values()
@@ -395,6 +412,11 @@ class Mesh:
                 for service in self._services.get(provider.host, ())
             )
         )
+
+    def settings_of(self, group: Group, reporter: Reporter) -> Settings:
+        """The settings as a group's proxies have them where they call, or where they are called."""
+        telemetries = self.policies(Telemetry, group)
+        return settings_for(self.settings, telemetries, group.namespace, reporter)
 
     def sidecar(self, group: Group) -> Sidecar | None:
         """The Sidecar that rules a group: one that selects it, then the namespace's, then the root namespace's."""
@@ -475,7 +497,7 @@ class Mesh:
         return self.settings.destination_rule_export_to
 
 
-def _endpoint(instance: Instance, port: ServicePort) -> Endpoint | None:
+def _endpoint(instance: Instance, port: ServicePort, modes: Callable[[Labels], PeerModes]) -> Endpoint | None:
     number = instance.port_for(port)
     if number is None or not instance.addresses:
         return None
@@ -487,6 +509,7 @@ def _endpoint(instance: Instance, port: ServicePort) -> Endpoint | None:
         weight=instance.weight,
         locality=instance.locality,
         meshed=instance.intercepts(number),
+        tls=instance.speaks_tls(number) and modes(instance.labels).at(number) is not TlsMode.DISABLE,
         service_account=instance.service_account,
         instance=f"{instance.namespace}/{instance.name}",
     )
@@ -495,6 +518,13 @@ def _endpoint(instance: Instance, port: ServicePort) -> Endpoint | None:
 def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
     target = port.target if isinstance(port.target, int) else 0
     return dict(written.ports).get(port.name) or target or port.number
+
+
+def _written_tls(written: StaticEndpoint, number: int, modes: Callable[[Labels], PeerModes]) -> bool:
+    """As of a WorkloadEntry: by its label, or else because it names an account."""
+    label = dict(written.labels).get(TLS_MODE_LABEL)
+    meshed = label == "istio" if label is not None else bool(written.service_account)
+    return meshed and modes(written.labels).at(number) is not TlsMode.DISABLE
 
 
 def _selection(service: Service) -> _Selection:

@@ -1,7 +1,9 @@
-"""Whom a workload lets in: only peers that prove who they are, anybody, or nobody over TLS."""
+"""Whom a workload lets in: only peers that prove who they are, anybody, or nobody over TLS; and what all the policies
+that hold for a workload come to."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -23,3 +25,35 @@ class PeerAuthentication(msgspec.Struct, frozen=True):
     ports: tuple[tuple[int, TlsMode | None], ...] = ()  # of the workload, not of a service
     created: str = ""
     origin: Origin | None = None
+
+
+class PeerModes(msgspec.Struct, frozen=True):
+    """What holds for a workload, and where one of its ports differs."""
+
+    mode: TlsMode = TlsMode.PERMISSIVE
+    ports: tuple[tuple[int, TlsMode], ...] = ()
+
+    def at(self, port: int) -> TlsMode:
+        for number, mode in self.ports:
+            if number == port:
+                return mode
+        return self.mode
+
+
+def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> PeerModes:
+    """Of the policies that select one workload, the oldest first within a namespace. The narrower level wins: mesh,
+    namespace, workload, port; within a level the oldest. As in Istio, a selector in the root namespace selects nobody,
+    and only a workload's policy has ports."""
+    mesh = namespace = workload = None
+    for policy in policies:
+        if not policy.selector and policy.namespace == root_namespace:
+            mesh = mesh or policy
+        elif not policy.selector:
+            namespace = namespace or policy
+        elif policy.namespace != root_namespace:
+            workload = workload or policy
+    mode = TlsMode.PERMISSIVE
+    for level in (mesh, namespace, workload):
+        mode = (level.mode if level else None) or mode
+    ports = tuple((number, written or mode) for number, written in workload.ports) if workload else ()
+    return PeerModes(mode, ports)

@@ -23,7 +23,7 @@ class Policies:
     def add(self, policy: Policy) -> None:
         entries = self._by_place[(type(policy), policy.namespace)]
         entries.append(policy)
-        entries.sort(key=_age)
+        entries.sort(key=age)
 
     def remove(self, policy: Policy) -> None:
         place = (type(policy), policy.namespace)
@@ -41,7 +41,11 @@ class Policies:
             if isinstance(policy, kind) and selects(policy.selector, labels)
         )
 
+    def by_labels(self, kind: type[Kind], namespace: str) -> bool:
+        """Whether some of a kind hold for some workloads of a namespace only."""
+        return any(policy.selector for policy in self._by_place.get((kind, namespace), ()))
 
-def _age(policy: Policy) -> tuple[str, str]:
+
+def age(policy: Policy) -> tuple[str, str]:
     """Unknown age is newest."""
     return (policy.created or "9999", policy.name)

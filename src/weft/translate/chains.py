@@ -19,7 +19,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.model.destination_rule import ConnectionPool
 from weft.model.settings import PathNormalization, Settings
-from weft.translate.access_log import access_logs, own_answers
+from weft.translate.access_log import access_logs, connection_logs, own_answers
 from weft.translate.actions import wait
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
@@ -40,11 +40,23 @@ def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
 
 
 def http_to_workload(
-    prefix: str, cluster: str, host_name: str, settings: Settings, guards: tuple[HttpFilter, ...] = ()
+    prefix: str,
+    cluster: str,
+    host_name: str,
+    settings: Settings,
+    guards: tuple[HttpFilter, ...] = (),
+    *,
+    certified: bool = False,
 ) -> Filter:
     """Inbound: past the guards, one route, to the workload. A connection that the workload closed while the request was
-    on its way is tried again: nothing of it has been read."""
+    on its way is tried again: nothing of it has been read. A caller that has shown a certificate is named to the
+    workload in `x-forwarded-client-cert`, after what that proxy says of others; from anybody else the header is taken
+    away, as it is from every application on its way out."""
     manager = _manager(prefix, settings)
+    if certified:
+        manager.forward_client_cert_details = HttpConnectionManager.APPEND_FORWARD
+        details = manager.set_current_client_cert_details
+        details.subject.value, details.uri, details.dns = True, True, True
     manager.http_filters.extend([*guards, *inbound_filters()])
     route = Route(name="default", match=route_match(None))
     route.route.cluster = cluster
@@ -68,7 +80,7 @@ def bytes_to(
     hash_source: bool = False,
 ) -> Filter:
     """To one cluster, or to several by weight."""
-    proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=access_logs(settings))
+    proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]
     else:

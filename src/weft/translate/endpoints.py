@@ -9,16 +9,17 @@ from functools import lru_cache
 from envoy.config.endpoint.v3.endpoint_components_pb2 import LocalityLbEndpoints
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
-from weft.model.destination_rule import DestinationRule, Subset
+from weft.model.destination_rule import DestinationRule, Subset, TrafficPolicy
 from weft.model.group import ProxyKind
 from weft.model.instance import Endpoint
 from weft.model.names import selects
 from weft.model.service import Resolution, Service, ServicePort
 from weft.translate import names
 from weft.translate.built import Built, build
-from weft.translate.policy import by_callers_address, effective
+from weft.translate.policy import by_callers_address, effective, is_closed
 from weft.translate.protos import socket_address
 from weft.translate.provenance import keys
+from weft.translate.tls import ENDPOINT_MATCH, ENDPOINT_METADATA
 
 
 def assignments(
@@ -37,9 +38,15 @@ def assignments(
     return tuple(
         build(name, assignment(name, subset_endpoints(endpoints, subset)), sources)
         for subset in subsets
-        if kind is ProxyKind.GRPC or not by_callers_address(service, effective(rule, port.number, subset))
+        if _asked_for(service, effective(rule, port.number, subset), kind)
         for name in (names.outbound_cluster(service.host, port.number, subset.name if subset else ""),)
     )
+
+
+def _asked_for(service: Service, chosen: TrafficPolicy, kind: ProxyKind) -> bool:
+    if is_closed(chosen):
+        return False
+    return kind is ProxyKind.GRPC or not by_callers_address(service, chosen)
 
 
 def subset_endpoints(endpoints: tuple[Endpoint, ...], subset: Subset | None) -> tuple[Endpoint, ...]:
@@ -73,5 +80,7 @@ def _fragment(endpoint: Endpoint) -> bytes:
     for address in endpoint.extra_addresses:
         entry.endpoint.additional_addresses.add().address.CopyFrom(socket_address(address, endpoint.port))
     entry.load_balancing_weight.value = max(endpoint.weight, 1)
+    if endpoint.tls:
+        entry.metadata.filter_metadata[ENDPOINT_METADATA].update(ENDPOINT_MATCH)
     fragment: bytes = result.SerializeToString(deterministic=True)
     return fragment

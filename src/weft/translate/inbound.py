@@ -1,16 +1,31 @@
-"""Where inbound connections arrive: `virtualInbound`, one filter chain per port that services or the workload itself
-name, and a way through for all other ports. A declared port is never looked into before it is passed on."""
+"""Where inbound connections arrive: `virtualInbound`, the filter chains of each port that services or the workload
+itself name, and a way through for all other ports.
+
+Whether a connection may come in without TLS is decided by which chains there are: a connection that fits none of its
+port's is closed. So there is no default chain. What is declared and disabled is never looked into.
+"""
 
 from __future__ import annotations
 
-from envoy.config.core.v3.base_pb2 import TrafficDirection
-from envoy.config.listener.v3.listener_components_pb2 import FilterChain, ListenerFilterChainMatchPredicate
+from collections.abc import Callable, Iterable
+from itertools import chain as joined
+
+import msgspec
+from envoy.config.core.v3.base_pb2 import TrafficDirection, TransportSocket
+from envoy.config.listener.v3.listener_components_pb2 import (
+    Filter,
+    FilterChain,
+    ListenerFilter,
+    ListenerFilterChainMatchPredicate,
+)
 from envoy.config.listener.v3.listener_pb2 import Listener
 
 from weft.model.mesh import InboundPort
+from weft.model.names import ObjectKey
+from weft.model.peer_authentication import TlsMode
 from weft.model.service import Protocol
-from weft.model.settings import Settings
-from weft.translate import names, policy
+from weft.translate import names, policy, tls
+from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.chains import (
     DETECTED_HTTP,
@@ -19,61 +34,155 @@ from weft.translate.chains import (
     http_inspector,
     http_to_workload,
     original_destination,
+    tls_inspector,
 )
-from weft.translate.guards import Guards, guards_of
+from weft.translate.guards import guards_of
 from weft.translate.listeners import on_both_families, wait_for_first_bytes
 from weft.translate.provenance import keys, of_objects
 from weft.translate.view import GroupView
 
+_TLS = "tls"
+_PLAIN = "raw_buffer"
+_OWN_PORTS = (names.INBOUND_PORT, names.OUTBOUND_PORT)
+
+
+class _Door(msgspec.Struct, frozen=True):
+    """One port, or with the number 0 all those without a door of their own."""
+
+    number: int
+    protocol: Protocol
+    mode: TlsMode
+    port: InboundPort | None = None
+
+
+class _Ends(msgspec.Struct, frozen=True):
+    """The filters behind a door; of HTTP they depend on whether the caller has shown a certificate."""
+
+    http: Callable[[bool], tuple[Filter, ...]]
+    bytes: tuple[Filter, ...]
+
 
 def virtual_inbound(view: GroupView) -> Built:
-    ports, settings = view.inbound, view.settings
-    guards = guards_of(view)
+    settings = view.inbound_settings
     name = names.VIRTUAL_INBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.INBOUND)
+    result.access_log.extend(listener_logs(settings))
     on_both_families(result, names.INBOUND_PORT)
+    # A connection to this very port would go round for ever.
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = names.INBOUND_PORT
     result.filter_chains.append(loop)
-    for port in ports:
-        if port.number not in (names.INBOUND_PORT, names.OUTBOUND_PORT):
-            result.filter_chains.extend(_chains(port, settings, guards))
-    unnamed = chain(
-        f"{name}-catchall-http",
-        http_to_workload(names.INBOUND_PASSTHROUGH, names.INBOUND_PASSTHROUGH, "inbound|http|0", settings, guards.http),
-    )
-    unnamed.filter_chain_match.application_protocols.extend(DETECTED_HTTP)
-    result.filter_chains.append(unnamed)
-    result.default_filter_chain.CopyFrom(
-        chain(name, *guards.network, bytes_to(((names.INBOUND_PASSTHROUGH, 1),), settings))
-    )
-    inspector = http_inspector()
-    declared = [port.number for port in ports if port.protocol is not Protocol.UNDECLARED]
-    inspector.filter_disabled.CopyFrom(_on_ports([*declared, names.INBOUND_PORT]))
-    result.listener_filters.extend([original_destination(), inspector])
+    doors = _doors(view)
+    socket = tls.downstream(settings)
+    result.filter_chains.extend(joined.from_iterable(_chains(door, view, socket) for door in doors))
+    result.listener_filters.append(original_destination())
+    result.listener_filters.extend(_looking(tls_inspector(), doors, _reads_tls))
+    result.listener_filters.extend(_looking(http_inspector(), doors, _reads_http))
     wait_for_first_bytes(result, settings)
     return build(name, result, keys(*(policy.origin for policy in view.authorization)))
 
 
-def _chains(port: InboundPort, settings: Settings, guards: Guards) -> list[FilterChain]:
-    cluster = names.inbound_cluster(port.number)
-    name = names.listener("0.0.0.0", port.number)
-    chosen = policy.effective(port.rule, port.service_port)
-    result: list[FilterChain] = []
-    if port.protocol.is_http or port.protocol is Protocol.UNDECLARED:
+def _doors(view: GroupView) -> tuple[_Door, ...]:
+    named = {port.number: port for port in view.inbound if port.number not in _OWN_PORTS}
+    doors = [_Door(number, port.protocol, view.modes.at(number), port) for number, port in named.items()]
+    for number, mode in view.modes.ports:
+        if number not in named and number not in _OWN_PORTS and mode is not view.modes.mode:
+            doors.append(_Door(number, Protocol.UNDECLARED, mode))
+    return (*doors, _Door(0, Protocol.UNDECLARED, view.modes.mode))
+
+
+def _chains(door: _Door, view: GroupView, socket: TransportSocket) -> list[FilterChain]:
+    """Plaintext comes in unless the mode is STRICT, TLS of the mesh unless it is DISABLE. TLS that is not the mesh's is
+    the application's own business where the port may carry more than HTTP."""
+    ends = _ends(door, view)
+    http = door.protocol.is_http or door.protocol is Protocol.UNDECLARED
+    mixed = door.protocol is Protocol.UNDECLARED
+    found: list[FilterChain] = []
+    if door.mode is not TlsMode.DISABLE:
+        strict = door.mode is TlsMode.STRICT
+        if http:
+            of_http = tls.OF_HTTP if mixed else () if strict else tls.OF_THE_MESH
+            found.append(_chain(ends.http(True), _TLS, of_http, socket))
+        if not door.protocol.is_http:
+            of_bytes = () if strict else tls.OF_BYTES if mixed else tls.OF_THE_MESH
+            found.append(_chain(ends.bytes, _TLS, of_bytes, socket))
+    if door.mode is not TlsMode.STRICT:
+        plain = _PLAIN if door.mode is TlsMode.PERMISSIVE else ""
+        if http:
+            found.append(_chain(ends.http(False), plain, DETECTED_HTTP if mixed else ()))
+        if not door.protocol.is_http:
+            found.append(_chain(ends.bytes, plain))
+            if door.mode is TlsMode.PERMISSIVE:
+                found.append(_chain(ends.bytes, _TLS))
+    sources = _sources(door)
+    for entry in found:
+        if door.number:
+            entry.name = names.listener("0.0.0.0", door.number)
+            entry.filter_chain_match.destination_port.value = door.number
+            entry.metadata.CopyFrom(of_objects(sources))
+        else:
+            is_http = entry.filters[-1].name.endswith("http_connection_manager")
+            entry.name = f"{names.VIRTUAL_INBOUND}-catchall-http" if is_http else names.VIRTUAL_INBOUND
+    return found
+
+
+def _ends(door: _Door, view: GroupView) -> _Ends:
+    settings, guards, port = view.inbound_settings, guards_of(view), door.port
+    if port is None:
+        cluster, prefix, host_name, pool = names.INBOUND_PASSTHROUGH, names.INBOUND_PASSTHROUGH, "inbound|http|0", None
+    else:
+        cluster = names.inbound_cluster(port.number)
+        prefix = f"inbound_{names.listener('0.0.0.0', port.number)}"
         host_name = f"inbound|http|{port.service_port or port.number}"
-        end = http_to_workload(f"inbound_{name}", cluster, host_name, settings, guards.http)
-        http = chain(name, end)
-        if port.protocol is Protocol.UNDECLARED:
-            http.filter_chain_match.application_protocols.extend(DETECTED_HTTP)
-        result.append(http)
-    if not port.protocol.is_http:
-        result.append(chain(name, *guards.network, bytes_to(((cluster, 1),), settings, chosen.connection_pool)))
-    sources = keys(*(service.origin for service in port.services))
-    for entry in result:
-        entry.filter_chain_match.destination_port.value = port.number
-        entry.metadata.CopyFrom(of_objects(sources))
+        pool = policy.effective(port.rule, port.service_port).connection_pool
+
+    def http(certified: bool) -> tuple[Filter, ...]:
+        return (http_to_workload(prefix, cluster, host_name, settings, guards.http, certified=certified),)
+
+    return _Ends(http, (*guards.network, bytes_to(((cluster, 1),), settings, pool)))
+
+
+def _chain(
+    filters: tuple[Filter, ...],
+    transport: str,
+    protocols: tuple[str, ...] = (),
+    socket: TransportSocket | None = None,
+) -> FilterChain:
+    result = chain("", *filters)
+    result.filter_chain_match.transport_protocol = transport
+    result.filter_chain_match.application_protocols.extend(protocols)
+    if socket is not None:
+        result.transport_socket.CopyFrom(socket)
     return result
+
+
+def _sources(door: _Door) -> tuple[ObjectKey, ...]:
+    return keys(*(service.origin for service in door.port.services)) if door.port else ()
+
+
+def _reads_tls(door: _Door) -> bool:
+    return door.mode is not TlsMode.DISABLE
+
+
+def _reads_http(door: _Door) -> bool:
+    """Inside the mesh's TLS, ALPN tells."""
+    return door.protocol is Protocol.UNDECLARED and door.mode is not TlsMode.STRICT
+
+
+def _looking(
+    inspector: ListenerFilter, doors: Iterable[_Door], reads: Callable[[_Door], bool]
+) -> tuple[ListenerFilter, ...]:
+    """The inspector, switched off at every door that does not need it; none if no door does."""
+    *named, others = doors
+    if reads(others):
+        unread = [door.number for door in named if not reads(door)]
+        inspector.filter_disabled.CopyFrom(_on_ports([*unread, names.INBOUND_PORT]))
+        return (inspector,)
+    read = [door.number for door in named if reads(door)]
+    if not read:
+        return ()
+    inspector.filter_disabled.not_match.CopyFrom(_on_ports(read))
+    return (inspector,)
 
 
 def _on_ports(numbers: list[int]) -> ListenerFilterChainMatchPredicate:

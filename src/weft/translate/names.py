@@ -18,6 +18,11 @@ def outbound_cluster(host: str, port: int, subset: str = "") -> str:
     return f"outbound|{port}|{subset}|{host}"
 
 
+def server_name(host: str, port: int, subset: str = "") -> str:
+    """What a caller's TLS names: whoever passes the connection on unopened can read from it where it goes."""
+    return f"outbound_.{port}_.{subset}_.{host}"
+
+
 def inbound_cluster(port: int) -> str:
     return f"inbound|{port}||"
 

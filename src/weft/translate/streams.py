@@ -12,12 +12,12 @@ from weft.model.names import ObjectKey
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.virtual_service import Destination, L4Match, L4Route
-from weft.translate import names, policy
+from weft.translate import names, policy, tls
 from weft.translate.actions import destination_cluster, destination_port, taking_part
 from weft.translate.chains import bytes_to, chain
 from weft.translate.matches import applies
 from weft.translate.provenance import keys
-from weft.translate.view import ServiceView
+from weft.translate.view import ServiceView, offering_http
 
 
 class Stream(msgspec.Struct, frozen=True):
@@ -28,6 +28,7 @@ class Stream(msgspec.Struct, frozen=True):
     server_names: tuple[str, ...] = ()
     ranges: tuple[str, ...] = ()
     sources: tuple[ObjectKey, ...] = ()
+    is_taken_for_http: bool = False  # unless its connections say that they are not
 
 
 def streams(view: ServiceView, port: ServicePort) -> tuple[Stream, ...]:
@@ -52,7 +53,12 @@ def streams(view: ServiceView, port: ServicePort) -> tuple[Stream, ...]:
 
 def own_stream(view: ServiceView, port: ServicePort) -> Stream:
     name = names.outbound_cluster(view.host, port.number)
-    return Stream(((name, 1),), Destination(view.host, port=port.number), sources=_sources(view))
+    return Stream(
+        ((name, 1),),
+        Destination(view.host, port=port.number),
+        sources=_sources(view),
+        is_taken_for_http=port.number in offering_http(view.service, view.rule),
+    )
 
 
 def filter_chain(stream: Stream, view: ServiceView, port: ServicePort, settings: Settings) -> FilterChain:
@@ -62,6 +68,7 @@ def filter_chain(stream: Stream, view: ServiceView, port: ServicePort, settings:
     hashing = chosen.load_balancer.consistent_hash if chosen.load_balancer else None
     result = chain(
         "",
+        *((tls.offering(tls.BYTES),) if stream.is_taken_for_http else ()),
         bytes_to(
             stream.clusters,
             settings,
@@ -93,7 +100,17 @@ def _stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match
         server_names=match.sni_hosts,
         ranges=match.destination_subnets,
         sources=_sources(view),
+        is_taken_for_http=any(_offers_http(view, part.destination, port.number) for part in parts),
     )
+
+
+def _offers_http(view: ServiceView, destination: Destination, port: int) -> bool:
+    target = view.target(destination.host)
+    if destination.host == view.host:
+        ports = offering_http(view.service, view.rule)
+    else:
+        ports = target.offering_http if target else ()
+    return destination_port(view, destination, port) in ports
 
 
 def _claimed(match: L4Match) -> set[tuple[str, str]]:

@@ -7,19 +7,24 @@ from collections.abc import Iterator
 
 import msgspec
 
+from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
-from weft.model.destination_rule import DestinationRule
+from weft.model.destination_rule import ClientTlsMode, DestinationRule, TrafficPolicy
 from weft.model.extension_provider import Authorizer
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Endpoint
 from weft.model.mesh import InboundPort, Mesh
 from weft.model.names import Labels
+from weft.model.peer_authentication import PeerModes
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope
 from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
+from weft.model.standing import Standing
 from weft.model.virtual_service import Destination, HttpMatch, L4Match, VirtualService
+
+_FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -39,6 +44,7 @@ class Target(msgspec.Struct, frozen=True):
     ports: tuple[int, ...] = ()
     subsets: tuple[str, ...] = ()
     rule: DestinationRule | None = None  # only where it hashes: the hash key stands in the route
+    offering_http: tuple[int, ...] = ()  # ports to which the mesh's TLS is HTTP's unless the caller says otherwise
 
 
 class ServiceView(msgspec.Struct, frozen=True):
@@ -52,6 +58,8 @@ class ServiceView(msgspec.Struct, frozen=True):
     routes: tuple[VirtualService, ...] = ()  # the deciding one first
     delegates: tuple[VirtualService, ...] = ()  # those the routes delegate to
     meshed: tuple[int, ...] = ()  # ports at which everyone who answers is met by a proxy of the mesh
+    secured: tuple[int, ...] = ()  # ports at which everyone who answers takes the mesh's TLS
+    accounts: tuple[str, ...] = ()  # the service accounts of everyone behind it, in its namespace
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
     targets: tuple[Target, ...] = ()  # the other hosts that the routes name
 
@@ -65,13 +73,19 @@ class GroupView(msgspec.Struct, frozen=True):
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
     policy: OutboundPolicy
-    settings: Settings
+    settings: Settings  # as it calls
+    modes: PeerModes = PeerModes()  # whom it lets in
     authorization: tuple[AuthorizationPolicy, ...] = ()  # that guard it, the mesh-wide ones first
     authentication: tuple[RequestAuthentication, ...] = ()
     authorizers: tuple[Authorizer, ...] = ()  # that its policies name, and that there are
+    called: Settings | None = None  # the settings as it is called; None: the same
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
+
+    @property
+    def inbound_settings(self) -> Settings:
+        return self.called or self.settings
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceView | None:
@@ -97,6 +111,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         or any(match.source_namespace for match in conditions)
         or not all(target.known for target in targets)  # the warning says from where it is not seen
     )
+    standing = mesh.standing(service) if service else Standing()
     by_labels = any(match.source_labels for match in conditions)
     return ServiceView(
         host=host,
@@ -106,7 +121,9 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         rule=mesh.destination_rule(host, service, group),
         routes=routes,
         delegates=delegates,
-        meshed=mesh.meshed_ports(service) if service else (),
+        meshed=standing.meshed,
+        secured=standing.secured,
+        accounts=standing.accounts,
         endpoints=tuple((port.number, mesh.endpoints(service, port)) for port in service.ports)
         if service and (service.headless or not service.selector or service.resolution is not Resolution.STATIC)
         else (),
@@ -119,10 +136,12 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         group.kind,
         mesh.inbound_ports(group),
         mesh.outbound_policy(group),
-        mesh.settings,
+        mesh.settings_of(group, Reporter.CLIENT),
+        modes=mesh.peer_modes(group.namespace, group.labels),
         authorization=mesh.policies(AuthorizationPolicy, group),
         authentication=mesh.policies(RequestAuthentication, group),
         authorizers=mesh.authorizers(group),
+        called=mesh.settings_of(group, Reporter.SERVER),
     )
 
 
@@ -144,17 +163,26 @@ def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
         ports=tuple(port.number for port in service.ports) if service else (),
         subsets=tuple(subset.name for subset in rule.subsets) if rule else (),
         rule=rule if rule and _hashes(rule) else None,
+        offering_http=offering_http(service, rule),
     )
+
+
+def offering_http(service: Service | None, rule: DestinationRule | None) -> tuple[int, ...]:
+    if service is None or service.external or any(level.tls and level.tls.mode in _FOREIGN for level in _levels(rule)):
+        return ()
+    return tuple(port.number for port in service.ports if not port.protocol.is_tcp)
 
 
 def _hashes(rule: DestinationRule) -> bool:
-    levels = [rule.policy, *(subset.policy for subset in rule.subsets)]
-    return any(
-        entry.load_balancer is not None and entry.load_balancer.consistent_hash is not None
-        for level in levels
-        if level is not None
-        for entry in (level, *(port for _, port in level.ports))
-    )
+    return any(level.load_balancer and level.load_balancer.consistent_hash for level in _levels(rule))
+
+
+def _levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:
+    """Everything that a rule says of any port or subset."""
+    for level in (rule.policy, *(subset.policy for subset in rule.subsets)) if rule else ():
+        if level is not None:
+            yield level
+            yield from (entry for _, entry in level.ports)
 
 
 def _conditions(routing: tuple[VirtualService, ...]) -> Iterator[HttpMatch | L4Match]:

@@ -1,0 +1,79 @@
+"""Istio's PeerAuthentication: whom workloads let in over TLS and without it. What cannot be read lets nobody in who
+does not prove who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from weft.api.metadata import Meta, selector
+from weft.api.reader import Fields
+from weft.model.mesh import Value
+from weft.model.peer_authentication import PeerAuthentication, TlsMode
+
+_MODES = {**{mode.value: mode for mode in TlsMode}, "UNSET": None}
+
+
+def read_peer_authentication(root: Fields, meta: Meta) -> tuple[PeerAuthentication, ...]:
+    spec = root.fields("spec")
+    if spec is None:
+        return (PeerAuthentication(meta.name, meta.namespace, created=meta.created, origin=meta.origin),)
+    chosen = selector(spec, "selector", "matchLabels")
+    ports = _ports(spec)
+    if spec.has("portLevelMtls") and not chosen:
+        spec.error(
+            "portLevelMtls",
+            "`portLevelMtls` needs a `selector`: a port belongs to a workload, not to a namespace or the mesh",
+            "select the workload",
+        )
+    return (
+        PeerAuthentication(
+            name=meta.name,
+            namespace=meta.namespace,
+            selector=chosen or (),
+            mode=_mode(spec.fields("mtls")),
+            ports=ports,
+            created=meta.created,
+            origin=meta.origin,
+        ),
+    )
+
+
+def strict(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
+    """In the place of one that was refused: STRICT for whom it selects, at every port; for its whole namespace if that
+    cannot be read."""
+    read = next((value for value in values if isinstance(value, PeerAuthentication)), None)
+    return (
+        PeerAuthentication(
+            name=meta.name,
+            namespace=meta.namespace,
+            selector=read.selector if read else (),
+            mode=TlsMode.STRICT,
+            created=meta.created,
+            origin=meta.origin,
+        ),
+    )
+
+
+def _mode(fields: Fields | None) -> TlsMode | None:
+    return None if fields is None else _MODES[fields.choice("mode", _MODES, default="UNSET")]
+
+
+def _ports(spec: Fields) -> tuple[tuple[int, TlsMode | None], ...]:
+    raw = spec.raw("portLevelMtls")
+    if not isinstance(raw, Mapping):
+        spec.fields("portLevelMtls")  # says so, if it is there at all
+        return ()
+    fields = spec.embedded("portLevelMtls", {str(name): held for name, held in raw.items()})
+    found: dict[int, TlsMode | None] = {}
+    for name in map(str, raw):
+        number = int(name) if name.isdecimal() and len(name) <= 5 else 0
+        if not 1 <= number <= 65_535:
+            fields.ignored(name)
+            fields.error(name, f"`{name[:80]}` is not a port", "a number of the workload's own ports")
+            continue
+        if number in found:
+            fields.error(name, f"port {number} stands twice")
+        found[number] = _mode(fields.fields(name))
+    if not raw:
+        spec.error("portLevelMtls", "`portLevelMtls` is empty", "leave it out")
+    return tuple(sorted(found.items()))

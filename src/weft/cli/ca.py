@@ -1,0 +1,240 @@
+"""`weft ca`: a root, what certificates there are, and a new root in place of the old one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from weft.cli.output import Format, fail, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from weft.ca.status import AuthorityStatus, CertificateFacts
+
+DIRECTORY = Path("/var/lib/weft/ca")
+_LONGEST_WAIT = 366 * 86_400  # seconds
+_LOOK_SECONDS = 0.2
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="The certificate authority: look at it, give it a new root.",
+    epilog="Example: weft ca show /var/lib/weft/ca",
+)
+
+
+@app.command("init")
+def init(
+    directory: Path = typer.Argument(DIRECTORY, help="Where it is kept; for its owner alone."),
+    trust_domain: str = typer.Option("cluster.local", "--trust-domain", help="What identities begin with."),
+) -> None:
+    """Make a root, so that it can be given to others before anything is signed. If there is one, it stays.
+
+    \b
+    Example: weft ca init ./ca
+    """
+    from weft.ca.authority import Authority
+    from weft.ca.store import BUNDLE
+
+    authority = Authority.open(directory, trust_domain)
+    try:
+        root = authority.status().certificates[-1]
+    finally:
+        authority.close()
+    say(f"{root.subject}, until {root.expires:%Y-%m-%d}")
+    if (directory / BUNDLE).exists():
+        say(f"for those who shall trust it: {directory / BUNDLE}")
+
+
+@app.command("show")
+def show(
+    path: Path = typer.Argument(DIRECTORY, help="A CA's directory, or a file of certificates in PEM."),
+    mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
+    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints) or json."),
+) -> None:
+    """Show a CA's certificates and how far a rotation is; or the certificates of a file.
+
+    \b
+    Example: weft ca show /var/lib/weft/ca
+             weft ca show chain.pem -o wide
+             weft ca show --mesh shop
+    """
+    from weft.ca.status import read_status
+
+    if mesh is not None or path.is_dir():
+        status = read_status(path) if mesh is None else _of_mesh(mesh)
+        if output is Format.JSON:
+            print_json(status)
+            return
+        print_table(_table(status.certificates, wide=output is Format.WIDE))
+        domain = f" for {status.trust_domain}" if status.trust_domain else ""
+        say(f"{status.kind}{domain}, {status.phase}: {status.next_step}")
+        return
+    certificates = _of_file(path)
+    if output is Format.JSON:
+        print_json(certificates)
+    else:
+        print_table(_table(certificates, wide=output is Format.WIDE))
+
+
+@app.command("rotate")
+def rotate(
+    directory: Path = typer.Argument(DIRECTORY, help="The CA's directory."),
+    propagation: str = typer.Option(
+        "", "--propagation", help="How long the new root is trusted before it signs, such as 30s, 10m or 24h."
+    ),
+    mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
+    now: bool = typer.Option(False, "--now", help="Let a root that is announced already sign now."),
+    wait: bool = typer.Option(
+        True, "--wait/--no-wait", help="Print each phase as it comes, until the old root is gone."
+    ),
+) -> None:
+    """Replace a CA's root without an outage.
+
+    The new root is trusted first, signs later, and the old one goes when everything that it signed has expired. The
+    process that signs does all of it: this command can be left at any time.
+
+    \b
+    Example: weft ca rotate /var/lib/weft/ca
+             weft ca rotate --propagation 10m --no-wait
+             weft ca rotate --now
+             weft ca rotate --mesh shop
+    """
+    from weft.ca.door import Wish, ask
+    from weft.ca.rotation import Phase
+
+    pause = _seconds(propagation)
+    if mesh is not None:
+        if now:
+            fail("--now is for the CA of weft control", "a mesh of weft up needs no wait: --propagation 0s", code=2)
+        _rotate_mesh(mesh, pause, wait=wait)
+        return
+    if not directory.is_dir():
+        fail(f"there is no CA in {directory}", "give its directory: weft ca rotate DIR")
+    wish = Wish(do="switch" if now else "rotate", propagation=pause, follow=wait)
+    status: AuthorityStatus | None = None
+    try:
+        for status in ask(directory, wish):
+            say(f"{status.phase}: {status.next_step}")
+    except (FileNotFoundError, ConnectionError):
+        status = _rotate_here(directory, pause, now=now)
+        say(f"{status.phase}: {status.next_step}")
+        say("no process signs with this CA now; the rotation goes on when weft control runs")
+        return
+    except PermissionError:
+        fail(f"{directory} belongs to another user", "run this as the one who runs weft control, or as root")
+    except KeyboardInterrupt:
+        say("the rotation goes on without this command; see: weft ca show")
+        raise typer.Exit(130) from None
+    if wait and (status is None or status.phase is not Phase.STEADY):
+        say("weft control ended; the rotation goes on when it runs again")
+
+
+def _of_mesh(mesh: str) -> AuthorityStatus:
+    from weft.cli.choose import choose_mesh
+    from weft.local.client import fetch_ca
+
+    return fetch_ca(choose_mesh(mesh))
+
+
+def _rotate_mesh(mesh: str, pause: float | None, *, wait: bool) -> None:
+    import time
+
+    from weft.ca.rotation import Phase
+    from weft.cli.choose import choose_mesh
+    from weft.local.client import fetch_ca, rotate_ca
+
+    name = choose_mesh(mesh)
+    status = rotate_ca(name, None if pause is None else timedelta(seconds=pause))
+    say(f"{status.phase}: {status.next_step}")
+    try:
+        while wait and status.phase is not Phase.STEADY:
+            time.sleep(_LOOK_SECONDS)
+            if (following := fetch_ca(name)).phase is not status.phase:
+                say(f"{following.phase}: {following.next_step}")
+            status = following
+    except KeyboardInterrupt:
+        say(f"the rotation goes on without this command; see: weft ca show --mesh {name}")
+        raise typer.Exit(130) from None
+
+
+def _rotate_here(directory: Path, pause: float | None, *, now: bool) -> AuthorityStatus:
+    from weft.ca.authority import Authority
+    from weft.ca.status import read_status
+
+    authority = Authority.open(directory, read_status(directory).trust_domain or "cluster.local")
+    try:
+        return authority.switch() if now else authority.rotate(None if pause is None else timedelta(seconds=pause))
+    finally:
+        authority.close()
+
+
+def _seconds(text: str) -> float | None:
+    if not text:
+        return None
+    number, unit = text[:-1], text[-1]
+    if unit not in _UNITS or not number.isascii() or not number.isdecimal():
+        fail(f"`{text}` is not a time", "for example: --propagation 10m (s, m, h, d)", code=2)
+    seconds = float(int(number[:12]) * _UNITS[unit])
+    if seconds > _LONGEST_WAIT:
+        fail(f"`{text}` is longer than a year", "a root that nobody uses for so long is of no use", code=2)
+    return seconds
+
+
+def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
+    from cryptography import x509
+
+    from weft.ca.certificates import certificate_pem
+    from weft.ca.status import certificate_facts
+
+    try:
+        found = x509.load_pem_x509_certificates(path.read_bytes())
+    except OSError as error:
+        fail(f"{path} cannot be read: {error.strerror}", "give a CA's directory or a file of certificates")
+    except ValueError:
+        fail(f"{path} holds no certificates in PEM", "it begins with -----BEGIN CERTIFICATE-----")
+    return tuple(
+        certificate_facts(
+            certificate_pem(each), "root" if each.issuer == each.subject else "leaf" if place == 0 else "CA"
+        )
+        for place, each in enumerate(found)
+    )
+
+
+def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> Table:
+    from datetime import UTC, datetime
+
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("ROLE", "NAME", "KEY", "NOT BEFORE", "EXPIRES", "LEFT", *(("SERIAL", "SHA-256") if wide else ())):
+        table.add_column(name, no_wrap=name != "NAME")
+    now = datetime.now(UTC)
+    for each in certificates:
+        row = [
+            each.role,
+            ", ".join(each.names) or each.subject,
+            each.key,
+            f"{each.not_before:%Y-%m-%d %H:%M}",
+            f"{each.expires:%Y-%m-%d %H:%M}",
+            "expired" if each.expires <= now else _left(each.expires - now),
+        ]
+        # As text: `:cd:` in a fingerprint is an emoji to rich otherwise.
+        table.add_row(*(Text(cell) for cell in (*row, *((each.serial, each.fingerprint) if wide else ()))))
+    return table
+
+
+def _left(left: timedelta) -> str:
+    seconds = int(left.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,162 @@
+"""How connections are secured: the two TLS contexts of the mesh, what a DestinationRule asks for, and the words (ALPN)
+by which the receiving proxy tells the mesh's own connections from an application's.
+
+The mesh's names in ALPN are Istio's. A caller offers `istio-h2` or `istio-http/1.1` for HTTP and `istio` for anything
+else; what is offered beside it is what the connection really speaks, so that a negotiated name is never a lie.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.core.v3.base_pb2 import TransportSocket
+from envoy.config.core.v3.config_source_pb2 import ApiConfigSource, ApiVersion, ConfigSource
+from envoy.config.listener.v3.listener_components_pb2 import Filter
+from envoy.extensions.filters.common.set_filter_state.v3.value_pb2 import FilterStateValue
+from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 import Config as SetFilterState
+from envoy.extensions.transport_sockets.raw_buffer.v3.raw_buffer_pb2 import RawBuffer
+from envoy.extensions.transport_sockets.tls.v3.common_pb2 import SubjectAltNameMatcher, TlsParameters
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext, UpstreamTlsContext
+from google.protobuf.duration_pb2 import Duration
+
+from weft.api.syntax import is_address
+from weft.model.identity import Identity
+from weft.model.settings import Settings
+from weft.translate.protos import packed
+
+SDS_CLUSTER = "sds-grpc"  # in every proxy's bootstrap: the agent of its machine
+CERTIFICATE = "default"
+ROOTS = "ROOTCA"
+
+HTTP2 = ("istio-h2", "h2")
+HTTP1 = ("istio-http/1.1", "http/1.1")
+ANY_HTTP = ("istio-http/1.1",)  # which HTTP it is shows in the first bytes, so nothing may be negotiated
+BYTES = ("istio",)
+
+OF_HTTP = ("istio-http/1.0", "istio-http/1.1", "istio-h2")
+OF_BYTES = ("istio-peer-exchange", "istio")
+OF_THE_MESH = ("istio", "istio-peer-exchange", *OF_HTTP)
+
+# A resumed session stands for a certificate that was shown then. In TLS 1.2 it has to be shown again after this; in
+# TLS 1.3 at the latest when the server's own certificate is renewed, because its ticket keys change with it.
+_SESSION = Duration(seconds=3600)
+
+TLS = "envoy.transport_sockets.tls"
+_RAW = "envoy.transport_sockets.raw_buffer"
+_MATCH = "tlsMode"
+ENDPOINT_METADATA = "envoy.transport_socket_match"
+ENDPOINT_MATCH = {_MATCH: "istio"}
+
+
+@lru_cache(maxsize=64)
+def downstream(settings: Settings) -> TransportSocket:
+    """The server's side: every caller shows a certificate of this mesh's trust domain or of one of its former ones."""
+    context = DownstreamTlsContext(session_timeout=_SESSION)
+    context.require_client_certificate.value = True
+    context.common_tls_context.CopyFrom(_common(settings))
+    context.common_tls_context.alpn_protocols.extend(["h2", "http/1.1"])
+    names = context.common_tls_context.combined_validation_context.default_validation_context
+    for domain in trust_domains(settings):
+        entry = names.match_typed_subject_alt_names.add(san_type=SubjectAltNameMatcher.URI)
+        entry.matcher.prefix = f"spiffe://{domain}/"
+    return TransportSocket(name=TLS, typed_config=packed(context))
+
+
+def automatic(cluster: Cluster, socket: TransportSocket) -> None:
+    """TLS to each endpoint that is marked for it, plaintext to the others: whoever gets or loses a proxy changes no
+    cluster."""
+    marked = cluster.transport_socket_matches.add(name=f"{_MATCH}-istio")
+    marked.match.update(ENDPOINT_MATCH)
+    marked.transport_socket.CopyFrom(socket)
+    others = cluster.transport_socket_matches.add(name=f"{_MATCH}-disabled")
+    others.match.SetInParent()
+    others.transport_socket.CopyFrom(_raw())
+
+
+@lru_cache(maxsize=8192)
+def upstream(
+    names: tuple[str, ...], server_name: str, protocols: tuple[str, ...], settings: Settings
+) -> TransportSocket:
+    """The caller's side between two proxies: exactly one of these identities answers, or the call fails."""
+    context = UpstreamTlsContext(sni=server_name)
+    context.common_tls_context.CopyFrom(_common(settings))
+    context.common_tls_context.alpn_protocols.extend(protocols)
+    allowed = context.common_tls_context.combined_validation_context.default_validation_context
+    allowed.match_typed_subject_alt_names.extend(name_matcher(name) for name in names)
+    return TransportSocket(name=TLS, typed_config=packed(context))
+
+
+def name_matcher(name: str) -> SubjectAltNameMatcher:
+    if "://" in name:
+        kind = SubjectAltNameMatcher.URI
+    elif "@" in name:
+        kind = SubjectAltNameMatcher.EMAIL
+    else:
+        kind = SubjectAltNameMatcher.IP_ADDRESS if is_address(name) else SubjectAltNameMatcher.DNS
+    result = SubjectAltNameMatcher(san_type=kind)
+    result.matcher.exact = name
+    return result
+
+
+def identities(namespace: str, accounts: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
+    """Who may answer for a service. Nobody behind it means that nobody may: without a name, Envoy would take every
+    certificate of the mesh for the service's own; no certificate has the name of the empty account."""
+    return tuple(
+        str(Identity(domain, namespace, account)) for domain in trust_domains(settings) for account in accounts or ("",)
+    )
+
+
+def trust_domains(settings: Settings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((settings.trust_domain, *settings.trust_domain_aliases)))
+
+
+@lru_cache(maxsize=4)
+def offering(protocols: tuple[str, ...]) -> Filter:
+    """Before a chain's last filter: its connections offer these to whatever cluster they go to, instead of what the
+    cluster itself would."""
+    value = FilterStateValue(object_key="envoy.network.application_protocols")
+    value.format_string.text_format_source.inline_string = ",".join(protocols)
+    value.shared_with_upstream = FilterStateValue.ONCE
+    config = SetFilterState(on_new_connection=[value])
+    return Filter(name="envoy.filters.network.set_filter_state", typed_config=packed(config))
+
+
+@lru_cache(maxsize=1)
+def _raw() -> TransportSocket:
+    return TransportSocket(name=_RAW, typed_config=packed(RawBuffer()))
+
+
+@lru_cache(maxsize=64)
+def _common(settings: Settings) -> CommonTlsContext:
+    result = CommonTlsContext(
+        tls_params=TlsParameters(
+            tls_minimum_protocol_version=(
+                TlsParameters.TLSv1_3 if settings.mtls_least == "TLSV1_3" else TlsParameters.TLSv1_2
+            ),
+            tls_maximum_protocol_version=TlsParameters.TLSv1_3,
+            cipher_suites=settings.mtls_ciphers,
+        )
+    )
+    result.tls_certificate_sds_secret_configs.add(name=CERTIFICATE, sds_config=from_agent())
+    roots = result.combined_validation_context.validation_context_sds_secret_config
+    roots.name = ROOTS
+    roots.sds_config.CopyFrom(from_agent())
+    result.combined_validation_context.default_validation_context.SetInParent()
+    return result
+
+
+@lru_cache(maxsize=1)
+def from_agent() -> ConfigSource:
+    """Waited for without a limit: without an identity there is nothing to say."""
+    result = ConfigSource(resource_api_version=ApiVersion.V3)
+    result.initial_fetch_timeout.SetInParent()
+    source = result.api_config_source
+    source.api_type = ApiConfigSource.GRPC
+    source.transport_api_version = ApiVersion.V3
+    source.set_node_on_first_message_only = True
+    agent = source.grpc_services.add().envoy_grpc
+    agent.cluster_name = SDS_CLUSTER
+    agent.retry_policy.retry_back_off.base_interval.FromMilliseconds(100)
+    agent.retry_policy.retry_back_off.max_interval.FromSeconds(1)
+    return result
