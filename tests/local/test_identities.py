@@ -77,14 +77,29 @@ async def test_without_an_identity_a_pod_is_not_ready_and_says_why_and_becomes_s
         await rig.until(lambda status: not status.problems)
 
 
-async def test_certificates_that_live_for_seconds_are_renewed_while_requests_go_on():
-    async with mesh(SERVICE, web(), CALLER, trust=Trust(certificate_ttl=timedelta(seconds=2))) as rig:
+ONE_EACH = """
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: shop}
+spec:
+  host: web
+  trafficPolicy: {connectionPool: {http: {maxRequestsPerConnection: 1}}}
+"""
+
+
+async def test_certificates_of_seconds_and_a_new_root_cost_no_request_though_each_one_is_a_handshake():
+    async with mesh(SERVICE, web(), CALLER, ONE_EACH, trust=Trust(certificate_ttl=timedelta(seconds=2))) as rig:
         await rig.until_ready("caller-0", "web-0")
-        asking = []
-        while rig.pod("web").status({}).identity.renewals < 3:
-            asking.append(await rig.fetch("caller", rig.address()))
-            await asyncio.sleep(0.05)
-        assert {status for status, _ in asking} == {200}
+        identities, address, answers = rig.engine._identities, rig.address(), []
+        before = identities.authority.bundle()[0]
+        while rig.pod("web").status({}).identity.renewals < 5 or identities.authority.bundle()[0] == before:
+            answers.append(await rig.fetch("caller", address))
+            if len(answers) == 20:
+                rig.engine.rotate_ca(timedelta(seconds=0.5))
+        assert {status for status, _ in answers} == {200}
+        stats = await rig.pod("web").proxy.admin.stats(r"15006\.ssl\.(handshake|connection_error|fail)")
+        assert stats.values.get("listener.0.0.0.0_15006.ssl.handshake", 0) >= len(answers)
+        assert not [name for name, count in stats.values.items() if count and "handshake" not in name]
         assert not rig.engine.problems()
 
 

@@ -20,6 +20,7 @@ from weft.ca.signer import Signer
 from weft.node.agent import Agent
 from weft.node.door import DoorError, Doorway
 from weft.node.identities import Bearer, TokenSource
+from weft.node.key import KeyKind
 from weft.node.registrations import Registration, watch_registrations
 
 log = logging.getLogger("weft.node.service")
@@ -75,6 +76,8 @@ class NodeService:
                 continue
             self._served[name] = registration
             log.info("%s: %s at %s", name, registration.identity, registration.socket)
+            if registration.key is KeyKind.ED25519:
+                log.warning("%s: an Envoy that is called by other Envoys needs another key than Ed25519", name)
         return self._served == self._wanted
 
 
