@@ -19,6 +19,7 @@ from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import TokenIssuer
 from weft.ca.tokens import Caller
+from weft.node.registrations import DirectoryRefused
 from weft.node.service import NodeService
 
 pytestmark = pytest.mark.root
@@ -203,7 +204,28 @@ async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine
         running.cancel()
         await asyncio.wait({running})
     assert not web.exists() and not web.parent.exists()
-    assert [path.name for path in (machine.workloads / ".agent").iterdir()] == []
+    assert [path.name for path in (machine.workloads / ".agent").iterdir()] == ["lock"]
+
+
+async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_one_left_is_removed(machine, network):
+    def service() -> NodeService:
+        ca = CertificateService(machine.authority, machine.issuer.checker())
+        return NodeService(machine.workloads, ca, lifetime=timedelta(hours=1))
+
+    (machine.workloads / ".agent").mkdir(mode=0o700)
+    (machine.workloads / ".agent" / "7").touch()
+    web = machine.register(network=network)
+    first = service()
+    running = asyncio.create_task(first.run())
+    try:
+        await until(web.exists)
+        assert {path.name for path in (machine.workloads / ".agent").iterdir()} == {"lock", "0"}
+        with pytest.raises(DirectoryRefused, match="another agent"):
+            await service().run()
+        assert web.exists() and first.agent.status("shop/web-0") is not None
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
 
 
 async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, network):
