@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -19,8 +20,9 @@ from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import TokenIssuer
 from weft.ca.tokens import Caller
-from weft.node.registrations import DirectoryRefused
-from weft.node.service import NodeService
+from weft.node.door import Doorway
+from weft.node.registrations import DirectoryRefused, Registration
+from weft.node.service import NodeService, _doorway
 
 pytestmark = pytest.mark.root
 
@@ -252,3 +254,10 @@ async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, 
     finally:
         running.cancel()
         await asyncio.wait({running})
+
+
+def test_who_may_open_the_socket_is_what_the_registration_says():
+    fields = {"namespace": "shop", "pod": "web-0", "pod_uid": "1", "token_file": "/t", "socket": "/run/s/sds.sock"}
+    guarded = _doorway(Registration(**fields, network_namespace="/run/netns/web-0", uid=2000, gid=3000))
+    assert guarded == Doorway(path=Path("/run/s/sds.sock"), uid=2000, gid=3000, network=Path("/run/netns/web-0"))
+    assert _doorway(Registration(**fields)).network is None
