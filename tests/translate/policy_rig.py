@@ -100,12 +100,12 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(policy_sets, settings=None, services=()):
+async def rig(policy_sets, settings=None, services=(), tcp_app=None):
     """`policy_sets`: of each workload the YAML of its policies, or the values themselves. A workload is `app: orders`
     in the namespace `shop`."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory, "access.log")
-        async with _app(_answer_http) as http_port, _app(_echo) as tcp_port:
+        async with _app(_answer_http) as http_port, _app(tcp_app or _echo) as tcp_port:
             listeners, clusters, endpoints, places = [], {}, {}, []
             for number, policies in enumerate(policy_sets):
                 address = f"127.1.{number // 200}.{number % 200 + 1}"

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
 from weft.model.instance import Instance, pod_of
@@ -46,6 +47,7 @@ class Facts(msgspec.Struct, frozen=True):
     sidecars: tuple[Sidecar, ...] = ()
     peer_authentications: Mapping[str, tuple[PeerAuthentication, ...]] = {}  # by namespace, the oldest first
     telemetries: tuple[Telemetry, ...] = ()
+    policies: tuple[AuthorizationPolicy, ...] = ()
     gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
     namespaces: frozenset[str] = frozenset()  # in which there is anything
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
@@ -104,6 +106,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         sidecars=_of_kind(values, Sidecar),
         peer_authentications=_by_namespace(sorted(_of_kind(values, PeerAuthentication), key=age)),
         telemetries=_of_kind(values, Telemetry),
+        policies=_of_kind(values, AuthorizationPolicy),
         gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),
         namespaces=frozenset(namespaces | {settings.root_namespace}),
         runners=runners,
