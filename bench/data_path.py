@@ -22,10 +22,11 @@ import msgspec
 
 from bench import mesh
 from bench.bare import plain_proxy, start_envoy, wait_open
-from bench.certificates import Credentials, make_credentials
+from bench.certificates import Credentials, Root
 from bench.figure import Effort, Figure, Say
-from bench.process import Running, scheduled, start_client, start_server
+from bench.process import Failed, Running, scheduled, start_client, start_server
 from weft.local.engine import Engine
+from weft.local.pod import Pod
 
 _PROXY_CORE, _LOAD_CORE = 0, 1
 _APP, _DIRECT = 8080, 8081
@@ -201,7 +202,8 @@ async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, 
                 ]
                 for way in ways[:2]:
                     await mesh.until_answered(client, (way.address, way.port), way.host)
-                credentials = make_credentials(directory, "near", "far")
+                root = Root(directory)
+                credentials = (root.credentials("near"), root.credentials("far"))
                 for name, pair in _PAIRS.items():
                     pids = stack.enter_context(_bare_pair(engine, pair, credentials, directory))
                     ways.append(Way(name, "127.0.0.1", pair.near, pids))
@@ -212,13 +214,17 @@ async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, 
 
 
 def _through_sidecars(name: str, engine: Engine, server: str) -> Way:
-    pids = []
-    for pod in (engine.find_pod("client"), engine.find_pod(server)):
-        assert pod.proxy is not None  # it is ready
-        pids.append(pod.proxy.pid)
-        for task in Path(f"/proc/{pod.proxy.pid}/task").iterdir():
-            os.sched_setaffinity(int(task.name), {_PROXY_CORE})
-    return Way(name, mesh.service_address(engine, server), 80, tuple(pids), server)
+    pids = tuple(pin(engine.find_pod(each), _PROXY_CORE) for each in ("client", server))
+    return Way(name, mesh.service_address(engine, server), 80, pids, server)
+
+
+def pin(pod: Pod, core: int) -> int:
+    """The process id of the pod's proxy, which has this core from now on."""
+    if pod.proxy is None:
+        raise Failed(f"{pod.plan.name} has no proxy")
+    for task in Path(f"/proc/{pod.proxy.pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {core})
+    return pod.proxy.pid
 
 
 @contextlib.contextmanager

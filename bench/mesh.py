@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+from weft.local.identities import Trust
+
 from bench.process import Failed
 from weft.local import run_directory
 from weft.local.engine import Engine
@@ -27,13 +29,13 @@ Holds = Callable[[], bool]
 
 
 @contextlib.asynccontextmanager
-async def running(directory: Path) -> AsyncIterator[Engine]:
+async def running(directory: Path, *, trust: Trust = Trust()) -> AsyncIterator[Engine]:  # noqa: B008 - a frozen value
     """The engine's name carries the process id, so that meshes side by side do not meet. What a bench that was killed
     has left behind goes first: nobody else would ever use its name again."""
     for record in run_directory.meshes():
         if record.name.startswith(_PREFIX) and not record.running:
             run_directory.clean(record.name)
-    engine = Engine(directory, name=f"{_PREFIX}{os.getpid()}")
+    engine = Engine(directory, name=f"{_PREFIX}{os.getpid()}", trust=trust)
     await engine.start()
     try:
         yield engine
