@@ -80,6 +80,19 @@ class Watcher:
             await self.changed.wait_for(condition)
 
 
+class Nobody:
+    """A pod without a proxy needs no identity."""
+
+    async def give(self, plan, network):
+        raise AssertionError("this pod has no proxy")
+
+    async def take(self, plan):
+        return
+
+    def status(self, plan):
+        return None
+
+
 @asynccontextmanager
 async def running(workload: Workload, bridge: links.Bridge, directory: Path, name: str = "web-0"):
     async def settled() -> None:
@@ -94,6 +107,7 @@ async def running(workload: Workload, bridge: links.Bridge, directory: Path, nam
         visible=(sys.prefix, sys.base_prefix, str(directory)),
         path=f"{Path(sys.executable).parent}:/usr/bin:/bin",
         domain="cluster.local",
+        identities=Nobody(),
         settled=settled,
     )
     plan = PodPlan(name=name, workload=workload, addresses=Addresses().pods.take(name), uid=10007)

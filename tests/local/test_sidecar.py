@@ -26,12 +26,15 @@ def test_the_proxy_says_who_it_is_as_istios_would():
         bridge=BRIDGE,
         binary=Path("/envoy"),
         xds_socket=Path("/run/weft/x/xds.sock"),
+        sds_socket=Path("/run/weft/x/sds/10000/sds.sock"),
         domain="mesh.test",
     )
     address = plan.addresses.texts[0]
     assert made.bootstrap.node.id == f"sidecar~{address}~web-0.shop~shop.svc.mesh.test"
     assert made.bootstrap.node.labels == {"app": "web"}
-    assert made.sockets == ("/run/weft/x/xds.sock",)
+    # Of the secrets the directory, so that a socket made anew is seen, too.
+    assert made.sockets == ("/run/weft/x/xds.sock", "/run/weft/x/sds/10000")
+    assert made.bootstrap.sds is not None and made.bootstrap.sds.path == "/run/weft/x/sds/10000/sds.sock"
     assert made.bootstrap.ipv6
     assert [(each.target, each.source) for each in made.files] == [
         ("/etc/resolv.conf", "/run/weft/x/pods/shop/web-0/resolv.conf")

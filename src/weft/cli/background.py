@@ -17,13 +17,15 @@ from weft.cli.output import fail, say
 from weft.cli.plain import changes
 from weft.local.client import fetch_status
 from weft.local.error import LocalError
+from weft.local.identities import Trust
 from weft.local.run_directory import base_directory, find, output_file
 from weft.local.status import MeshStatus, Phase, PodStatus
 
+_WEFT = (sys.executable, "-m", "weft.cli")
 _WELL = (Phase.READY, Phase.COMPLETED)
 
 
-def run_background(directory: Path, *, name: str, patience: float) -> None:
+def run_background(directory: Path, *, name: str, patience: float, trust: Trust | None = None) -> None:
     """Return once all pods are ready, or fail after so many seconds; the mesh runs on in either case."""
     record = find(name)
     if record is not None and record.running:
@@ -31,7 +33,7 @@ def run_background(directory: Path, *, name: str, patience: float) -> None:
     tell_of_killed(name)
     with _open_log(name) as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "weft.cli", "up", str(directory.absolute()), "--name", name, "--no-live"],
+            [*_WEFT, "up", str(directory.absolute()), "--name", name, "--no-live", *_flags(trust or Trust())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -52,6 +54,11 @@ def run_background(directory: Path, *, name: str, patience: float) -> None:
     say(f"mesh {name} runs (pid {process.pid}): weft status, weft logs, weft exec; weft down {name} ends it")
     if found:
         say(found)
+
+
+def _flags(trust: Trust) -> list[str]:
+    ca = ["--ca", str(trust.ca)] if trust.ca is not None else []
+    return [*ca, "--certificate-ttl", f"{trust.certificate_ttl.total_seconds():.3f}s"]
 
 
 def _open_log(name: str) -> FileIO:

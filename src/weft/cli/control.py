@@ -1,13 +1,20 @@
-"""`weft control`: only the control plane. A directory comes in, xDS goes out, to any client that speaks it."""
+"""`weft control`: only the control plane. A directory comes in, xDS goes out, to any client that speaks it; and
+certificates, to whoever shows a token that is trusted."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from weft.cli.ca import DIRECTORY
+
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from weft.ca.authority import Authority
+    from weft.ca.signed_tokens import SignedTokens
     from weft.control.plane import ControlPlane
 
 
@@ -15,11 +22,22 @@ def control(
     config: Path = typer.Option(Path(), "--config", help="The directory of YAML, watched for changes."),
     listen: str = typer.Option("127.0.0.1:15010", "--listen", help="HOST:PORT or unix:/path; plaintext xDS."),
     domain: str = typer.Option("cluster.local", "--domain", help="What service names end in."),
+    ca: Path = typer.Option(DIRECTORY, "--ca", help="Where the CA's root is kept, or the files of a CA of yours are."),
+    ca_listen: str = typer.Option("127.0.0.1:15012", "--ca-listen", help="HOST:PORT (TLS) or unix:/path for the CA."),
+    trust_domain: str = typer.Option("cluster.local", "--trust-domain", help="What identities begin with."),
+    token_keys: Path | None = typer.Option(
+        None, "--token-keys", help="Public keys of what issues tokens: a JWKS, or PEM. Without them there is no CA."
+    ),
+    token_issuer: str = typer.Option("", "--token-issuer", help="What a token's iss must be."),
+    token_audience: str = typer.Option("istio-ca", "--token-audience", help="What a token's aud must hold."),
 ) -> None:
-    """Serve xDS from a directory of YAML. Without pods, without root: for Envoys and gRPC clients run elsewhere.
+    """Serve xDS from a directory of YAML, and certificates to those whose tokens are trusted.
+
+    Without pods, without root: for Envoys, agents and gRPC clients that run elsewhere.
 
     \b
     Example: weft control --config examples/shop --listen 127.0.0.1:15010
+             weft control --config . --ca ./ca --token-keys jwks.json --token-issuer https://kubernetes.default.svc
     """
     import asyncio
 
@@ -29,14 +47,12 @@ def control(
 
     if not config.is_dir():
         fail(f"{config} is not a directory", "give a directory of YAML files: --config DIR")
-    if not _is_address(listen):
-        fail(
-            f"`{listen}` is not an address to serve on",
-            "give HOST:PORT or unix:/path: --listen 127.0.0.1:15010",
-            code=2,
-        )
+    for address, example in ((listen, "--listen 127.0.0.1:15010"), (ca_listen, "--ca-listen 127.0.0.1:15012")):
+        if not _is_address(address):
+            fail(f"`{address}` is not an address to serve on", f"give HOST:PORT or unix:/path: {example}", code=2)
+    authority = _ca(ca, ca_listen, trust_domain, (token_keys, token_issuer, token_audience))
     log.configure("INFO")
-    asyncio.run(_serve(ControlPlane(domain=domain), config, listen))
+    asyncio.run(_serve(ControlPlane(domain=domain), config, listen, authority))
 
 
 def _is_address(text: str) -> bool:
@@ -46,10 +62,33 @@ def _is_address(text: str) -> bool:
     return bool(host and colon) and port.isdecimal() and int(port) <= 65_535
 
 
-async def _serve(plane: ControlPlane, config: Path, listen: str) -> None:
+class _Ca(NamedTuple):
+    authority: Authority
+    checker: SignedTokens
+    directory: Path
+    address: str
+
+
+def _ca(directory: Path, address: str, trust_domain: str, tokens: tuple[Path | None, str, str]) -> _Ca | None:
+    """None without keys to check tokens by: a CA that cannot know who asks must not answer."""
+    from weft.ca.authority import Authority
+    from weft.ca.signed_tokens import SignedTokens
+    from weft.cli.output import fail
+
+    keys, issuer, audience = tokens
+    if keys is None:
+        return None
+    if not issuer or not audience:
+        fail("tokens are trusted only from a known issuer", "say which: --token-issuer https://…", code=2)
+    checker = SignedTokens.from_file(keys, issuer=issuer, audience=audience)
+    return _Ca(Authority.open(directory, trust_domain), checker, directory, address)
+
+
+async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None) -> None:
     """Until SIGINT or SIGTERM."""
     import asyncio
     import signal
+    from contextlib import AsyncExitStack
 
     from weft.cli.output import fail, say
     from weft.xds.server import ListenError
@@ -58,17 +97,44 @@ async def _serve(plane: ControlPlane, config: Path, listen: str) -> None:
     reading = asyncio.create_task(_read(plane, config))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, reading.cancel)
-    try:
-        bound = await plane.listen(listen)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(plane.close)
+        stack.callback(reading.cancel)
+        try:
+            bound = await plane.listen(listen)
+        except ListenError as error:
+            fail(str(error), "choose another address: --listen 127.0.0.1:15011")
         say(f"serving xDS on {bound} from {config}; Ctrl-C ends it")
+        if ca is None:
+            say("no CA is served: tokens cannot be checked without --token-keys")
+        else:
+            bound = await _serve_ca(ca, stack)
+            say(f"serving the CA of {ca.authority.trust_domain} on {bound} from {ca.directory}")
         await asyncio.wait((reading,))
         if not reading.cancelled():
             reading.result()
-    except ListenError as error:
-        fail(str(error), "choose another address: --listen 127.0.0.1:15011")
-    finally:
-        reading.cancel()
-        await plane.close()
+
+
+async def _serve_ca(ca: _Ca, stack: AsyncExitStack) -> str:
+    import asyncio
+
+    from weft.ca.door import Door
+    from weft.ca.server import CaServer
+    from weft.ca.service import CertificateService
+    from weft.cli.output import say
+
+    stack.callback(ca.authority.close)
+    server = CaServer(CertificateService(ca.authority, ca.checker))
+    stack.push_async_callback(server.close)
+    bound = await server.listen(ca.address)
+    stack.callback(asyncio.create_task(ca.authority.run()).cancel)
+    door = Door(ca.authority, ca.directory)
+    try:
+        await door.open()
+        stack.push_async_callback(door.close)
+    except OSError as error:
+        say(f"weft ca rotate cannot reach this process: {ca.directory}: {error.strerror}")
+    return bound
 
 
 async def _read(plane: ControlPlane, config: Path) -> None:

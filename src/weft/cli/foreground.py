@@ -22,6 +22,7 @@ from weft.cli.plain import changes
 from weft.cli.root import with_this_weft
 from weft.cli.view import is_settled, mesh_view
 from weft.local.engine import Engine
+from weft.local.identities import Trust
 from weft.local.run_directory import find
 from weft.local.status import MeshStatus
 from weft.netns.privileges import missing_privileges
@@ -36,14 +37,16 @@ _FOOTER = Text("\nCtrl-C ends the mesh", "dim")
 LOOK = 0.1  # seconds between two looks for changes worth a line
 
 
-def run_foreground(directory: Path, *, name: str, live: bool, tips: Tips | None = None) -> None:
+def run_foreground(
+    directory: Path, *, name: str, live: bool, tips: Tips | None = None, trust: Trust | None = None
+) -> None:
     refuse_what_cannot_run(directory)
     tell_of_killed(name)
     show = _draw if live and sys.stdout.isatty() else _print
     # Problems are part of the status, which is shown; saying them in the log as well would be twice.
     log.configure("ERROR" if show is _draw else "INFO")
     logging.getLogger("weft.control.problems").setLevel(logging.CRITICAL)
-    asyncio.run(_run(Engine(directory, name=name), show, tips))
+    asyncio.run(_run(Engine(directory, name=name, trust=trust or Trust()), show, tips))
 
 
 def refuse_what_cannot_run(directory: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from weft.cli import control, demo, down, exec_, interception, logs, ps, status, up, validate, version
+from weft.cli import ca, control, demo, down, exec_, interception, logs, node, ps, status, up, validate, version
 from weft.cli.output import fail
 from weft.cli.root import with_this_weft
 
@@ -65,6 +65,8 @@ app.command("logs")(logs.logs)
 app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(exec_.exec_)
 app.command("validate")(validate.validate)
 app.command("control")(control.control)
+app.command("node")(node.node)
+app.add_typer(ca.app, name="ca")
 app.command(
     "interception",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from weft.local.identities import Trust
 
 
 def up(
@@ -13,23 +17,43 @@ def up(
     detach: bool = typer.Option(False, "--detach", "-d", help="Go on in the background once all pods are ready."),
     patience: float = typer.Option(60.0, "--patience", help="With --detach: seconds to wait for all pods."),
     no_live: bool = typer.Option(False, "--no-live", help="Plain lines instead of the live view."),
+    ca: Path | None = typer.Option(
+        None, "--ca", help="A directory that keeps the mesh's CA, or has one; by default it ends with the mesh."
+    ),
+    certificate_ttl: str = typer.Option("24h", "--certificate-ttl", help="How long a pod's certificate lives."),
 ) -> None:
     """Run the mesh of a directory. Files may be edited while it runs; Ctrl-C ends it and leaves nothing behind.
 
     \b
     Example: weft up examples/shop
              weft up . --name shop --detach
+             weft up . --ca ~/.weft/ca --certificate-ttl 1h
     """
     from weft.cli.foreground import refuse_what_cannot_run, run_foreground
 
     name = name or name_of(directory)
+    trust = _trust(ca, certificate_ttl)
     if detach:
         from weft.cli.background import run_background
 
         refuse_what_cannot_run(directory)
-        run_background(directory, name=name, patience=patience)
+        run_background(directory, name=name, patience=patience, trust=trust)
     else:
-        run_foreground(directory, name=name, live=not no_live)
+        run_foreground(directory, name=name, live=not no_live, trust=trust)
+
+
+def _trust(ca: Path | None, certificate_ttl: str) -> Trust:
+    from weft.cli.duration import parse_duration
+    from weft.cli.output import fail
+    from weft.local.identities import LONGEST_TTL, SHORTEST_TTL, Trust
+
+    try:
+        ttl = parse_duration(certificate_ttl)
+    except ValueError as error:
+        fail(str(error), "for example: --certificate-ttl 24h", code=2)
+    if not SHORTEST_TTL <= ttl <= LONGEST_TTL:
+        fail(f"a certificate lives from {SHORTEST_TTL.seconds} s to {LONGEST_TTL.days} days", code=2)
+    return Trust(ca.absolute() if ca else None, ttl)
 
 
 def name_of(directory: Path) -> str:

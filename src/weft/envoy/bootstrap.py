@@ -16,6 +16,7 @@ ADMIN_PORT = 15000
 READINESS_PORT = 15021
 PROMETHEUS_PORT = 15090
 XDS_CLUSTER = "xds-grpc"
+SDS_CLUSTER = "sds-grpc"
 ADMIN_CLUSTER = "agent"
 
 # By default Envoy refuses expressions of more than 100 steps; this is Istio's limit.
@@ -65,6 +66,8 @@ class Tcp(msgspec.Struct, frozen=True):
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
     xds: Unix | Tcp
+    # Where the workload's own certificate comes from. None: whatever asks for it is refused by Envoy.
+    sds: Unix | None = None
     admin_port: int = ADMIN_PORT
     readiness_port: int = READINESS_PORT
     prometheus_port: int = PROMETHEUS_PORT
@@ -124,7 +127,11 @@ def _document(bootstrap: Bootstrap) -> dict[str, Any]:
             "cds_config": ads,
         },
         "static_resources": {
-            "clusters": [_xds_cluster(bootstrap.xds), _admin_cluster(bootstrap.admin_port)],
+            "clusters": [
+                _grpc_cluster(XDS_CLUSTER, bootstrap.xds),
+                *([] if bootstrap.sds is None else [_grpc_cluster(SDS_CLUSTER, bootstrap.sds)]),
+                _admin_cluster(bootstrap.admin_port),
+            ],
             "listeners": [
                 _own_listener(bootstrap, bootstrap.readiness_port, "/healthz/ready", "/ready"),
                 _own_listener(bootstrap, bootstrap.prometheus_port, "/stats/prometheus", "/stats/prometheus"),
@@ -170,15 +177,15 @@ def _static_cluster(name: str, address: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _xds_cluster(xds: Unix | Tcp) -> dict[str, Any]:
-    address = {"pipe": {"path": xds.path}} if isinstance(xds, Unix) else _socket(xds.address, xds.port)
+def _grpc_cluster(name: str, server: Unix | Tcp) -> dict[str, Any]:
+    address = {"pipe": {"path": server.path}} if isinstance(server, Unix) else _socket(server.address, server.port)
     protocol = {
         "@type": f"{_TYPES}/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
         "explicit_http_config": {"http2_protocol_options": {}},
     }
-    cluster = _static_cluster(XDS_CLUSTER, address)
+    cluster = _static_cluster(name, address)
     cluster["typed_extension_protocol_options"] = {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol}
-    if isinstance(xds, Tcp):
+    if isinstance(server, Tcp):
         # A control plane that vanished without a word must not be waited for.
         cluster["upstream_connection_options"] = {
             "tcp_keepalive": {"keepalive_time": 30, "keepalive_interval": 10, "keepalive_probes": 3}

@@ -22,7 +22,7 @@ from google.protobuf import json_format
 
 from weft.base.problem import Problem, Where
 from weft.envoy import binary
-from weft.envoy.bootstrap import RUNTIME, XDS_CLUSTER
+from weft.envoy.bootstrap import RUNTIME, SDS_CLUSTER, XDS_CLUSTER
 
 # A log entry may go over many lines; a level stands at the start of the next.
 _ENTRY = re.compile(r"^(?=(?:warning|error|critical) )", re.MULTILINE)
@@ -78,7 +78,8 @@ def bootstrap(
     routes_by_name = {route.name: route for route in routes}
     endpoints_by_name = {assignment.cluster_name: assignment for assignment in endpoints}
     document = json_format.ParseDict(_BACKSTAGE, bootstrap_pb2.Bootstrap())
-    document.static_resources.clusters.add(name=XDS_CLUSTER).load_assignment.cluster_name = XDS_CLUSTER
+    for name in (XDS_CLUSTER, SDS_CLUSTER):
+        document.static_resources.clusters.add(name=name).load_assignment.cluster_name = name
     for cluster in clusters:
         _with_endpoints(document.static_resources.clusters.add(), cluster, endpoints_by_name)
     used: set[str] = set()

@@ -6,6 +6,8 @@ import http.client
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import msgspec
@@ -14,6 +16,9 @@ from weft.base.problem import Problem
 from weft.local.error import CannotStart, LocalError, NoSuchMesh
 from weft.local.run_directory import find, socket_of
 from weft.local.status import CANNOT_START, Entrance, MeshStatus
+
+if TYPE_CHECKING:  # it brings all of X.509 along, and most commands never ask
+    from weft.ca.status import AuthorityStatus
 
 _TIMEOUT = 10.0  # seconds without a byte
 
@@ -35,6 +40,21 @@ def fetch_entrance(name: str, pod: str, command: Sequence[str]) -> Entrance:
     """What to become (os.execve) to run a command in a pod, or in a ready pod of a workload."""
     answer = _ask(name, "POST", "/exec", {"pod": pod}, body=msgspec.json.encode(list(command)))
     return msgspec.json.decode(answer, type=Entrance)
+
+
+def fetch_ca(name: str) -> AuthorityStatus:
+    """The mesh's CA: its roots, and how far a rotation is."""
+    from weft.ca.status import AuthorityStatus
+
+    return msgspec.json.decode(_ask(name, "GET", "/ca"), type=AuthorityStatus)
+
+
+def rotate_ca(name: str, propagation: timedelta | None = None) -> AuthorityStatus:
+    """Begin to move a mesh to a new root; it signs after `propagation`. Follow it with `fetch_ca`."""
+    from weft.ca.status import AuthorityStatus
+
+    query = {} if propagation is None else {"propagation": str(propagation.total_seconds())}
+    return msgspec.json.decode(_ask(name, "POST", "/ca/rotate", query), type=AuthorityStatus)
 
 
 def read_logs(

@@ -16,11 +16,16 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from weft.base.problem import Problem, Severity
+from weft.ca.error import AuthorityError
+from weft.ca.status import AuthorityStatus
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
@@ -31,6 +36,7 @@ from weft.local.addresses import Addresses
 from weft.local.blocking import to_its_end
 from weft.local.dns import Dns
 from weft.local.error import LocalError
+from weft.local.identities import Identities, Trust
 from weft.local.logs import PodLog
 from weft.local.names import Answer, Names
 from weft.local.observer import Observer
@@ -62,10 +68,18 @@ _OPEN_FILES = 65_536
 
 
 class Engine:
-    def __init__(self, directory: Path, *, name: str = "default", domain: str = "cluster.local") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        name: str = "default",
+        domain: str = "cluster.local",
+        trust: Trust = Trust(),  # noqa: B008 - a frozen value
+    ) -> None:
         self.directory = directory.absolute()
         self.name = name
         self.domain = domain
+        self.trust = trust
         self.started = time.time()
         self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
         self.failure: LocalError | None = None  # why it cannot go on
@@ -77,6 +91,7 @@ class Engine:
         self._binary = Path()
         self._dns = Dns(self._look_up)
         self._server = Server(self)
+        self._identities: Identities | None = None  # from the first look at the files on, which say the trust domain
         self._names: Names | None = None
         self._virtual_addresses = VirtualAddresses(self.control.mesh)
         self._replicas: dict[ObjectKey, Replicas] = {}
@@ -105,9 +120,9 @@ class Engine:
         self._starting = asyncio.create_task(self._start())
         try:
             await self._starting
-        except (NetworkError, EnvoyError) as error:
+        except (NetworkError, EnvoyError, AuthorityError) as error:
             await self.stop()
-            raise LocalError(error.problem.what, error.problem.hint, where=error.problem.where.object) from error
+            raise LocalError(error.problem.what, error.problem.hint, where=str(error.problem.where)) from error
         except (DirectoryMissing, ListenError) as error:
             await self.stop()
             raise LocalError(str(error)) from error
@@ -160,6 +175,8 @@ class Engine:
             log.warning("pods did not end within %.0f s; killing them", _STOP_TIMEOUT)
             await asyncio.gather(*(each.kill() for each in self._replicas.values()))
         await self._server.close()
+        if self._identities is not None:
+            await self._identities.close()
         await self._dns.close()
         await self.control.close()
         if self._run_directory is not None:
@@ -185,16 +202,18 @@ class Engine:
         async with aclosing(watch(self.directory)) as batches:
             async for batch in batches:
                 self.control.apply(batch.changes, batch.problems)
+                self._vouch()
                 self._loaded.set()
 
     def _admit(self, value: Value) -> Value:
         if isinstance(value, Settings):
             value, problems = access_log.writable(value)
             self.control.note("access log", problems)
-            return value
+            return value if self._identities is None else self._same_trust_domain(value, self._identities.trust_domain)
         return self.addresses.admit(value)
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
+        self._vouch()
         self._forget_names()
         for key in changed:
             if key.kind == "Workload":
@@ -202,8 +221,30 @@ class Engine:
                 self._want(key, values[0] if values and isinstance(values[0], Workload) else None)
         if not self.control.mesh.settings.origin:  # the object that asked for it is gone
             self.control.note("access log", ())
+            self._same_trust_domain(self.control.mesh.settings, self._vouch().trust_domain)
         if any(key.kind in ("Service", "ServiceEntry") for key in changed):
             self.control.note("addresses", self.addresses.keep_services(self.control.mesh.services()))
+
+    def _vouch(self) -> Identities:
+        """Who vouches for the pods; made when the files have been read, and before the first pod is."""
+        if self._identities is None:
+            here = self._run_directory
+            assert here is not None  # noqa: S101 - files are read only after it is made
+            trust_domain = self.control.mesh.settings.trust_domain
+            self._identities = Identities(here.secrets, trust_domain, self.trust)
+            self._identities.start()
+        return self._identities
+
+    def _same_trust_domain(self, settings: Settings, running: str) -> Settings:
+        """Every certificate there is says the trust domain, and every proxy asks for it: it is one mesh's for life."""
+        if settings.trust_domain == running:
+            self.control.note("trust domain", ())
+            return settings
+        what = f"the trust domain of a running mesh stays {running}; `{settings.trust_domain}` is for the next one"
+        where = where_of(settings.origin, "" if settings.origin else "mesh configuration")
+        hint = f"weft down {self.name}, then weft up again"
+        self.control.note("trust domain", [Problem(where, what, hint, Severity.WARNING)])
+        return msgspec.structs.replace(settings, trust_domain=running)
 
     def _want(self, key: ObjectKey, workload: Workload | None) -> None:
         replicas = self._replicas.get(key)
@@ -232,6 +273,7 @@ class Engine:
             visible=(str(self.directory), sys.prefix, sys.base_prefix),
             path=POD_PATH,
             domain=self.domain,
+            identities=self._vouch(),
             settled=self.settled,
         )
         pod = Pod(plan, place, self._make_proxy, self._on_pod)
@@ -255,7 +297,7 @@ class Engine:
     def _make_proxy(
         self, plan: PodPlan, where: Namespace, directory: Path, changed: Callable[[], None], pod_log: PodLog
     ) -> Proxy:
-        here, bridge = self._run_directory, self._bridge
+        here, bridge, identities = self._run_directory, self._bridge, self._vouch()
         assert here is not None and bridge is not None  # noqa: S101 - pods are made only after both
         proxy = proxy_plan(
             plan,
@@ -264,6 +306,7 @@ class Engine:
             bridge=bridge,
             binary=self._binary,
             xds_socket=here.xds_socket,
+            sds_socket=identities.socket(plan),
             domain=self.domain,
         )
         return Proxy(
@@ -271,6 +314,7 @@ class Engine:
             synced=self.control.wait_synced,
             changed=changed,
             output=pod_log.proxy.pump,
+            lacks=partial(identities.lack, plan),
         )
 
     def _on_pod(self, pod: Pod) -> None:
@@ -348,7 +392,14 @@ class Engine:
         return sum(key.kind != "Pod" for key, _ in self.control.mesh.values())
 
     def problems(self) -> tuple[Problem, ...]:
-        return (*self.control.problems(), *self._pod_problems())
+        return (*self.control.problems(), *self._pod_problems(), *self._identity_problems())
+
+    def ca_status(self) -> AuthorityStatus:
+        return self._vouch().authority.status()
+
+    def rotate_ca(self, propagation: timedelta | None = None) -> AuthorityStatus:
+        """Begin to move to a new root. Raises AuthorityError."""
+        return self._vouch().rotate(propagation)
 
     def _pod_problems(self) -> list[Problem]:
         """Commands that cannot even be started are as wrong as YAML that cannot be read."""
@@ -358,6 +409,10 @@ class Engine:
                 where = where_of(pod.plan.workload.origin, f"pod {pod.plan.key}")
                 found.append(Problem(where, pod.trouble, "mend the Workload and save it", Severity.ERROR))
         return found
+
+    def _identity_problems(self) -> list[Problem]:
+        found = [self._identities.problem(pod.plan) for pod in self.pods()] if self._identities is not None else []
+        return [problem for problem in found if problem is not None]
 
 
 def _make_bridge(bridge: Bridge) -> None:

@@ -1,4 +1,4 @@
-"""One replica's life: namespace, link, resolver file, proxy, app, readiness, and all of it back in reverse.
+"""One replica's life: namespace, link, resolver file, identity, proxy, app, readiness, and all of it back in reverse.
 
 The engine makes a pod and runs it; the pod tells the engine whenever its status changed. Its rule: whatever happens
 between the first step and the last, at the end of `run` nothing of it is left on the machine but its logs.
@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import logging
 import time
+import uuid
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Protocol as Typed
 
 import msgspec
 
@@ -35,7 +37,9 @@ from weft.netns.listening import listening
 from weft.netns.namespace import Namespace, NetworkError
 from weft.netns.process import Spawn, end, spawn
 from weft.netns.view import Laid, View
+from weft.node.door import DoorError
 from weft.node.proxy import Proxy
+from weft.node.status import IdentityStatus
 
 log = logging.getLogger("weft.local.pod")
 
@@ -44,6 +48,17 @@ MOST_BACK_OFF = 30.0
 STEADY = 10.0  # seconds up, after which the next end of the app is a first one again
 DRAIN = 3.0  # seconds that requests under way have when a pod ends
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+
+
+class Identities(Typed):
+    """What a pod needs of those who vouch for it (`local/identities.py`)."""
+
+    async def give(self, plan: PodPlan, network: Namespace) -> None:
+        """Raises DoorError."""
+
+    async def take(self, plan: PodPlan) -> None: ...
+
+    def status(self, plan: PodPlan) -> IdentityStatus | None: ...
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +70,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     visible: tuple[str, ...]  # of the machine's files, whatever their directories' modes
     path: str
     domain: str
+    identities: Identities
     settled: Callable[[], Awaitable[None]]  # returns once the proxies know of the last change
 
 
@@ -62,7 +78,9 @@ class PodPlan(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     workload: Workload
     addresses: Pair
-    uid: int
+    uid: int  # that its app runs as; no other pod of the mesh has it
+    # Its own for ever: the next pod of the same name is another one.
+    pod_uid: str = msgspec.field(default_factory=lambda: str(uuid.uuid4()))
 
     @property
     def key(self) -> str:
@@ -115,6 +133,7 @@ class Pod:
         """`sync` says of each connected proxy how far it is."""
         process = self._process
         proxy = self.proxy
+        identity = self.place.identities.status(self.plan)
         return PodStatus(
             name=self.plan.name,
             namespace=self.plan.workload.namespace,
@@ -126,9 +145,10 @@ class Pod:
             proxy_restarts=proxy.restarts if proxy else 0,
             pid=process.pid if process is not None and process.returncode is None else 0,
             exit_code=self.exit_code,
-            message=self.message or (proxy.message if proxy else ""),
+            message=self.message or (proxy.message if proxy else "") or (identity.warning if identity else ""),
             since=self.since,
             proxy_memory=proxy.memory() if proxy else 0,
+            identity=identity,
         )
 
     def instance(self) -> Instance:
@@ -178,9 +198,12 @@ class Pod:
                     log.error("pod %s failed", self.plan.key, exc_info=living.exception())
                     self._enter(Phase.FAILED, f"internal error: {living.exception()}")
         finally:
-            await to_its_end(self._clear_away)
-            self.begun.set()
-            self.log.close()
+            try:
+                await self.place.identities.take(self.plan)
+            finally:
+                await to_its_end(self._clear_away)
+                self.begun.set()
+                self.log.close()
 
     def end(self, *, drain: bool = True) -> None:
         """Ask it to leave the mesh; `run` returns when it has. Without `drain`, nobody is going to miss it."""
@@ -207,8 +230,10 @@ class Pod:
         while True:
             try:
                 await to_its_end(self._set_up)
+                if self.plan.workload.inject:
+                    await self.place.identities.give(self.plan, self.namespace)
                 return
-            except (NetworkError, OSError) as error:
+            except (NetworkError, DoorError, OSError) as error:
                 await to_its_end(self._clear_away)
                 delay = backoff.next()
                 self.trouble = str(error)

@@ -30,6 +30,8 @@ DEFAULT_BASE = Path("/run/weft")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 _KILL_TIMEOUT = 5.0  # seconds; a killed process is gone in milliseconds, unless the kernel holds it
 _LONGEST_SOCKET = 107  # bytes, the kernel's limit
+_SECRETS = "sds"
+_LONGEST_NAME = f"{_SECRETS}/99999/sds.sock"  # of a socket in the directory
 _FULL_DISK = "see whether the disk is full: df /run; or set WEFT_RUN_DIR"
 
 log = logging.getLogger("weft.local.run_directory")
@@ -70,6 +72,11 @@ class RunDirectory:
     @property
     def xds_socket(self) -> Path:
         return self.path / "xds.sock"
+
+    @property
+    def secrets(self) -> Path:
+        """Where each pod's proxy gets its certificate, by the pod's user: a pod's name may be too long for a socket."""
+        return self.path / _SECRETS
 
     def namespace_name(self, *parts: str) -> str:
         return f"{namespace_prefix(self.name, self.path.parent)}{'.'.join(parts)}"
@@ -117,7 +124,7 @@ def acquire(name: str, directory: str) -> RunDirectory:
     if not _NAME.fullmatch(name):
         raise LocalError(f"`{name}` cannot be a mesh's name", "use up to 32 lower-case letters, digits and dashes")
     path = base_directory() / name
-    if len(os.fsencode(path / "xds.sock")) > _LONGEST_SOCKET:
+    if len(os.fsencode(path / _LONGEST_NAME)) > _LONGEST_SOCKET:
         raise LocalError(
             f"{path} is too long a path: sockets are made there", "set WEFT_RUN_DIR to a shorter one, or unset it"
         )

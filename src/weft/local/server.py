@@ -1,6 +1,7 @@
 """The mesh's own socket: status, logs, commands in pods, and Envoy's admin API, for the CLI of the same machine.
 
-HTTP over a Unix socket that only root can open. It reads the engine and changes nothing, but for `POST /down`.
+HTTP over a Unix socket that only root can open. It reads the engine and changes nothing, but for `POST`:
+`/down` ends the mesh, `/ca/rotate` gives it a new root.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +18,8 @@ import msgspec
 from aiohttp import web
 
 from weft.base.problem import Problem
+from weft.ca.error import AuthorityError
+from weft.ca.status import AuthorityStatus
 from weft.envoy.binary import EnvoyError
 from weft.local.error import CannotStart, LocalError
 from weft.local.pod import Pod
@@ -39,6 +43,8 @@ class Mesh(Protocol):
     def status(self) -> MeshStatus: ...
     def problems(self) -> tuple[Problem, ...]: ...
     def find_pod(self, word: str) -> Pod: ...
+    def ca_status(self) -> AuthorityStatus: ...
+    def rotate_ca(self, propagation: timedelta | None = None) -> AuthorityStatus: ...
 
 
 class Server:
@@ -55,6 +61,8 @@ class Server:
                 web.get("/logs", self._logs),
                 web.post("/exec", self._exec),
                 web.get("/admin", self._admin),
+                web.get("/ca", self._ca),
+                web.post("/ca/rotate", self._rotate_ca),
                 web.post("/down", self._down),
             ]
         )
@@ -77,6 +85,17 @@ class Server:
     async def _down(self, request: web.Request) -> web.Response:
         self._mesh.ending.set()
         return _json({})
+
+    async def _ca(self, request: web.Request) -> web.Response:
+        return _json(self._mesh.ca_status())
+
+    async def _rotate_ca(self, request: web.Request) -> web.Response:
+        seconds = request.query.get("propagation", "")
+        try:
+            propagation = timedelta(seconds=float(seconds)) if seconds else None
+        except (ValueError, OverflowError):
+            raise LocalError(f"`{seconds}` is not a number of seconds", "for example: 30") from None
+        return _json(self._mesh.rotate_ca(propagation))
 
     async def _exec(self, request: web.Request) -> web.Response:
         command = msgspec.json.decode(await request.read(), type=tuple[str, ...])
@@ -131,7 +150,7 @@ async def _errors(
         return await handler(request)
     except CannotStart as error:
         return _json(error.problem, status=CANNOT_START)
-    except (LocalError, NetworkError, EnvoyError) as error:
+    except (LocalError, NetworkError, EnvoyError, AuthorityError) as error:
         return _json(error.problem, status=400)
     except msgspec.DecodeError as error:
         return web.Response(status=400, text=str(error))

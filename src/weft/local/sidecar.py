@@ -16,15 +16,28 @@ from weft.node.proxy import ProxyPlan
 
 
 def proxy_plan(
-    plan: PodPlan, namespace: Namespace, directory: Path, *, bridge: Bridge, binary: Path, xds_socket: Path, domain: str
+    plan: PodPlan,
+    namespace: Namespace,
+    directory: Path,
+    *,
+    bridge: Bridge,
+    binary: Path,
+    xds_socket: Path,
+    sds_socket: Path,
+    domain: str,
 ) -> ProxyPlan:
     return ProxyPlan(
-        bootstrap=Bootstrap(node=node(plan, domain), xds=Unix(str(xds_socket)), ipv6=plan.addresses.ipv6 is not None),
+        bootstrap=Bootstrap(
+            node=node(plan, domain),
+            xds=Unix(str(xds_socket)),
+            sds=Unix(str(sds_socket)),
+            ipv6=plan.addresses.ipv6 is not None,
+        ),
         binary=binary,
         namespace=namespace,
         directory=directory,
         interception=interception(plan.workload, bridge),
-        sockets=(str(xds_socket),),
+        sockets=(str(xds_socket), str(sds_socket.parent)),
         # The machine's own resolvers cannot be reached from a pod; an Envoy that waits for them never becomes ready.
         files=(Laid(str(directory / "resolv.conf"), "/etc/resolv.conf"),),
     )

@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from weft.base.problem import Problem
+from weft.node.status import IdentityStatus
 
 
 class Phase(StrEnum):
@@ -44,6 +45,7 @@ class PodStatus(msgspec.Struct, frozen=True):
     message: str = ""  # why it is in this phase, where that is not plain
     since: float = 0.0  # Unix time at which it came into this phase
     proxy_memory: int = 0  # private bytes of its Envoy
+    identity: IdentityStatus | None = None  # None without a proxy
 
 
 class WorkloadStatus(msgspec.Struct, frozen=True):

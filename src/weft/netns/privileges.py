@@ -24,6 +24,7 @@ _PROGRAMS = {
     "nsenter": "util-linux",
     "unshare": "util-linux",
     "setpriv": "util-linux",
+    "prlimit": "util-linux",
     "mount": "mount",
 }
 

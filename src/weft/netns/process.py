@@ -45,6 +45,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     working_directory: str = "/"
     hostname: str = ""  # its own; empty: the machine's
     view: View = View()
+    core_dumps: bool = True  # False: what is in its memory never reaches a file, not even when it crashes
     stdout: int = DEVNULL
     stderr: int = DEVNULL
 
@@ -155,7 +156,10 @@ def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[st
         *(["printf ready >&2", "exec 2>&3 3>&- </dev/null"] if reports else []),
         f'exec {shlex.join([*privileges, "/bin/sh", "-c", _unpack(wanted), "weft"])} "$@"',
     ]
+    # One byte, not none: with a limit of none the kernel still hands the dump to a program, if core_pattern names one.
+    limits = [] if wanted.core_dumps else [_tool("prlimit"), "--core=1:1", "--"]
     return [
+        *limits,
         *(_tool("nsenter"), f"--net={wanted.namespace.path}"),
         *(_tool("unshare"), "--mount", "--propagation", "private", *(["--uts"] if wanted.hostname else [])),
         *("/bin/sh", "-c", "\n".join(lines), "weft", str(_find(wanted)), *wanted.argv[1:]),

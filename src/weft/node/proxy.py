@@ -33,6 +33,7 @@ log = logging.getLogger("weft.node.proxy")
 
 _NEEDED = frozenset({VIRTUAL_INBOUND, VIRTUAL_OUTBOUND})  # where the interception rules lead
 _LISTENER_LOOK = 0.25  # seconds between two looks for a listener that was refused; most proxies need one look
+_IDENTITY_LOOK = 0.05  # seconds between two looks for an identity; signing takes a thousandth
 _READY_TIMEOUT = 30.0  # seconds; an Envoy that has its config is ready within two tenths of one
 _STEADY = 10.0  # seconds up, after which the next death is a first one again
 _END_GRACE = 2.0  # seconds between asking Envoy to end and making it
@@ -48,14 +49,15 @@ class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
     namespace: Namespace
     directory: Path  # the proxy's own; Envoy's bootstrap is written there
     interception: Interception
-    sockets: tuple[str, ...] = ()  # paths that Envoy must reach: the control plane's socket
+    sockets: tuple[str, ...] = ()  # paths that Envoy must reach: the control plane's socket, and its secrets' directory
     files: tuple[Laid, ...] = ()  # laid over the machine's own: whose resolvers Envoy asks for the names of endpoints
     log_level: str = "warning"
 
 
 class Proxy:
     """`synced` waits until the control plane has answered everything the proxy asked; `changed` is called whenever
-    `ready` or `message` has changed; `output` reads what Envoy prints, to its end."""
+    `ready` or `message` has changed; `output` reads what Envoy prints, to its end; `lacks` says why the workload cannot
+    show who it is, and nothing if it can: without an identity a proxy never becomes ready."""
 
     def __init__(
         self,
@@ -64,13 +66,14 @@ class Proxy:
         synced: Callable[[str, float], Awaitable[bool]],
         changed: Callable[[], None],
         output: Callable[[asyncio.StreamReader], Awaitable[None]],
+        lacks: Callable[[], str] = lambda: "",
     ) -> None:
         self.plan = plan
         self.ready = False
         self.restarts = 0
         self.message = ""
         self.admin = Admin(lambda: socket_in(plan.namespace), name=f"proxy of {plan.bootstrap.node.name}")
-        self._synced, self._changed, self._output = synced, changed, output
+        self._synced, self._changed, self._output, self._lacks = synced, changed, output, lacks
         self._process: Process | None = None
         self._intercepting = False
         self._memory = (0, 0.0, 0)  # of which process, read when, how many bytes
@@ -156,6 +159,7 @@ class Proxy:
                 environment=command.environment,
                 working_directory=command.working_directory,
                 view=View(visible=(*command.visible, *plan.sockets), files=plan.files),
+                core_dumps=False,  # it holds the workload's key
                 stdout=PIPE,
                 stderr=STDOUT,
             )
@@ -163,6 +167,10 @@ class Proxy:
 
     async def _become_ready(self) -> str:
         node_id = self.plan.bootstrap.node.id
+        # Its listeners wait for the certificate, and it for nothing else: to start it anew would help nobody.
+        while why := self._lacks():
+            self._tell(ready=False, message=f"proxy: {why}")
+            await asyncio.sleep(_IDENTITY_LOOK)
         if not await self._synced(node_id, _READY_TIMEOUT):
             return f"Envoy has no configuration after {_READY_TIMEOUT:.0f} s"
         try:
@@ -192,8 +200,9 @@ class Proxy:
             await end(process, _END_GRACE)
 
     def _tell(self, *, ready: bool, message: str) -> None:
-        self.ready, self.message = ready, message
-        self._changed()
+        if (self.ready, self.message) != (ready, message):
+            self.ready, self.message = ready, message
+            self._changed()
 
 
 def private_memory(pid: int) -> int:

@@ -1,4 +1,4 @@
-"""Aggregated discovery over gRPC: sockets, streams of bytes, and who is on the other end.
+"""Discovery over gRPC, aggregated or of secrets alone: sockets, streams of bytes, and who is on the other end.
 
 A connection comes in, its client says who it is, the observer says which group it belongs to, and a `Stream` decides
 everything after that. Rule: a client can harm its own stream and no other.
@@ -19,7 +19,7 @@ import grpc.aio
 
 from weft.xds.clients import Peer, StreamStatus, type_status
 from weft.xds.request import REQUEST_BYTES, NodeInfo, Refused, Request, parse
-from weft.xds.response import Dialect, Responses
+from weft.xds.response import CACHE_BYTES, Dialect, Responses
 from weft.xds.snapshot import Behind, Snapshots
 from weft.xds.stream import Acked, Nacked, NackedResource, Stream
 from weft.xds.types import CLUSTER, LISTENER
@@ -64,20 +64,37 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 SERVICE = "envoy.service.discovery.v3.AggregatedDiscoveryService"
+SECRET_SERVICE = "envoy.service.secret.v3.SecretDiscoveryService"  # noqa: S105 - a name, not a secret
 _METHODS = {
-    "StreamAggregatedResources": Dialect.STATE_OF_THE_WORLD,
-    "DeltaAggregatedResources": Dialect.DELTA,
+    SERVICE: {
+        "StreamAggregatedResources": Dialect.STATE_OF_THE_WORLD,
+        "DeltaAggregatedResources": Dialect.DELTA,
+    },
+    SECRET_SERVICE: {
+        "StreamSecrets": Dialect.STATE_OF_THE_WORLD,
+        "DeltaSecrets": Dialect.DELTA,
+    },
 }
 
 
 class Server:
+    """`service` says what is spoken: everything on one stream, or secrets alone. `shared_bytes` bounds what is kept of
+    answers for the next stream that needs the same ones."""
+
     def __init__(
-        self, snapshots: Snapshots, observer: Observer, *, clock: Callable[[], float] = time.monotonic
+        self,
+        snapshots: Snapshots,
+        observer: Observer,
+        *,
+        service: str = SERVICE,
+        shared_bytes: int = CACHE_BYTES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._snapshots = snapshots
         self._observer = observer
+        self._service = service
         self._clock = clock
-        self._responses = Responses()
+        self._responses = Responses(shared_bytes)
         self._servers: dict[str, grpc.aio.Server] = {}
         self._sessions: dict[int, _Session] = {}
         self._stream_ids = count(1)
@@ -146,8 +163,11 @@ class Server:
 
         # No serializers: what comes is parsed where its errors can be answered, what goes is bytes already.
         return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {name: grpc.stream_stream_rpc_method_handler(behavior(dialect)) for name, dialect in _METHODS.items()},
+            self._service,
+            {
+                name: grpc.stream_stream_rpc_method_handler(behavior(dialect))
+                for name, dialect in _METHODS[self._service].items()
+            },
         )
 
     async def _serve(self, dialect: Dialect, listener: str, context: Context) -> None:

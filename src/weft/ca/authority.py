@@ -1,0 +1,232 @@
+"""The certificate authority of a trust domain: it signs, says who is to be trusted, and moves from root to root.
+
+A CSR and an identity come in, a chain leaves. Who the caller is was decided before (`service.py`). Rule: of a CSR only
+the public key is taken; name, life and purpose of a certificate are decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from weft.ca.certificates import Issued, Validity, certificate_pem, make_leaf, make_server
+from weft.ca.csr import CsrReason, CsrRefused, PublicKey, read_public_key
+from weft.ca.error import AuthorityError
+from weft.ca.plugged import PluggedIn, is_plugged_in
+from weft.ca.rotation import Phase
+from weft.ca.self_made import SelfMade
+from weft.ca.status import AuthorityStatus, plugged_status, self_made_status
+from weft.ca.store import Store
+from weft.model.identity import Identity, parse_identity
+
+log = logging.getLogger("weft.ca")
+
+_TICK_SECONDS = 1.0
+_SHORTEST = timedelta(seconds=1)
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """On what terms certificates are issued."""
+
+    lifetime: timedelta = timedelta(hours=24)  # where none is asked for
+    longest: timedelta = timedelta(days=90)  # whatever is asked for
+    skew: timedelta = timedelta(seconds=60)  # by how much clocks may differ
+    # How long a new root is trusted before it signs. As long as a certificate lives, because Istio's own agents learn
+    # of roots only when they renew; where every agent watches bundles, seconds are enough.
+    propagation: timedelta = timedelta(hours=24)
+    root_lifetime: timedelta = timedelta(days=3650)
+
+
+class Authority:
+    def __init__(
+        self, trust_domain: str, keeper: SelfMade | PluggedIn, terms: Terms, clock: Callable[[], float]
+    ) -> None:
+        self.trust_domain = trust_domain
+        self.terms = terms
+        self._keeper = keeper
+        self._clock = clock
+        self._subscribers: list[Callable[[], None]] = []
+
+    @classmethod
+    def in_memory(
+        cls, trust_domain: str, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
+    ) -> Authority:
+        """A self-made root that ends with this process."""
+        terms = terms or Terms()
+        _check_trust_domain(trust_domain)
+        made = SelfMade.make(trust_domain, None, clock(), skew=terms.skew, root_lifetime=terms.root_lifetime)
+        return cls(trust_domain, made, terms, clock)
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        trust_domain: str,
+        terms: Terms | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> Authority:
+        """The CA whose files are there, or a self-made root, which is kept there. Raises AuthorityError."""
+        terms = terms or Terms()
+        _check_trust_domain(trust_domain)
+        if is_plugged_in(directory):
+            return cls(trust_domain, PluggedIn(directory, clock()), terms, clock)
+        store = Store(directory)
+        try:
+            state = store.load()
+            if state is None:
+                keeper = SelfMade.make(trust_domain, store, clock(), skew=terms.skew, root_lifetime=terms.root_lifetime)
+            else:
+                keeper = SelfMade.restore(
+                    trust_domain, store, state, clock(), skew=terms.skew, root_lifetime=terms.root_lifetime
+                )
+        except BaseException:
+            store.close()
+            raise
+        return cls(trust_domain, keeper, terms, clock)
+
+    def bundle(self) -> tuple[str, ...]:
+        """The roots to trust, as PEM; the one whose certificates are handed out now is the first."""
+        return self._keeper.bundle()
+
+    async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
+        """The bundle, and each one that follows it."""
+        changed = asyncio.Event()
+        unsubscribe = self.subscribe(changed.set)
+        try:
+            told: tuple[str, ...] = ()
+            while True:
+                changed.clear()
+                if (bundle := self.bundle()) != told:
+                    told = bundle
+                    yield bundle
+                else:
+                    await changed.wait()
+        finally:
+            unsubscribe()
+
+    def sign(self, csr_pem: bytes, identity: Identity, lifetime: timedelta | None = None) -> Issued:
+        """Raises CsrRefused (the caller's fault) or AuthorityError (ours)."""
+        if identity.trust_domain != self.trust_domain or parse_identity(str(identity)) != identity:
+            raise ValueError(f"{identity} is not of the trust domain {self.trust_domain}")
+        life = self._life(lifetime)
+        public_key = read_public_key(csr_pem)
+        self.tick()
+        issued = self._times(life)
+        leaf = make_leaf(self._keeper.signing, public_key, str(identity), _validity(issued))
+        self._keeper.note(issued.expires.timestamp(), life.total_seconds())
+        return msgspec.structs.replace(issued, chain=(certificate_pem(leaf), *self._keeper.signing.chain))
+
+    def sign_server(self, public_key: PublicKey, names: tuple[str, ...], lifetime: timedelta | None = None) -> Issued:
+        """For the control plane's own TLS server; it is found by these DNS names and addresses. It does not hold up a
+        rotation: who serves with it asks for another when the signer changes. Raises AuthorityError."""
+        self.tick()
+        issued = self._times(self._life(lifetime))
+        leaf = make_server(self._keeper.signing, public_key, names, _validity(issued))
+        return msgspec.structs.replace(issued, chain=(certificate_pem(leaf), *self._keeper.signing.chain))
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Called when the bundle or the signer has changed. Returns what ends it."""
+        self._subscribers.append(callback)
+
+        def unsubscribe() -> None:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
+
+        return unsubscribe
+
+    def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
+        """Make a new root and announce it. It signs after `propagation`; the old one goes when what it signed has
+        expired. Raises AuthorityError: a rotation is under way, or the CA was plugged in."""
+        wait = self.terms.propagation if propagation is None else propagation
+        self.tick()
+        self._keeper.rotate(self._clock(), max(0.0, wait.total_seconds()))
+        log.info("root rotation: a new root is announced, and signs in %s", wait)
+        self._tell()
+        return self.status()
+
+    def switch(self) -> AuthorityStatus:
+        """Let the announced root sign now, without waiting any longer. Raises AuthorityError."""
+        self._keeper.switch(self._clock())
+        log.info("root rotation: the new root signs from now on")
+        self._tell()
+        return self.status()
+
+    def tick(self) -> bool:
+        """Do what is due: the next phase of a rotation, changed files. Whether anything changed."""
+        changed = self._keeper.tick(self._clock())
+        if changed:
+            self._tell()
+        return changed
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                self.tick()
+            except Exception:
+                log.exception("the authority could not do what is due; it tries again")
+            due = self._keeper.due_at
+            left = _TICK_SECONDS if due is None else due - self._clock()
+            await asyncio.sleep(min(_TICK_SECONDS, max(0.02, left)))
+
+    @property
+    def phase(self) -> Phase:
+        return self._keeper.state.phase if isinstance(self._keeper, SelfMade) else Phase.STEADY
+
+    def status(self) -> AuthorityStatus:
+        if isinstance(self._keeper, SelfMade):
+            return self_made_status(self._keeper.state)
+        return plugged_status(self.trust_domain, self._keeper.signing, self.bundle(), self._keeper.problem)
+
+    def close(self) -> None:
+        """Lets another process have the directory."""
+        self._keeper.close()
+
+    def _life(self, wanted: timedelta | None) -> timedelta:
+        life = self.terms.lifetime if wanted is None else wanted
+        if life < _SHORTEST:
+            raise CsrRefused(CsrReason.LIFETIME, "a certificate lives for a second at least")
+        return min(life, self.terms.longest)
+
+    def _times(self, life: timedelta) -> Issued:
+        """When a certificate that is made now begins and ends: never outside its signer's own time."""
+        now, signer = self._clock(), self._keeper.signing.certificate
+        if now >= signer.not_valid_after_utc.timestamp():
+            raise AuthorityError(
+                f"the CA's certificate expired on {signer.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+                "it signs nothing until it is replaced; see: weft ca show",
+            )
+        begins = max(now - self.terms.skew.total_seconds(), signer.not_valid_before_utc.timestamp())
+        ends = min(math.ceil(now + life.total_seconds()), signer.not_valid_after_utc.timestamp())
+        return Issued(
+            chain=(),
+            not_before=datetime.fromtimestamp(int(begins), UTC),
+            expires=datetime.fromtimestamp(int(ends), UTC),
+            issued=datetime.fromtimestamp(now, UTC),
+        )
+
+    def _tell(self) -> None:
+        for callback in tuple(self._subscribers):
+            try:
+                callback()
+            except Exception:
+                log.exception("a subscriber of the authority failed; the others are told")
+
+
+def _validity(issued: Issued) -> Validity:
+    return Validity(issued.not_before.timestamp(), issued.expires.timestamp())
+
+
+def _check_trust_domain(trust_domain: str) -> None:
+    try:
+        parse_identity(str(Identity(trust_domain, "namespace", "account")))
+    except ValueError as error:
+        raise AuthorityError(f"{trust_domain!a} is not a trust domain", "for example: cluster.local") from error

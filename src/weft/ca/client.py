@@ -1,0 +1,164 @@
+"""The CA seen from an agent: asks for certificates, follows the roots, and calls again when the line breaks.
+
+gRPC's errors are renamed here. Rule: what the CA answers is believed only as far as it fits the question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import grpc
+import grpc.aio
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from google.protobuf.message import DecodeError
+
+from weft.base.backoff import Backoff
+from weft.ca import messages
+from weft.ca.certificates import Issued, certificate_pem
+from weft.ca.signer import REASON, CaUnavailable, Refused, ServiceReason
+
+log = logging.getLogger("weft.ca")
+
+_TIMEOUT_SECONDS = 10.0
+_LONGEST_ANSWER = 1 << 20
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", _LONGEST_ANSWER),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.use_local_subchannel_pool", 1),  # one with new roots must not get an old connection
+)
+_CREATE = f"/{messages.CERTIFICATE_SERVICE}/{messages.CREATE}"
+_WATCH = f"/{messages.BUNDLE_SERVICE}/{messages.WATCH}"
+_REFUSALS = {
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+class CertificateClient:
+    def __init__(self, target: str, roots: str | None = None, *, server_name: str = "") -> None:
+        """`roots`: PEM of what to trust at first, None for `unix:/path`. `server_name`: what the CA's certificate must
+        say, if it is not the target's host."""
+        if roots is None and not target.startswith("unix:"):
+            raise ValueError("a CA on the network is trusted by its root; only a Unix socket needs none")
+        self._target = target
+        self._server_name = server_name
+        self._roots = roots
+        self._channel = self._open()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
+        seconds = 0 if lifetime is None else max(1, int(lifetime.total_seconds()))
+        request = messages.CertificateRequest(csr=csr.decode("ascii", "replace"), validity_duration=seconds)
+        call: Any = self._channel.unary_unary(_CREATE)
+        try:
+            answer = await call(
+                request.SerializeToString(),
+                metadata=(("authorization", f"Bearer {token}"),),
+                timeout=_TIMEOUT_SECONDS,
+            )
+        except grpc.aio.AioRpcError as error:
+            raise _renamed(error, self._target) from error
+        except grpc.aio.UsageError as error:  # closed meanwhile
+            raise CaUnavailable(f"the CA at {self._target} cannot be asked: {error}") from error
+        return _issued(answer, csr, time.time())
+
+    async def bundles(self) -> AsyncIterator[tuple[str, ...]]:
+        """While the CA is away, nothing comes; when it is back, what has changed."""
+        told: tuple[str, ...] = ()
+        backoff = Backoff(first=0.2, most=10.0)
+        while True:
+            try:
+                call: Any = self._channel.unary_stream(_WATCH)(messages.WatchRequest().SerializeToString())
+                async for answer in call:
+                    backoff.reset()
+                    bundle = _bundle(answer)
+                    if bundle == told:
+                        continue
+                    told = bundle
+                    reconnecting = self._trust(bundle)
+                    yield bundle
+                    if reconnecting:
+                        break
+                else:
+                    await asyncio.sleep(backoff.next())
+            except (grpc.aio.AioRpcError, grpc.aio.UsageError, CaUnavailable) as error:
+                level = logging.WARNING if backoff.failures == 0 else logging.DEBUG
+                what = error.code().name if isinstance(error, grpc.aio.AioRpcError) else error
+                log.log(level, "the roots of the CA at %s cannot be followed (%s); trying again", self._target, what)
+                await asyncio.sleep(backoff.next())
+
+    async def close(self) -> None:
+        for task in self._closing:
+            task.cancel()
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._channel.close()
+
+    def _trust(self, bundle: tuple[str, ...]) -> bool:
+        """Connections trust these from now on. Whether that takes a new one; calls on the old one may end in peace."""
+        roots = "".join(bundle)
+        if self._roots is None or roots == self._roots:
+            return False
+        self._roots = roots
+        before, self._channel = self._channel, self._open()
+        task = asyncio.create_task(before.close(_TIMEOUT_SECONDS))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+        return True
+
+    def _open(self) -> grpc.aio.Channel:
+        if self._roots is None:
+            return grpc.aio.insecure_channel(self._target, options=_OPTIONS)
+        named = (("grpc.ssl_target_name_override", self._server_name),) if self._server_name else ()
+        credentials = grpc.ssl_channel_credentials(root_certificates=self._roots.encode())
+        return grpc.aio.secure_channel(self._target, credentials, options=(*_OPTIONS, *named))
+
+
+def _issued(answer: bytes, csr: bytes, now: float) -> Issued:
+    """The chain without its root. The certificate must be for the key that was asked for, and be valid now."""
+    try:
+        pem = "\n".join(messages.CertificateResponse.FromString(answer).cert_chain)
+        leaf, *above = x509.load_pem_x509_certificates(pem.encode())
+        is_ours = leaf.public_key() == x509.load_pem_x509_csr(csr).public_key()
+    except (ValueError, DecodeError, UnsupportedAlgorithm) as error:
+        raise CaUnavailable("the CA answered with something that is not a chain of certificates") from error
+    if not is_ours:
+        raise CaUnavailable("the CA answered with a certificate for another key")
+    chain = (leaf, *(each for each in above if each.issuer != each.subject))
+    return Issued(
+        chain=tuple(certificate_pem(each) for each in chain),
+        not_before=leaf.not_valid_before_utc,
+        expires=leaf.not_valid_after_utc,
+        issued=datetime.fromtimestamp(now, UTC),
+    )
+
+
+def _bundle(answer: bytes) -> tuple[str, ...]:
+    try:
+        roots = tuple(messages.TrustBundle.FromString(answer).roots)
+        for root in roots:
+            x509.load_pem_x509_certificate(root.encode())
+    except (ValueError, DecodeError, UnsupportedAlgorithm) as error:
+        raise CaUnavailable("the CA sent roots that are not certificates") from error
+    if not roots:
+        raise CaUnavailable("the CA sent an empty bundle")
+    return roots
+
+
+def _renamed(error: grpc.aio.AioRpcError, target: str) -> Exception:
+    said = error.details() or error.code().name
+    if error.code() not in _REFUSALS:
+        return CaUnavailable(f"the CA at {target} does not answer: {said} ({error.code().name})")
+    trailing: Any = error.trailing_metadata() or ()
+    reason = next((str(value) for name, value in trailing if name == REASON), ServiceReason.OTHER)
+    return Refused(reason, said)

@@ -1,0 +1,127 @@
+"""The authority's own socket, in its directory: how `weft ca rotate` reaches the process that signs. Root's, or the
+owner's, alone.
+
+One JSON object asks, lines of JSON answer: a status for each phase until a rotation is over, or what stands in the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from weft.ca.authority import Authority
+from weft.ca.error import AuthorityError
+from weft.ca.rotation import Phase
+from weft.ca.status import AuthorityStatus
+
+log = logging.getLogger("weft.ca")
+
+SOCKET = "authority.sock"
+_LONGEST_LINE = 64 * 1024
+_PATIENCE_SECONDS = 5.0
+
+
+class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    do: str  # status, rotate, switch
+    propagation: float | None = None  # seconds
+    follow: bool = False  # until the rotation is over
+
+
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    status: AuthorityStatus | None = None
+    what: str = ""
+    hint: str = ""
+
+
+class Door:
+    def __init__(self, authority: Authority, directory: Path) -> None:
+        self._authority = authority
+        self._path = directory / SOCKET
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Raises OSError, as where the directory cannot be written."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()  # the lock on the directory says that nobody listens there
+        listener = socket.socket(socket.AF_UNIX)
+        umask = os.umask(0o177)  # there is no moment in which others could open it
+        try:
+            listener.bind(str(self._path))
+        except OSError:
+            listener.close()
+            raise
+        finally:
+            os.umask(umask)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=_LONGEST_LINE)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                line = await reader.readline()
+            await self._answer(line, writer)
+        except (OSError, ValueError, TimeoutError):
+            pass  # who asked has gone, or never said what it wants
+        except Exception:
+            log.exception("the authority's socket failed at a request")
+        finally:
+            writer.close()
+
+    async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> None:
+        changed = asyncio.Event()
+        unsubscribe = self._authority.subscribe(changed.set)
+        try:
+            wish = msgspec.json.decode(line, type=Wish)
+            status = self._do(wish)
+            await _send(writer, Answer(status))
+            while wish.follow and status.phase is not Phase.STEADY:
+                await changed.wait()
+                changed.clear()
+                if (now := self._authority.status()) != status:
+                    status = now
+                    await _send(writer, Answer(status))
+        except AuthorityError as error:
+            await _send(writer, Answer(None, error.problem.what, error.problem.hint))
+        except msgspec.MsgspecError as error:
+            await _send(writer, Answer(None, f"this is not understood: {error}", "is this the same weft?"))
+        finally:
+            unsubscribe()
+
+    def _do(self, wish: Wish) -> AuthorityStatus:
+        if wish.do == "rotate":
+            return self._authority.rotate(None if wish.propagation is None else timedelta(seconds=wish.propagation))
+        if wish.do == "switch":
+            return self._authority.switch()
+        return self._authority.status()
+
+
+def ask(directory: Path, wish: Wish) -> Iterator[AuthorityStatus]:
+    """Each status as it comes. Raises AuthorityError; ConnectionError or FileNotFoundError if nobody is there."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(directory / SOCKET))
+        line.sendall(msgspec.json.encode(wish) + b"\n")
+        with line.makefile("rb") as lines:
+            for each in lines:
+                answer = msgspec.json.decode(each, type=Answer)
+                if answer.status is None:
+                    raise AuthorityError(answer.what, answer.hint)
+                yield answer.status
+
+
+async def _send(writer: asyncio.StreamWriter, answer: Answer) -> None:
+    writer.write(msgspec.json.encode(answer) + b"\n")
+    await writer.drain()

@@ -1,0 +1,248 @@
+"""A CA that somebody brought, in files with Istio's names. A directory comes in, what signs and who is trusted leaves.
+
+    ca-cert.pem      what signs: a root, or an intermediate
+    ca-key.pem       its key, readable by its owner only
+    root-cert.pem    every root to be trusted; needed unless ca-cert.pem is itself the root
+    cert-chain.pem   from ca-cert.pem up to the root; needed where there is more than one step
+
+Rule: the files are good together, or AuthorityError says which of them is not, and why.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from weft.ca.certificates import PrivateKey, Signing, certificate_pem
+from weft.ca.error import AuthorityError
+from weft.ca.store import read_secret
+
+log = logging.getLogger("weft.ca")
+
+CERTIFICATE, KEY, ROOTS, CHAIN = "ca-cert.pem", "ca-key.pem", "root-cert.pem", "cert-chain.pem"
+FILES = (CERTIFICATE, KEY, ROOTS, CHAIN)
+_MOST_BYTES = 1 << 20
+_LONGEST_CHAIN = 8
+_MOST_ROOTS = 32
+
+
+class Plugged(msgspec.Struct, frozen=True):
+    signing: Signing
+    roots: tuple[str, ...]  # PEM, the one above what signs first
+
+
+class PluggedIn:
+    """Follows the files: what is good together replaces what was, at once; the rest is told of and changes nothing."""
+
+    due_at = None
+
+    def __init__(self, directory: Path, now: float) -> None:
+        """Raises AuthorityError."""
+        self._directory = directory
+        self._seen = stamp(directory)
+        self._plugged = read_plugged(directory, now)
+        self.problem = ""
+
+    @property
+    def signing(self) -> Signing:
+        return self._plugged.signing
+
+    def bundle(self) -> tuple[str, ...]:
+        return self._plugged.roots
+
+    def note(self, expires: float, lifetime: float) -> None:
+        """Nothing to keep: when a root may go is for those to know who brought it."""
+
+    def tick(self, now: float) -> bool:
+        seen = stamp(self._directory)
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            plugged = read_plugged(self._directory, now)
+        except AuthorityError as error:
+            self.problem = str(error)
+            log.error("the changed CA files are not used, the old ones go on: %s", error)
+            return False
+        before, self._plugged, self.problem = self._plugged, plugged, ""
+        gone = set(before.roots) - set(plugged.roots)
+        if before.roots[0] in gone:
+            log.warning(
+                "the root that signed until now is no longer in %s: its certificates are trusted no more", ROOTS
+            )
+        log.info("the CA's files have changed and are used from now on")
+        return before != plugged
+
+    def rotate(self, now: float, propagation: float) -> None:
+        """Raises AuthorityError, always."""
+        raise AuthorityError(
+            "this CA was plugged in: its roots are yours to rotate",
+            f"let {ROOTS} hold the old and the new root; when all have both, replace {CERTIFICATE}, {KEY}, {CHAIN}\n"
+            f"when the last old certificate has expired, take the old root out of {ROOTS}; no restart is needed",
+            file=self._directory,
+        )
+
+    def switch(self, now: float) -> None:
+        self.rotate(now, 0.0)
+
+    def close(self) -> None:
+        pass
+
+
+def is_plugged_in(directory: Path) -> bool:
+    return (directory / CERTIFICATE).exists() or (directory / KEY).exists()
+
+
+def stamp(directory: Path) -> tuple[tuple[int, int, int] | None, ...]:
+    """Different when a file was replaced or written. Through links, as Kubernetes mounts secrets."""
+    return tuple(_stamp(directory / name) for name in FILES)
+
+
+def read_plugged(directory: Path, now: float) -> Plugged:
+    """Raises AuthorityError."""
+    own = directory / CERTIFICATE
+    certificates = _certificates(own)
+    if not certificates:
+        raise AuthorityError("does not exist", f"a plugged-in CA has {CERTIFICATE} and {KEY}", file=own)
+    signer, key = certificates[0], _key(directory / KEY)
+    if signer.public_key() != key.public_key():
+        raise AuthorityError(
+            f"is not the key of {CERTIFICATE}", "give the two that belong together", file=directory / KEY
+        )
+    given = _certificates(directory / ROOTS) or ([signer] if _is_self_signed(signer) else [])
+    if not given:
+        raise AuthorityError(
+            "does not exist", f"{CERTIFICATE} is an intermediate: give its root here", file=directory / ROOTS
+        )
+    roots = list({certificate_pem(root): root for root in given}.values())[:_MOST_ROOTS]
+    chain, root = _climb(signer, [*certificates[1:], *_certificates(directory / CHAIN)], roots, directory)
+    for steps, certificate in enumerate(chain):
+        file = own if certificate is signer else directory / CHAIN
+        _check_authority(certificate, file, now, below=steps)
+    _check_authority(root, directory / ROOTS, now, below=max(0, len(chain) - (chain[-1] == root)))
+    ordered = [root, *(each for each in roots if each != root)]
+    intermediates = tuple(certificate_pem(each) for each in chain if each != root)
+    return Plugged(Signing(signer, key, intermediates), tuple(certificate_pem(each) for each in ordered))
+
+
+def _climb(
+    signer: x509.Certificate, offered: list[x509.Certificate], roots: list[x509.Certificate], directory: Path
+) -> tuple[list[x509.Certificate], x509.Certificate]:
+    """From what signs up to a trusted root, by signatures and not by the order in the files."""
+    chain = [signer]
+    while len(chain) <= _LONGEST_CHAIN:
+        top = chain[-1]
+        for root in roots:
+            if root == top or _issued(top, root):
+                return chain, root
+        above = next((each for each in offered if each not in chain and _issued(top, each)), None)
+        if above is None:
+            break
+        chain.append(above)
+    shown = chain[-1].subject.rfc4514_string() or "a certificate without a name"
+    raise AuthorityError(
+        f"nothing in it, nor in {ROOTS}, has signed {shown!a}",
+        f"put every certificate between {CERTIFICATE} and the root into {CHAIN}, the root into {ROOTS}",
+        file=directory / CHAIN,
+    )
+
+
+def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, below: int) -> None:
+    """`below`: how many CA certificates stand between it and a workload's."""
+    shown = certificate.subject.rfc4514_string() or "a certificate without a name"
+    at = datetime.fromtimestamp(now, UTC)
+    if at >= certificate.not_valid_after_utc:
+        raise AuthorityError(
+            f"{shown!a} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC", "replace it", file=file
+        )
+    if at < certificate.not_valid_before_utc:
+        raise AuthorityError(
+            f"{shown!a} is valid only from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC",
+            "does this machine's clock go right?",
+            file=file,
+        )
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        signs = certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    except x509.ExtensionNotFound as error:
+        raise AuthorityError(
+            f"{shown!a} does not say that it is a CA (basic constraints and key usage)",
+            "make it anew as a CA",
+            file=file,
+        ) from error
+    except ValueError as error:
+        raise AuthorityError(f"{shown!a} has broken extensions", "make it anew", file=file) from error
+    if not constraints.ca or not signs:
+        raise AuthorityError(f"{shown!a} is not a CA: CA:TRUE and keyCertSign are needed", "make it anew", file=file)
+    if constraints.path_length is not None and constraints.path_length < below:
+        raise AuthorityError(
+            f"{shown!a} allows {constraints.path_length} CAs below it, and there are {below}",
+            "shorten the chain",
+            file=file,
+        )
+
+
+def _issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(by)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def _is_self_signed(certificate: x509.Certificate) -> bool:
+    return _issued(certificate, certificate)
+
+
+def _certificates(path: Path) -> list[x509.Certificate]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise AuthorityError(f"cannot be read: {error.strerror}", f"try: ls -l {path}", file=path) from error
+    try:
+        return x509.load_pem_x509_certificates(text)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise AuthorityError(
+            "holds no certificates in PEM", "it begins with -----BEGIN CERTIFICATE-----", file=path
+        ) from error
+
+
+def _key(path: Path) -> PrivateKey:
+    text = read_secret(path)
+    if text is None:
+        raise AuthorityError("does not exist", f"a plugged-in CA has {CERTIFICATE} and {KEY}", file=path)
+    try:
+        key = serialization.load_pem_private_key(text, password=None)
+    except TypeError as error:
+        raise AuthorityError("is encrypted", f"decrypt it: openssl pkey -in {path} -out {KEY}", file=path) from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise AuthorityError(
+            "is not a private key in PEM", "it begins with -----BEGIN PRIVATE KEY-----", file=path
+        ) from error
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 2048:
+        return key
+    if isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):
+        return key
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return key
+    raise AuthorityError(
+        "is too weak or of another kind", "use P-256, P-384, Ed25519, or RSA of 2048 bits or more", file=path
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_size, facts.st_ino

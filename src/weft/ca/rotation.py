@@ -1,0 +1,96 @@
+"""From one root to the next without an outage, as values. A state and a time come in, the next state leaves.
+
+    steady     one root, which signs
+    announced  both are trusted, the old one still signs: everyone has time to learn of the new one
+    fading     both are trusted, the new one signs: what the old one signed has time to expire
+
+Rule: nobody is signed for by a root that somebody may not know yet, and no root is dropped under a live certificate.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Phase(StrEnum):
+    STEADY = "steady"
+    ANNOUNCED = "announced"
+    FADING = "fading"
+
+
+class Root(msgspec.Struct, frozen=True):
+    certificate: str  # PEM
+    key: str  # PEM; never shown
+
+    def __repr__(self) -> str:
+        return "Root(…)"
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Times are unix seconds."""
+
+    version: int = 1
+    trust_domain: str
+    signer: Root
+    issued_until: float = 0.0  # no certificate of the signer's is valid after this
+    next: Root | None = None
+    switch_at: float = 0.0  # when the next one begins to sign
+    seen_at: float = 0.0  # when the announcement was last known to be heard by whoever listens
+    previous: str = ""  # PEM, without its key: it signs no more
+    drop_at: float = 0.0  # when the previous one is no longer trusted
+
+    @property
+    def phase(self) -> Phase:
+        if self.next is not None:
+            return Phase.ANNOUNCED
+        return Phase.FADING if self.previous else Phase.STEADY
+
+    @property
+    def due_at(self) -> float | None:
+        return {Phase.STEADY: None, Phase.ANNOUNCED: self.switch_at, Phase.FADING: self.drop_at}[self.phase]
+
+    def bundle(self) -> tuple[str, ...]:
+        """Every root to be trusted, the one that signs first."""
+        others = (self.next.certificate if self.next else "", self.previous)
+        return (self.signer.certificate, *(other for other in others if other))
+
+
+def announce(state: State, root: Root, now: float, propagation: float) -> State:
+    if state.phase is not Phase.STEADY:
+        raise ValueError(f"a rotation is under way ({state.phase})")
+    return msgspec.structs.replace(state, next=root, switch_at=now + propagation, seen_at=now)
+
+
+def resume(state: State, now: float) -> State:
+    """After a pause in which nobody could learn of the new root, the wait is as much longer as the pause was long."""
+    if state.phase is not Phase.ANNOUNCED:
+        return state
+    pause = max(0.0, now - state.seen_at)
+    return msgspec.structs.replace(state, switch_at=state.switch_at + pause, seen_at=now)
+
+
+def switch(state: State, now: float, skew: float) -> State:
+    """The next root signs from now on. The previous one's key is forgotten."""
+    if state.next is None:
+        raise ValueError("no root has been announced")
+    return msgspec.structs.replace(
+        state,
+        signer=state.next,
+        issued_until=0.0,
+        next=None,
+        switch_at=0.0,
+        seen_at=0.0,
+        previous=state.signer.certificate,
+        drop_at=max(state.issued_until, now) + skew,
+    )
+
+
+def step(state: State, now: float, skew: float) -> State:
+    """What is due by now is done, one phase at a time."""
+    if state.phase is Phase.ANNOUNCED and now >= state.switch_at:
+        return switch(state, now, skew)
+    if state.phase is Phase.FADING and now >= state.drop_at:
+        return msgspec.structs.replace(state, previous="", drop_at=0.0)
+    return state

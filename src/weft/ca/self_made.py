@@ -1,0 +1,186 @@
+"""A root that weft made itself, and its successors. Held in memory, or kept in a directory across restarts.
+
+Rule: what is decided is first on disk and only then done, so that a restart in any phase goes on where it was.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from weft.ca import rotation
+from weft.ca.certificates import Signing, Validity, certificate_pem, key_pem, make_root, new_key
+from weft.ca.error import AuthorityError
+from weft.ca.rotation import Phase, Root, State
+from weft.ca.store import STATE, Store
+
+log = logging.getLogger("weft.ca")
+
+_BACKDATED = 3600.0  # seconds; a root is trusted at once by machines whose clock is that late
+_HEARTBEATS = 20  # during a wait; what a crash can lengthen it by is a twentieth
+
+
+class SelfMade:
+    problem = ""  # files that somebody else changes can have one; this has none
+
+    def __init__(self, state: State, store: Store | None, *, skew: timedelta, root_lifetime: timedelta) -> None:
+        self.state = state
+        self.signing = signing_of(state, store)
+        self._store = store
+        self._skew = skew.total_seconds()
+        self._root_lifetime = root_lifetime.total_seconds()
+        self._issued_until = state.issued_until  # exact, where the state has a little more
+        self._told_of_disk = False
+
+    @classmethod
+    def make(
+        cls, trust_domain: str, store: Store | None, now: float, *, skew: timedelta, root_lifetime: timedelta
+    ) -> SelfMade:
+        state = State(trust_domain=trust_domain, signer=_new_root(trust_domain, now, root_lifetime.total_seconds()))
+        if store is not None:
+            _save(store, state)
+        return cls(state, store, skew=skew, root_lifetime=root_lifetime)
+
+    @classmethod
+    def restore(
+        cls, trust_domain: str, store: Store, state: State, now: float, *, skew: timedelta, root_lifetime: timedelta
+    ) -> SelfMade:
+        """Raises AuthorityError."""
+        if state.trust_domain != trust_domain:
+            raise AuthorityError(
+                f"its root is for the trust domain {state.trust_domain!a}, not {trust_domain!a}",
+                "give the trust domain it was made for, or another directory",
+                file=store.directory / STATE,
+            )
+        kept = cls(state, store, skew=skew, root_lifetime=root_lifetime)
+        if now >= kept.signing.ends:
+            raise AuthorityError(
+                f"its root expired on {kept.signing.certificate.not_valid_after_utc:%Y-%m-%d}",
+                f"every certificate of it has, too; move {STATE} away, and a new root is made",
+                file=store.directory / STATE,
+            )
+        resumed = rotation.resume(state, now)
+        if resumed != state:
+            _save(store, resumed)
+            kept.state = resumed
+        return kept
+
+    @property
+    def due_at(self) -> float | None:
+        return self.state.due_at
+
+    def bundle(self) -> tuple[str, ...]:
+        return self.state.bundle()
+
+    def note(self, expires: float, lifetime: float) -> None:
+        """A certificate goes out. What is on disk runs ahead of it by a quarter of a life, so that few write."""
+        self._issued_until = max(self._issued_until, expires)
+        if expires > self.state.issued_until:
+            ahead = msgspec.structs.replace(self.state, issued_until=expires + lifetime / 4)
+            self._put(ahead, lambda: None)
+
+    def tick(self, now: float) -> bool:
+        """Do what is due. Whether anything changed that others see."""
+        exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
+        following = rotation.step(exact, now, self._skew)
+        if following != exact:
+            return self._enter(following)
+        self._beat(now)
+        return False
+
+    def rotate(self, now: float, propagation: float) -> None:
+        """Raises AuthorityError."""
+        if self.state.phase is not Phase.STEADY:
+            raise AuthorityError(f"a rotation is under way ({self.state.phase})", "see how far it is: weft ca show")
+        root = _new_root(self.state.trust_domain, now, self._root_lifetime)
+        self._decide(rotation.announce(self.state, root, now, propagation))
+
+    def switch(self, now: float) -> None:
+        """Raises AuthorityError."""
+        if self.state.phase is not Phase.ANNOUNCED:
+            raise AuthorityError(f"no root waits to sign ({self.state.phase})", "begin with: weft ca rotate")
+        exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
+        self._decide(rotation.switch(exact, now, self._skew))
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def _decide(self, state: State) -> None:
+        try:
+            if self._store is not None:
+                self._store.save(state)
+        except OSError as error:
+            raise AuthorityError(f"cannot be written: {error.strerror}", "is the disk full?", file=STATE) from error
+        self._adopt(state)
+
+    def _enter(self, state: State) -> bool:
+        return self._put(state, lambda: log.info("root rotation: %s → %s", self.state.phase, state.phase), adopt=True)
+
+    def _beat(self, now: float) -> None:
+        state = self.state
+        if state.phase is Phase.ANNOUNCED:
+            pause = max(1.0, (state.switch_at - state.seen_at) / _HEARTBEATS)
+            if now - state.seen_at >= pause:
+                self._put(msgspec.structs.replace(state, seen_at=now), lambda: None)
+
+    def _put(self, state: State, then: Callable[[], None], *, adopt: bool = False) -> bool:
+        """A disk that takes nothing is said once, and tried again: certificates go out meanwhile, phases wait."""
+        try:
+            if self._store is not None:
+                self._store.save(state)
+        except OSError as error:
+            if not self._told_of_disk:
+                log.error("the authority's state cannot be written (%s); it is tried again", error)
+            self._told_of_disk = True
+            return False
+        self._told_of_disk = False
+        then()
+        if adopt:
+            self._adopt(state)
+        else:
+            self.state = state
+        return True
+
+    def _adopt(self, state: State) -> None:
+        if state.signer != self.state.signer:
+            self.signing = signing_of(state, self._store)
+            self._issued_until = 0.0
+        self.state = state
+
+
+def signing_of(state: State, store: Store | None = None) -> Signing:
+    """Raises AuthorityError if the key is not the certificate's."""
+    file = store.directory / STATE if store else ""
+    hint = "restore it from a backup; if it is moved away, a new root is made and nobody trusts it yet"
+    try:
+        certificate = x509.load_pem_x509_certificate(state.signer.certificate.encode())
+        key = serialization.load_pem_private_key(state.signer.key.encode(), password=None)
+        for other in state.bundle()[1:]:
+            x509.load_pem_x509_certificate(other.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise AuthorityError("a root or key in it is broken", hint, file=file) from error
+    if key.public_key() != certificate.public_key():
+        raise AuthorityError("its key is not the key of its root certificate", hint, file=file)
+    return Signing(certificate, key)  # type: ignore[arg-type]
+
+
+def _new_root(trust_domain: str, now: float, lifetime: float) -> Root:
+    key = new_key()
+    certificate = make_root(trust_domain, key, Validity(now - _BACKDATED, now + lifetime))
+    return Root(certificate_pem(certificate), key_pem(key))
+
+
+def _save(store: Store, state: State) -> None:
+    try:
+        store.save(state)
+    except OSError as error:
+        raise AuthorityError(
+            f"cannot be written: {error.strerror}", "is the disk full?", file=store.directory / STATE
+        ) from error

@@ -1,0 +1,163 @@
+"""The CA on the network: gRPC with TLS on TCP, or a Unix socket. Bytes come in, the service decides, bytes leave.
+
+Rule: nothing a client sends ends anything but its own call, and a client learns why it was refused, nothing more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from weft.ca import messages
+from weft.ca.csr import LONGEST_CSR, CsrReason
+from weft.ca.error import AuthorityError
+from weft.ca.jose import LONGEST_TOKEN
+from weft.ca.service import CertificateService
+from weft.ca.serving import ServingCertificate
+from weft.ca.signer import REASON, CaUnavailable, Refused, ServiceReason
+from weft.ca.tokens import TokenReason
+
+log = logging.getLogger("weft.ca")
+
+_LONGEST_REQUEST = LONGEST_CSR + 16 * 1024  # Istio's agents add metadata
+_MOST_WATCHERS = 10_000
+_LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; more would not fit a timedelta, and is cut down anyway
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", _LONGEST_REQUEST),
+    ("grpc.max_metadata_size", LONGEST_TOKEN + 8 * 1024),
+    ("grpc.absolute_max_metadata_size", LONGEST_TOKEN + 16 * 1024),
+    ("grpc.max_concurrent_streams", 256),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.so_reuseport", 0),
+)
+_BEARER = "bearer "
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+class CaServer:
+    def __init__(self, service: CertificateService, *, names: tuple[str, ...] = ()) -> None:
+        """`names`: by which it is called besides the usual ones; they go into its own certificate."""
+        self._service = service
+        self._names = names
+        self._servers: list[grpc.aio.Server] = []
+        self._renewing: list[asyncio.Task[None]] = []
+        self._watchers = 0
+
+    async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
+        """On `host:port`, always with TLS: by these credentials, or a certificate of the authority's own. On
+        `unix:/path`, for the owner of the file alone. Returns the address that can be called. Raises AuthorityError."""
+        server = grpc.aio.server(options=_OPTIONS)
+        server.add_generic_rpc_handlers(self._handlers())
+        try:
+            if address.startswith("unix:"):
+                server.add_insecure_port(address)
+                Path(address.removeprefix("unix:")).chmod(0o600)
+                bound = address
+            else:
+                host = address.rpartition(":")[0]
+                port = server.add_secure_port(address, credentials or self._own_credentials(host))
+                bound = f"{host}:{port}"
+        except (RuntimeError, OSError) as error:
+            await server.stop(None)
+            raise AuthorityError(
+                f"cannot serve the CA on {address}: it is taken, or there is no such address or directory",
+                "choose another address",
+            ) from error
+        await server.start()
+        self._servers.append(server)
+        return bound
+
+    async def close(self, grace: float | None = None) -> None:
+        for task in self._renewing:
+            task.cancel()
+        await asyncio.gather(*self._renewing, return_exceptions=True)
+        await asyncio.gather(*(server.stop(grace) for server in self._servers))
+        self._servers.clear()
+        self._renewing.clear()
+
+    def _own_credentials(self, host: str) -> grpc.ServerCredentials:
+        bare = host.strip("[]")
+        own = () if bare in ("", "0.0.0.0", "::") else (bare,)
+        serving = ServingCertificate(self._service.authority, (*own, *self._names))
+        self._renewing.append(asyncio.create_task(serving.run(), name="ca-serving-certificate"))
+        return serving.credentials()
+
+    def _handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
+        # No deserializers: what comes is parsed where its errors can be answered.
+        return (
+            grpc.method_handlers_generic_handler(
+                messages.CERTIFICATE_SERVICE, {messages.CREATE: grpc.unary_unary_rpc_method_handler(self._create)}
+            ),
+            grpc.method_handlers_generic_handler(
+                messages.BUNDLE_SERVICE, {messages.WATCH: grpc.unary_stream_rpc_method_handler(self._watch)}
+            ),
+        )
+
+    async def _create(self, payload: bytes, context: Context) -> bytes:
+        try:
+            request = messages.CertificateRequest.FromString(payload)
+        except DecodeError:
+            return await _refuse(context, Refused(ServiceReason.REQUEST, "this is no IstioCertificateRequest"))
+        wanted = request.validity_duration  # 0: not said
+        lifetime = timedelta(seconds=min(wanted, _LONGEST_LIFETIME)) if wanted >= 0 else timedelta(0)
+        try:
+            issued = await self._service.create(
+                _token(context), request.csr.encode(), None if wanted == 0 else lifetime
+            )
+        except Refused as refused:
+            return await _refuse(context, refused)
+        except CaUnavailable as unavailable:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(unavailable))
+        except Exception:
+            log.exception("the CA failed at a request; others are not affected")
+            await context.abort(grpc.StatusCode.INTERNAL, "the CA failed; its log says why")
+        # The last element is the roots, all in one: Istio's agents take just that for what to trust, and ztunnel takes
+        # it apart.
+        roots = "".join(self._service.authority.bundle())
+        answer: bytes = messages.CertificateResponse(cert_chain=[*issued.chain, roots]).SerializeToString()
+        return answer
+
+    async def _watch(self, _payload: bytes, context: Context) -> AsyncIterator[bytes]:
+        """Without a token: roots are public, and who has lost its token must still learn of a new one."""
+        if self._watchers >= _MOST_WATCHERS:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch the roots already")
+        self._watchers += 1
+        try:
+            async for bundle in self._service.bundles():
+                yield messages.TrustBundle(
+                    trust_domain=self._service.authority.trust_domain, roots=bundle
+                ).SerializeToString()
+        finally:
+            self._watchers -= 1
+
+
+_CODES: dict[str, grpc.StatusCode] = {
+    **dict.fromkeys(TokenReason, grpc.StatusCode.UNAUTHENTICATED),
+    **dict.fromkeys(CsrReason, grpc.StatusCode.INVALID_ARGUMENT),
+    ServiceReason.REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    ServiceReason.RATE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+async def _refuse(context: Context, refused: Refused) -> bytes:
+    code = _CODES.get(refused.reason, grpc.StatusCode.PERMISSION_DENIED)
+    await context.abort(code, str(refused), ((REASON, str(refused.reason)),))
+
+
+def _token(context: Context) -> str:
+    """The bearer token, if there is exactly one; which of two is meant cannot be known."""
+    metadata: Any = context.invocation_metadata() or ()
+    values = [value for name, value in metadata if name == "authorization" and isinstance(value, str)]
+    tokens = [value[len(_BEARER) :].strip() for value in values if value[: len(_BEARER)].lower() == _BEARER]
+    return tokens[0] if len(tokens) == 1 else ""

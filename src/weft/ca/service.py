@@ -1,0 +1,96 @@
+"""A token and a CSR come in; a certificate for the identity that the token proves leaves, or Refused.
+
+Rule: the CSR has no say in who the caller is. Every refusal is logged and counted, with its reason and never with a
+token or a CSR.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+
+from weft.ca.authority import Authority
+from weft.ca.certificates import Issued
+from weft.ca.csr import CsrRefused
+from weft.ca.error import AuthorityError
+from weft.ca.signer import CaUnavailable, Refused, ServiceReason
+from weft.ca.tokens import Caller, TokenChecker, TokenRefused
+from weft.model.identity import Identity
+
+log = logging.getLogger("weft.ca")
+
+# Signing takes half a millisecond, so it is done inline: no queue, no thread, no certificate for somebody who has gone.
+# That makes one greedy pod everybody's problem, hence a bound for each. A pod needs one certificate in a day; ten at
+# once and one a second after that is room for restarts, for certificates that live seconds, and costs 0.05 % of a core.
+_BURST = 10.0
+_PER_SECOND = 1.0
+_MOST_CALLERS = 100_000
+
+
+class CertificateService:
+    def __init__(
+        self, authority: Authority, checker: TokenChecker, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.authority = authority
+        self.issued = 0
+        self.refused: Counter[str] = Counter()  # by reason
+        self._checker = checker
+        self._rate = _Rate(clock)
+
+    async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
+        """Raises Refused, or CaUnavailable if it is the authority that cannot."""
+        caller: Caller | None = None
+        try:
+            caller = await self._checker.check(token)
+            if not self._rate.admit(caller.pod_uid or str(caller)):
+                raise Refused(ServiceReason.RATE, "too many certificates for this pod; wait a few seconds")
+            identity = Identity(self.authority.trust_domain, caller.namespace, caller.service_account)
+            issued = self.authority.sign(csr, identity, lifetime)
+        except TokenRefused as refused:
+            self._count(refused.reason, refused.caller, refused)
+            raise Refused(refused.reason, str(refused)) from refused
+        except CsrRefused as refused:
+            self._count(refused.reason, caller, refused)
+            raise Refused(refused.reason, str(refused)) from refused
+        except Refused as refused:
+            self._count(refused.reason, caller, refused)
+            raise
+        except AuthorityError as error:
+            self._count(ServiceReason.AUTHORITY, caller, error)
+            raise CaUnavailable(error.problem.what) from error
+        self.issued += 1
+        log.debug("issued a certificate for %s to %s until %s", identity, caller, issued.expires)
+        return issued
+
+    def bundles(self) -> AsyncIterator[tuple[str, ...]]:
+        return self.authority.bundles()
+
+    def _count(self, reason: str, caller: Caller | None, why: Exception) -> None:
+        self.refused[reason] += 1
+        log.warning("refused a certificate to %s: %s (%s)", caller or "an unknown caller", why, reason)
+
+
+class _Rate:
+    """A bucket for each caller. One that is full again is as good as none, so that few are kept."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}  # how much was in it, and when
+
+    def admit(self, caller: str) -> bool:
+        now = self._clock()
+        if len(self._buckets) >= _MOST_CALLERS:
+            self._buckets = {name: each for name, each in self._buckets.items() if _filled(each, now) < _BURST}
+        level = _filled(self._buckets.get(caller, (_BURST, now)), now)
+        if level < 1.0:
+            return False
+        self._buckets[caller] = (level - 1.0, now)
+        return True
+
+
+def _filled(bucket: tuple[float, float], now: float) -> float:
+    level, since = bucket
+    return min(_BURST, level + (now - since) * _PER_SECOND)

@@ -1,0 +1,83 @@
+"""The control plane's own TLS certificate, made by its own authority and renewed before it ends, on open listeners.
+
+gRPC asks for it at every new connection, from a thread of its own: it reads one attribute, which the event loop
+replaces as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import grpc
+
+from weft.ca.authority import Authority
+from weft.ca.certificates import key_pem, new_key
+from weft.ca.error import AuthorityError
+
+log = logging.getLogger("weft.ca")
+
+# By which names agents call a control plane: Istio's, and ours.
+NAMES = (
+    "istiod.istio-system.svc",
+    "istiod.istio-system.svc.cluster.local",
+    "istiod.istio-system",
+    "weft-control.weft-system.svc",
+    "weft-control.weft-system.svc.cluster.local",
+    "weft-control.weft-system",
+    "weft-control",
+    "localhost",
+    "127.0.0.1",
+    "::1",
+)
+_RENEW_AFTER = 2 / 3  # of a life
+_RETRY_SECONDS = 5.0
+
+
+class ServingCertificate:
+    def __init__(self, authority: Authority, names: tuple[str, ...] = (), *, lifetime: timedelta | None = None) -> None:
+        """Raises AuthorityError."""
+        self._authority = authority
+        self._names = tuple(dict.fromkeys((*NAMES, *names)))
+        self._lifetime = lifetime
+        self._due = asyncio.Event()
+        self._current = self._make()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """TLS 1.2 and later is all that gRPC speaks. Callers show a token, not a certificate."""
+        # Every handshake gets the current one, so that no listener must be opened anew.
+        return grpc.dynamic_ssl_server_credentials(
+            self._current, lambda: self._current, require_client_authentication=False
+        )
+
+    async def run(self) -> None:
+        """Until cancelled: another certificate when two thirds of a life are over, and when another root signs."""
+        unsubscribe: Callable[[], None] = self._authority.subscribe(self._due.set)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(max(0.0, self._renew_at - time.monotonic())):
+                        await self._due.wait()
+                except TimeoutError:
+                    pass
+                self._due.clear()
+                self._renew()
+        finally:
+            unsubscribe()
+
+    def _renew(self) -> None:
+        try:
+            self._current = self._make()
+        except AuthorityError as error:
+            log.error("the CA's own certificate cannot be renewed: %s", error)
+            self._renew_at = time.monotonic() + _RETRY_SECONDS
+
+    def _make(self) -> grpc.ServerCertificateConfiguration:
+        key = new_key()
+        issued = self._authority.sign_server(key.public_key(), self._names, self._lifetime)
+        life = (issued.expires - issued.issued).total_seconds()
+        self._renew_at = time.monotonic() + life * _RENEW_AFTER
+        return grpc.ssl_server_certificate_configuration([(key_pem(key).encode(), "".join(issued.chain).encode())])

@@ -1,0 +1,133 @@
+"""The directory of a self-made root: one file with everything, replaced as a whole, and a lock, so that one process
+signs. Only the owner can read it, and that is checked, not assumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+
+from weft.ca.error import AuthorityError
+from weft.ca.rotation import State
+
+STATE = "authority.json"
+BUNDLE = "bundle.pem"  # for people and programs that want the roots; written from the state, never read
+_LOCK = "authority.lock"
+
+
+class Store:
+    def __init__(self, directory: Path) -> None:
+        """Takes the directory for this process. Raises AuthorityError."""
+        self.directory = directory
+        self._lock = _take(directory)
+
+    def load(self) -> State | None:
+        return read_state(self.directory)
+
+    def save(self, state: State) -> None:
+        """When it returns, the state outlives a power cut. Raises OSError, and then the file is as it was."""
+        replace_file(self.directory / STATE, msgspec.json.format(msgspec.json.encode(state)), mode=0o600)
+        replace_file(self.directory / BUNDLE, "".join(state.bundle()).encode(), mode=0o644)
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def read_state(directory: Path) -> State | None:
+    """Raises AuthorityError."""
+    path = directory / STATE
+    text = read_secret(path)
+    if text is None:
+        return None
+    try:
+        state = msgspec.json.decode(text, type=State)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        # What the decoder says names fields, never their content.
+        raise AuthorityError(
+            f"is not a state that weft wrote: {error}",
+            "restore it from a backup; without it a new root is made",
+            file=path,
+        ) from error
+    if state.version != 1:
+        raise AuthorityError(f"was written by a newer weft (version {state.version})", "use that weft", file=path)
+    return state
+
+
+def read_secret(path: Path) -> bytes | None:
+    """A file that only its owner can read; None if there is none. Raises AuthorityError."""
+    try:
+        with path.open("rb") as file:
+            facts = os.fstat(file.fileno())
+            if facts.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise AuthorityError(
+                    f"holds a private key and others may read it (mode {stat.S_IMODE(facts.st_mode):04o})",
+                    f"see who could have read it, then: chmod 600 {path}",
+                    file=path,
+                )
+            if facts.st_uid not in (0, os.geteuid()):
+                raise AuthorityError(
+                    f"belongs to another user ({facts.st_uid})", f"chown {os.geteuid()} {path}", file=path
+                )
+            return file.read(1 << 20)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise AuthorityError(f"cannot be read: {error.strerror}", f"try: ls -l {path}", file=path) from error
+
+
+def replace_file(path: Path, content: bytes, *, mode: int) -> None:
+    """The old file or the new one, never a part: written beside it, flushed, renamed, and the rename flushed."""
+    beside = path.with_name(f".{path.name}.new")
+    with contextlib.suppress(FileNotFoundError):
+        beside.unlink()
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)  # whatever the umask took away
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def _take(directory: Path) -> int:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = directory.stat()
+        if facts.st_uid not in (0, os.geteuid()):
+            raise AuthorityError(
+                f"belongs to another user ({facts.st_uid})", "give a directory of your own", file=directory
+            )
+        if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise AuthorityError("others may write to it", f"chmod 700 {directory}", file=directory)
+        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise AuthorityError(
+            f"cannot keep a root here: {error.strerror}",
+            "choose a directory that can be written: --ca DIR",
+            file=directory,
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise AuthorityError(
+            "another process signs with this root", "one weft control per directory; is one running?", file=directory
+        ) from error
+    return lock

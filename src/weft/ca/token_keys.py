@@ -1,0 +1,99 @@
+"""Public keys that sign tokens, from a JWKS or PEM. Text comes in, keys with the algorithms each may use leave.
+
+Rule: the algorithm follows from the kind of key. A secret that two sides share is no key here, and neither is a
+private one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jwt
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from weft.ca.error import AuthorityError
+from weft.ca.jose import TokenKey
+
+_MOST_KEYS = 64
+_MOST_BYTES = 256 * 1024
+_SMALLEST_RSA = 2048
+_BY_CURVE = {"secp256r1": ("ES256",), "secp384r1": ("ES384",), "secp521r1": ("ES512",)}
+_HINT = "give the JWKS or the public keys (PEM) of what issues tokens; of a cluster: kubectl get --raw /openid/v1/jwks"
+
+
+def read_token_keys(path: Path) -> tuple[TokenKey, ...]:
+    """Raises AuthorityError."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise AuthorityError(f"cannot be read: {error.strerror}", _HINT, file=path) from error
+    if len(text) > _MOST_BYTES:
+        raise AuthorityError(f"is larger than {_MOST_BYTES // 1024} KiB", _HINT, file=path)
+    try:
+        keys = _from_jwks(text) if text.lstrip().startswith(b"{") else _from_pem(text)
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+        UnsupportedAlgorithm,
+        jwt.PyJWTError,
+    ) as error:
+        raise AuthorityError(f"holds no keys that can be used: {_brief(error)}", _HINT, file=path) from error
+    if not keys:
+        raise AuthorityError("holds no public key that can sign tokens", _HINT, file=path)
+    if len(keys) > _MOST_KEYS:
+        raise AuthorityError(f"holds more than {_MOST_KEYS} keys", _HINT, file=path)
+    return keys
+
+
+def token_key(key: Any, key_id: str | None = None) -> TokenKey:
+    """Raises ValueError for a key that must not sign tokens."""
+    if isinstance(key, rsa.RSAPublicKey):
+        if key.key_size < _SMALLEST_RSA:
+            raise ValueError(f"an RSA key of {key.key_size} bits is too weak; {_SMALLEST_RSA} is the least")
+        return TokenKey(key, ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), key_id)
+    if isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in _BY_CURVE:
+        return TokenKey(key, _BY_CURVE[key.curve.name], key_id)
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return TokenKey(key, ("EdDSA",), key_id)
+    raise ValueError("only public RSA, P-256, P-384, P-521 and Ed25519 keys sign tokens")
+
+
+def _from_jwks(text: bytes) -> tuple[TokenKey, ...]:
+    """Keys of kinds that we do not know are passed over, as a JWKS's readers should; secrets are an error."""
+    found = []
+    for entry in json.loads(text)["keys"]:
+        kind, key_id = entry.get("kty"), entry.get("kid")
+        if kind == "oct" or "d" in entry:
+            raise ValueError("a secret or private key is among them")
+        if kind not in ("RSA", "EC", "OKP") or entry.get("use", "sig") != "sig":
+            continue
+        if not (key_id is None or isinstance(key_id, str)):
+            raise ValueError("a kid is not text")
+        found.append(token_key(jwt.PyJWK(entry).key, key_id))
+    return tuple(found)
+
+
+def _from_pem(text: bytes) -> tuple[TokenKey, ...]:
+    found = []
+    for block in text.split(b"-----BEGIN ")[1:]:
+        pem = b"-----BEGIN " + block
+        if b"PRIVATE KEY" in block.partition(b"\n")[0]:
+            raise ValueError("a private key is among them")
+        if block.startswith(b"CERTIFICATE-----"):
+            found.append(token_key(x509.load_pem_x509_certificate(pem).public_key()))
+        else:
+            found.append(token_key(serialization.load_pem_public_key(pem)))
+    return tuple(found)
+
+
+def _brief(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

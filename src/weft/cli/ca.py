@@ -1,0 +1,170 @@
+"""`weft ca`: what certificates there are, and a new root in place of the old one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from weft.cli.output import Format, fail, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from weft.ca.status import AuthorityStatus, CertificateFacts
+
+DIRECTORY = Path("/var/lib/weft/ca")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+app = typer.Typer(
+    rich_markup_mode=None, no_args_is_help=True, help="The certificate authority: look at it, give it a new root."
+)
+
+
+@app.command("show")
+def show(
+    path: Path = typer.Argument(DIRECTORY, help="A CA's directory, or a file of certificates in PEM."),
+    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints) or json."),
+) -> None:
+    """Show a CA's certificates and how far a rotation is; or the certificates of a file.
+
+    \b
+    Example: weft ca show /var/lib/weft/ca
+             weft ca show chain.pem -o wide
+    """
+    from weft.ca.status import read_status
+
+    if path.is_dir():
+        status = read_status(path)
+        if output is Format.JSON:
+            print_json(status)
+            return
+        print_table(_table(status.certificates, wide=output is Format.WIDE))
+        domain = f" for {status.trust_domain}" if status.trust_domain else ""
+        say(f"{status.kind}{domain}, {status.phase}: {status.next_step}")
+        return
+    certificates = _of_file(path)
+    if output is Format.JSON:
+        print_json(certificates)
+    else:
+        print_table(_table(certificates, wide=output is Format.WIDE))
+
+
+@app.command("rotate")
+def rotate(
+    directory: Path = typer.Argument(DIRECTORY, help="The CA's directory."),
+    propagation: str = typer.Option(
+        "", "--propagation", help="How long the new root is trusted before it signs, such as 30s, 10m or 24h."
+    ),
+    now: bool = typer.Option(False, "--now", help="Let a root that is announced already sign now."),
+    wait: bool = typer.Option(
+        True, "--wait/--no-wait", help="Print each phase as it comes, until the old root is gone."
+    ),
+) -> None:
+    """Replace a CA's root without an outage.
+
+    The new root is trusted first, signs later, and the old one goes when everything that it signed has expired. The
+    process that signs does all of it: this command can be left at any time.
+
+    \b
+    Example: weft ca rotate /var/lib/weft/ca
+             weft ca rotate --propagation 10m --no-wait
+             weft ca rotate --now
+    """
+    from weft.ca.door import Wish, ask
+    from weft.ca.rotation import Phase
+
+    if not directory.is_dir():
+        fail(f"there is no CA in {directory}", "give its directory: weft ca rotate DIR")
+    pause = _seconds(propagation)
+    wish = Wish(do="switch" if now else "rotate", propagation=pause, follow=wait)
+    status: AuthorityStatus | None = None
+    try:
+        for status in ask(directory, wish):
+            say(f"{status.phase}: {status.next_step}")
+    except (FileNotFoundError, ConnectionError):
+        status = _rotate_here(directory, pause, now=now)
+        say(f"{status.phase}: {status.next_step}")
+        say("no process signs with this CA now; the rotation goes on when weft control runs")
+        return
+    except PermissionError:
+        fail(f"{directory} belongs to another user", "run this as the one who runs weft control, or as root")
+    except KeyboardInterrupt:
+        say("the rotation goes on without this command; see: weft ca show")
+        raise typer.Exit(130) from None
+    if wait and (status is None or status.phase is not Phase.STEADY):
+        say("weft control ended; the rotation goes on when it runs again")
+
+
+def _rotate_here(directory: Path, pause: float | None, *, now: bool) -> AuthorityStatus:
+    from weft.ca.authority import Authority
+    from weft.ca.status import read_status
+
+    authority = Authority.open(directory, read_status(directory).trust_domain or "cluster.local")
+    try:
+        return authority.switch() if now else authority.rotate(None if pause is None else timedelta(seconds=pause))
+    finally:
+        authority.close()
+
+
+def _seconds(text: str) -> float | None:
+    if not text:
+        return None
+    number, unit = text[:-1], text[-1]
+    if unit not in _UNITS or not number.isascii() or not number.isdecimal():
+        fail(f"`{text}` is not a time", "for example: --propagation 10m (s, m, h, d)", code=2)
+    return float(int(number) * _UNITS[unit])
+
+
+def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
+    from cryptography import x509
+
+    from weft.ca.certificates import certificate_pem
+    from weft.ca.status import certificate_facts
+
+    try:
+        found = x509.load_pem_x509_certificates(path.read_bytes())
+    except OSError as error:
+        fail(f"{path} cannot be read: {error.strerror}", "give a CA's directory or a file of certificates")
+    except ValueError:
+        fail(f"{path} holds no certificates in PEM", "it begins with -----BEGIN CERTIFICATE-----")
+    return tuple(
+        certificate_facts(
+            certificate_pem(each), "root" if each.issuer == each.subject else "leaf" if place == 0 else "CA"
+        )
+        for place, each in enumerate(found)
+    )
+
+
+def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> Table:
+    from datetime import UTC, datetime
+
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("ROLE", "NAME", "KEY", "NOT BEFORE", "EXPIRES", "LEFT", *(("SERIAL", "SHA-256") if wide else ())):
+        table.add_column(name, no_wrap=name != "NAME")
+    now = datetime.now(UTC)
+    for each in certificates:
+        row = [
+            each.role,
+            ", ".join(each.names) or each.subject,
+            each.key,
+            f"{each.not_before:%Y-%m-%d %H:%M}",
+            f"{each.expires:%Y-%m-%d %H:%M}",
+            "expired" if each.expires <= now else _left(each.expires - now),
+        ]
+        table.add_row(*row, *((each.serial, each.fingerprint) if wide else ()))
+    return table
+
+
+def _left(left: timedelta) -> str:
+    seconds = int(left.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,113 @@
+"""Who the pods of one mesh are: its CA, the tokens that kubelet would give out on a cluster, and the agent that keeps
+every pod's certificate.
+
+A pod comes in when its network is there and before its proxy starts, and goes with its last process. Rule: a token is
+bound to one pod, and is worth nothing once that pod is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from weft.base.problem import Problem, Severity
+from weft.ca.authority import Authority, Terms
+from weft.ca.service import CertificateService
+from weft.ca.signed_tokens import AUDIENCE, TokenIssuer
+from weft.ca.status import AuthorityStatus
+from weft.ca.tokens import Caller
+from weft.envoy.command import PROXY_GID, PROXY_UID
+from weft.local.pod import PodPlan
+from weft.model.identity import Identity
+from weft.model.names import where_of
+from weft.netns.namespace import Namespace
+from weft.node.agent import Agent
+from weft.node.door import Doorway
+from weft.node.identities import LIFETIME, Bearer
+from weft.node.status import IdentityStatus
+
+SHORTEST_TTL = timedelta(seconds=2)
+LONGEST_TTL = Terms().longest
+_TOKEN_LIFETIME = timedelta(minutes=10)  # one is made for each request, and used at once
+# Every proxy of this machine hears of a new root within milliseconds.
+_PROPAGATION = timedelta(seconds=2)
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """How a mesh vouches for its pods."""
+
+    ca: Path | None = None  # a directory with a CA, or for one; None: a root that ends with the mesh
+    certificate_ttl: timedelta = LIFETIME
+
+
+class Identities:
+    def __init__(self, directory: Path, trust_domain: str, trust: Trust) -> None:
+        """Raises AuthorityError."""
+        terms = Terms(lifetime=trust.certificate_ttl, propagation=_PROPAGATION)
+        self.trust_domain = trust_domain
+        self.authority = (
+            Authority.in_memory(trust_domain, terms)
+            if trust.ca is None
+            else Authority.open(trust.ca, trust_domain, terms)
+        )
+        self._directory = directory
+        self._tokens = TokenIssuer()
+        service = CertificateService(self.authority, self._tokens.checker())
+        self._agent = Agent(service, directory / "agent", lifetime=trust.certificate_ttl)
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        self._agent.start()
+        self._running = asyncio.create_task(self.authority.run(), name="authority")
+
+    async def close(self) -> None:
+        await self._agent.close()
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running})
+        self.authority.close()
+
+    def socket(self, plan: PodPlan) -> Path:
+        return self._directory / str(plan.uid) / "sds.sock"
+
+    async def give(self, plan: PodPlan, network: Namespace) -> None:
+        """Open the pod's socket, and have its certificate signed. Raises DoorError."""
+        workload = plan.workload
+        caller = Caller(workload.namespace, workload.service_account, plan.name, plan.pod_uid)
+
+        async def token() -> str:
+            return self._tokens.issue(caller, audience=AUDIENCE, lifetime=_TOKEN_LIFETIME)
+
+        identity = Identity(self.trust_domain, workload.namespace, workload.service_account)
+        bearer = Bearer(name=plan.key, identity=identity, token=token)
+        doorway = Doorway(path=self.socket(plan), uid=PROXY_UID, gid=PROXY_GID, network=network.path)
+        await self._agent.add(bearer, doorway)
+
+    async def take(self, plan: PodPlan) -> None:
+        """Its socket is gone, its key forgotten, its tokens are worthless. Idempotent."""
+        self._tokens.revoke(plan.pod_uid)
+        await self._agent.remove(plan.key)
+
+    def lack(self, plan: PodPlan) -> str:
+        return self._agent.lack(plan.key)
+
+    def status(self, plan: PodPlan) -> IdentityStatus | None:
+        return self._agent.status(plan.key)
+
+    def problem(self, plan: PodPlan) -> Problem | None:
+        """What is wrong with the pod's identity, if anything is."""
+        status, now = self.status(plan), time.time()
+        if status is None or not status.error:
+            return None
+        severity = Severity.WARNING if status.is_held(now) else Severity.ERROR
+        where = where_of(plan.workload.origin, f"pod {plan.key}")
+        return Problem(where, f"identity: {status.trouble(now)}", "it is tried again by itself; see the CA", severity)
+
+    def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
+        """Begin to move to a new root. Raises AuthorityError."""
+        return self.authority.rotate(propagation)

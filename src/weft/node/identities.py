@@ -1,0 +1,252 @@
+"""One workload's identity through time: token, key, request, certificate, and all of it again before it ends.
+
+Whoever runs the workload comes in with a way to get its token; what leaves is a `Certified` each time there is a new
+one. Rules: a key is made for one certificate and never leaves this process but to the workload's own Envoy; nothing
+that fails takes away what there is; a failure is said with since when, why, and how long it can go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+
+from weft.base.backoff import Backoff
+from weft.ca.certificates import Issued
+from weft.ca.signer import CaUnavailable, Refused, Signer
+from weft.model.identity import Identity
+from weft.node.key import Key, KeyKind
+from weft.node.status import IdentityStatus, clock_text
+
+log = logging.getLogger("weft.node.identities")
+
+TokenSource = Callable[[], Awaitable[str]]  # raises OSError or ValueError if there is none
+Clock = Callable[[], float]  # Unix time
+
+LIFETIME = timedelta(hours=24)
+RENEW_AT = 0.8  # of a certificate's life
+_RENEW_SPREAD = 0.02  # of it, to either side: what was signed together is not renewed together
+_CHANGED_SPREAD = 0.1  # of what is left of it, but no longer than:
+_MOST_CHANGED_SPREAD = 60.0  # seconds within which all of a machine's workloads follow a new root
+_ANSWER_TIMEOUT = 15.0  # seconds
+_FIRST_DELAY, _MOST_DELAY = 0.2, 30.0  # seconds between tries
+_LOOK = 15.0  # seconds between looks at the clock on the wall: a machine that sleeps wakes to another time
+_REMIND = 300.0  # seconds between two lines in the log that say the same
+
+
+class Bearer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose identity it is."""
+
+    name: str  # NAMESPACE/POD
+    identity: Identity
+    token: TokenSource
+    key: KeyKind = KeyKind.P256
+
+
+class Certified(msgspec.Struct, frozen=True):
+    """A certificate and its key. Prints as what is public of it."""
+
+    chain: tuple[str, ...]  # PEM, the leaf first
+    key: Key
+    leaf: x509.Certificate
+
+    @property
+    def serial(self) -> str:
+        return f"{self.leaf.serial_number:x}"
+
+    @property
+    def not_before(self) -> float:
+        return self.leaf.not_valid_before_utc.timestamp()
+
+    @property
+    def not_after(self) -> float:
+        return self.leaf.not_valid_after_utc.timestamp()
+
+
+class KeptIdentity:
+    """`publish` is called with each new certificate, `changed` whenever the status is another."""
+
+    def __init__(
+        self,
+        bearer: Bearer,
+        signer: Signer,
+        *,
+        publish: Callable[[Certified], None],
+        changed: Callable[[], None] = lambda: None,
+        lifetime: timedelta = LIFETIME,
+        clock: Clock = time.time,
+        look: float = _LOOK,
+    ) -> None:
+        self.bearer = bearer
+        self._signer, self._publish, self._changed = signer, publish, changed
+        self._lifetime, self._clock, self._look = lifetime, clock, look
+        self._certified: Certified | None = None
+        self._bundle: tuple[str, ...] = ()
+        self._renewal = 0.0
+        self._renewals = -1
+        self._failing_since = self._reminded = 0.0
+        self._error = ""
+        self._was_expired = False
+        self._woken = asyncio.Event()
+
+    @property
+    def status(self) -> IdentityStatus:
+        held = self._certified
+        return IdentityStatus(
+            workload=self.bearer.name,
+            identity=str(self.bearer.identity),
+            serial=held.serial if held else "",
+            not_before=held.not_before if held else 0.0,
+            not_after=held.not_after if held else 0.0,
+            renewal=self._renewal,
+            renewals=max(0, self._renewals),
+            roots=tuple(map(fingerprint, self._bundle)),
+            failing_since=self._failing_since,
+            error=self._error,
+        )
+
+    async def run(self) -> None:
+        """Until cancelled. Between two certificates the clock on the wall is looked at now and then: timers stand
+        still while a machine sleeps."""
+        backoff = Backoff(first=_FIRST_DELAY, most=self._most_delay())
+        while True:
+            try:
+                certified = await self._obtain()
+            except (Refused, CaUnavailable, OSError, ValueError) as error:
+                await self._failed(str(error) or type(error).__name__, backoff.next())
+            except Exception as error:
+                # The loop goes on: one certificate's trouble must not be the last.
+                log.exception("%s: asking for a certificate failed in a way nobody thought of", self.bearer.name)
+                await self._failed(repr(error), backoff.next())
+            else:
+                backoff.reset()
+                self._succeeded(certified)
+                while not self._is_due(now := self._clock()):
+                    await self._wait(max(0.01, min(self._look, self._renewal - now)))
+
+    def trust(self, bundle: tuple[str, ...]) -> None:
+        """These are the roots now, the one that signs first. A certificate that they do not vouch for is replaced at
+        once; one of a root that signs no more, soon, so that its root can fade."""
+        before, self._bundle = self._bundle, bundle
+        held = self._certified
+        if before != bundle and before and bundle and held is not None:
+            now, left = self._clock(), held.not_after - self._clock()
+            if not leads_to(held.chain, bundle):
+                self._renewal = now
+            elif bundle[0] != before[0]:
+                spread = min(_MOST_CHANGED_SPREAD, max(0.0, left) * _CHANGED_SPREAD)
+                self._renewal = min(self._renewal, now + random.uniform(0.0, spread))  # noqa: S311 - spreads load
+        self._woken.set()
+        self._changed()
+
+    async def _obtain(self) -> Certified:
+        bearer = self.bearer
+        key = Key(bearer.key) if bearer.key is KeyKind.P256 else await asyncio.to_thread(Key, bearer.key)
+        try:
+            async with asyncio.timeout(_ANSWER_TIMEOUT):
+                token = await bearer.token()
+                issued = await self._signer.create(token, key.request(bearer.identity), self._lifetime)
+        except TimeoutError:
+            raise CaUnavailable(f"no answer within {_ANSWER_TIMEOUT:.0f} s") from None
+        return certified(issued, key, bearer.identity, self._clock())
+
+    def _succeeded(self, fresh: Certified) -> None:
+        now = self._clock()
+        self._certified = fresh
+        self._renewals += 1
+        # A certificate begins before it is issued, for clocks that are late; its life is what is left of it now.
+        share = RENEW_AT + random.uniform(-_RENEW_SPREAD, _RENEW_SPREAD)  # noqa: S311 - spreads load
+        self._renewal = now + (fresh.not_after - now) * share
+        failed_since, self._failing_since, self._error, self._was_expired = self._failing_since, 0.0, "", False
+        self._publish(fresh)
+        if failed_since:
+            log.info("%s: has a certificate again, after %.0f s of trouble", self.bearer.name, now - failed_since)
+        log.debug("%s: certificate %s until %s", self.bearer.name, fresh.serial, clock_text(fresh.not_after))
+        self._changed()
+
+    async def _failed(self, why: str, delay: float) -> None:
+        """Say it, and wait until it is to be tried again. A delay is not the wall clock's affair: one that is set back
+        must not keep us waiting for hours."""
+        now = self._clock()
+        first = not self._failing_since
+        if first:
+            self._failing_since = now
+        is_expired = self._certified is not None and now >= self._certified.not_after
+        # Said when it begins, when it turns into an outage, and now and then while it lasts.
+        says = first or is_expired != self._was_expired or not 0 <= now - self._reminded < _REMIND
+        self._renewal, self._error, self._was_expired = now + delay, why, is_expired
+        if says:
+            self._reminded = now
+            level = logging.ERROR if self._certified is None or is_expired else logging.WARNING
+            words = (self.bearer.name, self.bearer.identity, self.status.trouble(now), delay)
+            log.log(level, "%s (%s): %s; next try in %.1f s", *words)
+        self._changed()
+        await self._wait(delay)
+
+    def _is_due(self, now: float) -> bool:
+        """Also if the clock was set back to before the certificate begins: nobody would take it."""
+        held = self._certified
+        return now >= self._renewal or (held is not None and now < held.not_before)
+
+    async def _wait(self, seconds: float) -> None:
+        """Or until there is news."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        self._woken.clear()
+
+    def _most_delay(self) -> float:
+        """Certificates that live for seconds must not be tried for only every half minute."""
+        return max(1.0, min(_MOST_DELAY, self._lifetime.total_seconds() / 20))
+
+
+def certified(issued: Issued, key: Key, identity: Identity, now: float) -> Certified:
+    """Raises ValueError, if what the CA signed is not what it was asked for."""
+    leaf = x509.load_pem_x509_certificate(issued.chain[0].encode()) if issued.chain else None
+    if leaf is None or not key.is_for(leaf):
+        raise ValueError("the CA answered with a certificate for another key")
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except x509.ExtensionNotFound:
+        uris = []
+    if uris != [str(identity)]:
+        raise ValueError(f"the CA answered with a certificate for {', '.join(uris) or 'nobody'}, not for {identity}")
+    fresh = Certified(issued.chain, key, leaf)
+    if not fresh.not_before <= now < fresh.not_after:
+        text = f"{clock_text(fresh.not_before)} to {clock_text(fresh.not_after)}"
+        raise ValueError(f"the CA answered with a certificate that is good from {text} only: do the clocks agree?")
+    return fresh
+
+
+def leads_to(chain: Sequence[str], bundle: Sequence[str]) -> bool:
+    """Whether one of these roots vouches for the chain's last certificate."""
+    last = x509.load_pem_x509_certificate(chain[-1].encode())
+    return any(_is_issued_by(last, root) for root in bundle)
+
+
+def fingerprint(pem: str) -> str:
+    try:
+        return x509.load_pem_x509_certificate(pem.encode()).fingerprint(hashes.SHA256()).hex(":")
+    except ValueError:
+        return "unreadable"
+
+
+def _is_issued_by(certificate: x509.Certificate, root: str) -> bool:
+    try:
+        issuer = x509.load_pem_x509_certificate(root.encode())
+        if issuer == certificate:
+            return True
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True

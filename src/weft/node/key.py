@@ -1,0 +1,62 @@
+"""A workload's private key: made here, in memory, and for one certificate. Who wants it on the wire asks for its PEM.
+
+Rule: nothing that prints, logs, pickles or compares a key sees more of it than its kind.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NoReturn
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from weft.model.identity import Identity
+
+
+class KeyKind(StrEnum):
+    P256 = "P-256"
+    P384 = "P-384"
+    RSA2048 = "RSA-2048"
+    RSA4096 = "RSA-4096"
+    ED25519 = "Ed25519"
+
+
+class Key:
+    __slots__ = ("_key", "kind")
+
+    def __init__(self, kind: KeyKind = KeyKind.P256) -> None:
+        self.kind = kind
+        self._key = _make(kind)
+
+    def request(self, identity: Identity) -> bytes:
+        """A signing request in PEM. The CA takes the identity from the token; it stands here for whoever reads one."""
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(str(identity))])
+        builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+        hashed_by = None if self.kind is KeyKind.ED25519 else hashes.SHA256()
+        request = builder.add_extension(names, critical=True).sign(self._key, hashed_by)
+        return request.public_bytes(serialization.Encoding.PEM)
+
+    def is_for(self, certificate: x509.Certificate) -> bool:
+        """Whether the certificate is for this key and no other."""
+        return certificate.public_key() == self._key.public_key()
+
+    def secret_pem(self) -> bytes:
+        return self._key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+
+    def __repr__(self) -> str:
+        return f"<a private key, {self.kind}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a private key is not copied out of the process that made it")
+
+
+def _make(kind: KeyKind) -> rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey:
+    if kind is KeyKind.ED25519:
+        return ed25519.Ed25519PrivateKey.generate()
+    if kind in (KeyKind.RSA2048, KeyKind.RSA4096):
+        return rsa.generate_private_key(public_exponent=65_537, key_size=int(kind.removeprefix("RSA-")))
+    return ec.generate_private_key(ec.SECP256R1() if kind is KeyKind.P256 else ec.SECP384R1())

@@ -1,0 +1,202 @@
+"""The workloads of a machine, as a directory says them: one JSON file for each, put there by who starts workloads.
+
+A directory comes in; what leaves is the whole set, again whenever it has changed. The kernel's events only say when to
+look; what is true is what a look finds. Rule: only root may say who a workload is, and what is not root's is not read;
+a file that cannot be read stops no other, and takes away nothing that was registered before it broke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+import threading
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import msgspec
+from watchfiles._rust_notify import RustNotify
+
+from weft.base.problem import Problem, Where
+from weft.model.identity import Identity, parse_identity
+from weft.node.door import LONGEST_PATH
+from weft.node.key import KeyKind
+
+log = logging.getLogger("weft.node.registrations")
+
+SWEEP_MS = 2_000  # between looks that no event asked for
+_QUIET_MS, _GATHER_MS = 10, 50
+_MOST_BYTES = 64 * 1024
+
+
+class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One workload. Paths are absolute."""
+
+    namespace: str
+    pod: str
+    pod_uid: str
+    service_account: str = "default"
+    trust_domain: str = "cluster.local"
+    token_file: str  # kept fresh by who put it there; read anew for each certificate
+    socket: str  # made here, in a directory of its own
+    network_namespace: str = ""  # the pod's, as a file; empty: any process of the proxy's user may open the socket
+    key: KeyKind = KeyKind.P256
+    uid: int = 1337
+    gid: int = 1337
+
+    @property
+    def name(self) -> str:
+        return f"{self.namespace}/{self.pod}"
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.trust_domain, self.namespace, self.service_account)
+
+
+class DirectoryRefused(Exception):
+    """What is registered there could be anybody's word."""
+
+    def __init__(self, what: str, hint: str, *, file: Path) -> None:
+        self.problem = Problem(Where(file=str(file)), what, hint)
+        super().__init__(str(self.problem))
+
+
+def parse_registration(text: bytes) -> Registration:
+    """Raises ValueError, with words for who wrote the file."""
+    try:
+        made = msgspec.json.decode(text, type=Registration)
+    except msgspec.DecodeError as error:
+        raise ValueError(str(error)) from error
+    parse_identity(str(made.identity))
+    if not made.pod or "/" in made.pod or not made.pod_uid:
+        raise ValueError("pod and pod_uid must say which pod it is")
+    for field in ("token_file", "socket", "network_namespace"):
+        value = getattr(made, field)
+        if value and (not value.startswith("/") or ".." in value.split("/") or "\0" in value):
+            raise ValueError(f"{field} must be an absolute path, without ..")
+    if not made.token_file or not made.socket:
+        raise ValueError("token_file and socket are needed")
+    if len(os.fsencode(made.socket)) > LONGEST_PATH:
+        raise ValueError(f"socket is too long a path: {LONGEST_PATH} bytes are the most")
+    if made.uid == 0:
+        raise ValueError("uid is the proxy's user, which is not root")
+    return made
+
+
+async def watch_registrations(directory: Path) -> AsyncGenerator[dict[str, Registration], None]:
+    """All that there are, by file name, at once and after each change, for ever. Raises DirectoryRefused at the start;
+    later, while the directory is away or not root's alone, everything stays as it was."""
+    refuse_unless_ours_alone(directory)
+    looks = _Looks(directory)
+    try:
+        found = looks.look()
+        yield found
+        while True:
+            await asyncio.to_thread(looks.wait)
+            before, found = found, looks.look()
+            if found != before:
+                yield found
+    finally:
+        looks.stop()
+
+
+def refuse_unless_ours_alone(directory: Path) -> None:
+    try:
+        found = directory.stat()
+    except OSError as error:
+        raise DirectoryRefused(
+            f"cannot be read: {error.strerror}", f"make it: mkdir -m 700 -p {directory}", file=directory
+        ) from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise DirectoryRefused("is not a directory", "give a directory: --workloads DIR", file=directory)
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise DirectoryRefused(
+            f"can be opened by others (owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}); who writes there "
+            "decides who workloads are",
+            f"chown {os.geteuid()} {directory} && chmod 700 {directory}",
+            file=directory,
+        )
+
+
+class _Looks:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._stopped = threading.Event()
+        self._notify: RustNotify | None = None
+        self._known: dict[str, Registration] = {}
+        self._refused = ""
+        self._wrong: dict[str, str] = {}  # what was said of a file, so that it is said once
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def wait(self) -> None:
+        if self._notify is None:
+            self._stopped.wait(SWEEP_MS / 1_000)
+            return
+        try:
+            self._notify.watch(_GATHER_MS, _QUIET_MS, SWEEP_MS, self._stopped)
+        except RuntimeError:  # the kernel's queue broke; start anew
+            self._notify = None
+
+    def look(self) -> dict[str, Registration]:
+        try:
+            refuse_unless_ours_alone(self._directory)
+            self._known = self._read_all()
+            self._refused = ""
+        except (DirectoryRefused, OSError) as error:
+            self._notify = None
+            if self._refused != str(error):
+                self._refused = str(error)
+                log.error("%s; everything stays as it was", error)
+        return _without_doubles(self._known)
+
+    def _read_all(self) -> dict[str, Registration]:
+        if self._notify is None:
+            with contextlib.suppress(OSError, RuntimeError):  # out of inotify watches: look at every sweep instead
+                self._notify = RustNotify([str(self._directory)], False, False, 0, False, False)
+        present: dict[str, Registration] = {}
+        names = sorted(entry.name for entry in os.scandir(self._directory) if entry.name.endswith(".json"))
+        for name in names:
+            try:
+                present[name] = parse_registration(_read(self._directory / name))
+                self._wrong.pop(name, None)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                if self._wrong.get(name) != str(error):
+                    self._wrong[name] = str(error)
+                    log.error("%s: %s; it is left as it was", self._directory / name, error)
+                if name in self._known:
+                    present[name] = self._known[name]
+        self._wrong = {name: why for name, why in self._wrong.items() if name in names}
+        return present
+
+
+def _without_doubles(present: dict[str, Registration]) -> dict[str, Registration]:
+    """The same pod twice, or one socket for two: the first file, by name, has it."""
+    pods: set[str] = set()
+    sockets: set[str] = set()
+    kept = {}
+    for name, each in present.items():
+        if each.name in pods or each.socket in sockets:
+            log.error("%s registers %s, or its socket, a second time; it is not read", name, each.name)
+            continue
+        pods.add(each.name)
+        sockets.add(each.socket)
+        kept[name] = each
+    return kept
+
+
+def _read(file: Path) -> bytes:
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as opened:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise ValueError("is not a file that only root can write")
+        text = opened.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"is longer than {_MOST_BYTES} bytes")
+    return text

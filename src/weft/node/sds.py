@@ -1,0 +1,125 @@
+"""Secrets to Envoys: each workload's certificate and the roots it trusts, on that workload's own socket.
+
+Secrets come in by workload; Envoys come in through the workload's door and get what is its, at once, and what replaces
+it, on the same stream. Envoy's names are Istio's: `default` and `ROOTCA`. Rule: which workload is asked for is decided
+by the socket, never by what a client says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import os
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+
+from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
+
+from weft.node.door import Door, Doorway
+from weft.xds.clients import Peer
+from weft.xds.request import NodeInfo, Refused
+from weft.xds.server import SECRET_SERVICE, Server
+from weft.xds.snapshot import Snapshots
+from weft.xds.stream import NackedResource
+from weft.xds.types import SECRET
+
+CERTIFICATE = "default"
+ROOTS = "ROOTCA"
+
+log = logging.getLogger("weft.node.sds")
+
+
+class Secret:
+    """What Envoy is sent under a name. Its version is made from what is public of it."""
+
+    __slots__ = ("body", "name", "version")
+
+    def __init__(self, name: str, version: str, body: bytes) -> None:
+        self.name, self.version, self.body = name, version, body
+
+    def __repr__(self) -> str:
+        return f"<secret {self.name} {self.version}>"
+
+
+def certificate_secret(chain: Sequence[str], key_pem: bytes) -> Secret:
+    certificates = "".join(chain).encode()
+    message = secret_pb2.Secret(name=CERTIFICATE)
+    message.tls_certificate.certificate_chain.inline_bytes = certificates
+    message.tls_certificate.private_key.inline_bytes = key_pem
+    return Secret(CERTIFICATE, _version(certificates), message.SerializeToString())
+
+
+def roots_secret(bundle: Sequence[str]) -> Secret:
+    roots = "".join(bundle).encode()
+    message = secret_pb2.Secret(name=ROOTS)
+    message.validation_context.trusted_ca.inline_bytes = roots
+    return Secret(ROOTS, _version(roots), message.SerializeToString())
+
+
+class SecretServer:
+    """`private` is a directory that only root can enter: the servers behind the doors listen there."""
+
+    def __init__(self, private: Path) -> None:
+        self._private = private
+        self._snapshots = Snapshots()
+        # Every Envoy's secrets are its own: there is nothing to share, and no reason to keep what has been replaced.
+        self._server = Server(self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0)
+        self._doors: dict[str, tuple[Door, str]] = {}
+        self._workloads: dict[str, str] = {}  # by the address that was called
+        self._numbers = itertools.count()
+
+    async def open(self, workload: str, doorway: Doorway) -> None:
+        """Raises DoorError."""
+        self._private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        inner = self._private / f"{next(self._numbers)}"
+        inner.unlink(missing_ok=True)  # of an agent that was killed
+        address = await self._server.listen(f"unix:{inner}")
+        self._workloads[address] = workload
+        door = Door(doorway, os.fspath(inner))
+        try:
+            await door.open()
+        except BaseException:
+            await self._forget(address)
+            raise
+        self._doors[workload] = (door, address)
+
+    async def close(self, workload: str) -> None:
+        """Its Envoy keeps what it has."""
+        door, address = self._doors.pop(workload, (None, ""))
+        if door is not None:
+            await door.close()
+            await self._forget(address)
+            self._snapshots.drop(workload)
+
+    def put(self, workload: str, *secrets: Secret) -> None:
+        self._snapshots.update(workload, {SECRET: {secret.name: secret for secret in secrets}})
+
+    def has(self, workload: str, name: str) -> bool:
+        return name in self._snapshots.resources(workload, SECRET)
+
+    async def _forget(self, address: str) -> None:
+        del self._workloads[address]
+        await self._server.stop(address)
+        Path(address.removeprefix("unix:")).unlink(missing_ok=True)
+
+    # What the xDS server tells
+
+    def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable:
+        workload = self._workloads.get(peer.listener)
+        if workload is None:
+            raise Refused("the workload is gone")
+        return workload
+
+    def leave(self, stream_id: int) -> None: ...
+
+    def acked(self, stream_id: int, type_url: str, nonce: str) -> None: ...
+
+    def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
+
+    def on_nack(self, resource: NackedResource) -> None:
+        log.error("%s: its Envoy refuses the secret %s: %s", resource.group, resource.name, resource.message)
+
+
+def _version(public: bytes) -> str:
+    return hashlib.sha256(public).hexdigest()[:16]

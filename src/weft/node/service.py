@@ -1,0 +1,109 @@
+"""The agent as a process of its own: follows the registrations of a directory and gives each workload its identity.
+
+Nothing is kept for the next start, on disk or elsewhere. An agent that was killed is missed by nobody: Envoys go on by
+what they have and call again, the new agent makes the sockets anew at the same paths, and every workload gets a new key
+and certificate. Only an Envoy that starts while both agent and CA are away waits, and says so by not being ready; to
+spare it that, keys would have to outlive the process that made them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from contextlib import aclosing
+from datetime import timedelta
+from pathlib import Path
+
+from weft.ca.signer import Signer
+from weft.node.agent import Agent
+from weft.node.door import DoorError, Doorway
+from weft.node.identities import Bearer, TokenSource
+from weft.node.registrations import Registration, watch_registrations
+
+log = logging.getLogger("weft.node.service")
+
+_PRIVATE = ".agent"  # in the directory of registrations, which is root's alone
+_MOST_TOKEN_BYTES = 64 * 1024
+_RETRY = 2.0  # seconds until a socket that could not be made is tried again
+
+
+class NodeService:
+    def __init__(self, directory: Path, signer: Signer, *, lifetime: timedelta) -> None:
+        self._directory = directory
+        self._wanted: dict[str, Registration] = {}
+        self._served: dict[str, Registration] = {}
+        self._changed = asyncio.Event()
+        self.agent = Agent(signer, directory / _PRIVATE, lifetime=lifetime)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises DirectoryRefused, at the start."""
+        self.agent.start()
+        following = asyncio.create_task(self._keep_following())
+        try:
+            async with aclosing(watch_registrations(self._directory)) as batches:
+                async for registrations in batches:
+                    self._wanted = {each.name: each for each in registrations.values()}
+                    self._changed.set()
+        finally:
+            following.cancel()
+            await asyncio.wait({following})
+            await self.agent.close()
+
+    async def _keep_following(self) -> None:
+        while True:
+            self._changed.clear()
+            done = await self._follow()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if done else _RETRY):
+                    await self._changed.wait()
+
+    async def _follow(self) -> bool:
+        for name, registration in tuple(self._served.items()):
+            if self._wanted.get(name) != registration:
+                del self._served[name]
+                await self.agent.remove(name)
+                log.info("%s: gone", name)
+        for name, registration in tuple(self._wanted.items()):
+            if name in self._served:
+                continue
+            try:
+                await self.agent.add(_bearer(registration), _doorway(registration))
+            except (DoorError, OSError) as error:
+                log.error("%s: no socket, and so no identity for its proxy: %s", name, error)
+                continue
+            self._served[name] = registration
+            log.info("%s: %s at %s", name, registration.identity, registration.socket)
+        return self._served == self._wanted
+
+
+def _bearer(registration: Registration) -> Bearer:
+    return Bearer(
+        name=registration.name,
+        identity=registration.identity,
+        token=_token_in(Path(registration.token_file)),
+        key=registration.key,
+    )
+
+
+def _doorway(registration: Registration) -> Doorway:
+    network = registration.network_namespace
+    return Doorway(
+        path=Path(registration.socket),
+        uid=registration.uid,
+        gid=registration.gid,
+        network=Path(network) if network else None,
+    )
+
+
+def _token_in(file: Path) -> TokenSource:
+    async def read() -> str:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as opened:
+            token = opened.read(_MOST_TOKEN_BYTES).decode("ascii", "replace").strip()
+        if not token:
+            raise ValueError(f"{file} is empty: there is no token to show to the CA")
+        return token
+
+    return read

@@ -1,0 +1,9 @@
+from pathlib import Path
+
+from weft.ca.error import AuthorityError
+
+
+def test_says_where_what_and_what_to_do():
+    error = AuthorityError("is encrypted", "decrypt it", file=Path("/ca/ca-key.pem"))
+    assert error.problem.where.file == "/ca/ca-key.pem"
+    assert str(error) == "/ca/ca-key.pem: error: is encrypted (hint: decrypt it)"
