@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
-from weft.local.identities import Trust
 
 from bench import mesh
 from bench.bare import plain_proxy, start_envoy, wait_open
@@ -23,6 +22,7 @@ from bench.certificates import Credentials, Root
 from bench.data_path import on_core, pin
 from bench.figure import Effort, Figure, Say
 from bench.process import Failed, Running, scheduled
+from weft.local.identities import Trust
 
 _PROXY_CORE, _LOAD_CORE = 0, 1
 _APP, _BARE = 8080, 9001

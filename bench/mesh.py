@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-from weft.local.identities import Trust
-
 from bench.process import Failed
 from weft.local import run_directory
 from weft.local.engine import Engine
+from weft.local.identities import Trust
 from weft.local.pod import Pod
 from weft.netns.namespace import socket_in
 

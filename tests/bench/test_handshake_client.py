@@ -21,7 +21,7 @@ def root(tmp_path):
 
 @pytest.fixture
 def port(root):
-    """A server that wants a certificate of the root, and says nothing."""
+    """A server that wants a certificate of the root, and answers with one byte."""
     own = root.credentials("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(own.chain, own.key)
@@ -35,8 +35,14 @@ def port(root):
                 accepted, _ = listener.accept()
             except OSError:
                 return
-            with accepted, contextlib.suppress(OSError), context.wrap_socket(accepted, server_side=True) as tls:
-                tls.recv(1)
+            is_tls = accepted.recv(1, socket.MSG_PEEK) == b"\x16"
+            with contextlib.suppress(OSError):
+                stream = context.wrap_socket(accepted, server_side=True) if is_tls else accepted
+                stream.recv(100)
+                stream.send(b"x")
+                stream.recv(1)
+                stream.close()
+            accepted.close()
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -78,7 +84,7 @@ def test_resumes_the_first_session_where_told(port, client, root):
     assert (answer["handshakes"], answer["resumed"]) == (5, 5)
 
 
-def test_a_connection_without_tls_ends_when_the_server_closes_it(port, client, root):
+def test_connects_without_tls_where_told(port, client, root):
     answer = client.ask(order(port, root.credentials("client"), tls=False))
     assert (answer["handshakes"], answer["resumed"]) == (5, 0)
 
