@@ -82,6 +82,22 @@ VALID = {
     "Gateway": istio(
         "Gateway", "{selector: {a: b}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.b]}]}"
     ),
+    "RequestAuthentication": istio(
+        "RequestAuthentication",
+        """
+        selector: {matchLabels: {a: b}}
+        jwtRules:
+        - issuer: a
+          audiences: [b]
+          jwksUri: https://a.b/c
+          fromHeaders: [{name: x-jwt, prefix: "Token "}]
+          fromParams: [c]
+          fromCookies: [d]
+          outputPayloadToHeader: x-claims
+          outputClaimToHeaders: [{claim: sub, header: x-sub}]
+          timeout: 1s
+        """,
+    ).replace("networking", "security"),
     "Workload": "apiVersion: weft.dev/v1alpha1\nkind: Workload\nmetadata: {name: a, annotations: {a: b}}\n"
     "spec: {command: [a], env: {A: b}, ports: [{name: http, port: 80}], readiness: {http: {port: http}, period: 1s}, "
     "excludeInboundPorts: [1], includeOutboundRanges: [10.0.0.0/8]}",
@@ -118,7 +134,7 @@ def test_kinds_of_the_world_are_passed_over_with_a_word():
     ]
 
 
-@pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"])
+@pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication"])
 def test_security_is_never_dropped_in_silence(kind):
     parsed = read(f"apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{name: a}}")
     assert parsed.problems[0].severity is Severity.ERROR

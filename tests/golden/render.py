@@ -96,7 +96,7 @@ def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
         seen = service_view(mesh, group, scope, host)
         if seen is None:
             continue
-        contributions.append(contribute(seen, mesh.settings))
+        contributions.append(contribute(seen, view.settings))
         problems += (str(problem) for problem in problems_of(seen, mesh))
         if seen.service is not None:
             for port in seen.ports:

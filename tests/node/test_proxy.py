@@ -12,6 +12,7 @@ import pytest
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.model.access_log import FileLog
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol
@@ -108,7 +109,9 @@ async def test_it_is_ready_once_it_has_its_config_and_then_intercepts(place):
 
 
 def settings(access_log: str) -> tuple[ObjectKey, tuple[Settings, ...]]:
-    return ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(access_log=access_log),)
+    return ObjectKey("ConfigMap", "istio-system", "istio"), (
+        Settings(logs=(FileLog(access_log),) if access_log else ()),
+    )
 
 
 async def test_it_is_not_ready_without_its_listeners_and_says_why_until_it_has_them(place):

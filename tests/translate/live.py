@@ -30,8 +30,8 @@ def free_port():
 
 
 @contextlib.asynccontextmanager
-async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None):
-    """Yields the port on which a caller finds the service `orders`."""
+async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None, change=None):
+    """Yields the port on which a caller finds the service `orders`. `change` may alter what Envoy is started with."""
     inbound, outbound = free_port(), free_port()
     mesh = Mesh(settings)
     put(
@@ -59,6 +59,8 @@ async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None):
     document = bootstrap(
         listeners=[calling, receiving], clusters=clusters.values(), routes=caller.routes, endpoints=caller.endpoints
     )
+    if change is not None:
+        change(document)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "bootstrap.pb")
         file.write_bytes(document.SerializeToString())

@@ -1,8 +1,9 @@
 import pytest
 
 from golden.render import CASES, render
+from weft.api.commands import BARE, WITH_PARAMETERS
 from weft.envoy.validate import validate
-from weft.translate.commands import _BARE, _WITH_PARAMETERS, harmless
+from weft.translate.commands import harmless
 
 
 @pytest.mark.parametrize(
@@ -33,8 +34,8 @@ async def test_envoy_knows_every_command_that_is_let_through():
         "UPSTREAM_METADATA": "a:b",
         "GRPC_STATUS": "CAMEL_STRING",
     }
-    parameters |= dict.fromkeys((name for name in _WITH_PARAMETERS if name.endswith("WITHOUT_PORT")), "24")
-    commands = [*_BARE, *(f"{name}({parameters.get(name, 'x')})" for name in _WITH_PARAMETERS), "FOO", "REQ"]
+    parameters |= dict.fromkeys((name for name in WITH_PARAMETERS if name.endswith("WITHOUT_PORT")), "24")
+    commands = [*BARE, *(f"{name}({parameters.get(name, 'x')})" for name in WITH_PARAMETERS), "FOO", "REQ"]
     route = resources.routes[0].virtual_hosts[0].routes[0]
     for number, command in enumerate(sorted(commands)):
         header = route.request_headers_to_add.add().header

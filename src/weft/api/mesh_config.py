@@ -6,24 +6,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
+from weft.api.access_log import read_logging
+from weft.api.extension_provider import read_extension_providers
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.sidecar import outbound_policy
 from weft.api.syntax import is_host, words
 from weft.api.yaml_text import YamlError, compose
 from weft.base.problem import Severity
-from weft.model.settings import Settings
+from weft.model.access_log import LogProvider
+from weft.model.settings import PathNormalization, Settings
 
 NAME = "istio"
 # Fields of MeshConfig that production files carry and that this version does not act on.
 _NOT_ACTED_ON = tuple(
     words("""
     proxyListenPort proxyHttpPort proxyInboundListenPort tcpKeepalive ingressClass ingressService
-    ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService disableEnvoyListenerLog
-    defaultConfig configSources enableAutoMtls trustDomainAliases caCertificates dnsRefreshRate h2UpgradePolicy
+    ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService
+    defaultConfig configSources enableAutoMtls caCertificates dnsRefreshRate h2UpgradePolicy
     inboundTrafficPolicy inboundClusterStatName outboundClusterStatName certificates thriftConfig
-    serviceSettings enablePrometheusMerge verifyCertificateAtClient ca extensionProviders defaultProviders
-    discoverySelectors pathNormalization defaultHttpRetryPolicy meshMTLS tlsDefaults localityLbSetting
+    serviceSettings enablePrometheusMerge verifyCertificateAtClient ca
+    discoverySelectors defaultHttpRetryPolicy meshMTLS tlsDefaults localityLbSetting
     serviceScopeConfigs serviceClusterDnsSearch sdsUdsPath
     """)
 )
@@ -69,19 +72,45 @@ def _settings(config: Fields, meta: Meta) -> Settings:
     trust_domain = config.text("trustDomain", default=default.trust_domain, most=255)
     if not is_host(trust_domain):
         config.error("trustDomain", f"`{trust_domain}` is not a trust domain", "a name such as cluster.local")
+    providers = read_extension_providers(config)
+    logging = read_logging(config, tuple(provider for provider in providers if isinstance(provider, LogProvider)))
     detection = config.duration("protocolDetectionTimeout", least=timedelta(0))
     return Settings(
         domain=meta.domain,
         trust_domain=trust_domain,
+        trust_domain_aliases=_aliases(config),
         root_namespace=config.text("rootNamespace", default=default.root_namespace, most=63),
         outbound_policy=outbound_policy(config) or default.outbound_policy,
         detection_timeout=default.detection_timeout if detection is None else detection,
         connect_timeout=config.duration("connectTimeout") or default.connect_timeout,
-        access_log=config.text("accessLogFile", most=4_096),
-        access_log_format=config.text("accessLogFormat", most=65_536),
-        access_log_encoding=config.choice("accessLogEncoding", ("TEXT", "JSON"), default="TEXT"),
+        logs=logging.logs,
+        log_providers=logging.providers,
+        default_log_providers=logging.defaults,
+        listener_logs=not config.boolean("disableEnvoyListenerLog"),
         service_export_to=config.texts("defaultServiceExportTo") or ("*",),
         virtual_service_export_to=config.texts("defaultVirtualServiceExportTo") or ("*",),
         destination_rule_export_to=config.texts("defaultDestinationRuleExportTo") or ("*",),
+        path_normalization=_path_normalization(config),
+        extension_providers=tuple(provider for provider in providers if not isinstance(provider, LogProvider)),
         origin=meta.origin,
     )
+
+
+def _aliases(config: Fields) -> tuple[str, ...]:
+    found = config.texts("trustDomainAliases", most=255)
+    for index, name in enumerate(found):
+        if not is_host(name):
+            config.error(("trustDomainAliases", index), f"`{name}` is not a trust domain", "a name such as old.local")
+    return found
+
+
+def _path_normalization(config: Fields) -> PathNormalization:
+    fields = config.fields("pathNormalization")
+    default = Settings().path_normalization
+    if fields is None:
+        return default
+    word = fields.choice("normalization", ("DEFAULT", *PathNormalization), default="DEFAULT")
+    if word == PathNormalization.NONE:
+        what = "without normalization a percent-encoded letter (`/%61dmin`) gets round a policy on paths"
+        fields.warning("normalization", what, "BASE is the default")
+    return default if word == "DEFAULT" else PathNormalization(word)

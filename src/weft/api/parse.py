@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from weft.api.authorization_policy import closed_authorization_policy, read_authorization_policy
 from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
@@ -18,10 +19,12 @@ from weft.api.gateway import read_gateway
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
 from weft.api.reader import Fields, Report
+from weft.api.request_authentication import closed_request_authentication, read_request_authentication
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
 from weft.api.sidecar import read_sidecar
 from weft.api.syntax import words
+from weft.api.telemetry import read_telemetry
 from weft.api.virtual_service import read_virtual_service
 from weft.api.workload import read_workload
 from weft.api.workload_entry import read_workload_entry
@@ -48,6 +51,8 @@ class KindReader(msgspec.Struct, frozen=True):
 
 _ISTIO = ("networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3")
 
+_SECURITY = ("security.istio.io/v1", "security.istio.io/v1beta1")
+
 KINDS: Mapping[str, KindReader] = {
     "Namespace": KindReader(("v1",), read_namespace, namespaced=False),
     "ServiceAccount": KindReader(("v1",), read_service_account),
@@ -59,6 +64,9 @@ KINDS: Mapping[str, KindReader] = {
     "WorkloadEntry": KindReader(_ISTIO, read_workload_entry),
     "Sidecar": KindReader(_ISTIO, read_sidecar),
     "Gateway": KindReader(_ISTIO, read_gateway),
+    "AuthorizationPolicy": KindReader(_SECURITY, read_authorization_policy, closed=closed_authorization_policy),
+    "Telemetry": KindReader(("telemetry.istio.io/v1", "telemetry.istio.io/v1alpha1"), read_telemetry),
+    "RequestAuthentication": KindReader(_SECURITY, read_request_authentication, closed=closed_request_authentication),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
@@ -70,13 +78,13 @@ NOT_READ = frozenset(
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin Telemetry IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
+    WasmPlugin IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
     BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor
     """)
 )
 
 # What people rely on to keep others out. Passing these over in silence would be a hole.
-NOT_ENFORCED = frozenset({"AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"})
+NOT_ENFORCED = frozenset({"PeerAuthentication"})
 
 CLUSTER_SCOPED = frozenset(
     words("""

@@ -85,8 +85,11 @@ class Report:
 
     def _is_root(self, fields: Fields, name: str) -> bool:
         """Whether a field is there and wrong, or there under a name that is almost its own."""
-        at = (*fields.path, name)
-        return fields.is_misspelled(name) or any(path[: len(at)] == at for path in self._wrong)
+        return fields.is_misspelled(name) or self.is_wrong((*fields.path, name))
+
+    def is_wrong(self, at: Path) -> bool:
+        """Whether an error has been found there or below, so far."""
+        return any(path[: len(at)] == at for path in self._wrong)
 
     def _add(self, path: Path, what: str, hint: str, severity: Severity) -> None:
         if len(self._problems) < MOST_PROBLEMS:

@@ -22,6 +22,7 @@ from weft.model.group import Group, ProxyKind
 from weft.model.mesh import EVERYWHERE, Mesh, Touched
 from weft.model.names import ObjectKey, host_covers
 from weft.model.service import Service
+from weft.model.settings import Settings
 from weft.translate import endpoints, routes
 from weft.translate.built import Built
 from weft.translate.contribution import Contribution, VirtualHost
@@ -30,6 +31,7 @@ from weft.translate.service import base, contribute
 from weft.translate.view import GroupView, ServiceView, group_view, service_view
 from weft.xds.snapshot import Snapshots
 
+_Key = tuple[ServiceView, Settings]
 AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind]
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 class _Made(msgspec.Struct, frozen=True, eq=False):
     view: ServiceView  # the one that all groups with an equal view keep
+    settings: Settings
     contribution: Contribution
 
 
@@ -55,9 +58,9 @@ class Push:
         self._problems = problems
         self._timing = timing or Timing()
         self._groups: dict[Group, Compiled] = {}
-        self._watching: dict[str, dict[Group, ServiceView]] = defaultdict(dict)  # host → who sees it, and how
+        self._watching: dict[str, dict[Group, _Made]] = defaultdict(dict)  # host → who sees it, and how
         self._unchecked: set[str] = set()  # hosts translated anew, and not yet looked at for findings
-        self._made: dict[str, dict[ServiceView, _Made]] = defaultdict(dict)  # host → views, made once for all groups
+        self._made: dict[str, dict[_Key, _Made]] = defaultdict(dict)  # host → views, made once for all groups
         self._assigned: dict[str, dict[AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)
         self._configurations: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
         self._readers: dict[str, set[str]] = defaultdict(set)  # host → hosts whose routes name it
@@ -161,8 +164,6 @@ class Push:
         only_endpoints, self._pending_endpoints = frozenset(self._pending_endpoints), set()
         hosts = self._covered(pending.hosts)
         hosts |= {reader for host in hosts for reader in self._readers.pop(host, ())}
-        if EVERYWHERE in pending.scopes:  # the settings, which every contribution reads
-            self._made.clear()
         for host in hosts:
             self._made.pop(host, None)
             self._assigned.pop(host, None)
@@ -200,8 +201,8 @@ class Push:
         updates: list[tuple[Group, Update]] = []
         for host in hosts:
             self._assigned.pop(host, None)
-            for group, view in self._watching.get(host, {}).items():
-                updates.append((group, self._groups[group].assign(host, self._assignments(view))))
+            for group, made in self._watching.get(host, {}).items():
+                updates.append((group, self._groups[group].assign(host, self._assignments(made))))
         self.spent += time.thread_time() - started
         for group, update in updates:
             if update:
@@ -225,22 +226,24 @@ class Push:
 
     def _translate(self, compiled: Compiled, host: str) -> Contribution:
         group = compiled.group
-        view = service_view(self._mesh, group, compiled.scope, host)
-        if self._watching[host].get(group) not in (None, view):
+        view, settings = service_view(self._mesh, group, compiled.scope, host), compiled.view.settings
+        before = self._watching[host].get(group)
+        if before is not None and (before.view, before.settings) != (view, settings):
             self._unchecked.add(host)  # it may have been the last one to see it that way
         if view is None:
             self._watching[host].pop(group, None)
             return NOTHING
-        made = self._made[host].get(view)
+        made = self._made[host].get((view, settings))
         if made is None:
-            made = self._made[host][view] = _Made(view, contribute(view, self._mesh.settings))
+            made = self._made[host][(view, settings)] = _Made(view, settings, contribute(view, settings))
             self._unchecked.add(host)
             for target in view.targets:
                 self._readers[target.host].add(host)
-        self._watching[host][group] = made.view
+        self._watching[host][group] = made
         return made.contribution
 
-    def _assignments(self, view: ServiceView | None) -> tuple[Built, ...]:
+    def _assignments(self, made_for: _Made | None) -> tuple[Built, ...]:
+        view = made_for.view if made_for else None
         if view is None or view.service is None:
             return ()
         known = self._assigned[view.host]
@@ -266,11 +269,12 @@ class Push:
     def _check(self) -> None:
         """Say what translation could not do as its author meant it, for whoever sees it; forget what nobody sees."""
         for host in self._unchecked:
-            views = dict.fromkeys(self._watching.get(host, {}).values())
+            seen = dict.fromkeys(self._watching.get(host, {}).values())
+            views = dict.fromkeys(made.view for made in seen)
             found = {problem for view in views for problem in problems_of(view, self._mesh)}
             self._problems.put(("translation", host), sorted(found, key=str))
-            self._made[host] = {view: made for view, made in self._made[host].items() if view in views}
-            if not views:
+            self._made[host] = {(made.view, made.settings): made for made in seen}
+            if not seen:
                 del self._made[host]
                 self._watching.pop(host, None)
         self._unchecked.clear()

@@ -12,22 +12,36 @@ import msgspec
 
 from weft.base.problem import Problem, Severity
 from weft.envoy.command import PROXY_GID, PROXY_UID
+from weft.model.access_log import LogProvider
 from weft.model.names import where_of
 from weft.model.settings import Settings
 from weft.netns.view import closed_ancestors, may
 
-_STREAMS = ("", "/dev/stdout", "/dev/stderr")
+_STREAMS = ("/dev/stdout", "/dev/stderr")
 _HINT = "write it to /dev/stdout, and read it with: weft logs --proxy WORKLOAD"
 
 
 def writable(settings: Settings) -> tuple[Settings, tuple[Problem, ...]]:
     """The settings as proxies can have them, and what is wrong with the rest."""
-    why = "" if settings.access_log in _STREAMS else _why_not(Path(settings.access_log))
-    if not why:
+    logs = (*settings.logs, *(provider.log for provider in settings.log_providers if provider.log))
+    paths = dict.fromkeys(log.path for log in logs if log.path not in _STREAMS)
+    wrong = {path: why for path in paths if (why := _why_not(Path(path)))}
+    if not wrong:
         return settings, ()
     where = where_of(settings.origin, "" if settings.origin else "mesh configuration")
-    problem = Problem(where, f"accessLogFile: {why}; no access log is written", _HINT, Severity.ERROR)
-    return msgspec.structs.replace(settings, access_log=""), (problem,)
+    problems = (
+        Problem(where, f"access log: {why}; nothing is written to {path}", _HINT, Severity.ERROR)
+        for path, why in wrong.items()
+    )
+    kept = msgspec.structs.replace(
+        settings,
+        logs=tuple(log for log in settings.logs if log.path not in wrong),
+        log_providers=tuple(
+            LogProvider(provider.name) if provider.log and provider.log.path in wrong else provider
+            for provider in settings.log_providers
+        ),
+    )
+    return kept, tuple(problems)
 
 
 def _why_not(path: Path) -> str:

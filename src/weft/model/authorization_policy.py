@@ -47,7 +47,8 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    key: str  # `request.headers[name]`, `source.ip`, …
+    key: str  # `source.ip`, `request.headers`, `request.auth.claims`, `experimental.envoy.filters`, …
+    path: tuple[str, ...] = ()  # what stands in brackets: a header, a claim and claims in it, a filter and its key
     values: tuple[str, ...] = ()
     not_values: tuple[str, ...] = ()
 
@@ -67,5 +68,7 @@ class AuthorizationPolicy(msgspec.Struct, frozen=True, cache_hash=True):
     rules: tuple[Rule, ...] = ()
     provider: str = ""  # of CUSTOM: the extension provider that decides
     dry_run: bool = False
+    refused: bool = False  # stands in the place of a policy that could not be read: denies everything
+    targets: tuple[str, ...] = ()  # gateways or services that it is bound to instead of workloads: KIND NAME
     created: str = ""
     origin: Origin | None = None

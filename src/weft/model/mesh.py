@@ -13,8 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
+from weft.model.extension_provider import Authorizer
 from weft.model.gateway import Gateway
 from weft.model.group import Group
 from weft.model.instance import Endpoint, Instance
@@ -26,7 +28,7 @@ from weft.model.scope import Scope, exported, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
-from weft.model.telemetry import Telemetry
+from weft.model.telemetry import Telemetry, settings_for
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 
@@ -178,7 +180,7 @@ class Mesh:
                 for instance in self.instances(service.namespace)
                 if selects(service.selector, instance.labels)
             }
-        return _touched_by_service(service)
+        return self._touched_by_service(service)
 
     def _remove_service(self, service: Service) -> Touched:
         _discard(self._services, service.host, service)
@@ -189,7 +191,7 @@ class Mesh:
                 del self._members[_selection(service)]
             if not any(each.selector and each.selector[0] == service.selector[0] for each in left):
                 self._forget_selector((service.namespace, service.selector[0]), service.host)
-        return _touched_by_service(service)
+        return self._touched_by_service(service)
 
     def _forget_selector(self, place: tuple[str, tuple[str, str]], host: str) -> None:
         self._selectors[place].discard(host)
@@ -226,6 +228,17 @@ class Mesh:
             inbound = {instance.namespace for instance in (before, after) if instance is not None}
         return Touched(frozenset(touched_hosts), frozenset(touched_endpoints), frozenset(inbound))
 
+    def _touched_by_service(self, service: Service) -> Touched:
+        touched = Touched(
+            hosts=frozenset({service.host}),
+            endpoints=frozenset({service.host}),
+            inbound=frozenset({service.namespace}),
+        )
+        if any(service.host == provider.host for provider in self.settings.extension_providers):
+            everywhere = frozenset({EVERYWHERE})  # whoever has a policy that makes it ask there
+            return touched | Touched(scopes=everywhere, inbound=everywhere)
+        return touched
+
     def _touched_by_routes(self, routes: VirtualService) -> Touched:
         hosts = set(routes.hosts)
         if not hosts:  # a delegate: whoever delegates to it changes with it
@@ -253,7 +266,9 @@ class Mesh:
 
     def _touched_by_policy(self, policy: Policy) -> Touched:
         place = EVERYWHERE if policy.namespace == self.settings.root_namespace else policy.namespace
-        return Touched(inbound=frozenset({place}))
+        asks = isinstance(policy, AuthorizationPolicy) and policy.provider  # then its workloads see the provider
+        logs = isinstance(policy, Telemetry)  # then every listener of these proxies may log otherwise
+        return Touched(inbound=frozenset({place}), scopes=frozenset({place} if asks or logs else ()))
 
     # Asking
 
@@ -368,6 +383,26 @@ class Mesh:
         """Those of one kind that select a group's workloads, the mesh-wide ones first."""
         return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace)
 
+    def authorizers(self, group: Group) -> tuple[Authorizer, ...]:
+        """Who decides for a group's CUSTOM policies, as far as there is a service with that port."""
+        names = {policy.provider for policy in self.policies(AuthorizationPolicy, group) if policy.provider}
+        return tuple(
+            provider
+            for provider in (self.settings.extension_providers if names else ())
+            if isinstance(provider, Authorizer)
+            and provider.name in names
+            and any(
+                provider.namespace in ("", service.namespace)
+                and any(port.number == provider.port for port in service.ports)
+                for service in self._services.get(provider.host, ())
+            )
+        )
+
+    def settings_of(self, group: Group, reporter: Reporter) -> Settings:
+        """The settings as a group's proxies have them where they call, or where they are called."""
+        telemetries = self.policies(Telemetry, group)
+        return settings_for(self.settings, telemetries, group.namespace, reporter)
+
     def sidecar(self, group: Group) -> Sidecar | None:
         """The Sidecar that rules a group: one that selects it, then the namespace's, then the root namespace's."""
         own = self._sidecars.get(group.namespace, ())
@@ -379,7 +414,9 @@ class Mesh:
         return chosen
 
     def scope(self, group: Group) -> Scope:
-        return scope_of(group.namespace, self.sidecar(group))
+        """A group also sees whom its own policies make it ask."""
+        asked = tuple(provider.host for provider in self.authorizers(group))
+        return scope_of(group.namespace, self.sidecar(group), asked)
 
     def outbound_policy(self, group: Group) -> OutboundPolicy:
         sidecar = self.sidecar(group)
@@ -469,14 +506,6 @@ def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
 
 def _selection(service: Service) -> _Selection:
     return (service.host, service.namespace, service.selector or ())
-
-
-def _touched_by_service(service: Service) -> Touched:
-    return Touched(
-        hosts=frozenset({service.host}),
-        endpoints=frozenset({service.host}),
-        inbound=frozenset({service.namespace}),
-    )
 
 
 @lru_cache(maxsize=65_536)

@@ -14,18 +14,28 @@ class TokenHeader(msgspec.Struct, frozen=True):
     prefix: str = ""
 
 
+class KeyServer(msgspec.Struct, frozen=True):
+    """Where a proxy fetches an issuer's keys."""
+
+    uri: str
+    host: str  # in full
+    port: int
+    tls: bool = True
+    meshed: bool = False  # a service of the mesh, by its name
+
+
 class JwtRule(msgspec.Struct, frozen=True):
     issuer: str
     audiences: tuple[str, ...] = ()  # (): any
-    jwks: str = ""  # the keys themselves
-    jwks_uri: str = ""
+    jwks: str = ""  # the keys themselves, public and nothing else
+    key_server: KeyServer | None = None  # where there are no keys
     from_headers: tuple[TokenHeader, ...] = ()
     from_params: tuple[str, ...] = ()
     from_cookies: tuple[str, ...] = ()
     output_payload_header: str = ""
     forward_original_token: bool = False
     claims_to_headers: tuple[tuple[str, str], ...] = ()  # (claim, header)
-    timeout: timedelta | None = None
+    timeout: timedelta | None = None  # of fetching the keys
     space_delimited_claims: tuple[str, ...] = ()
     line: int = 0
 
@@ -35,5 +45,6 @@ class RequestAuthentication(msgspec.Struct, frozen=True, cache_hash=True):
     namespace: str
     selector: Labels = ()
     rules: tuple[JwtRule, ...] = ()
+    refused: bool = False  # nobody knows whom it would believe: nobody gets in
     created: str = ""
     origin: Origin | None = None

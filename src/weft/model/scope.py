@@ -25,9 +25,12 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
 
     namespace: str
     imports: tuple[Import, ...] | None = None  # None: everything that is exported to the namespace
+    asked: tuple[str, ...] = ()  # hosts that the proxies themselves call, seen whatever is imported or exported
 
     def ports(self, service: Service) -> tuple[ServicePort, ...]:
         """The ports of a service that are visible from here; none if it is hidden."""
+        if service.host in self.asked:
+            return service.ports
         if not exported(service.export_to, owner=service.namespace, viewer=self.namespace):
             return ()
         if self.imports is None:
@@ -40,9 +43,9 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
         return self.imports is None or any(entry.covers(namespace, host) for entry in self.imports)
 
 
-def scope_of(namespace: str, sidecar: Sidecar | None) -> Scope:
+def scope_of(namespace: str, sidecar: Sidecar | None, asked: tuple[str, ...] = ()) -> Scope:
     if sidecar is None or not sidecar.egress:
-        return Scope(namespace)
+        return Scope(namespace, asked=asked)
     imports = [
         Import(
             namespace=namespace if owner == "." else owner, host=host, port=listener.port.number if listener.port else 0
@@ -51,7 +54,7 @@ def scope_of(namespace: str, sidecar: Sidecar | None) -> Scope:
         for owner, host in (entry.split("/", 1) if "/" in entry else ("*", entry) for entry in listener.hosts)
         if owner != "~"
     ]
-    return Scope(namespace, tuple(imports))
+    return Scope(namespace, tuple(imports), asked)
 
 
 def exported(export_to: tuple[str, ...], *, owner: str, viewer: str) -> bool:

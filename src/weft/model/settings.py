@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import StrEnum
 
 import msgspec
 
+from weft.model.access_log import FileLog, LogProvider, Reporter
+from weft.model.extension_provider import ExtensionProvider
 from weft.model.names import Labels, Origin
 from weft.model.sidecar import OutboundPolicy
 
@@ -22,19 +25,38 @@ class ServiceAccount(msgspec.Struct, frozen=True):
     origin: Origin | None = None
 
 
+class PathNormalization(StrEnum):
+    """What is done to a request's path before anybody looks at it; each does what those before it do, too."""
+
+    NONE = "NONE"
+    BASE = "BASE"  # RFC 3986: dot segments, percent-encoded letters, backslashes
+    MERGE_SLASHES = "MERGE_SLASHES"
+    DECODE_AND_MERGE_SLASHES = "DECODE_AND_MERGE_SLASHES"
+
+
 class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     domain: str = "cluster.local"  # the suffix of service hosts
     trust_domain: str = "cluster.local"
+    trust_domain_aliases: tuple[str, ...] = ()
     root_namespace: str = "istio-system"
     outbound_policy: OutboundPolicy = OutboundPolicy.ALLOW_ANY
     # How long an undeclared port waits for the first bytes before it is passed on as TCP. A server that speaks first
     # is then late by this much on each side, but never hangs; declaring the protocol removes the wait.
     detection_timeout: timedelta = timedelta(seconds=1)
     connect_timeout: timedelta = timedelta(seconds=10)
-    access_log: str = ""  # a path such as /dev/stdout; "": no access log
-    access_log_format: str = ""
-    access_log_encoding: str = "TEXT"
+    logs: tuple[FileLog, ...] = ()  # the access logs that proxies write; where a Telemetry speaks, those it wants
+    log_providers: tuple[LogProvider, ...] = (LogProvider("envoy", FileLog()),)
+    default_log_providers: tuple[str, ...] = ()  # of `logs`, where they have names
+    listener_logs: bool = True  # whether connections that were refused before any request are logged, too
+    reporter: Reporter = Reporter.BOTH  # the side of traffic that proxies have these settings for
     service_export_to: tuple[str, ...] = ("*",)
     virtual_service_export_to: tuple[str, ...] = ("*",)
     destination_rule_export_to: tuple[str, ...] = ("*",)
+    path_normalization: PathNormalization = PathNormalization.BASE
+    extension_providers: tuple[ExtensionProvider, ...] = ()
     origin: Origin | None = None
+
+    def logs_of(self, provider: str) -> tuple[FileLog, ...]:
+        """What a provider writes: nothing, if weft does not know it or cannot write to it. Case means nothing."""
+        found = next((each for each in self.log_providers if each.name.lower() == provider.lower()), None)
+        return (found.log,) if found and found.log else ()

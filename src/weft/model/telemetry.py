@@ -1,26 +1,25 @@
-"""What proxies report about the traffic they carry. So far: access logs, by mesh, namespace and workload."""
+"""What proxies report about the traffic they carry. So far: access logs, by mesh, namespace and workload.
+
+Of each level the oldest object speaks. A level that names providers replaces those above; one that names none changes
+how they are written to. A rule for callers says nothing of the called, and the other way round.
+"""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
+from weft.model.access_log import FileLog, Reporter
 from weft.model.names import Labels, Origin
-
-
-class Reporter(StrEnum):
-    """Which proxies a rule means: those of callers, those of the called, or both."""
-
-    CLIENT = "CLIENT"
-    SERVER = "SERVER"
-    BOTH = "CLIENT_AND_SERVER"
+from weft.model.settings import Settings
 
 
 class AccessLogging(msgspec.Struct, frozen=True):
     reporter: Reporter = Reporter.BOTH
     providers: tuple[str, ...] = ()  # extension providers; (): those of the level above
-    disabled: bool | None = None  # None: as the level above
+    disabled: bool | None = None  # None: no
     filter: str = ""  # a CEL expression; "": every request
 
 
@@ -31,3 +30,57 @@ class Telemetry(msgspec.Struct, frozen=True, cache_hash=True):
     access_logging: tuple[AccessLogging, ...] = ()
     created: str = ""
     origin: Origin | None = None
+
+
+Levels = tuple[tuple[AccessLogging, ...], ...]  # of the mesh, a namespace and a workload, as far as there are any
+
+_ACCESS_LOG_FILE = ""  # stands for the log that the mesh has without naming a provider
+
+
+def settings_for(settings: Settings, telemetries: Iterable[Telemetry], namespace: str, reporter: Reporter) -> Settings:
+    """The settings as proxies of a namespace have them on one side of their traffic, where these objects (the mesh's
+    first, then by age) select them."""
+    return _settled(settings, _levels(telemetries, settings.root_namespace, namespace), reporter)
+
+
+def _levels(telemetries: Iterable[Telemetry], root_namespace: str, namespace: str) -> Levels:
+    chosen: dict[tuple[str, bool], Telemetry] = {}
+    for telemetry in telemetries:
+        if telemetry.selector and telemetry.namespace != namespace:
+            continue  # a selector reaches no further than its own namespace, even in the root namespace
+        chosen.setdefault((telemetry.namespace, bool(telemetry.selector)), telemetry)
+    order = dict.fromkeys(((root_namespace, False), (namespace, False), (namespace, True)))
+    return tuple(chosen[place].access_logging for place in order if place in chosen and chosen[place].access_logging)
+
+
+@lru_cache(maxsize=1024)  # groups that log alike share one value, and everything that is made from it
+def _settled(settings: Settings, levels: Levels, reporter: Reporter) -> Settings:
+    return msgspec.structs.replace(settings, reporter=reporter, logs=_logs(settings, levels, reporter))
+
+
+def _logs(settings: Settings, levels: Levels, reporter: Reporter) -> tuple[FileLog, ...]:
+    meant = tuple(tuple(rule for rule in level if rule.reporter in (reporter, Reporter.BOTH)) for level in levels)
+    if not any(meant):
+        return settings.logs
+    inherited = settings.default_log_providers or (_ACCESS_LOG_FILE,)
+    in_scope = inherited
+    for level in meant:
+        in_scope = tuple(name for rule in level for name in rule.providers) or in_scope
+    filters: dict[str, str] = {}
+    written: dict[str, None] = {}
+    for rule in (rule for level in meant for rule in level):
+        inherited = rule.providers or inherited
+        for name in inherited:
+            if rule.providers or rule.filter:
+                filters[name] = rule.filter
+            if name not in in_scope:
+                continue
+            if rule.disabled:
+                written.pop(name, None)
+            else:
+                written[name] = None
+    return tuple(
+        msgspec.structs.replace(log, filter=filters.get(name, ""))
+        for name in written
+        for log in (settings.logs if name == _ACCESS_LOG_FILE else settings.logs_of(name))
+    )

@@ -14,15 +14,20 @@ from functools import lru_cache
 from envoy.config.accesslog.v3.accesslog_pb2 import (
     AccessLog,
     AccessLogFilter,
+    AndFilter,
+    ExtensionFilter,
     MetadataFilter,
     OrFilter,
     ResponseFlagFilter,
 )
 from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
+from envoy.extensions.access_loggers.filters.cel.v3.cel_pb2 import ExpressionFilter
 from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StderrAccessLog, StdoutAccessLog
+from envoy.extensions.formatter.req_without_query.v3.req_without_query_pb2 import ReqWithoutQuery
 from google.protobuf.json_format import ParseDict
 from xds.type.v3.typed_struct_pb2 import TypedStruct
 
+from weft.model.access_log import Encoding, FileLog, Reporter
 from weft.model.settings import Settings
 from weft.translate.filters import ANSWERED, MARKS
 from weft.translate.protos import packed
@@ -48,12 +53,13 @@ _COUNTER = {
 # An injected fault, no route, no cluster. All other failures are the router's, which counts them for the upstream.
 _FLAGS = ("FI", "NR", "NC")
 
+# Istio's fields first and in Istio's order, so that whoever reads Istio's lines reads these; weft's own follow by name.
 _TEXT = (
     '[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% '
     '%RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% '
     '%BYTES_SENT% %DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" '
     '"%REQ(X-REQUEST-ID)%" "%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%" %UPSTREAM_CLUSTER_RAW% %UPSTREAM_LOCAL_ADDRESS% '
-    "%DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%\n"
+    "%DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%"
 )
 _JSON = {
     "start_time": "%START_TIME%",
@@ -81,19 +87,93 @@ _JSON = {
     "requested_server_name": "%REQUESTED_SERVER_NAME%",
     "route_name": "%ROUTE_NAME%",
 }
+_OURS = {
+    "downstream_peer": "%DOWNSTREAM_PEER_URI_SAN%",
+    "downstream_peer_cert_start": "%DOWNSTREAM_PEER_CERT_V_START%",
+    "downstream_transport_failure_reason": "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
+    "upstream_peer": "%UPSTREAM_PEER_URI_SAN%",
+}
+_HTTP_RBAC, _NETWORK_RBAC = "envoy.filters.http.rbac", "envoy.filters.network.rbac"
+# What policies said, by the keys under which Envoy's filter keeps it; those of a dry run begin as in Istio. On TCP a
+# policy that lets a connection in leaves no trace, and one that does not is among the termination details.
+_OF_POLICIES = {
+    "policy": "enforced_effective_policy_id",
+    "dry_run_allow": "istio_dry_run_allow_shadow_engine_result",
+    "dry_run_allow_policy": "istio_dry_run_allow_shadow_effective_policy_id",
+    "dry_run_deny": "istio_dry_run_deny_shadow_engine_result",
+    "dry_run_deny_policy": "istio_dry_run_deny_shadow_effective_policy_id",
+}
+# An AUDIT policy that matches leaves a wish to be logged, on both protocols at the same place.
+_AUDIT = {"audit": "%DYNAMIC_METADATA(envoy.common:access_log_hint)%"}
+
+# A connection that failed before its handshake was done. One that breaks off later is the system's failure, not TLS's.
+_NO_HANDSHAKE = (
+    "connection.transport_failure_reason != '' && !connection.transport_failure_reason.contains('system library')"
+)
+_HANDSHAKE = (
+    "!has(connection.transport_failure_reason) || connection.transport_failure_reason.contains('system library')"
+)
+_WITHOUT_QUERY = "REQ_WITHOUT_QUERY"
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def access_logs(settings: Settings) -> tuple[AccessLog, ...]:
-    if not settings.access_log:
+    """A line for each request."""
+    return tuple(_written(log, _HTTP_RBAC) for log in settings.logs)
+
+
+@lru_cache(maxsize=64)
+def connection_logs(settings: Settings) -> tuple[AccessLog, ...]:
+    """A line for each connection that carries anything but HTTP. Those that the listener tells of are left to it."""
+    told = settings.reporter is Reporter.SERVER and settings.listener_logs
+    only = (_by_expression(_HANDSHAKE),) if told else ()
+    return tuple(_written(log, _NETWORK_RBAC, *only) for log in settings.logs)
+
+
+@lru_cache(maxsize=64)
+def listener_logs(settings: Settings) -> tuple[AccessLog, ...]:
+    """A line for each connection that ended before any filter saw it: nothing is there for what it wants (NR), such as
+    for plaintext where only TLS is welcome, or it could not prove who it is."""
+    if not settings.listener_logs:
         return ()
-    log, name = _logger(settings.access_log)
-    if settings.access_log_encoding == "JSON":
-        fields = json.loads(settings.access_log_format) if settings.access_log_format else _JSON
-        ParseDict(fields, log.log_format.json_format)
+    refused = AccessLogFilter(response_flag_filter=ResponseFlagFilter(flags=("NR",)))
+    if settings.reporter is Reporter.SERVER:
+        refused = AccessLogFilter(or_filter=OrFilter(filters=[refused, _by_expression(_NO_HANDSHAKE)]))
+    return tuple(_written(log, _NETWORK_RBAC, refused) for log in settings.logs)
+
+
+def _written(log: FileLog, policies: str, *only: AccessLogFilter) -> AccessLog:
+    logger, name = _logger(log.path)
+    form = logger.log_format
+    ours = _ours(policies)
+    if log.encoding is Encoding.JSON:
+        ParseDict(json.loads(log.format) if log.format else _JSON | ours, form.json_format)
     else:
-        log.log_format.text_format_source.inline_string = settings.access_log_format or _TEXT
-    return (AccessLog(name=name, typed_config=packed(log)),)
+        by_name = " ".join(f'{key}="{value}"' for key, value in ours.items())
+        form.text_format_source.inline_string = log.format or f"{_TEXT} {by_name}\n"
+    form.omit_empty_values = log.omit_empty
+    if _WITHOUT_QUERY in log.format:
+        form.formatters.add(name="envoy.formatter.req_without_query", typed_config=packed(ReqWithoutQuery()))
+    result = AccessLog(name=name, typed_config=packed(logger))
+    filters = [*only, *([_by_expression(log.filter)] if log.filter else [])]
+    if len(filters) == 1:
+        result.filter.CopyFrom(filters[0])
+    elif filters:
+        result.filter.and_filter.CopyFrom(AndFilter(filters=filters))
+    return result
+
+
+def _ours(policies: str) -> dict[str, str]:
+    said = {name: f"%DYNAMIC_METADATA({policies}:{key})%" for name, key in _OF_POLICIES.items()}
+    return {**_OURS, **said, **_AUDIT}
+
+
+def _by_expression(expression: str) -> AccessLogFilter:
+    extension = ExtensionFilter(
+        name="envoy.access_loggers.extension_filters.cel",
+        typed_config=packed(ExpressionFilter(expression=expression)),
+    )
+    return AccessLogFilter(extension_filter=extension)
 
 
 @lru_cache(maxsize=1)

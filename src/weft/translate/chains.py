@@ -18,8 +18,8 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.model.destination_rule import ConnectionPool
-from weft.model.settings import Settings
-from weft.translate.access_log import access_logs, own_answers
+from weft.model.settings import PathNormalization, Settings
+from weft.translate.access_log import access_logs, connection_logs, own_answers
 from weft.translate.actions import wait
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
@@ -68,7 +68,7 @@ def bytes_to(
     hash_source: bool = False,
 ) -> Filter:
     """To one cluster, or to several by weight."""
-    proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=access_logs(settings))
+    proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]
     else:
@@ -107,10 +107,21 @@ def _manager(prefix: str, settings: Settings) -> HttpConnectionManager:
         # The application's own name stays; only an answer that Envoy itself gives says `envoy`.
         server_header_transformation=HttpConnectionManager.APPEND_IF_ABSENT,
     )
-    manager.normalize_path.value = True
+    _normalize_paths(manager, settings.path_normalization)
     manager.use_remote_address.value = False  # between two proxies of the mesh neither is the edge
     manager.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
     manager.upgrade_configs.add(upgrade_type="websocket")
     manager.http2_protocol_options.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
     manager.http_protocol_options.accept_http_10 = True
     return manager
+
+
+def _normalize_paths(manager: HttpConnectionManager, wanted: PathNormalization) -> None:
+    """On both ends, so that the caller's routes see the same path as the workload's policies. The application gets what
+    comes out: merged slashes and decoded ones are other resources to some, so they are asked for and not the default.
+    Policies do not depend on it: `rbac_matchers` knows all these spellings."""
+    manager.normalize_path.value = wanted is not PathNormalization.NONE
+    if wanted in (PathNormalization.MERGE_SLASHES, PathNormalization.DECODE_AND_MERGE_SLASHES):
+        manager.merge_slashes = True
+    if wanted is PathNormalization.DECODE_AND_MERGE_SLASHES:
+        manager.path_with_escaped_slashes_action = HttpConnectionManager.UNESCAPE_AND_FORWARD

@@ -7,6 +7,7 @@ import msgspec
 from envoy.config.listener.v3.listener_components_pb2 import Filter
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
 
+from weft.translate import authorization, request_authentication
 from weft.translate.view import GroupView
 
 
@@ -16,4 +17,7 @@ class Guards(msgspec.Struct, frozen=True):
 
 
 def guards_of(view: GroupView) -> Guards:
-    return Guards()
+    return Guards(
+        http=(*request_authentication.filters(view), *authorization.http_filters(view)),
+        network=authorization.network_filters(view),
+    )

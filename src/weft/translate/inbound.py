@@ -11,6 +11,7 @@ from weft.model.mesh import InboundPort
 from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.translate import names, policy
+from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.chains import (
     DETECTED_HTTP,
@@ -27,10 +28,11 @@ from weft.translate.view import GroupView
 
 
 def virtual_inbound(view: GroupView) -> Built:
-    ports, settings = view.inbound, view.settings
+    ports, settings = view.inbound, view.inbound_settings
     guards = guards_of(view)
     name = names.VIRTUAL_INBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.INBOUND)
+    result.access_log.extend(listener_logs(settings))
     on_both_families(result, names.INBOUND_PORT)
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = names.INBOUND_PORT

@@ -21,6 +21,7 @@ from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate import names
+from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.chains import DETECTED_HTTP, bytes_to, chain, http_by_route, http_inspector, tls_inspector
 from weft.translate.contribution import Chain
@@ -35,6 +36,7 @@ from weft.translate.view import ServiceView
 def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
     name = names.VIRTUAL_OUTBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
+    result.access_log.extend(listener_logs(settings))
     on_both_families(result, names.OUTBOUND_PORT)
     result.use_original_dst.value = True
     # A connection to this very port would go round for ever.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from weft.model.group import ProxyKind
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import clusters, grpc, listeners, names, routes
+from weft.translate import clusters, grpc, listeners, names, request_authentication, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.inbound import virtual_inbound
@@ -44,7 +44,7 @@ def base(view: GroupView) -> Contribution:
         return Contribution()
     inbound = tuple(clusters.inbound(port, view.settings) for port in view.inbound)
     return Contribution(
-        clusters=(*clusters.fixed(view.settings), *inbound),
+        clusters=(*clusters.fixed(view.settings), *inbound, *request_authentication.clusters(view)),
         listeners=(
             listeners.virtual_outbound(view.policy, view.settings),
             virtual_inbound(view),

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
+from weft.model.extension_provider import Authorizer
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Endpoint
 from weft.model.mesh import InboundPort, Mesh
@@ -64,9 +66,18 @@ class GroupView(msgspec.Struct, frozen=True):
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
     policy: OutboundPolicy
-    settings: Settings
+    settings: Settings  # as it calls
     authorization: tuple[AuthorizationPolicy, ...] = ()  # that guard it, the mesh-wide ones first
     authentication: tuple[RequestAuthentication, ...] = ()
+    authorizers: tuple[Authorizer, ...] = ()  # that its policies name, and that there are
+    called: Settings | None = None  # the settings as it is called; None: the same
+
+    def authorizer(self, name: str) -> Authorizer | None:
+        return next((each for each in self.authorizers if each.name == name), None)
+
+    @property
+    def inbound_settings(self) -> Settings:
+        return self.called or self.settings
 
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceView | None:
@@ -114,9 +125,11 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         group.kind,
         mesh.inbound_ports(group),
         mesh.outbound_policy(group),
-        mesh.settings,
+        mesh.settings_of(group, Reporter.CLIENT),
         authorization=mesh.policies(AuthorizationPolicy, group),
         authentication=mesh.policies(RequestAuthentication, group),
+        authorizers=mesh.authorizers(group),
+        called=mesh.settings_of(group, Reporter.SERVER),
     )
 
 

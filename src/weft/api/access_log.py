@@ -1,0 +1,154 @@
+"""How MeshConfig writes access logs: the file of the whole mesh, extension providers that write files, the line itself.
+
+A line that Envoy would refuse is an error here: it would take every listener of every proxy along.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from weft.api.commands import log_flaw
+from weft.api.document import Path
+from weft.api.reader import Fields, describe
+from weft.api.syntax import words
+from weft.base.suggest import did_you_mean
+from weft.model.access_log import Encoding, FileLog, LogProvider
+
+FILE = "envoyFileAccessLog"
+ELSEWHERE = ("envoyHttpAls", "envoyTcpAls", "envoyOtelAls", "stackdriver")
+
+_OF_OTHERS = tuple(
+    words("""
+    service port logName logFormat filterStateObjectsToLog additionalRequestHeadersToLog
+    additionalResponseHeadersToLog additionalResponseTrailersToLog debug logging maxNumberOfAttributes
+    maxNumberOfAnnotations maxNumberOfMessageEvents maxTagLength
+    """)
+)
+_BUILT_IN = "envoy"  # the provider that is there without being written; its lines look as those of the whole mesh
+_MOST_PATH = 4_096
+_MOST_LINE = 65_536
+_MOST_DEPTH = 20
+
+
+class Logging(msgspec.Struct, frozen=True):
+    """Everything that MeshConfig says of access logs."""
+
+    logs: tuple[FileLog, ...]  # where no Telemetry says otherwise
+    providers: tuple[LogProvider, ...]
+    defaults: tuple[str, ...]  # names of providers
+
+
+def read_file(fields: Fields, name: str) -> LogProvider:
+    """`envoyFileAccessLog`."""
+    log = FileLog(fields.text("path", most=_MOST_PATH) or FileLog().path)
+    log = msgspec.structs.replace(log, omit_empty=fields.boolean("omitEmptyValues") or False)
+    form = fields.fields("logFormat")
+    if form is None:
+        return LogProvider(name, log)
+    sort = form.one_of("text", "labels")
+    if sort == "text":
+        line = _line(form, "text", form.text("text", most=_MOST_LINE))
+        return LogProvider(name, msgspec.structs.replace(log, format=line))
+    if sort == "":
+        form.lacks("text", "labels", what="`logFormat` must have `text` or `labels`", hint="labels: {} for plain JSON")
+        return LogProvider(name, log)
+    labels = form.raw("labels")
+    if not isinstance(labels, Mapping):
+        form.error("labels", "`labels` must be a mapping", "from names to lines, such as code: '%RESPONSE_CODE%'")
+        labels = {}
+    line = _labels(form, ("labels",), labels)
+    return LogProvider(name, msgspec.structs.replace(log, encoding=Encoding.JSON, format=line))
+
+
+def read_elsewhere(fields: Fields, name: str) -> LogProvider:
+    """A provider to which weft sends nothing yet, whatever it says."""
+    fields.ignored(*_OF_OTHERS)
+    what = f"nothing is sent to `{name}`: this version of weft writes access logs to files only"
+    fields.warning((), what, "write an envoyFileAccessLog, and collect from there")
+    return LogProvider(name, None)
+
+
+def read_logging(config: Fields, providers: tuple[LogProvider, ...]) -> Logging:
+    of_mesh = _of_mesh(config)
+    if all(provider.name.lower() != _BUILT_IN for provider in providers):
+        providers = (*providers, LogProvider(_BUILT_IN, FileLog()))
+    providers = tuple(_like(of_mesh, provider) for provider in providers)
+    by_name = {provider.name.lower(): provider for provider in providers}
+    defaults = config.fields("defaultProviders")
+    names: tuple[str, ...] = ()
+    if defaults is not None:
+        defaults.unsupported("metrics", "tracing")
+        names = defaults.texts("accessLogging", most=255)
+        for index, name in enumerate(names):
+            if name.lower() not in by_name:
+                hint = did_you_mean(name, [provider.name for provider in providers])
+                defaults.warning(("accessLogging", index), f"no access log provider is called `{name}`", hint)
+    if names:
+        found = (by_name[name.lower()].log for name in names if name.lower() in by_name)
+        return Logging(tuple(log for log in found if log), providers, names)
+    return Logging((of_mesh,) if of_mesh.path else (), providers, ())
+
+
+def _like(of_mesh: FileLog, provider: LogProvider) -> LogProvider:
+    log = provider.log
+    if provider.name != _BUILT_IN or log is None or log.format or log.encoding is not Encoding.TEXT:
+        return provider
+    return LogProvider(provider.name, msgspec.structs.replace(log, encoding=of_mesh.encoding, format=of_mesh.format))
+
+
+def _of_mesh(config: Fields) -> FileLog:
+    """`accessLogFile`, and how its lines look; without a path it is only the look."""
+    path = config.text("accessLogFile", most=_MOST_PATH)
+    encoding = Encoding(config.choice("accessLogEncoding", tuple(Encoding), default=Encoding.TEXT))
+    written = config.text("accessLogFormat", most=_MOST_LINE)
+    if encoding is Encoding.TEXT or not written:
+        return FileLog(path, encoding, _line(config, "accessLogFormat", written))
+    try:
+        labels = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        labels = error
+    if not isinstance(labels, dict):
+        why = f": {labels}" if isinstance(labels, Exception) else ""
+        hint = """for example '{"code": "%RESPONSE_CODE%"}'"""
+        config.error("accessLogFormat", f"`accessLogFormat` is not a JSON object{why}", hint)
+        return FileLog(path, encoding)
+    return FileLog(path, encoding, _labels(config, ("accessLogFormat",), labels))
+
+
+def _line(fields: Fields, name: str, line: str) -> str:
+    what, hint = log_flaw(line)
+    if what:
+        fields.error(name, f"Envoy cannot write this line: {what}", hint)
+    return f"{line}\n" if line and not line.endswith("\n") else line
+
+
+def _labels(fields: Fields, at: Path, labels: Mapping[str, Any]) -> str:
+    """As JSON; "" for the default labels."""
+    flaws = list(_flaws(at, labels))
+    for path, what, hint in flaws:
+        fields.error(path, f"Envoy cannot write `{path[-1]}`: {what}", hint)
+    return json.dumps(labels) if labels and not flaws else ""
+
+
+def _flaws(path: Path, value: Any) -> Iterator[tuple[Path, str, str]]:
+    if len(path) > _MOST_DEPTH:
+        yield path, f"it stands deeper than {_MOST_DEPTH} levels", ""
+    elif isinstance(value, Mapping):
+        for name, held in value.items():
+            if not isinstance(name, str):
+                yield (*path, str(name)), "its name is not text", f'put it in quotes: "{name}"'
+            else:
+                yield from _flaws((*path, name), held)
+    elif isinstance(value, list):
+        for index, held in enumerate(value):
+            yield from _flaws((*path, index), held)
+    elif isinstance(value, str):
+        what, hint = log_flaw(value)
+        if what:
+            yield path, what, hint
+    elif value is not None and not (isinstance(value, (bool, int, float)) and abs(value) < 1e15):
+        yield path, f"{describe(value)} is neither text nor a number", "put it in quotes"

@@ -1,0 +1,319 @@
+"""AuthorizationPolicy: who may call what. What cannot be enforced exactly as it is written is refused, and a refused
+policy that was never good denies everything to the workloads it selects: see `closed_authorization_policy`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+import msgspec
+
+from weft.api.authorization_values import check_hosts, check_methods, check_paths, check_principals, check_stars
+from weft.api.metadata import Meta, selector
+from weft.api.reader import Fields
+from weft.api.syntax import is_dns_label, is_header, is_host
+from weft.base.suggest import did_you_mean
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Operation, Rule, Source
+from weft.model.mesh import Value
+from weft.model.names import Labels
+
+DRY_RUN = "istio.io/dry-run"
+MOST_RULES = 1_000
+MOST_VALUES = 20_000  # of one policy, all rules together: some 2 MB of Envoy's configuration
+MOST_SERVICE_ACCOUNTS = 16  # Istio's own limit
+
+# Of conditions: keys as they are, and keys with a name in brackets.
+PLAIN_KEYS = (
+    "source.ip",
+    "remote.ip",
+    "source.namespace",
+    "source.principal",
+    "source.serviceAccount",
+    "request.auth.principal",
+    "request.auth.audiences",
+    "request.auth.presenter",
+    "destination.ip",
+    "destination.port",
+    "connection.sni",
+)
+HEADERS, CLAIMS, FILTERS = "request.headers", "request.auth.claims", "experimental.envoy.filters"
+_REPLACED = {
+    "destination.namespace": "the policy's own namespace says it",
+    "destination.labels": "the policy's selector says it",
+    "destination.name": "the policy's selector says it",
+    "destination.user": "the policy's selector says it",
+}
+_BRACKETS = re.compile(r"\[([^\[\]]+)\]")
+_TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
+_TARGETS = {
+    "Gateway": "gateway.networking.k8s.io",
+    "GatewayClass": "gateway.networking.k8s.io",
+    "Service": "",
+    "ServiceEntry": "networking.istio.io",
+}
+
+
+def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPolicy, ...]:
+    spec = root.fields("spec")
+    if spec is None:
+        if root.has("spec"):
+            return ()
+        spec = root.embedded("spec", {})
+    # A selector that cannot be read selects the whole namespace: that is for the policy that stands in its place.
+    selected: Labels = selector(spec, "selector", "matchLabels") or ()
+    if spec.report.is_wrong((*spec.path, "selector")):
+        selected = ()
+    action = Action(spec.choice("action", tuple(Action), default="ALLOW"))
+    policy = AuthorizationPolicy(
+        name=meta.name,
+        namespace=meta.namespace,
+        action=action,
+        selector=selected,
+        rules=_rules(spec, action, meta),
+        provider=_provider(spec, action),
+        dry_run=_dry_run(root, action, meta),
+        targets=_targets(spec),
+        created=meta.created,
+        origin=meta.origin,
+    )
+    count = sum(_size(rule) for rule in policy.rules)
+    if count > MOST_VALUES:
+        what = f"the rules hold {count} values, and at most {MOST_VALUES} can be enforced"
+        spec.error("rules", what, "use prefixes and CIDR ranges, or several policies")
+    return (policy,)
+
+
+def closed_authorization_policy(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
+    """What holds in the place of a policy that was refused and never good: nobody gets in. Only a policy that would
+    not have kept anybody out (AUDIT, a dry run, one that is not for workloads) leaves nothing."""
+    meant = next((value for value in values if isinstance(value, AuthorizationPolicy)), None)
+    if meant is None:
+        meant = AuthorizationPolicy(meta.name, meta.namespace, created=meta.created, origin=meta.origin)
+    if meant.action is Action.AUDIT or meant.dry_run or meant.targets:
+        return ()
+    return (msgspec.structs.replace(meant, action=Action.DENY, rules=(Rule(),), provider="", refused=True),)
+
+
+def _provider(spec: Fields, action: Action) -> str:
+    fields = spec.fields("provider")
+    name = fields.text("name", required=True, most=253) if fields else ""
+    if action is Action.CUSTOM and fields is None:
+        hint = "`provider: {name: …}` names one of the extensionProviders of the mesh's settings"
+        spec.lacks("provider", what="a CUSTOM policy needs a `provider` that decides", hint=hint)
+    elif action is not Action.CUSTOM and fields is not None:
+        spec.error("provider", f"`provider` decides for CUSTOM policies only, and this one is {action}")
+    return name
+
+
+def _dry_run(root: Fields, action: Action, meta: Meta) -> bool:
+    written = dict(meta.annotations).get(DRY_RUN)
+    at = ("metadata", "annotations", DRY_RUN)
+    if written is None or written in _FALSE:
+        return False
+    if written not in _TRUE:
+        root.error(at, f"`{DRY_RUN}` is true or false, not `{written[:40]}`")
+        return False
+    if action in (Action.AUDIT, Action.CUSTOM):
+        what = "nobody is asked" if action is Action.CUSTOM else "nothing is marked"
+        root.warning(at, f"a dry run of a policy of action {action} only counts what it matches: {what}")
+    return True
+
+
+def _targets(spec: Fields) -> tuple[str, ...]:
+    """Gateways and services are guarded by gateways and waypoints, not by sidecars."""
+    one = spec.fields("targetRef")
+    found = []
+    for target in (*([one] if one else []), *spec.items("targetRefs")):
+        kind = target.choice("kind", _TARGETS)
+        name = target.text("name", required=True, most=253)
+        target.ignored("namespace", "sectionName")
+        group = target.text("group", most=253)
+        if group not in (_TARGETS.get(kind, group), "core"):
+            target.error("group", f"{kind} is of the group `{_TARGETS[kind]}`, not `{group}`")
+        found.append(f"{kind} {name}")
+    if found:
+        what = (
+            f"this policy is bound to {', '.join(found[:3])} by `targetRefs`, and this version of weft runs neither "
+            "gateways nor waypoints: NOTHING enforces it"
+        )
+        spec.error("targetRefs" if spec.has("targetRefs") else "targetRef", what, "a `selector` binds it to workloads")
+    if found and spec.has("selector"):
+        spec.error("selector", "only one of `selector` and `targetRefs` may be set")
+    return tuple(found)
+
+
+def _rules(spec: Fields, action: Action, meta: Meta) -> tuple[Rule, ...]:
+    rules = spec.items("rules")
+    if not spec.raw("rules") and action in (Action.DENY, Action.CUSTOM):
+        spec.lacks(
+            "rules",
+            what=f"a {action} policy without `rules` never matches, and so does nothing",
+            hint="write `rules: [{}]` if it is meant for every request",
+        )
+    if len(rules) > MOST_RULES:
+        spec.error("rules", f"{len(rules)} rules, and at most {MOST_RULES} can be enforced")
+    return tuple(_rule(rule, meta) for rule in rules)
+
+
+def _rule(rule: Fields, meta: Meta) -> Rule:
+    sources = [_source(fields, meta) for item in _listed(rule, "from") if (fields := _inner(item, "source"))]
+    operations = [_operation(fields) for item in _listed(rule, "to") if (fields := _inner(item, "operation"))]
+    conditions = [_condition(item, meta) for item in rule.items("when")]
+    return Rule(tuple(sources), tuple(operations), tuple(conditions), rule.line)
+
+
+def _listed(rule: Fields, name: str) -> list[Fields]:
+    """A list that matches nothing if it is there and empty: nobody means that."""
+    if rule.has(name) and rule.raw(name) == []:
+        rule.error(name, f"`{name}` is empty", "leave it out to match everything")
+    return rule.items(name)
+
+
+def _inner(item: Fields, name: str) -> Fields | None:
+    fields = item.fields(name, required=True)
+    if fields is not None and not any(value is not None for value in (item.raw(name) or {}).values()):
+        item.error(name, f"`{name}` says nothing", f"leave the whole entry out to match every {name}")
+    return fields
+
+
+def _source(source: Fields, meta: Meta) -> Source:
+    accounts, not_accounts = (
+        _service_accounts(source, name, _values(source, name), meta)
+        for name in ("serviceAccounts", "notServiceAccounts")
+    )
+    others = ("principals", "notPrincipals", "namespaces", "notNamespaces")
+    for name in ("serviceAccounts", "notServiceAccounts"):
+        if source.has(name) and any(source.has(other) for other in others):
+            source.error(name, f"`{name}` cannot stand beside principals or namespaces", "they say the same things")
+    return Source(
+        principals=check_principals(source, "principals", _values(source, "principals")),
+        not_principals=check_principals(source, "notPrincipals", _values(source, "notPrincipals")),
+        request_principals=check_stars(source, "requestPrincipals", _values(source, "requestPrincipals")),
+        not_request_principals=check_stars(source, "notRequestPrincipals", _values(source, "notRequestPrincipals")),
+        namespaces=_values(source, "namespaces"),
+        not_namespaces=_values(source, "notNamespaces"),
+        ip_blocks=_ranges(source, "ipBlocks", _values(source, "ipBlocks")),
+        not_ip_blocks=_ranges(source, "notIpBlocks", _values(source, "notIpBlocks")),
+        remote_ip_blocks=_ranges(source, "remoteIpBlocks", _values(source, "remoteIpBlocks")),
+        not_remote_ip_blocks=_ranges(source, "notRemoteIpBlocks", _values(source, "notRemoteIpBlocks")),
+        service_accounts=accounts,
+        not_service_accounts=not_accounts,
+    )
+
+
+def _operation(operation: Fields) -> Operation:
+    return Operation(
+        hosts=check_hosts(operation, "hosts", _values(operation, "hosts")),
+        not_hosts=check_hosts(operation, "notHosts", _values(operation, "notHosts")),
+        ports=_ports(operation, "ports", _values(operation, "ports")),
+        not_ports=_ports(operation, "notPorts", _values(operation, "notPorts")),
+        methods=check_methods(operation, "methods", _values(operation, "methods")),
+        not_methods=check_methods(operation, "notMethods", _values(operation, "notMethods")),
+        paths=check_paths(operation, "paths", _values(operation, "paths")),
+        not_paths=check_paths(operation, "notPaths", _values(operation, "notPaths")),
+    )
+
+
+def _condition(when: Fields, meta: Meta) -> Condition:
+    written = when.text("key", required=True, most=4_096)
+    key, path = _key(when, written)
+    values, not_values = _values(when, "values"), _values(when, "notValues")
+    if not values and not not_values:
+        when.lacks("values", "notValues", what=f"the condition on {written} has neither `values` nor `notValues`")
+    sides = []
+    for name, given in (("values", values), ("notValues", not_values)):
+        match key:
+            case "source.ip" | "remote.ip" | "destination.ip":
+                given = _ranges(when, name, given)
+            case "destination.port":
+                given = tuple(str(port) for port in _ports(when, name, given))
+            case "source.serviceAccount":
+                given = _service_accounts(when, name, given, meta)
+            case "source.principal":
+                given = check_principals(when, name, given)
+            case "source.namespace":
+                pass
+            case _:
+                given = check_stars(when, name, given)
+        sides.append(given)
+    return Condition(key, path, sides[0], sides[1])
+
+
+def _key(when: Fields, written: str) -> tuple[str, tuple[str, ...]]:
+    if written in PLAIN_KEYS or not written:
+        return written, ()
+    key, bracket, _ = written.partition("[")
+    names = tuple(_BRACKETS.findall(written[len(key) :]))
+    well_formed = bool(bracket) and written[len(key) :] == "".join(f"[{name}]" for name in names)
+    if key == HEADERS and well_formed and len(names) == 1:
+        if is_header(names[0]) or names[0] in (":method", ":authority", ":path", ":scheme"):
+            return key, (names[0].lower(),)
+        when.error("key", f"`{names[0][:80]}` is not a header name")
+    elif key == CLAIMS and well_formed:
+        return key, names
+    elif key.startswith(f"{FILTERS}.") and bracket and written.endswith("]") and written[len(key) + 1 : -1]:
+        return FILTERS, (key.removeprefix("experimental."), written[len(key) + 1 : -1])
+    elif key in (HEADERS, CLAIMS) or key.startswith(FILTERS):
+        when.error("key", f"`{written[:80]}` is not a key", f"write `{key}[NAME]`, without quotes")
+    elif key in _REPLACED:
+        when.error("key", f"the key `{key}` does not exist any more", _REPLACED[key])
+    else:
+        known = (*PLAIN_KEYS, f"{HEADERS}[NAME]", f"{CLAIMS}[NAME]")
+        when.error("key", f"unknown key `{written[:80]}`", did_you_mean(written[:80], known))
+    return written, ()
+
+
+def _values(fields: Fields, name: str) -> tuple[str, ...]:
+    found = fields.texts(name, most=2_048)
+    if fields.has(name) and fields.raw(name) == []:
+        fields.error(name, f"`{name}` is empty", "leave it out to match everything")
+    for index, value in enumerate(found):
+        if not value and not fields.report.is_wrong((*fields.path, name, index)):
+            fields.error((name, index), f"an empty text in `{name}`", '`"*"` matches whatever is there')
+    return tuple(value for value in found if value)
+
+
+def _ranges(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        _, slash, length = value.partition("/")
+        try:
+            ipaddress.ip_network(value, strict=False)
+            good = "%" not in value and (not slash or (length.isascii() and length.isdigit()))
+        except ValueError:
+            good = False
+        if not good:
+            fields.error((name, index), f"`{value[:80]}` is not an IP address or CIDR range", "for example 10.0.0.0/8")
+    return values
+
+
+def _ports(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[int, ...]:
+    found = []
+    for index, value in enumerate(values):
+        if not (value.isascii() and value.isdigit() and len(value) <= 5 and 0 < int(value) <= 65_535):
+            fields.error((name, index), f"a port is a number between 1 and 65535, not `{value[:40]}`")
+        else:
+            found.append(int(value))
+    return tuple(found)
+
+
+def _service_accounts(fields: Fields, name: str, values: tuple[str, ...], meta: Meta) -> tuple[str, ...]:
+    """In full: NAMESPACE/NAME. A name alone is of the policy's own namespace."""
+    found = []
+    for index, value in enumerate(values):
+        namespace, slash, account = value.rpartition("/")
+        namespace = namespace if slash else meta.namespace
+        if not is_dns_label(namespace) or not is_host(account) or account != account.lower():
+            fields.error(
+                (name, index), f"`{value[:80]}` is not a service account", "NAMESPACE/NAME or NAME, without `*`"
+            )
+        found.append(f"{namespace}/{account}")
+    if len(values) > MOST_SERVICE_ACCOUNTS:
+        fields.error(name, f"{len(values)} service accounts, and at most {MOST_SERVICE_ACCOUNTS} may be listed")
+    return tuple(found)
+
+
+def _size(rule: Rule) -> int:
+    parts = (*rule.sources, *rule.operations)
+    return sum(len(held) for part in parts for held in msgspec.structs.astuple(part)) + sum(
+        len(condition.values) + len(condition.not_values) for condition in rule.conditions
+    )

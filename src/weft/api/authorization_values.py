@@ -1,0 +1,95 @@
+"""Values of policies that are well formed and yet never match: each gets a warning, since a DENY that never matches is
+an open door. The values themselves leave as they came."""
+
+from __future__ import annotations
+
+import re
+
+from weft.api.reader import Fields
+
+ONE, ANY = "{*}", "{**}"  # path templates: one segment, any number of them
+MOST_SEGMENTS = 200  # of one path
+
+_TEMPLATE_SEGMENT = re.compile(r"\{\*{1,2}\}|[^{}*]*")
+_UNRESERVED = re.compile(r"%(2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])")
+
+
+def is_template(path: str) -> bool:
+    return ONE in path or ANY in path
+
+
+def check_paths(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, path in enumerate(values):
+        at = (name, index)
+        if path.count("/") > MOST_SEGMENTS:
+            fields.error(at, f"a path of more than {MOST_SEGMENTS} segments")
+        elif is_template(path):
+            _check_template(fields, at, path)
+        else:
+            _check_star(fields, at, path, f"for any one segment write `{ONE}`")
+        if what := _why_never(path):
+            fields.warning(at, f"no request's path matches `{path[:80]}`: {what[0]}", what[1])
+    return values
+
+
+def check_hosts(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, host in enumerate(values):
+        if "/" in host:
+            fields.warning((name, index), f"no request's host matches `{host[:80]}`", "only the name, without a path")
+    return check_stars(fields, name, values)
+
+
+def check_methods(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, method in enumerate(values):
+        if method != method.upper():
+            what = f"no request has the method `{method[:40]}`: methods are in upper case"
+            fields.warning((name, index), what, f"write {method[:40].upper()}")
+    return check_stars(fields, name, values)
+
+
+def check_principals(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, principal in enumerate(values):
+        if principal.startswith("spiffe://"):
+            what = "a principal is written without `spiffe://`: this one is nobody's"
+            fields.warning((name, index), what, f"write {principal.removeprefix('spiffe://')[:200]}")
+    return check_stars(fields, name, values)
+
+
+def check_stars(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        _check_star(fields, (name, index), value, "a `*` stands for anything only at the beginning or at the end")
+    return values
+
+
+def _check_star(fields: Fields, at: tuple[str, int], value: str, hint: str) -> None:
+    plain = value[1:] if value.startswith("*") else value.removesuffix("*")
+    if "*" in plain:
+        fields.warning(at, f"the `*` inside `{value[:80]}` stands for itself: only an asterisk matches it", hint)
+
+
+def _check_template(fields: Fields, at: tuple[str, int], path: str) -> None:
+    segments = path.split("/")
+    if not path.startswith("/"):
+        fields.error(at, f"the path template `{path[:80]}` does not begin with /")
+    elif not all(_TEMPLATE_SEGMENT.fullmatch(segment) for segment in segments):
+        hint = f"`{ONE}` and `{ANY}` are whole segments, and a `*` or a brace has no other place"
+        fields.error(at, f"`{path[:80]}` is not a path template", hint)
+    elif ANY in segments and any(segment in (ONE, ANY) for segment in segments[segments.index(ANY) + 1 :]):
+        fields.error(at, f"`{ANY}` must be the last of the wildcards in `{path[:80]}`")
+
+
+def _why_never(path: str) -> tuple[str, str] | None:
+    if not path.startswith(("/", "*")):
+        return "it does not begin with /", f"write /{path[:80]}"
+    if "?" in path or "#" in path:
+        return "a path ends before `?` and `#`", "leave the query out"
+    if any(segment in (".", "..") for segment in path.split("/")) or "\\" in path:
+        return (
+            "paths are normalized before they are matched",
+            "write what is left after `.`, `..` and `\\` are resolved",
+        )
+    if _UNRESERVED.search(path):
+        return "percent-encoded letters, digits, -, ., _ and ~ are decoded before", "write the characters themselves"
+    if not path.isascii() or " " in path:
+        return "requests hold such characters percent-encoded", "write them percent-encoded"
+    return None

@@ -1,0 +1,139 @@
+"""Envoy's commands, such as `%REQ(x-user)%`: which of them it knows in a header's value and in the line of an access
+log. Envoy refuses a whole listener or route table for one command that it does not know, so none may get there.
+
+A format comes in; what is wrong with it leaves, with a hint. The names and parameters are those that Envoy 1.40 takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from weft.api import cel
+from weft.api.syntax import words
+from weft.base.suggest import did_you_mean
+
+BARE = frozenset(
+    words("""
+    PROTOCOL UPSTREAM_PROTOCOL START_TIME START_TIME_LOCAL EMIT_TIME EMIT_TIME_LOCAL DURATION REQUEST_DURATION
+    REQUEST_TX_DURATION RESPONSE_DURATION RESPONSE_TX_DURATION RESPONSE_CODE RESPONSE_CODE_DETAILS RESPONSE_FLAGS
+    RESPONSE_FLAGS_LONG BYTES_RECEIVED BYTES_SENT BYTES_RETRANSMITTED PACKETS_RETRANSMITTED ROUTE_NAME
+    VIRTUAL_CLUSTER_NAME UPSTREAM_WIRE_BYTES_SENT UPSTREAM_WIRE_BYTES_RECEIVED UPSTREAM_HEADER_BYTES_SENT
+    UPSTREAM_HEADER_BYTES_RECEIVED DOWNSTREAM_WIRE_BYTES_SENT DOWNSTREAM_WIRE_BYTES_RECEIVED
+    DOWNSTREAM_HEADER_BYTES_SENT DOWNSTREAM_HEADER_BYTES_RECEIVED UPSTREAM_HOST UPSTREAM_HOST_NAME
+    UPSTREAM_HOST_NAME_WITHOUT_PORT UPSTREAM_CLUSTER UPSTREAM_CLUSTER_RAW UPSTREAM_LOCAL_ADDRESS
+    UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT UPSTREAM_LOCAL_PORT UPSTREAM_REMOTE_ADDRESS
+    UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT UPSTREAM_REMOTE_PORT UPSTREAM_REQUEST_ATTEMPT_COUNT
+    UPSTREAM_TRANSPORT_FAILURE_REASON UPSTREAM_CONNECTION_ID UPSTREAM_CONNECTION_POOL_READY_DURATION
+    UPSTREAM_TLS_CIPHER UPSTREAM_TLS_VERSION UPSTREAM_TLS_SESSION_ID UPSTREAM_PEER_ISSUER UPSTREAM_PEER_CERT
+    UPSTREAM_PEER_SUBJECT UPSTREAM_PEER_URI_SAN UPSTREAM_PEER_DNS_SAN UPSTREAM_PEER_IP_SAN UPSTREAM_LOCAL_URI_SAN
+    UPSTREAM_LOCAL_DNS_SAN UPSTREAM_HOSTS_ATTEMPTED UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT DOWNSTREAM_LOCAL_ADDRESS
+    DOWNSTREAM_DIRECT_LOCAL_ADDRESS DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT DOWNSTREAM_LOCAL_PORT
+    DOWNSTREAM_DIRECT_LOCAL_PORT DOWNSTREAM_REMOTE_ADDRESS DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT
+    DOWNSTREAM_REMOTE_PORT DOWNSTREAM_DIRECT_REMOTE_ADDRESS DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT
+    DOWNSTREAM_DIRECT_REMOTE_PORT DOWNSTREAM_TRANSPORT_FAILURE_REASON DOWNSTREAM_LOCAL_CLOSE_REASON
+    DOWNSTREAM_DETECTED_CLOSE_TYPE DOWNSTREAM_LOCAL_URI_SAN DOWNSTREAM_LOCAL_DNS_SAN DOWNSTREAM_LOCAL_IP_SAN
+    DOWNSTREAM_LOCAL_SUBJECT DOWNSTREAM_PEER_URI_SAN DOWNSTREAM_PEER_DNS_SAN DOWNSTREAM_PEER_IP_SAN
+    DOWNSTREAM_PEER_EMAIL_SAN DOWNSTREAM_PEER_OTHERNAME_SAN DOWNSTREAM_PEER_SUBJECT DOWNSTREAM_PEER_ISSUER
+    DOWNSTREAM_PEER_SERIAL DOWNSTREAM_PEER_FINGERPRINT_1 DOWNSTREAM_PEER_FINGERPRINT_256 DOWNSTREAM_PEER_CERT
+    DOWNSTREAM_PEER_CERT_V_START DOWNSTREAM_PEER_CERT_V_END DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_1
+    DOWNSTREAM_PEER_CHAIN_FINGERPRINTS_256 DOWNSTREAM_PEER_CHAIN_SERIALS DOWNSTREAM_TLS_SESSION_ID
+    DOWNSTREAM_TLS_CIPHER DOWNSTREAM_TLS_VERSION CONNECTION_ID CONNECTION_TERMINATION_DETAILS REQUESTED_SERVER_NAME
+    HOSTNAME FILTER_CHAIN_NAME LISTENER_NAME CUSTOM_FLAGS STREAM_ID TRACE_ID SPAN_ID ACCESS_LOG_TYPE UNIQUE_ID
+    GRPC_STATUS GRPC_STATUS_NUMBER LOCAL_REPLY_BODY TLS_JA3_FINGERPRINT TLS_JA4_FINGERPRINT QUERY_PARAMS PATH
+    """)
+)
+WITH_PARAMETERS = frozenset(
+    words("""
+    REQ RESP TRAILER DYNAMIC_METADATA CLUSTER_METADATA UPSTREAM_METADATA FILTER_STATE UPSTREAM_FILTER_STATE
+    PER_REQUEST_STATE ENVIRONMENT QUERY_PARAM START_TIME EMIT_TIME DOWNSTREAM_PEER_CERT_V_START
+    DOWNSTREAM_PEER_CERT_V_END GRPC_STATUS DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT
+    DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT
+    """)
+)
+
+
+# A log knows more of a connection than a header can.
+_LOG_BARE = BARE | frozenset(
+    words("""
+    REQUEST_HEADERS_BYTES RESPONSE_HEADERS_BYTES RESPONSE_TRAILERS_BYTES UPSTREAM_DETECTED_CLOSE_TYPE
+    UPSTREAM_LOCAL_CLOSE_REASON DOWNSTREAM_LOCAL_EMAIL_SAN DOWNSTREAM_LOCAL_OTHERNAME_SAN UPSTREAM_PEER_CERT_V_START
+    UPSTREAM_PEER_CERT_V_END UPSTREAM_CONNECTION_IDS_ATTEMPTED DOWNSTREAM_HANDSHAKE_DURATION ROUNDTRIP_DURATION
+    DOWNSTREAM_LOCAL_ADDRESS_ENDPOINT_ID UPSTREAM_REMOTE_ADDRESS_ENDPOINT_ID
+    """)
+)
+_ANY = re.compile(r".+")
+_NAME = r":?[!#$%&'*+\-.^_`|~0-9A-Za-z]*"
+_HEADER = re.compile(rf"{_NAME}(?:\?{_NAME})?")
+_STATE = re.compile(r"[^:]+(?::(?:PLAIN|TYPED|FIELD:[^:]+))?")
+_SERVER_NAME = re.compile(r"(?:SNI_ONLY|SNI_FIRST|HOST_FIRST)(?::(?:ORIG|HOST|ORIG_OR_HOST))?")
+_METADATA = re.compile(r"(?:DYNAMIC|CLUSTER|ROUTE|UPSTREAM_HOST|LISTENER|VIRTUAL_HOST|LISTENER_FILTER_CHAIN)(?::.*)?")
+# What may stand in a command's parentheses.
+_LOG_PARAMETERS: Mapping[str, re.Pattern[str]] = {
+    **dict.fromkeys(("REQ", "RESP", "TRAILER", "REQ_WITHOUT_QUERY"), _HEADER),
+    **dict.fromkeys(("FILTER_STATE", "UPSTREAM_FILTER_STATE"), _STATE),
+    **dict.fromkeys(
+        words("""
+        DYNAMIC_METADATA CLUSTER_METADATA UPSTREAM_METADATA ENVIRONMENT QUERY_PARAM START_TIME START_TIME_LOCAL
+        EMIT_TIME EMIT_TIME_LOCAL DOWNSTREAM_PEER_CERT_V_START DOWNSTREAM_PEER_CERT_V_END RESPONSE_CODE_DETAILS
+        DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT
+        DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT UPSTREAM_LOCAL_ADDRESS_WITHOUT_PORT UPSTREAM_REMOTE_ADDRESS_WITHOUT_PORT
+        CEL
+        """),
+        _ANY,
+    ),
+    "METADATA": _METADATA,
+    "GRPC_STATUS": re.compile("CAMEL_STRING|SNAKE_STRING|NUMBER"),
+    "PATH": re.compile("(?:WQ|NQ)(?::(?:ORIG|PATH|ORIG_OR_PATH))?"),
+    "QUERY_PARAMS": re.compile("ORIG|DECODED"),
+    "REQUESTED_SERVER_NAME": _SERVER_NAME,
+    "COMMON_DURATION": re.compile("[A-Z_0-9a-z.-]+:[A-Z_0-9a-z.-]+(?::(?:ms|us|ns))?"),
+}
+_SHORTENED = frozenset(  # those after which `:NUMBER` cuts the value
+    words("""
+    REQ RESP TRAILER REQ_WITHOUT_QUERY DYNAMIC_METADATA FILTER_STATE UPSTREAM_FILTER_STATE ENVIRONMENT QUERY_PARAM CEL
+    PATH QUERY_PARAMS METADATA
+    """)
+)
+_COMMAND = re.compile(r"%%|%(?P<name>[A-Z0-9_]+)(?:\((?P<given>[^\n]*?)\))?(?P<length>:[0-9]{1,9})?%")
+
+
+def log_flaw(line: str) -> tuple[str, str]:
+    """Why Envoy would refuse the line of an access log, and a hint; empty if it would not."""
+    end = 0
+    while (sign := line.find("%", end)) >= 0:
+        found = _COMMAND.match(line, sign)
+        if found is None:
+            shown = line[sign : sign + 40].split("\n")[0]
+            return f"`{shown}` begins no command", "write %% for a percent sign, and %NAME% or %NAME(…)% for a command"
+        if found[0] != "%%" and (what := _against(found)):
+            name = found["name"]
+            hint = "" if name in _LOG_BARE or name in _LOG_PARAMETERS else _guess(name)
+            return f"`{found[0][:80]}`: {what}", hint
+        end = found.end()
+    return "", ""
+
+
+def _against(found: re.Match[str]) -> str:
+    name, given = found["name"], found["given"] or ""
+    allowed = _LOG_PARAMETERS.get(name)
+    if name not in _LOG_BARE and allowed is None:
+        return f"Envoy knows no command {name}"
+    if found["length"] and name not in _SHORTENED:
+        return f"{name} takes no length"
+    if not given:
+        return "" if name in _LOG_BARE else f"{name} wants something in parentheses"
+    if allowed is None:
+        return f"{name} takes nothing in parentheses"
+    if allowed.fullmatch(given) is None:
+        return f"{name} does not take `{given[:40]}`"
+    return cel.flaw(given) if name == "CEL" else ""
+
+
+def _guess(name: str) -> str:
+    hint = did_you_mean(name, _LOG_BARE | _LOG_PARAMETERS.keys())
+    return (
+        hint
+        if hint.startswith("did you")
+        else "https://www.envoyproxy.io/docs/envoy/latest/configuration/observability/access_log/usage"
+    )

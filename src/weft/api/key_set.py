@@ -1,0 +1,132 @@
+"""A JSON Web Key Set written into an object: text comes in, the same keys leave with their public parts and nothing
+else, or what is wrong with them. Rule: no word of a key that might be secret is ever repeated in a message."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+MOST_CHARACTERS = 128 << 10
+MOST_KEYS = 100
+
+_SECRET = ("d", "p", "q", "dp", "dq", "qi", "oth", "k")
+_CURVES = {"P-256": 32, "P-384": 48, "P-521": 66}  # and how long a coordinate is, in bytes
+_ALGORITHMS = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "P-256": ("ES256",),
+    "P-384": ("ES384",),
+    "P-521": ("ES512",),
+    "Ed25519": ("EdDSA",),
+}
+_LEAST_RSA_BITS = 2048  # less is not to be trusted since 2013 (NIST SP 800-131A)
+_MOST_RSA_BITS = 16384
+_GENERATE = "replace this key pair everywhere it is used; only the public part belongs here"
+
+
+class Flaw(NamedTuple):
+    what: str
+    hint: str = ""
+
+
+def read_key_set(text: str) -> str | Flaw:
+    """Never raises."""
+    if len(text) > MOST_CHARACTERS:
+        return Flaw(f"`jwks` is longer than {MOST_CHARACTERS} characters", "publish the keys and write jwksUri")
+    try:
+        found = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return Flaw("`jwks` is not JSON", 'a key set is {"keys": [...]}, see RFC 7517')
+    keys = found.get("keys") if isinstance(found, dict) else None
+    if not isinstance(keys, list):
+        return Flaw("`jwks` has no list of `keys`", 'a key set is {"keys": [...]}, see RFC 7517')
+    if not 1 <= len(keys) <= MOST_KEYS:
+        return Flaw(f"`jwks` must hold between 1 and {MOST_KEYS} keys, not {len(keys)}")
+    public = []
+    for number, key in enumerate(keys):
+        one = _public(key) if isinstance(key, dict) else Flaw("is not a JSON object")
+        if isinstance(one, Flaw):
+            return Flaw(f"key {number} of `jwks` {one.what}", one.hint)
+        public.append(one)
+    return json.dumps({"keys": public}, separators=(",", ":"))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two members of one name, one parser takes the first and another the last."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError
+    return found
+
+
+def _public(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
+    if any(name in key for name in _SECRET) and key.get("kty") != "oct":
+        return Flaw("is a private key", _GENERATE)
+    for name in ("kty", "kid", "use", "alg", "crv", "n", "e", "x", "y"):
+        if name in key and not isinstance(key[name], str):
+            return Flaw(f"has a `{name}` that is not text")
+    if len(key.get("kid", "")) > 1024:
+        return Flaw("has a `kid` longer than 1024 characters")
+    if key.get("use", "sig") != "sig":
+        return Flaw("is not for signatures (`use` is not `sig`)", "leave it out: no token can be checked with it")
+    match key.get("kty"):
+        case "RSA":
+            kind, parts = "RSA", _rsa(key)
+        case "EC":
+            kind, parts = key.get("crv", ""), _curve(key)
+        case "OKP":
+            kind, parts = key.get("crv", ""), _edwards(key)
+        case "oct":
+            return Flaw(
+                "is a shared secret (`kty: oct`): whoever can check a token could also forge it",
+                "use an asymmetric key: RSA, EC or OKP; and replace the secret, it has been written down",
+            )
+        case _:
+            return Flaw("is of no type that can be checked", "`kty` is RSA, EC or OKP")
+    if isinstance(parts, Flaw):
+        return parts
+    if "alg" in key and key["alg"] not in _ALGORITHMS[kind]:
+        return Flaw("has an `alg` that does not go with its type", f"for this key: {', '.join(_ALGORITHMS[kind])}")
+    return {name: key[name] for name in ("kty", "kid", "use", "alg") if name in key} | parts
+
+
+def _rsa(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
+    modulus, exponent = _number(key.get("n", "")), _number(key.get("e", ""))
+    if not modulus or not exponent:
+        return Flaw("lacks `n` or `e`, or they are not base64url")
+    if not _LEAST_RSA_BITS <= modulus.bit_length() <= _MOST_RSA_BITS:
+        return Flaw(f"has {modulus.bit_length()} bits", f"use at least {_LEAST_RSA_BITS}, at most {_MOST_RSA_BITS}")
+    if exponent < 3 or exponent % 2 == 0 or exponent.bit_length() > 33:
+        return Flaw("has an exponent `e` that no RSA key should have", "65537 is `AQAB`")
+    return {"n": key["n"], "e": key["e"]}
+
+
+def _curve(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
+    size = _CURVES.get(key.get("crv", ""))
+    if size is None:
+        return Flaw("is on a curve that cannot be checked", f"`crv` is one of {', '.join(_CURVES)}")
+    if any(len(_bytes(key.get(name, ""))) != size for name in ("x", "y")):
+        return Flaw(f"needs `x` and `y` of {size} bytes each, in base64url")
+    return {"crv": key["crv"], "x": key["x"], "y": key["y"]}
+
+
+def _edwards(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
+    if key.get("crv") != "Ed25519":
+        return Flaw("is on a curve that cannot be checked", "`crv` of an OKP key is Ed25519")
+    if len(_bytes(key.get("x", ""))) != 32:
+        return Flaw("needs an `x` of 32 bytes, in base64url")
+    return {"crv": key["crv"], "x": key["x"]}
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(_bytes(text))
+
+
+def _bytes(text: str) -> bytes:
+    """b"" for what is not base64url."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""

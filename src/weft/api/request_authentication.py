@@ -1,0 +1,247 @@
+"""Istio's RequestAuthentication: whose tokens the selected workloads believe, and where they look for them.
+
+Rule: what cannot be read to the letter is refused, and what is refused lets nobody in. Believing too much is worse than
+being down, and a rule that was never good protects nobody who could have relied on it.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, urlsplit
+
+from weft.api.key_set import MOST_CHARACTERS, Flaw, read_key_set
+from weft.api.metadata import Meta, selector
+from weft.api.reader import Fields
+from weft.api.syntax import is_address, is_header, is_host, is_label_name, is_label_value
+from weft.base.problem import Severity
+from weft.model.mesh import Value
+from weft.model.request_authentication import JwtRule, KeyServer, RequestAuthentication, TokenHeader
+
+_MOST_NAME = 2_048  # characters of an issuer, an audience, a claim
+
+# Written by a proxy, these would change what the request is, not only what it says.
+_FRAMING = frozenset(
+    ("connection", "content-length", "host", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding")
+) | {"upgrade"}
+
+
+def read_request_authentication(root: Fields, meta: Meta) -> tuple[RequestAuthentication, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    if _is_attached(spec):
+        spec.ignored("jwtRules")
+        return ()
+    chosen = selector(spec, "selector", "matchLabels") or ()
+    rules = tuple(_rule(rule, meta) for rule in spec.items("jwtRules"))
+    if not spec.raw("jwtRules"):
+        spec.lacks(
+            "jwtRules",
+            what="without `jwtRules` a RequestAuthentication checks no token",
+            severity=Severity.WARNING,
+        )
+    return (
+        RequestAuthentication(
+            name=meta.name,
+            namespace=meta.namespace,
+            selector=chosen,
+            rules=rules,
+            created=meta.created,
+            origin=meta.origin,
+        ),
+    )
+
+
+def closed_request_authentication(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
+    """In the place of a refused one: whom it selects, nobody can call over HTTP. If even that cannot be read, it is
+    every workload of the namespace."""
+    read = next((value for value in values if isinstance(value, RequestAuthentication)), None)
+    chosen = read.selector if read else ()
+    if not all(is_label_name(name) and value and is_label_value(value) for name, value in chosen):
+        chosen = ()
+    return (
+        RequestAuthentication(
+            name=meta.name,
+            namespace=meta.namespace,
+            selector=chosen,
+            refused=True,
+            created=meta.created,
+            origin=meta.origin,
+        ),
+    )
+
+
+def _is_attached(spec: Fields) -> bool:
+    """To a gateway or a waypoint. There are none yet that it could leave unguarded."""
+    if not any([spec.has("targetRef"), spec.has("targetRefs")]):
+        return False
+    if spec.one_of("selector", "targetRef", "targetRefs") == "selector":
+        return False  # an error, and the selector tells whom to keep safe
+    spec.unsupported("targetRef", "targetRefs")
+    spec.warning((), "no workload is guarded: it is for a gateway or a waypoint, which this version of weft has not")
+    return True
+
+
+def _rule(rule: Fields, meta: Meta) -> JwtRule:
+    for name in ("presence", "failureMode"):
+        rule.refused(
+            name,
+            f"`{name}` is not supported by this version of weft",
+            "to require a token, deny requests without one: an AuthorizationPolicy with notRequestPrincipals",
+        )
+    issuer = _names(rule, "issuer", (rule.text("issuer", required=True, most=_MOST_NAME),))[0]
+    found = JwtRule(
+        issuer=issuer,
+        audiences=_names(rule, "audiences", rule.texts("audiences", most=_MOST_NAME)),
+        jwks=_keys(rule),
+        key_server=_key_server(rule, meta),
+        from_headers=tuple(_header(header) for header in rule.items("fromHeaders")),
+        from_params=_names(rule, "fromParams", rule.texts("fromParams", most=256)),
+        from_cookies=_names(rule, "fromCookies", rule.texts("fromCookies", most=256)),
+        output_payload_header=_written_header(rule, "outputPayloadToHeader"),
+        forward_original_token=rule.boolean("forwardOriginalToken") or False,
+        claims_to_headers=tuple(_claim(claim) for claim in rule.items("outputClaimToHeaders")),
+        timeout=rule.duration("timeout"),
+        space_delimited_claims=_names(
+            rule, "spaceDelimitedClaims", rule.texts("spaceDelimitedClaims", most=_MOST_NAME)
+        ),
+        line=rule.line,
+    )
+    if not rule.has("jwks") and not rule.has("jwksUri"):
+        _lacks_keys(rule, issuer)
+    _check_headers(rule, found)
+    return found
+
+
+def _names(rule: Fields, name: str, found: tuple[str, ...]) -> tuple[str, ...]:
+    raw = rule.raw(name)
+    if raw == "" or (isinstance(raw, (list, tuple)) and "" in raw):
+        rule.error(name, f"`{name}` must not be empty text")
+    return found
+
+
+def _lacks_keys(rule: Fields, issuer: str) -> None:
+    """Istio would ask the issuer where its keys are, follow the answer wherever it points, and believe that."""
+    what = "there is neither `jwks` nor `jwksUri`, and weft does not ask the issuer where its keys are"
+    hint = "write the keys, or their address"
+    if issuer.startswith("https://"):
+        hint = f"write jwksUri: the `jwks_uri` that {issuer[:200].rstrip('/')}/.well-known/openid-configuration names"
+    rule.lacks("jwks", "jwksUri", what=what, hint=hint)
+
+
+def _keys(rule: Fields) -> str:
+    text = rule.text("jwks", most=MOST_CHARACTERS)
+    if not text:
+        if rule.raw("jwks") == "":
+            rule.error("jwks", "`jwks` must not be empty")
+        return ""
+    found = read_key_set(text)
+    if isinstance(found, Flaw):
+        rule.error("jwks", found.what, found.hint)
+        return ""
+    return found
+
+
+def _key_server(rule: Fields, meta: Meta) -> KeyServer | None:
+    uri = rule.request_text("jwksUri", most=4_096)
+    if not uri:
+        if rule.raw("jwksUri") == "":
+            rule.error("jwksUri", "`jwksUri` must not be empty")
+        return None
+    if rule.has("jwks"):
+        rule.warning("jwksUri", "`jwksUri` is never asked: the keys stand in `jwks`", "leave one of them out")
+        return None
+    parts = _split(uri)
+    port = _port(parts) if parts else None
+    if parts is None or port is None or not parts.hostname:
+        rule.error("jwksUri", f"`{uri[:80]}` is not the address of a key set", "for example https://HOST/jwks.json")
+        return None
+    if "@" in parts.netloc:
+        rule.error("jwksUri", "`jwksUri` holds a user name or a password", "keys are public; leave it out")
+        return None
+    if parts.fragment:
+        rule.error("jwksUri", "`jwksUri` has a part after `#`, which is never sent")
+    if not is_address(parts.hostname) and not is_host(parts.hostname):
+        rule.error("jwksUri", f"`{parts.hostname[:80]}` is not a host name")
+    host = _in_full(parts.hostname, meta)
+    meshed = host.endswith(f".svc.{meta.domain}")
+    _judge_scheme(rule, parts.scheme, meshed=meshed)
+    return KeyServer(uri, host, port, tls=parts.scheme == "https", meshed=meshed and parts.scheme == "http")
+
+
+def _split(uri: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    return parts if parts.scheme in ("http", "https") and uri.isascii() else None
+
+
+def _port(parts: SplitResult) -> int | None:
+    try:
+        port = parts.port
+    except ValueError:
+        return None
+    if port is None:
+        return 443 if parts.scheme == "https" else 80
+    return port or None
+
+
+def _in_full(host: str, meta: Meta) -> str:
+    """A service may be written short, as everywhere; `a.b` alone could be a host of the world."""
+    host = host.removesuffix(".")
+    return f"{host}.{meta.domain}" if host.endswith(".svc") else meta.host(host)
+
+
+def _judge_scheme(rule: Fields, scheme: str, *, meshed: bool) -> None:
+    if scheme == "http" and not meshed:
+        rule.warning(
+            "jwksUri",
+            "the keys are fetched in plaintext: whoever is on the way can put others in their place, and forge tokens",
+            "use https://, or a service of the mesh: http://NAME.NAMESPACE.svc.cluster.local/...",
+        )
+    elif scheme == "https" and meshed:
+        rule.warning(
+            "jwksUri",
+            "a service of the mesh is asked by https:// past its proxy, with a certificate that the system trusts",
+            "write http:// and the port that serves it: between two proxies the mesh encrypts it",
+        )
+
+
+def _header(header: Fields) -> TokenHeader:
+    name = header.header("name")
+    if not name:
+        header.lacks("name", what="`name` is required")
+    return TokenHeader(name.lower(), header.text("prefix", most=256))
+
+
+def _claim(claim: Fields) -> tuple[str, str]:
+    name = claim.text("claim", most=_MOST_NAME)
+    header = _written_header(claim, "header")
+    for field, value in (("claim", name), ("header", header)):
+        if not value:
+            claim.lacks(field, what=f"`{field}` is required")
+    return name, header
+
+
+def _written_header(fields: Fields, name: str) -> str:
+    header = fields.header(name).lower()
+    if header in _FRAMING:
+        fields.error(name, f"`{header}` cannot be written from a token: it says how the request is sent")
+    return header if is_header(header) else ""
+
+
+def _check_headers(rule: Fields, found: JwtRule) -> None:
+    read = {header.name for header in found.from_headers}
+    if not (found.from_headers or found.from_params or found.from_cookies):
+        read = {"authorization"}
+    written = [("outputPayloadToHeader", found.output_payload_header)]
+    written += (("outputClaimToHeaders", header) for _, header in found.claims_to_headers)
+    seen: set[str] = set()
+    for field, header in written:
+        if not header:
+            continue
+        if header in read:
+            rule.error(field, f"`{header}` is where the token comes from, and cannot also be written")
+        if header in seen:
+            rule.error(field, f"`{header}` is written twice")
+        seen.add(header)

@@ -1,0 +1,41 @@
+"""Services that a mesh's own proxies ask or tell, from MeshConfig's `extensionProviders`: policies and logs refer to
+them by name. So far: authorizers, whom a CUSTOM policy lets decide."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+
+class CheckedBody(msgspec.Struct, frozen=True):
+    """How much of a request's body an authorizer gets to see."""
+
+    most_bytes: int
+    allow_partial: bool = False  # False: a longer body is refused
+    as_bytes: bool = False  # gRPC only: not as UTF-8 text
+
+
+class Authorizer(msgspec.Struct, frozen=True, kw_only=True):
+    """Decides for CUSTOM policies (Envoy's ext_authz)."""
+
+    name: str
+    host: str  # of a service
+    namespace: str = ""  # of the service, where several have the host
+    port: int
+    grpc: bool = False  # else HTTP
+    timeout: timedelta = timedelta(seconds=5)
+    fail_open: bool = False  # let requests in while nobody answers
+    status_on_error: int = 0  # what the caller gets while nobody answers; 0: 403
+    clear_route_cache: bool = False
+    body: CheckedBody | None = None
+    # Of HTTP only; the names may begin or end with `*`.
+    path_prefix: str = ""
+    request_headers: tuple[str, ...] = ()
+    additional_headers: tuple[tuple[str, str], ...] = ()
+    upstream_headers_on_allow: tuple[str, ...] = ()
+    downstream_headers_on_allow: tuple[str, ...] = ()
+    downstream_headers_on_deny: tuple[str, ...] = ()
+
+
+ExtensionProvider = Authorizer

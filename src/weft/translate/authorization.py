@@ -1,0 +1,191 @@
+"""Policies to the filters that enforce them, in the order of their actions: CUSTOM, AUDIT, DENY, ALLOW.
+
+A DENY that matches denies; an ALLOW policy that selects the workload denies whatever no ALLOW rule matches. What a dry
+run or an AUDIT policy matches is only written into the request's metadata, under the prefixes below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+
+import msgspec
+from envoy.config.listener.v3.listener_components_pb2 import Filter
+from envoy.config.rbac.v3.rbac_pb2 import RBAC, Permission, Principal
+from envoy.config.rbac.v3.rbac_pb2 import Policy as RbacPolicy
+from envoy.config.route.v3.route_components_pb2 import HeaderMatcher
+from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as http_rbac
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
+from envoy.extensions.filters.network.rbac.v3 import rbac_pb2 as network_rbac
+from envoy.type.matcher.v3.path_pb2 import PathMatcher
+
+from weft.model.authorization_policy import Action, AuthorizationPolicy
+from weft.model.settings import Settings
+from weft.translate import rbac_matchers as matchers
+from weft.translate.external_authorization import ask_about_connections, ask_about_requests
+from weft.translate.protos import packed
+from weft.translate.rbac import nothing, rbac_policy
+from weft.translate.view import GroupView
+
+HTTP_FILTER = "envoy.filters.http.rbac"  # also the name under which its results are found in a request's metadata
+NETWORK_FILTER = "envoy.filters.network.rbac"
+
+# What stands before `shadow_engine_result` and `shadow_effective_policy_id` in the metadata, and in the statistics.
+DRY_RUN_ALLOW, DRY_RUN_DENY, DRY_RUN_CUSTOM = "istio_dry_run_allow_", "istio_dry_run_deny_", "istio_dry_run_custom_"
+AUDITED = "istio_audit_"
+ASKED = "istio_ext_authz_"
+
+DISGUISED_PATH, DISGUISED_HEADER = "weft-disguised-path", "weft-disguised-header"
+_MOST_SPELLED_OUT = 4  # dashes of a header's name, for each of which there may be an underscore
+
+
+class _Decision(msgspec.Struct, frozen=True):
+    """One RBAC filter: what it enforces, and what it only takes note of."""
+
+    rules: RBAC | None = None
+    shadow: RBAC | None = None
+    prefix: str = ""  # of what the shadow says
+
+
+def http_filters(view: GroupView) -> tuple[HttpFilter, ...]:
+    policies = _in_force(view)
+    result: list[HttpFilter] = []
+    if disguises := _disguises(policies):
+        result.append(_http(_Decision(RBAC(action=RBAC.DENY, policies=disguises))))
+    for name, chosen, prefix in _by_provider(policies):
+        provider = view.authorizer(name)
+        if provider is None:
+            result.append(_http(_unanswered(chosen, name, view.settings, http=True)))
+            continue
+        result.append(_http(_question(chosen, prefix, view.settings, http=True)))
+        result.append(ask_about_requests(provider, HTTP_FILTER, f"{prefix}shadow_effective_policy_id"))
+    result += map(_http, _decisions(policies, view.settings, http=True))
+    return tuple(result)
+
+
+def network_filters(view: GroupView) -> tuple[Filter, ...]:
+    policies = _in_force(view)
+    result: list[Filter] = []
+    for name, chosen, prefix in _by_provider(policies):
+        provider = view.authorizer(name)
+        if provider is None or not provider.grpc:  # an HTTP authorizer cannot be asked about a connection
+            result.append(_network(_unanswered(chosen, name, view.settings, http=False)))
+            continue
+        result.append(_network(_question(chosen, prefix, view.settings, http=False)))
+        result.append(ask_about_connections(provider, NETWORK_FILTER, f"{prefix}shadow_effective_policy_id"))
+    result += map(_network, _decisions(policies, view.settings, http=False))
+    return tuple(result)
+
+
+def rule_id(policy: AuthorizationPolicy, number: int) -> str:
+    """How a rule is called wherever a decision is told."""
+    name = f"ns[{policy.namespace}]-policy[{policy.name}]"
+    return f"{name}-refused" if policy.refused else f"{name}-rule[{number}]"
+
+
+def _in_force(view: GroupView) -> tuple[AuthorizationPolicy, ...]:
+    return tuple(policy for policy in view.authorization if not policy.targets)
+
+
+def _decisions(policies: tuple[AuthorizationPolicy, ...], settings: Settings, *, http: bool) -> Iterable[_Decision]:
+    tried = [policy for policy in policies if policy.action is Action.CUSTOM and policy.dry_run]
+    if tried:
+        yield _Decision(shadow=_rules(tried, settings, http=http), prefix=DRY_RUN_CUSTOM)
+    audited = [policy for policy in policies if policy.action is Action.AUDIT and not policy.dry_run]
+    if audited:
+        marks = _rules(audited, settings, http=http)
+        hint = RBAC(action=RBAC.LOG)
+        for name, rule in marks.policies.items():
+            hint.policies[name].CopyFrom(rule)
+        yield _Decision(hint, marks, AUDITED)
+    for action, prefix in ((Action.DENY, DRY_RUN_DENY), (Action.ALLOW, DRY_RUN_ALLOW)):
+        chosen = [policy for policy in policies if policy.action is action]
+        enforced = [policy for policy in chosen if not policy.dry_run]
+        tried = [policy for policy in chosen if policy.dry_run]
+        if chosen:
+            yield _Decision(
+                _rules(enforced, settings, http=http) if enforced else None,
+                _rules(tried, settings, http=http) if tried else None,
+                prefix if tried else "",
+            )
+
+
+def _by_provider(
+    policies: tuple[AuthorizationPolicy, ...],
+) -> Iterable[tuple[str, list[AuthorizationPolicy], str]]:
+    """Who is asked, about what, and under which prefix it is noted that he is to be asked."""
+    chosen = [policy for policy in policies if policy.action is Action.CUSTOM and not policy.dry_run]
+    for number, name in enumerate(dict.fromkeys(policy.provider for policy in chosen)):
+        prefix = f"{ASKED}{number}_" if number else ASKED
+        yield name, [policy for policy in chosen if policy.provider == name], prefix
+
+
+def _question(policies: list[AuthorizationPolicy], prefix: str, settings: Settings, *, http: bool) -> _Decision:
+    return _Decision(shadow=_rules(policies, settings, http=http), prefix=prefix)
+
+
+def _unanswered(policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool) -> _Decision:
+    """Nobody can be asked: what he would have been asked about is denied."""
+    rules = RBAC(action=RBAC.DENY)
+    for name, rule in _rules(policies, settings, http=http).policies.items():
+        rules.policies[f"{name}-provider[{provider}]-not-available"].CopyFrom(rule)
+    return _Decision(rules)
+
+
+def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool) -> RBAC:
+    """Of policies with one action."""
+    result = RBAC()
+    for policy in policies:
+        if policy.action is not Action.ALLOW:
+            result.action = RBAC.DENY
+        for number, rule in enumerate(policy.rules):
+            made = rbac_policy(rule, policy.action, settings, http=http)
+            if made is not None:
+                result.policies[rule_id(policy, number)].CopyFrom(made)
+        if not policy.rules:
+            result.policies[rule_id(policy, 0)].CopyFrom(nothing())
+    return result
+
+
+def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPolicy]:
+    """Spellings that only serve to get round a policy: dot segments that normalization does not see, and a header that
+    some servers take for the one that a policy looks at. Only where a policy looks at paths or headers at all."""
+    rules = [rule for policy in policies for rule in policy.rules]
+    result: dict[str, RbacPolicy] = {}
+    if any(each.paths or each.not_paths for rule in rules for each in rule.operations):
+        dots = PathMatcher(path=matchers.regex(matchers.DISGUISED_DOTS))
+        result[DISGUISED_PATH] = RbacPolicy(permissions=[Permission(url_path=dots)], principals=[Principal(any=True)])
+    headers = {each.path[0] for rule in rules for each in rule.conditions if each.key == "request.headers"}
+    if names := sorted(spelling for header in headers for spelling in _spellings(header)):
+        result[DISGUISED_HEADER] = RbacPolicy(
+            permissions=[Permission(header=HeaderMatcher(name=name, present_match=True)) for name in names],
+            principals=[Principal(any=True)],
+        )
+    return result
+
+
+def _spellings(header: str) -> Iterable[str]:
+    """CGI and its heirs do not tell `x-role` from `x_role`."""
+    parts = header.split("-")
+    if len(parts) - 1 > _MOST_SPELLED_OUT:
+        return [header.replace("-", "_")]
+    joints = product("-_", repeat=len(parts) - 1)
+    written = ("".join(part + joint for part, joint in zip(parts, (*each, ""), strict=True)) for each in joints)
+    return [each for each in written if each != header]
+
+
+def _http(decision: _Decision) -> HttpFilter:
+    return HttpFilter(name=HTTP_FILTER, typed_config=packed(_filled(http_rbac.RBAC(), decision)))
+
+
+def _network(decision: _Decision) -> Filter:
+    return Filter(name=NETWORK_FILTER, typed_config=packed(_filled(network_rbac.RBAC(stat_prefix="tcp."), decision)))
+
+
+def _filled(config: http_rbac.RBAC | network_rbac.RBAC, decision: _Decision) -> http_rbac.RBAC | network_rbac.RBAC:
+    if decision.rules is not None:
+        config.rules.CopyFrom(decision.rules)
+    if decision.shadow is not None:
+        config.shadow_rules.CopyFrom(decision.shadow)
+        config.shadow_rules_stat_prefix = decision.prefix
+    return config

@@ -1,0 +1,280 @@
+"""One rule of a policy to one of Envoy's: its operations become permissions, its sources principals, its conditions
+whichever they are about.
+
+On a port that does not carry HTTP, nothing is known of hosts, paths, methods, headers or tokens. As in Istio, a rule
+that lets in is then left out, and one that keeps out loses those conditions and so keeps out more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from envoy.config.rbac.v3.rbac_pb2 import Permission, Principal
+from envoy.config.rbac.v3.rbac_pb2 import Policy as RbacPolicy
+from envoy.type.matcher.v3.string_pb2 import StringMatcher
+from envoy.type.matcher.v3.value_pb2 import ValueMatcher
+
+from weft.model.authorization_policy import Action, Condition, Operation, Rule, Source
+from weft.model.settings import Settings
+from weft.translate import rbac_matchers as matchers
+
+SPIFFE = "spiffe://"
+_PERMISSIONS = frozenset({"destination.ip", "destination.port", "connection.sni", "experimental.envoy.filters"})
+_HTTP_SOURCES = ("request_principals", "not_request_principals")
+_HTTP_OPERATIONS = ("hosts", "not_hosts", "methods", "not_methods", "paths", "not_paths")
+
+Part = TypeVar("Part", Permission, Principal)
+
+
+def needs_http(rule: Rule) -> bool:
+    """Whether a rule asks for something that only HTTP requests have."""
+    return (
+        any(getattr(source, name) for source in rule.sources for name in _HTTP_SOURCES)
+        or any(getattr(operation, name) for operation in rule.operations for name in _HTTP_OPERATIONS)
+        or any(condition.key.startswith("request.") for condition in rule.conditions)
+    )
+
+
+def rbac_policy(rule: Rule, action: Action, settings: Settings, *, http: bool) -> RbacPolicy | None:
+    """None where a rule lets nobody in, because the port does not carry HTTP."""
+    if not http and action is Action.ALLOW and needs_http(rule):
+        return None
+    builder = _Builder(action, settings, http=http)
+    permissions = [_every(list(builder.operation(each))) for each in rule.operations]
+    principals = [_every_id(list(builder.source(each))) for each in rule.sources]
+    conditions = [condition for condition in rule.conditions if http or not condition.key.startswith("request.")]
+    return RbacPolicy(
+        permissions=[
+            _every(
+                [
+                    *([_any(permissions)] if permissions else []),
+                    *(part for each in conditions if each.key in _PERMISSIONS for part in builder.permission(each)),
+                ]
+            )
+        ],
+        principals=[
+            _every_id(
+                [
+                    *([_any_id(principals)] if principals else []),
+                    *(part for each in conditions if each.key not in _PERMISSIONS for part in builder.principal(each)),
+                ]
+            )
+        ],
+    )
+
+
+def nothing() -> RbacPolicy:
+    """Matches no request."""
+    return RbacPolicy(permissions=[_not(Permission(any=True))], principals=[Principal(any=True)])
+
+
+def with_aliases(principals: Iterable[str], settings: Settings) -> tuple[str, ...]:
+    """While a mesh moves from one trust domain to another, a principal of either is one of both. `cluster.local` stands
+    for the mesh's own trust domain, whatever its name."""
+    domains = (settings.trust_domain, *settings.trust_domain_aliases)
+    found: dict[str, None] = {}
+    for principal in principals:
+        domain, *rest = principal.split("/")
+        covered = [each for each in domains if each == domain or (domain[:1] == "*" and each.endswith(domain[1:]))]
+        if len(rest) != 4 or domain == "*" or not (covered or domain == "cluster.local"):
+            found[principal] = None
+            continue
+        for each in domains:
+            found["/".join((domain if each in covered else each, *rest))] = None
+    return tuple(found)
+
+
+class _Builder:
+    def __init__(self, action: Action, settings: Settings, *, http: bool) -> None:
+        self._keeps_out = action is not Action.ALLOW
+        self._settings = settings
+        self._http = http
+
+    def operation(self, operation: Operation) -> Iterator[Permission]:
+        if self._http:
+            yield from self._both(
+                operation.hosts,
+                operation.not_hosts,
+                lambda value, wide: Permission(header=matchers.host(value, wide=wide)),
+            )
+            yield from self._both(operation.methods, operation.not_methods, _method)
+            yield from self._both(
+                operation.paths,
+                operation.not_paths,
+                lambda value, wide: Permission(url_path=matchers.path(value, wide=wide)),
+            )
+        yield from self._both(tuple(map(str, operation.ports)), tuple(map(str, operation.not_ports)), _destination_port)
+
+    def source(self, source: Source) -> Iterator[Principal]:
+        yield from self._both_ids(self._aliases(source.principals), self._aliases(source.not_principals), _peer)
+        if self._http:
+            yield from self._both_ids(source.request_principals, source.not_request_principals, _token)
+        yield from self._both_ids(source.namespaces, source.not_namespaces, _namespace)
+        yield from self._both_ids(source.service_accounts, source.not_service_accounts, _service_account)
+        yield from self._both_ids(source.ip_blocks, source.not_ip_blocks, _peer_address)
+        yield from self._both_ids(source.remote_ip_blocks, source.not_remote_ip_blocks, _caller_address)
+
+    def permission(self, condition: Condition) -> Iterator[Permission]:
+        def envoy_filter(value: str, wide: bool) -> Permission:
+            owner, key = condition.path
+            return Permission(metadata=matchers.metadata(owner, (key,), _filter_value(value)))
+
+        make = {
+            "destination.ip": _destination_address,
+            "destination.port": _destination_port,
+            "connection.sni": _server_name,
+        }.get(condition.key, envoy_filter)
+        yield from self._both(condition.values, condition.not_values, make)
+
+    def principal(self, condition: Condition) -> Iterator[Principal]:
+        values, not_values = condition.values, condition.not_values
+        match condition.key:
+            case "request.headers":
+                name = condition.path[0]
+                yield from self._both_ids(
+                    values, not_values, lambda value: Principal(header=matchers.header(name, value))
+                )
+            case "request.auth.claims" | "request.auth.audiences" | "request.auth.presenter":
+                names = {"request.auth.audiences": ("aud",), "request.auth.presenter": ("azp",)}
+                path = names.get(condition.key, condition.path)
+                if values:
+                    yield Principal(metadata=matchers.claim(path, matchers.claimed(values)))
+                if not_values:
+                    yield _not_id(Principal(metadata=matchers.claim(path, matchers.claimed(not_values))))
+            case "source.principal":
+                yield from self._both_ids(self._aliases(values), self._aliases(not_values), _peer)
+            case key:
+                make = {
+                    "source.ip": _peer_address,
+                    "remote.ip": _caller_address,
+                    "source.namespace": _namespace,
+                    "source.serviceAccount": _service_account,
+                    "request.auth.principal": _token,
+                }[key]
+                yield from self._both_ids(values, not_values, make)
+
+    def _aliases(self, principals: tuple[str, ...]) -> tuple[str, ...]:
+        return with_aliases(principals, self._settings)
+
+    def _both(
+        self, values: tuple[str, ...], not_values: tuple[str, ...], make: Callable[[str, bool], Permission]
+    ) -> Iterator[Permission]:
+        if values:
+            yield _any([make(value, self._keeps_out) for value in values])
+        if not_values:
+            yield _not(_any([make(value, not self._keeps_out) for value in not_values]))
+
+    def _both_ids(
+        self, values: tuple[str, ...], not_values: tuple[str, ...], make: Callable[[str], Principal]
+    ) -> Iterator[Principal]:
+        if values:
+            yield _any_id([make(value) for value in values])
+        if not_values:
+            yield _not_id(_any_id([make(value) for value in not_values]))
+
+
+def _method(value: str, wide: bool) -> Permission:
+    return Permission(header=matchers.header(":method", value))
+
+
+def _destination_port(value: str, wide: bool) -> Permission:
+    return Permission(destination_port=int(value))
+
+
+def _destination_address(value: str, wide: bool) -> Permission:
+    return Permission(destination_ip=matchers.address_range(value))
+
+
+def _server_name(value: str, wide: bool) -> Permission:
+    return Permission(requested_server_name=matchers.text(value))
+
+
+def _filter_value(value: str) -> ValueMatcher:
+    """`[x]` is a list that holds x."""
+    if not (value.startswith("[") and value.endswith("]")):
+        return ValueMatcher(string_match=matchers.text(value))
+    result = ValueMatcher()
+    result.list_match.one_of.string_match.CopyFrom(matchers.text(value.strip("[]")))
+    return result
+
+
+def _peer(value: str) -> Principal:
+    return _authenticated(matchers.text(value, before="" if value == "*" else SPIFFE))
+
+
+def _namespace(value: str) -> Principal:
+    return _authenticated(matchers.namespace(value))
+
+
+def _service_account(value: str) -> Principal:
+    return _authenticated(matchers.service_account(value))
+
+
+def _authenticated(name: StringMatcher) -> Principal:
+    result = Principal()
+    result.authenticated.principal_name.CopyFrom(name)
+    return result
+
+
+def _peer_address(value: str) -> Principal:
+    """Of the connection itself."""
+    return Principal(direct_remote_ip=matchers.address_range(value))
+
+
+def _caller_address(value: str) -> Principal:
+    """Of whoever called first, as X-Forwarded-For says."""
+    return Principal(remote_ip=matchers.address_range(value))
+
+
+def _token(value: str) -> Principal:
+    """ISSUER/SUBJECT; an issuer may hold slashes, a subject not."""
+    issuer, slash, subject = value.rpartition("/")
+    anything = matchers.regex(".+")
+    exact = StringMatcher
+    if value == "*":
+        wanted = (anything, anything)
+    elif value.startswith("*"):
+        wanted = (_starred(issuer), exact(exact=subject)) if slash else (anything, exact(suffix=value[1:]))
+    elif value.endswith("*"):
+        wanted = (exact(exact=issuer), _starred(subject)) if slash else (exact(prefix=value[:-1]), anything)
+    else:
+        wanted = (exact(exact=issuer), exact(exact=subject)) if slash else (exact(exact=value), exact(exact=""))
+    return _every_id(
+        [
+            Principal(metadata=matchers.claim((name,), ValueMatcher(string_match=each)))
+            for name, each in zip(("iss", "sub"), wanted, strict=True)
+        ]
+    )
+
+
+def _starred(value: str) -> StringMatcher:
+    return matchers.text(value)
+
+
+def _every(parts: list[Permission]) -> Permission:
+    if len(parts) <= 1:
+        return parts[0] if parts else Permission(any=True)
+    return Permission(and_rules=Permission.Set(rules=parts))
+
+
+def _any(parts: list[Permission]) -> Permission:
+    return parts[0] if len(parts) == 1 else Permission(or_rules=Permission.Set(rules=parts))
+
+
+def _not(part: Permission) -> Permission:
+    return Permission(not_rule=part)
+
+
+def _every_id(parts: list[Principal]) -> Principal:
+    if len(parts) <= 1:
+        return parts[0] if parts else Principal(any=True)
+    return Principal(and_ids=Principal.Set(ids=parts))
+
+
+def _any_id(parts: list[Principal]) -> Principal:
+    return parts[0] if len(parts) == 1 else Principal(or_ids=Principal.Set(ids=parts))
+
+
+def _not_id(part: Principal) -> Principal:
+    return Principal(not_id=part)

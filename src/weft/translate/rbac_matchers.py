@@ -1,0 +1,153 @@
+"""One value of a policy to one of Envoy's matchers: `exact`, `prefix*`, `*suffix` and `*` for "there at all", as Istio
+reads them.
+
+Rule: what keeps requests out is matched *wide* (a DENY's `paths`, an ALLOW's `notPaths`), what lets them in is matched
+to the letter. A spelling that some server takes for the same thing therefore never gets round a policy.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from envoy.config.core.v3.address_pb2 import CidrRange
+from envoy.config.route.v3.route_components_pb2 import HeaderMatcher
+from envoy.type.matcher.v3.metadata_pb2 import MetadataMatcher
+from envoy.type.matcher.v3.path_pb2 import PathMatcher
+from envoy.type.matcher.v3.string_pb2 import StringMatcher
+from envoy.type.matcher.v3.value_pb2 import ValueMatcher
+
+from weft.api.authorization_values import ANY, ONE, is_template
+
+JWT = "envoy.filters.http.jwt_authn"
+PAYLOAD = "payload"
+
+# How a separator can be written so that some server takes it for one: doubled, as a backslash, percent-encoded, and
+# after parameters (`;v=1`), which some servers strip from a segment before they look at it.
+_PARAMETERS = r"(?:(?:;|%3[bB])[^/]*)?"
+_SEPARATOR = _PARAMETERS + r"(?:[/\\]|%2[fF]|%5[cC])+"
+_ENCODED_SEPARATOR = re.compile(r"[/\\]|%2[fF]|%5[cC]")
+# A `.` or `..` that Envoy's normalization leaves alone and some server resolves.
+DISGUISED_DOTS = r"(?:.*(?:[/\\]|%2[fF]|%5[cC]))?(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB]|[/\\]|%2[fF]|%5[cC]).*)?"
+
+
+def text(value: str, *, before: str = "") -> StringMatcher:
+    """`before` stands in front of every value but `*`."""
+    if value == "*":
+        return regex(".+")
+    if value.startswith("*"):
+        return regex(f"{re.escape(before)}.*{re.escape(value[1:])}") if before else StringMatcher(suffix=value[1:])
+    if value.endswith("*"):
+        return StringMatcher(prefix=before + value[:-1])
+    return StringMatcher(exact=before + value)
+
+
+def regex(pattern: str) -> StringMatcher:
+    result = StringMatcher()
+    result.safe_regex.regex = pattern
+    return result
+
+
+def header(name: str, value: str) -> HeaderMatcher:
+    if value == "*":
+        return HeaderMatcher(name=name, present_match=True)
+    return HeaderMatcher(name=name, string_match=text(value))
+
+
+def host(value: str, *, wide: bool) -> HeaderMatcher:
+    """Without regard to case. To the letter `a.com` is not `a.com:80`; wide, it is, and `a.com.` too."""
+    result = HeaderMatcher(name=":authority")
+    if value == "*":
+        result.present_match = True
+    elif wide and not value.endswith("*"):
+        head, plain = (".*", value[1:]) if value.startswith("*") else ("", value)
+        result.string_match.CopyFrom(regex(f"(?i){head}{re.escape(plain)}\\.?(?::[0-9]*)?"))
+    else:
+        result.string_match.CopyFrom(text(value))
+        result.string_match.ignore_case = True
+    return result
+
+
+def path(value: str, *, wide: bool) -> PathMatcher:
+    """The path alone: neither query nor fragment."""
+    result = PathMatcher()
+    if wide and value != "*":
+        result.path.CopyFrom(regex(_wide_path(value)))
+    elif is_template(value):
+        result.path.CopyFrom(regex(_template(value)))
+    else:
+        result.path.CopyFrom(text(value))
+    return result
+
+
+def address_range(value: str) -> CidrRange:
+    network = ipaddress.ip_network(value, strict=False)
+    result = CidrRange(address_prefix=str(network.network_address))
+    result.prefix_len.value = network.prefixlen
+    return result
+
+
+def namespace(value: str) -> StringMatcher:
+    """A `*` is any part of a namespace's name, wherever it stands."""
+    return regex(f"spiffe://.+/ns/{_starred(value)}/.*")
+
+
+def service_account(value: str) -> StringMatcher:
+    owner, _, name = value.partition("/")
+    return regex(f"spiffe://.+/ns/{re.escape(owner)}/(?:.+/)?sa/{re.escape(name)}(?:/.+)?")
+
+
+def claim(names: tuple[str, ...], value: ValueMatcher) -> MetadataMatcher:
+    """Of the token that was verified before."""
+    return metadata(JWT, (PAYLOAD, *names), value)
+
+
+def metadata(owner: str, keys: tuple[str, ...], value: ValueMatcher) -> MetadataMatcher:
+    result = MetadataMatcher(filter=owner, value=value)
+    for key in keys:
+        result.path.add().key = key
+    return result
+
+
+def claimed(values: tuple[str, ...]) -> ValueMatcher:
+    """A claim is one text, or a list that holds one."""
+    each = [ValueMatcher(string_match=text(value)) for value in values]
+    wanted = either(each)
+    listed = ValueMatcher()
+    listed.list_match.one_of.CopyFrom(wanted)
+    return either([listed, wanted])
+
+
+def either(matchers: list[ValueMatcher]) -> ValueMatcher:
+    if len(matchers) == 1:
+        return matchers[0]
+    result = ValueMatcher()
+    result.or_match.value_matchers.extend(matchers)
+    return result
+
+
+def _starred(value: str) -> str:
+    return "[^/]*".join(re.escape(part) for part in value.split("*"))
+
+
+def _template(value: str) -> str:
+    """Envoy's own template matcher knows fewer characters in a segment than requests may hold."""
+    return "".join(_template_part(part) for part in re.split(r"(\{\*{1,2}\})", value))
+
+
+def _template_part(part: str) -> str:
+    return {ONE: "[^/]+", ANY: ".*"}.get(part) or re.escape(part)
+
+
+def _wide_path(value: str) -> str:
+    head = tail = ""
+    if not is_template(value):
+        if value.startswith("*"):
+            head, value = ".*", value[1:]
+        elif value.endswith("*"):
+            tail, value = ".*", value[:-1]
+    pieces = [_template(piece) for piece in _ENCODED_SEPARATOR.split(value)]
+    # Several separators in a row are one.
+    first, *rest = pieces
+    inner = [piece for piece in rest[:-1] if piece] + rest[-1:]
+    return head + _SEPARATOR.join([first, *inner]) + (tail or _PARAMETERS)

@@ -1,0 +1,277 @@
+"""Tokens are checked before anything else is asked: the HTTP filters that believe the issuers of a group's
+RequestAuthentications, and the clusters from which the proxy itself fetches their keys.
+
+A request without a token passes, and has no principal; one with a bad token gets 401 (403 for a wrong audience). What a
+good token says stands in the request's metadata, where policies find it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.common.mutation_rules.v3.mutation_rules_pb2 import HeaderMutation as OneMutation
+from envoy.config.core.v3.base_pb2 import RetryPolicy
+from envoy.config.rbac.v3 import rbac_pb2
+from envoy.config.route.v3.route_components_pb2 import RouteMatch
+from envoy.extensions.clusters.common.dns.v3.dns_pb2 import DnsLookupFamily
+from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
+from envoy.extensions.filters.http.header_mutation.v3.header_mutation_pb2 import HeaderMutation
+from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import (
+    JwtAuthentication,
+    JwtProvider,
+    JwtRequirement,
+    RemoteJwks,
+)
+from envoy.extensions.filters.http.rbac.v3.rbac_pb2 import RBAC
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
+from envoy.extensions.transport_sockets.tls.v3.common_pb2 import SubjectAltNameMatcher, TlsParameters
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
+
+from weft.api.syntax import is_address
+from weft.model.names import ObjectKey
+from weft.model.request_authentication import JwtRule, KeyServer
+from weft.model.settings import Settings
+from weft.translate import names
+from weft.translate.built import Built, build
+from weft.translate.protos import duration, packed, socket_address
+from weft.translate.provenance import keys, of_objects
+from weft.translate.view import GroupView
+
+CHECK = "envoy.filters.http.jwt_authn"  # the filter, and the namespace of its metadata
+PAYLOAD = "payload"  # the key there: the claims of the token that was believed
+FAILURE = "failure"  # the key there: why a token was not
+STRIP = "envoy.filters.http.header_mutation"
+REFUSE = "envoy.filters.http.rbac"
+
+SYSTEM_ROOTS = "/etc/ssl/certs/ca-certificates.crt"  # of the machine or image that the proxy runs on
+
+_SPACE_DELIMITED = frozenset({"permission", "scope"})  # always, as RFC 8693 writes `scope`
+_FETCH_TIMEOUT = timedelta(seconds=5)  # Istio's
+_KEPT = timedelta(minutes=5)  # how long fetched keys are used before they are fetched again; Istio's
+_AFTER_FAILURE = timedelta(seconds=5)  # not Envoy's 1 s: a key server that is down is down for every proxy
+_DNS_REFRESH = timedelta(minutes=1)
+
+
+def filters(view: GroupView) -> tuple[HttpFilter, ...]:
+    refused = [f"{each.namespace}/{each.name}" for each in view.authentication if each.refused]
+    if refused:
+        return (_nobody(refused),)
+    rules = _rules(view)
+    if not rules:
+        return ()
+    check = HttpFilter(name=CHECK, typed_config=packed(_check(rules)))
+    written = sorted(_written(rules))
+    return (_strip(written), check) if written else (check,)
+
+
+def clusters(view: GroupView) -> tuple[Built, ...]:
+    """For keys that no service of the mesh serves. A service is asked through its own cluster, like by any caller."""
+    servers = {
+        _cluster_name(rule.key_server): (rule.key_server, authentication.origin)
+        for authentication in reversed(view.authentication)
+        for rule in authentication.rules
+        if rule.key_server is not None and not rule.key_server.meshed
+    }
+    return tuple(
+        _key_cluster(name, server, view.settings, keys(origin)) for name, (server, origin) in sorted(servers.items())
+    )
+
+
+def _rules(view: GroupView) -> tuple[JwtRule, ...]:
+    """In Istio's order: of all objects together, by issuer."""
+    found = (rule for authentication in view.authentication for rule in authentication.rules)
+    return tuple(sorted(found, key=lambda rule: rule.issuer))
+
+
+def _check(rules: tuple[JwtRule, ...]) -> JwtAuthentication:
+    result = JwtAuthentication(bypass_cors_preflight=True)  # browsers send it without credentials
+    for position, rule in enumerate(rules):
+        result.providers[_provider_name(position)].CopyFrom(_provider(rule))
+    # An empty prefix, not `/`: also the path of `OPTIONS *`.
+    result.rules.add(match=RouteMatch(prefix=""), requires=_required(rules))
+    return result
+
+
+def _provider(rule: JwtRule) -> JwtProvider:
+    result = JwtProvider(
+        issuer=rule.issuer,
+        audiences=rule.audiences,
+        from_params=rule.from_params,
+        from_cookies=rule.from_cookies,
+        forward=rule.forward_original_token,
+        forward_payload_header=rule.output_payload_header,
+        payload_in_metadata=PAYLOAD,
+        failed_status_in_metadata=FAILURE,
+    )
+    result.normalize_payload_in_metadata.space_delimited_claims.extend(
+        sorted(_SPACE_DELIMITED.union(rule.space_delimited_claims))
+    )
+    for header in rule.from_headers:
+        result.from_headers.add(name=header.name, value_prefix=header.prefix)
+    for claim, name in rule.claims_to_headers:
+        result.claim_to_headers.add(claim_name=claim, header_name=name)
+    if rule.key_server is not None:
+        result.remote_jwks.CopyFrom(_fetched(rule.key_server, rule.timeout or _FETCH_TIMEOUT))
+    else:
+        result.local_jwks.inline_string = rule.jwks
+    return result
+
+
+def _required(rules: tuple[JwtRule, ...]) -> JwtRequirement:
+    """A token, wherever a rule looks for one, must be good. Rules that look in the same place can only ask that one of
+    them believes what is there; Istio asks all rules so, and then a good token for one rule lets a forged one for
+    another pass. The last that believes a token names the principal, so that it is the first by issuer, as in Istio."""
+    groups = [_required_of(group) for group in _sharing_places(rules)]
+    if len(groups) == 1:
+        return groups[0]
+    result = JwtRequirement()
+    result.requires_all.requirements.extend(reversed(groups))
+    return result
+
+
+def _required_of(positions: tuple[int, ...]) -> JwtRequirement:
+    optional = [_any(_provided(position), JwtRequirement(allow_missing={})) for position in positions]
+    if len(optional) == 1:
+        return optional[0]
+    each = JwtRequirement()
+    each.requires_all.requirements.extend(optional)
+    return _any(*(_provided(position) for position in positions), each)
+
+
+def _any(*requirements: JwtRequirement) -> JwtRequirement:
+    result = JwtRequirement()
+    result.requires_any.requirements.extend(requirements)
+    return result
+
+
+def _provided(position: int) -> JwtRequirement:
+    return JwtRequirement(provider_name=_provider_name(position))
+
+
+def _provider_name(position: int) -> str:
+    return f"origins-{position}"
+
+
+def _sharing_places(rules: tuple[JwtRule, ...]) -> list[tuple[int, ...]]:
+    """The rules' positions, together where they look for a token in the same place, directly or through others."""
+    groups: list[tuple[set[tuple[str, str]], list[int]]] = []
+    for position, rule in enumerate(rules):
+        places, members = set(_places(rule)), [position]
+        for group in [group for group in groups if not group[0].isdisjoint(places)]:
+            places |= group[0]
+            members = group[1] + members
+            groups.remove(group)
+        groups.append((places, sorted(members)))
+    return sorted(tuple(members) for _, members in groups)
+
+
+def _places(rule: JwtRule) -> Iterator[tuple[str, str]]:
+    if not (rule.from_headers or rule.from_params or rule.from_cookies):
+        yield from (("header", "authorization"), ("param", "access_token"))
+    yield from (("header", header.name) for header in rule.from_headers)
+    yield from (("param", name) for name in rule.from_params)
+    yield from (("cookie", name) for name in rule.from_cookies)
+
+
+def _written(rules: Iterable[JwtRule]) -> set[str]:
+    """Headers by which the application learns what a token says, but for those in which tokens come."""
+    rules = tuple(rules)
+    read = {_as_one(name) for rule in rules for kind, name in _places(rule) if kind == "header"}
+    written = {header for rule in rules for _, header in rule.claims_to_headers}
+    written |= {rule.output_payload_header for rule in rules if rule.output_payload_header}
+    return {header for header in written if _as_one(header) not in read}
+
+
+def _strip(headers: list[str]) -> HttpFilter:
+    """What a caller writes there itself must never arrive. The check removes such headers only for rules that it comes
+    to: not in a preflight, and not for the rules after one that believed. WSGI, CGI and PHP also read `x_user` as
+    `x-user`."""
+    one = OneMutation()
+    patterns = sorted({re.escape(_as_one(header)).replace(r"\-", "[-_]") for header in headers})
+    one.remove_on_match.key_matcher.safe_regex.regex = "|".join(patterns)
+    mutation = HeaderMutation()
+    mutation.mutations.request_mutations.append(one)
+    return HttpFilter(name=STRIP, typed_config=packed(mutation))
+
+
+def _as_one(header: str) -> str:
+    return header.replace("_", "-")
+
+
+def _nobody(refused: list[str]) -> HttpFilter:
+    """The names are in the access log's response details."""
+    rules = rbac_pb2.RBAC(action=rbac_pb2.RBAC.DENY)
+    for name in refused:
+        policy = rules.policies[f"refused RequestAuthentication {name}"]
+        policy.permissions.append(rbac_pb2.Permission(any=True))
+        policy.principals.append(rbac_pb2.Principal(any=True))
+    return HttpFilter(name=REFUSE, typed_config=packed(RBAC(rules=rules)))
+
+
+def _fetched(server: KeyServer, timeout: timedelta) -> RemoteJwks:
+    """By the proxy, in the background. Until there are keys, tokens fail; a request that comes with one before that
+    asks for the keys itself and waits. The listener waits for nothing: no policy is late because a key server is."""
+    result = RemoteJwks(cache_duration=duration(_KEPT), retry_policy=_RETRIES)
+    result.http_uri.uri = server.uri
+    result.http_uri.cluster = _cluster_name(server)
+    result.http_uri.timeout.CopyFrom(duration(timeout))
+    result.async_fetch.fast_listener = True
+    result.async_fetch.failed_refetch_duration.CopyFrom(duration(_AFTER_FAILURE))
+    return result
+
+
+def _retries() -> RetryPolicy:
+    result = RetryPolicy()
+    result.num_retries.value = 2
+    result.retry_back_off.base_interval.CopyFrom(duration(timedelta(milliseconds=200)))
+    result.retry_back_off.max_interval.CopyFrom(duration(timedelta(seconds=2)))
+    return result
+
+
+_RETRIES = _retries()
+
+
+def _cluster_name(server: KeyServer) -> str:
+    if server.meshed:
+        return names.outbound_cluster(server.host, server.port, "")
+    return f"jwks|{server.port}|{'https' if server.tls else 'http'}|{server.host}"
+
+
+def _key_cluster(name: str, server: KeyServer, settings: Settings, sources: tuple[ObjectKey, ...]) -> Built:
+    cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
+    cluster.load_assignment.cluster_name = name
+    address = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint.address
+    address.CopyFrom(socket_address(server.host, server.port))
+    if is_address(server.host):
+        cluster.type = Cluster.STATIC
+    else:
+        cluster.cluster_type.name = "envoy.clusters.dns"
+        cluster.cluster_type.typed_config.CopyFrom(
+            packed(
+                DnsCluster(
+                    dns_lookup_family=DnsLookupFamily.V4_PREFERRED,
+                    dns_refresh_rate=duration(_DNS_REFRESH),
+                    respect_dns_ttl=True,
+                )
+            )
+        )
+    if server.tls:
+        cluster.transport_socket.name = "envoy.transport_sockets.tls"
+        cluster.transport_socket.typed_config.CopyFrom(packed(_verified(server.host)))
+    cluster.metadata.CopyFrom(of_objects(sources))
+    return build(name, cluster, sources)
+
+
+def _verified(host: str) -> UpstreamTlsContext:
+    """As a browser would: a certificate of this host, from an authority that the system trusts."""
+    result = UpstreamTlsContext(sni="" if is_address(host) else host)
+    common = result.common_tls_context
+    common.tls_params.tls_minimum_protocol_version = TlsParameters.TLSv1_2
+    common.validation_context.trusted_ca.filename = SYSTEM_ROOTS
+    kind = SubjectAltNameMatcher.IP_ADDRESS if is_address(host) else SubjectAltNameMatcher.DNS
+    name = common.validation_context.match_typed_subject_alt_names.add(san_type=kind)
+    name.matcher.exact = host
+    return result

@@ -1,0 +1,648 @@
+"""What is made is looked at here only where a request cannot show it; the rest is a table of requests through a real
+Envoy."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+import ssl
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
+from google.protobuf.json_format import MessageToDict
+
+from model.builders import service
+from translate.live import app, pair
+from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, PARTNER, RSA_KEY, KeyServer, key_set, token
+from weft.model.group import ProxyKind
+from weft.model.instance import Instance
+from weft.model.names import labels_of
+from weft.model.request_authentication import JwtRule, RequestAuthentication, TokenHeader
+from weft.model.request_authentication import KeyServer as WrittenServer
+from weft.model.settings import Settings
+from weft.model.sidecar import OutboundPolicy
+from weft.translate.request_authentication import SYSTEM_ROOTS, clusters, filters
+from weft.translate.view import GroupView
+
+KEYS = key_set(rsa=RSA_KEY, ec=EC_KEY, ed=ED_KEY)
+
+
+def authentication(*rules, name="tokens", **more):
+    return RequestAuthentication(name, more.pop("namespace", "shop"), rules=rules, **more)
+
+
+def view(*found):
+    return GroupView(ProxyKind.SIDECAR, (), OutboundPolicy.ALLOW_ANY, Settings(), authentication=found)
+
+
+def check(*found):
+    return JwtAuthentication.FromString(filters(view(*found))[-1].typed_config.value)
+
+
+def required(*rules):
+    (only,) = check(authentication(*rules)).rules
+    return _short(MessageToDict(only.requires, preserving_proto_field_name=True))
+
+
+def _short(requirement):
+    if "provider_name" in requirement:
+        return requirement["provider_name"].removeprefix("origins-")
+    if "allow_missing" in requirement:
+        return "none"
+    (kind,) = requirement
+    return {kind.removeprefix("requires_"): [_short(each) for each in requirement[kind]["requirements"]]}
+
+
+# What is made
+
+
+def test_without_rules_there_is_no_filter():
+    assert filters(view()) == ()
+    assert filters(view(authentication())) == ()
+
+
+def test_rules_that_look_in_the_same_place_are_asked_as_istio_asks_them():
+    assert required(JwtRule("a")) == {"any": ["0", "none"]}
+    each = {"all": [{"any": ["0", "none"]}, {"any": ["1", "none"]}]}
+    assert required(JwtRule("a"), JwtRule("b")) == {"any": ["0", "1", each]}
+
+
+def test_rules_that_look_elsewhere_are_asked_each_for_itself():
+    elsewhere = JwtRule("b", from_headers=(TokenHeader("x-b"),))
+    assert required(JwtRule("a"), elsewhere) == {"all": [{"any": ["1", "none"]}, {"any": ["0", "none"]}]}
+    bridge = JwtRule("c", from_headers=(TokenHeader("authorization", "Token "), TokenHeader("x-b")))
+    assert list(required(JwtRule("a"), elsewhere, bridge)["any"][:3]) == ["0", "1", "2"]
+
+
+def test_rules_of_all_objects_are_sorted_by_issuer():
+    found = check(authentication(JwtRule("c"), JwtRule("a")), authentication(JwtRule("b"), name="more"))
+    assert [found.providers[f"origins-{position}"].issuer for position in range(3)] == ["a", "b", "c"]
+
+
+def test_every_path_is_asked_also_the_one_that_is_no_path():
+    (only,) = check(authentication(JwtRule("a"))).rules
+    assert only.match.HasField("prefix")
+    assert only.match.prefix == ""  # `/` would leave out `OPTIONS *`
+
+
+def test_scope_and_permission_are_always_lists():
+    found = check(authentication(JwtRule("a", space_delimited_claims=("roles", "scope"))))
+    claims = found.providers["origins-0"].normalize_payload_in_metadata.space_delimited_claims
+    assert claims == ["permission", "roles", "scope"]
+
+
+def test_a_header_that_brings_tokens_is_not_removed_for_another_rule():
+    found = filters(
+        view(
+            authentication(
+                JwtRule("a", from_headers=(TokenHeader("x_jwt"),)),
+                JwtRule("b", claims_to_headers=(("sub", "x-jwt"), ("sub", "x-a.b"))),
+            )
+        )
+    )
+    assert len(found) == 2
+    assert b"x[-_]a\\.b" in found[0].typed_config.value
+    assert b"jwt" not in found[0].typed_config.value
+
+
+def test_keys_are_fetched_from_a_cluster_of_their_own_once_for_all_rules():
+    server = WrittenServer("https://login.example.com/keys", "login.example.com", 443)
+    other = WrittenServer("https://login.example.com/more", "login.example.com", 443)
+    (made,) = clusters(view(authentication(JwtRule("a", key_server=server), JwtRule("b", key_server=other))))
+    assert made.name == "jwks|443|https|login.example.com"
+    tls = UpstreamTlsContext.FromString(Cluster.FromString(made.body).transport_socket.typed_config.value)
+    assert tls.sni == "login.example.com"
+    assert tls.common_tls_context.validation_context.trusted_ca.filename == SYSTEM_ROOTS
+    (name,) = tls.common_tls_context.validation_context.match_typed_subject_alt_names
+    assert name.matcher.exact == "login.example.com"
+
+
+def test_a_service_of_the_mesh_is_asked_through_its_own_cluster():
+    server = WrittenServer("http://keys/", "keys.shop.svc.cluster.local", 80, tls=False, meshed=True)
+    found = authentication(JwtRule("a", key_server=server, timeout=timedelta(seconds=2)))
+    assert clusters(view(found)) == ()
+    remote = check(found).providers["origins-0"].remote_jwks
+    assert remote.http_uri.cluster == "outbound|80||keys.shop.svc.cluster.local"
+    assert remote.http_uri.timeout.seconds == 2
+    assert remote.async_fetch.fast_listener
+
+
+# Requests
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict
+    body: str
+
+    @property
+    def line(self):
+        """The request line as the application saw it."""
+        return self.body.split("\r\n", 1)[0]
+
+    @property
+    def seen(self):
+        """The headers that the application saw."""
+        return _headers(self.body)
+
+
+@dataclass
+class Case:
+    says: str
+    headers: tuple = ()
+    status: int = 200
+    path: str = "/"
+    method: str = "GET"
+    why: str = ""  # Envoy's words, of a refusal
+    seen: dict = field(default_factory=dict)  # headers at the application; None: not there
+    line: str = ""
+
+
+def bearer(*arguments, **more):
+    return ("authorization", f"Bearer {token(*arguments, **more)}")
+
+
+async def ask(port, path="/", headers=(), method="GET"):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    lines = [f"{method} {path} HTTP/1.1", "host: orders", "connection: close"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+    try:
+        head, _, body = (await asyncio.wait_for(reader.read(), 30)).decode().partition("\r\n\r\n")
+    finally:
+        writer.close()
+    return Answer(int(head.split(" ", 2)[1]), _headers(head), body)
+
+
+def _headers(text):
+    return dict(line.split(": ", 1) for line in text.split("\r\n")[1:] if ": " in line)
+
+
+async def echo(reader, writer):
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(head) + head)
+        await writer.drain()
+    writer.close()
+
+
+@contextlib.asynccontextmanager
+async def guarded(*values, **more):
+    """Yields the port on which a caller finds an application behind these objects."""
+    async with app(echo) as behind, pair(behind, *values, **more) as port:
+        yield port
+
+
+async def judge(cases, *values, **more):
+    wrong = []
+    async with guarded(*values, **more) as port:
+        for case in cases:
+            answer = await ask(port, case.path, case.headers, case.method)
+            wrong += (f"{case.says}: {flaw}" for flaw in _flaws(case, answer))
+    assert not wrong, "\n".join(wrong)
+
+
+def _flaws(case, answer):
+    if answer.status != case.status:
+        yield f"{answer.status} instead of {case.status}, {answer.body}"
+    elif case.why and answer.body != case.why:
+        yield f"because `{answer.body}`"
+    elif case.status == 401 and 'error="invalid_token"' not in answer.headers.get("www-authenticate", ""):
+        yield f"www-authenticate is {answer.headers.get('www-authenticate')}"
+    elif case.line and answer.line != case.line:
+        yield f"the application saw {answer.line}"
+    for name, value in case.seen.items():
+        if answer.status == 200 and answer.seen.get(name) != value:
+            yield f"{name} is {answer.seen.get(name)} at the application"
+
+
+def _part(value):
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
+
+
+def _coded(value):
+    return base64.b64encode(json.dumps(value, separators=(",", ":")).encode()).decode()
+
+
+def _unsigned(**header):
+    claims = {"iss": ISSUER, "sub": "alice", "aud": "orders", "exp": int(time.time()) + 600}
+    return f"{_part(header)}.{_part(claims)}"
+
+
+def _signed_with_public_key(kid):
+    """What a server would take that lets the token choose the algorithm and takes its public key for the secret."""
+    public = RSA_KEY.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    signed = _unsigned(alg="HS256", typ="JWT", **({"kid": kid} if kid else {}))
+    digest = hmac.new(public, signed.encode(), hashlib.sha256).digest()
+    return f"{signed}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
+
+
+def _tampered():
+    head, _, signature = token().split(".")
+    return f"{head}.{_part({'iss': ISSUER, 'sub': 'root', 'aud': 'orders'})}.{signature}"
+
+
+NOT_A_TOKEN = "Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections"
+NO_SUCH_KEY = "Jwks doesn't have key to match kid or alg from Jwt"
+NO_SUCH_ISSUER = "Jwt issuer is not configured"
+WRONG_SIGNATURE = "Jwt verification fails"
+WRONG_AUDIENCE = "Audiences in Jwt are not allowed"
+
+
+async def test_tokens_in_the_usual_places():
+    now = int(time.time())
+    preflight = (("origin", "https://shop.example.com"), ("access-control-request-method", "GET"))
+    embedded = json.loads(key_set(rsa=OTHER_KEY))["keys"][0]
+    cases = [
+        Case("no token"),
+        Case("a good one", (bearer(),), seen={"authorization": None}),
+        Case("a good one, PS256", (bearer(algorithm="PS256"),)),
+        Case("a good one, ES256", (bearer(EC_KEY, "ES256", "ec"),)),
+        Case("a good one, EdDSA", (bearer(ED_KEY, "EdDSA", "ed"),)),
+        Case("no key named", (bearer(kid=""),)),
+        Case("no expiry", (bearer(exp=None),)),
+        Case("expired", (bearer(exp=now - 120),), 401, why="Jwt is expired"),
+        Case("expired within a minute of skew", (bearer(exp=now - 20),)),
+        Case("not yet valid", (bearer(nbf=now + 300),), 401, why="Jwt not yet valid"),
+        Case("an expiry that is no number", (bearer(exp="soon"),), 401),
+        Case("another issuer", (bearer(iss="https://evil.example.com"),), 401, why=NO_SUCH_ISSUER),
+        Case("an issuer that only begins so", (bearer(iss=ISSUER + "/"),), 401, why=NO_SUCH_ISSUER),
+        Case("no issuer", (bearer(iss=None),), 401, why=NO_SUCH_ISSUER),
+        Case("a list of issuers", (bearer(iss=[ISSUER]),), 401),
+        Case("another audience", (bearer(aud="billing"),), 403, why=WRONG_AUDIENCE),
+        Case("no audience", (bearer(aud=None),), 403, why=WRONG_AUDIENCE),
+        Case("one audience of several", (bearer(aud=["billing", "orders"]),)),
+        Case("signed by somebody else", (bearer(OTHER_KEY),), 401, why=WRONG_SIGNATURE),
+        Case("signed by somebody else, no key named", (bearer(OTHER_KEY, kid=""),), 401),
+        Case("claims changed after signing", (("authorization", f"Bearer {_tampered()}"),), 401, why=WRONG_SIGNATURE),
+        Case("a key that is not there", (bearer(kid="new"),), 401, why=NO_SUCH_KEY),
+        Case("a key of another type", (bearer(kid="ec"),), 401),
+        Case("a path for a key", (bearer(kid="../../../../dev/null"),), 401, why=NO_SUCH_KEY),
+        Case("its own key in its header", (bearer(OTHER_KEY, header={"jwk": embedded}),), 401, why=WRONG_SIGNATURE),
+        Case("its own keys' address", (bearer(OTHER_KEY, header={"jku": "http://127.0.0.1:1/"}),), 401),
+        Case("alg none", (("authorization", f"Bearer {_unsigned(alg='none')}."),), 401),
+        Case("alg None", (("authorization", f"Bearer {_unsigned(alg='None', kid='rsa')}."),), 401),
+        Case("no alg", (("authorization", f"Bearer {_unsigned(typ='JWT')}.AAAA"),), 401),
+        Case("no signature", (("authorization", f"Bearer {token().rsplit('.', 1)[0]}."),), 401),
+        Case("HS256, the public key as secret", (("authorization", f"Bearer {_signed_with_public_key('rsa')}"),), 401),
+        Case("the same, no key named", (("authorization", f"Bearer {_signed_with_public_key('')}"),), 401),
+        Case("five parts", (("authorization", f"Bearer {token()}.a.b"),), 401, why=NOT_A_TOKEN),
+        Case("no token at all", (("authorization", "Bearer abc"),), 401, why=NOT_A_TOKEN),
+        Case("an empty one", (("authorization", "Bearer "),), seen={"authorization": "Bearer"}),
+        Case("another scheme is no token", (("authorization", "Basic YTpi"),), seen={"authorization": "Basic YTpi"}),
+        Case("two headers, one bad", (bearer(), bearer(OTHER_KEY)), 401),
+        Case("two headers are one bad one", (bearer(), bearer(sub="bob")), 401, why=NOT_A_TOKEN),
+        Case("as a parameter", path=f"/a?b=c&access_token={token()}&d=e", line="GET /a?b=c&d=e HTTP/1.1"),
+        Case("as a bad parameter", path=f"/a?access_token={token(OTHER_KEY)}", status=401, why=WRONG_SIGNATURE),
+        Case("good header, bad parameter", (bearer(),), path=f"/?access_token={token(OTHER_KEY)}", status=401),
+        Case("bad header, good parameter", (bearer(OTHER_KEY),), path=f"/?access_token={token()}", status=401),
+        Case("both good", (bearer(),), path=f"/?access_token={token()}"),
+        Case("elsewhere it is not looked for", (("x-token", "Bearer bad"), ("cookie", "access_token=bad"))),
+        Case("a preflight is not asked", (*preflight, ("authorization", "Bearer bad")), method="OPTIONS"),
+        Case("OPTIONS alone is", (("authorization", "Bearer bad"),), 401, method="OPTIONS"),
+        Case("a path with tricks is", (("authorization", "Bearer bad"),), 401, path="//a/../b;c%2f"),
+        Case("also an upgrade", (("authorization", "Bearer bad"), ("upgrade", "websocket"), ("connection", "upgrade")), 401),
+    ]  # fmt: skip
+    assert len(cases) >= 40
+    await judge(cases, authentication(JwtRule(ISSUER, ("orders",), jwks=KEYS)))
+
+
+async def test_tokens_in_places_of_ones_own_and_what_the_application_learns():
+    claims = token(org={"team": "blue"}, admin=True, level=7, groups=["a"], half=0.5)
+    payload = claims.split(".")[1]
+    forged = (("x-sub", "root"), ("X-Claims", "root"), ("x-team", "red"), ("x_sub", "root"), ("X_Team", "red"))
+    learned = {"x-sub": "alice", "x-team": "blue", "x-admin": "true", "x-level": "7", "x-claims": payload}
+    coded = {"x-groups": _coded(["a"]), "x-org": _coded({"team": "blue"}), "x-nobody": None}
+    nothing = dict.fromkeys(("x-sub", "x-team", "x-admin", "x-claims", "x_sub", "x_team"))
+    preflight = (("origin", "https://shop.example.com"), ("access-control-request-method", "GET"))
+    rule = JwtRule(
+        ISSUER,
+        jwks=KEYS,
+        from_headers=(TokenHeader("x-jwt", "Token "), TokenHeader("x-alt")),
+        from_params=("access",),
+        from_cookies=("jwt",),
+        forward_original_token=True,
+        output_payload_header="x-claims",
+        claims_to_headers=(
+            *(("sub", "x-sub"), ("org.team", "x-team"), ("admin", "x-admin"), ("level", "x-level")),
+            *(("groups", "x-groups"), ("org", "x-org"), ("nobody", "x-nobody")),
+        ),
+    )
+    cases = [
+        Case("no token, nothing learned", seen=nothing),
+        Case("no token, all forged", forged, seen=nothing),
+        Case("a preflight, all forged", (*preflight, *forged), method="OPTIONS", seen=nothing),
+        Case("by header and prefix", (("x-jwt", f"Token {claims}"),), seen={"x-jwt": f"Token {claims}", **learned}),
+        Case("by header without its prefix", (("x-jwt", claims),), seen={"x-jwt": claims, **nothing}),
+        Case("by header and a wrong prefix", (("x-jwt", f"Bearer {claims}"),), seen=nothing),
+        Case("by the other header", (("x-alt", claims),), seen={"x-alt": claims, **learned}),
+        Case("bad in the other header", (("x-alt", "bad"),), 401, why=NOT_A_TOKEN),
+        Case("by parameter", path=f"/?access={claims}", line=f"GET /?access={claims} HTTP/1.1", seen=learned),
+        Case("bad parameter", path="/?access=bad", status=401),
+        Case("by cookie", (("cookie", f"a=b; jwt={claims}"),), seen=learned),
+        Case("bad cookie", (("cookie", "jwt=bad; a=b"),), 401),
+        Case("good header, bad cookie", (("x-alt", claims), ("cookie", "jwt=bad")), 401),
+        Case("the usual places do not count", (("authorization", "Bearer bad"),), path="/?access_token=bad"),
+        Case("a good token, all forged", (("x-alt", claims), *forged), seen={**learned, "x_sub": None, "x_team": None}),
+        Case("a claim that is not there, forged", (("x-alt", token()), *forged), seen={"x-sub": "alice", "x-team": None}),
+        Case("lists and objects are written as base64 of JSON", (("x-alt", claims), ("x-groups", "b")), seen=coded),
+        Case("a claim with a line break", (("x-alt", token(sub="alice\r\nx-admin: true")),), 503),
+        Case("a claim with a null byte", (("x-alt", token(sub="alice\0")),), 503),
+        Case("an empty claim, forged", (("x-alt", token(sub="")), *forged), seen={"x-sub": None}),
+    ]  # fmt: skip
+    await judge(cases, authentication(rule))
+
+
+async def test_two_issuers_in_one_place():
+    partner_keys = key_set(rsa=OTHER_KEY)
+    cases = [
+        Case("no token"),
+        Case("of the first", (bearer(),), seen={"x-user": "alice", "x-partner": None}),
+        Case("of the second", (bearer(OTHER_KEY, iss=PARTNER),), seen={"x-partner": "alice", "x-user": None}),
+        Case("of neither", (bearer(iss="https://evil.example.com"),), 401, why=NO_SUCH_ISSUER),
+        Case("of the second, by the first's key", (bearer(iss=PARTNER),), 401),
+        Case("of the first, by the second's key", (bearer(OTHER_KEY),), 401),
+        Case("of the second, expired", (bearer(OTHER_KEY, iss=PARTNER, exp=1),), 401),
+        Case("of the first, for others", (bearer(aud="billing"),), 403),
+        Case("of the second, for others", (bearer(OTHER_KEY, iss=PARTNER, aud="billing"),), 403),
+        Case("of the first, forging what the second says", (bearer(), ("x-partner", "root")), seen={"x-partner": None}),
+        Case("of both", (bearer(), bearer(OTHER_KEY, iss=PARTNER)), 401),
+    ]
+    await judge(
+        cases,
+        authentication(JwtRule(ISSUER, ("orders",), jwks=KEYS, claims_to_headers=(("sub", "x-user"),))),
+        authentication(
+            JwtRule(PARTNER, ("orders",), jwks=partner_keys, claims_to_headers=(("sub", "x-partner"),)),
+            name="partner",
+            namespace="istio-system",
+        ),
+    )
+
+
+async def test_two_issuers_in_two_places():
+    good, forged = token(OTHER_KEY, iss=PARTNER, sub="bob"), token(RSA_KEY, iss=PARTNER, sub="root")
+    cases = [
+        Case("no token"),
+        Case("the first", (bearer(),), seen={"x-user": "alice", "authorization": None}),
+        Case("the second", (("x-jwt", good),), seen={"x-partner": "bob", "x-jwt": None}),
+        Case("each in the other's place", (("x-jwt", token()),), 401, why=NO_SUCH_ISSUER),
+        Case("both", (bearer(), ("x-jwt", good)), seen={"x-user": "alice", "x-partner": "bob", "x-jwt": None}),
+        Case("the first, and a forged second", (bearer(), ("x-jwt", forged)), 401, why=WRONG_SIGNATURE),
+        Case("a forged first, and the second", (bearer(OTHER_KEY), ("x-jwt", good)), 401, why=WRONG_SIGNATURE),
+    ]
+    first = JwtRule(ISSUER, jwks=KEYS, claims_to_headers=(("sub", "x-user"),))
+    second = JwtRule(
+        PARTNER,
+        jwks=key_set(rsa=OTHER_KEY),
+        from_headers=(TokenHeader("x-jwt"),),
+        claims_to_headers=(("sub", "x-partner"),),
+    )
+    await judge(cases, authentication(second, first))
+
+
+async def test_a_refused_one_lets_nobody_in():
+    preflight = (("origin", "https://shop.example.com"), ("access-control-request-method", "GET"))
+    cases = [
+        Case("no token", status=403, why="RBAC: access denied"),
+        Case("a good token", (bearer(),), 403),
+        Case("a preflight", preflight, 403, method="OPTIONS"),
+    ]
+    good = authentication(JwtRule(ISSUER, jwks=KEYS))
+    await judge(cases, good, authentication(name="broken", refused=True))
+    await judge([Case("others")], good, authentication(name="broken", refused=True, selector=labels_of({"app": "x"})))
+
+
+async def test_policies_and_logs_find_what_a_token_says(tmp_path):
+    log = tmp_path / "log"
+    settings = Settings(
+        access_log=str(log),
+        access_log_format="%REQ(X-CASE)% %RESPONSE_CODE_DETAILS% %DYNAMIC_METADATA(envoy.filters.http.jwt_authn)%\n",
+    )
+    partner = JwtRule(PARTNER, jwks=key_set(rsa=OTHER_KEY), from_headers=(TokenHeader("x-jwt"),))
+    second = ("x-jwt", token(OTHER_KEY, iss=PARTNER, sub="bob"))
+    cases = [
+        Case("none"),
+        Case("good", (bearer(scope="read write", roles="a b", exp=4e9),)),
+        Case("both", (bearer(), second)),
+        Case("bad", (bearer(exp=1),), 401),
+    ]
+    for case in cases:
+        case.headers = (*case.headers, ("x-case", case.says))
+    await judge(cases, authentication(JwtRule(ISSUER, jwks=KEYS), partner), settings=settings)
+    # Each request is logged twice, by the caller's listener without any metadata.
+    found = dict(line.split(" ", 1) for line in log.read_text().splitlines() if not line.endswith("via_upstream -"))
+    assert "none" not in found
+    assert json.loads(found["good"].removeprefix("via_upstream ")) == {
+        "payload": {
+            "iss": ISSUER,
+            "sub": "alice",
+            "aud": "orders",
+            "exp": 4e9,
+            "scope": ["read", "write"],
+            "roles": "a b",
+        }
+    }
+    assert '"iss":"https://login.example.com"' in found["both"]
+    details, _, metadata = found["bad"].partition(" ")
+    assert details == "jwt_authn_access_denied{Jwt_is_expired}"
+    assert json.loads(metadata)["failure"]["message"] == "Jwt is expired"
+
+
+# Keys that are fetched
+
+
+def at(server, scheme="http", host="127.0.0.1", **more):
+    uri = f"{scheme}://{host}:{server.port}/keys"
+    return JwtRule(
+        ISSUER, key_server=WrittenServer(uri, host, server.port, tls=scheme == "https", **more), timeout=timedelta(seconds=1)
+    )  # fmt: skip
+
+
+def quickly(document):
+    """Keys are fetched again every moment, not every few minutes. Envoy does so 5 s before they are too old."""
+    for listener in document.static_resources.listeners:
+        for chain in listener.filter_chains:
+            for each in chain.filters:
+                if each.typed_config.Is(HttpConnectionManager.DESCRIPTOR):
+                    each.typed_config.Pack(_quick(HttpConnectionManager.FromString(each.typed_config.value)))
+
+
+def _quick(manager):
+    for each in manager.http_filters:
+        if each.typed_config.Is(JwtAuthentication.DESCRIPTOR):
+            found = JwtAuthentication.FromString(each.typed_config.value)
+            for provider in found.providers.values():
+                provider.remote_jwks.cache_duration.FromMilliseconds(5_200)
+                provider.remote_jwks.async_fetch.failed_refetch_duration.FromMilliseconds(200)
+            each.typed_config.Pack(found)
+    return manager
+
+
+async def until(port, status, *headers):
+    """A good token may have to wait for the next fetch."""
+    async with asyncio.timeout(20):
+        while (await ask(port, headers=headers)).status != status:
+            await asyncio.sleep(0.02)
+
+
+async def test_fetched_keys_check_tokens():
+    async with KeyServer(KEYS).running() as server, guarded(authentication(at(server))) as port:
+        assert (await ask(port)).status == 200
+        assert (await ask(port, headers=(bearer(),))).status == 200
+        assert (await ask(port, headers=(bearer(OTHER_KEY),))).body == WRONG_SIGNATURE
+        asked = server.asked
+        for _ in range(20):
+            await ask(port, headers=(bearer(),))
+        assert server.asked == asked  # not once per request
+
+
+async def test_new_keys_take_the_place_of_old_ones():
+    async with KeyServer(KEYS).running() as server, guarded(authentication(at(server)), change=quickly) as port:
+        assert (await ask(port, headers=(bearer(),))).status == 200
+        server.body = key_set(new=OTHER_KEY)
+        await until(port, 200, bearer(OTHER_KEY, kid="new"))
+        assert (await ask(port, headers=(bearer(),))).status == 401
+
+
+async def test_without_a_key_server_tokens_fail_until_it_is_there():
+    server = KeyServer(KEYS)
+    async with server.running():
+        pass
+    async with guarded(authentication(at(server)), change=quickly) as port:
+        assert (await ask(port)).status == 200
+        answer = await ask(port, headers=(bearer(),))
+        assert (answer.status, answer.body) == (401, "Jwks remote fetch is failed")
+        async with server.running(port=server.port):
+            await until(port, 200, bearer())
+        assert (await ask(port, headers=(bearer(),))).status == 200  # the last good keys stay
+        assert (await ask(port, headers=(bearer(OTHER_KEY),))).status == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("", 200),
+        ("{}", 200),
+        ('{"keys": []}', 200),
+        ("<html>", 200),
+        (KEYS, 500),
+        (KEYS, 302),
+        (json.dumps({"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "rsa"}]}), 200),
+        (" " * (33 << 20) + KEYS, 200),
+    ],
+    ids=["nothing", "no keys", "empty", "no JSON", "an error", "a redirect", "a shared secret", "too long"],
+)
+async def test_what_is_no_key_set_checks_no_token(body, status):
+    server = KeyServer(body)
+    server.status = status
+    async with server.running(), guarded(authentication(at(server))) as port:
+        assert (await ask(port)).status == 200
+        assert (await ask(port, headers=(bearer(),))).status == 401
+
+
+async def test_a_key_server_that_does_not_answer_is_not_waited_for_long():
+    server = KeyServer(KEYS)
+    server.delay = None
+    async with server.running(), guarded(authentication(at(server))) as port:
+        assert (await ask(port)).status == 200  # nobody without a token waits
+        assert (await ask(port, headers=(bearer(),))).status == 401
+
+
+async def test_keys_come_from_a_service_of_the_mesh():
+    host = "keys.shop.svc.cluster.local"
+    async with KeyServer(KEYS).running() as server:
+        found = authentication(at(server, host=host, meshed=True))
+        keys = service("keys", port=server.port, target=server.port)
+        async with guarded(found, keys, change=quickly) as port:
+            assert (await ask(port, headers=(bearer(),))).status == 401  # nobody serves them
+        serving = Instance("keys-0", "shop", ("127.0.0.1",), labels_of({"app": "keys"}))
+        async with guarded(found, keys, serving) as port:
+            await until(port, 200, bearer())
+
+
+def _certificate(name, key, issuer=None, issuer_key=None):
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(issuer_key or key, hashes.SHA256())
+    )
+
+
+def _pem(certificate):
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.fixture
+def authority(tmp_path):
+    """Gives the roots' file, and a TLS context for a server of any name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    root = _certificate("root", key)
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(_pem(root))
+
+    def serving(name):
+        own = ec.generate_private_key(ec.SECP256R1())
+        file = tmp_path / f"{name}.pem"
+        private = own.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        file.write_bytes(_pem(_certificate(name, own, root, key)) + private)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        return context
+
+    return roots, serving
+
+
+def trusting(roots):
+    """Puts this file in the place of the system's, which no test may change."""
+
+    def change(document):
+        for cluster in document.static_resources.clusters:
+            if cluster.name.startswith("jwks|"):
+                tls = UpstreamTlsContext.FromString(cluster.transport_socket.typed_config.value)
+                tls.common_tls_context.validation_context.trusted_ca.filename = str(roots)
+                cluster.transport_socket.typed_config.Pack(tls)
+        quickly(document)
+
+    return change
+
+
+async def test_keys_over_tls_come_only_from_the_host_that_was_named(authority):
+    roots, serving = authority
+    async with KeyServer(KEYS).running(tls=serving("localhost")) as server:
+        found = authentication(at(server, "https", "localhost"))
+        async with guarded(found, change=trusting(roots)) as port:
+            await until(port, 200, bearer())
+        async with guarded(found) as port:  # the system does not trust the authority
+            assert (await ask(port, headers=(bearer(),))).status == 401
+    async with KeyServer(KEYS).running(tls=serving("evil.example.com")) as server:
+        async with guarded(authentication(at(server, "https", "localhost")), change=trusting(roots)) as port:
+            assert (await ask(port, headers=(bearer(),))).status == 401
+        assert server.asked == 0
