@@ -202,6 +202,7 @@ async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, 
                 ]
                 for way in ways[:2]:
                     await mesh.until_answered(client, (way.address, way.port), way.host)
+                await _check_tls(client, {"server": True, "open": False})
                 root = Root(directory)
                 credentials = (root.credentials("near"), root.credentials("far"))
                 for name, pair in _PAIRS.items():
@@ -211,6 +212,17 @@ async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, 
                 for way in ways:
                     await asyncio.to_thread(_drive, load, way, 0, _WARM_SECONDS)
                 return [await asyncio.to_thread(_round, load, ways, number, say) for number in range(rounds)]
+
+
+async def _check_tls(client: Pod, wanted: dict[str, bool]) -> None:
+    """A figure of mutual TLS is none if there was no handshake."""
+    assert client.proxy is not None
+    stats = await client.proxy.admin.stats(r"^cluster\.outbound.*\.(ssl\.handshake|upstream_cx_http2_total)$")
+    for name, is_tls in wanted.items():
+        of_cluster = {stat: count for stat, count in stats.values.items() if f"|{name}.bench." in stat}
+        handshakes = sum(count for stat, count in of_cluster.items() if stat.endswith("handshake"))
+        if bool(handshakes) != is_tls or not any(stat.endswith("http2_total") for stat in of_cluster):
+            raise Failed(f"{name} is to be called {'with' if is_tls else 'without'} TLS, by HTTP/2: {of_cluster}")
 
 
 def _through_sidecars(name: str, engine: Engine, server: str) -> Way:
