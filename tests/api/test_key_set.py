@@ -70,8 +70,9 @@ def test_a_shared_secret_is_refused_without_a_word_of_it():
 def test_weak_keys_are_refused():
     small = base64.urlsafe_b64encode(((1 << 1023) + 1).to_bytes(128)).decode().rstrip("=")
     assert flaw(RSA_PUBLIC | {"n": small}) == "key 0 of `jwks` has 1024 bits"
-    assert "exponent" in flaw(RSA_PUBLIC | {"e": "AQ"})
-    assert "exponent" in flaw(RSA_PUBLIC | {"e": "AAAC"})
+    for exponent in ("AQ", "AAAC", "EQ"):
+        assert "exponent" in flaw(RSA_PUBLIC | {"e": exponent})
+    assert json.loads(read_key_set(of(RSA_PUBLIC | {"e": "Aw"})))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,8 @@ def test_weak_keys_are_refused():
         (EC_PUBLIC | {"crv": "P-384"}, "of 48 bytes"),
         (EC_PUBLIC | {"crv": "secp256k1"}, "curve that cannot be checked"),
         (EC_PUBLIC | {"x": "AA"}, "of 32 bytes"),
+        (EC_PUBLIC | {"x": EC_PUBLIC["y"]}, "not on P-256"),
+        (RSA_PUBLIC | {"n": base64.urlsafe_b64encode((1 << 2047).to_bytes(256)).decode()}, "`n` is even"),
         ({"kty": "OKP", "crv": "X25519", "x": "AA"}, "curve that cannot be checked"),
         ({"kty": "OKP", "crv": "Ed25519", "x": "AA"}, "of 32 bytes"),
         (RSA_PUBLIC | {"use": "enc"}, "not for signatures"),

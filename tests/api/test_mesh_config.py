@@ -2,6 +2,7 @@ from datetime import timedelta
 from textwrap import indent
 
 from api.reading import read, told, value
+from weft.model.access_log import Encoding, FileLog
 from weft.model.sidecar import OutboundPolicy
 
 
@@ -24,7 +25,7 @@ def test_reads_the_settings():
     assert found.outbound_policy is OutboundPolicy.REGISTRY_ONLY
     assert found.detection_timeout == timedelta(milliseconds=100)
     assert found.connect_timeout == timedelta(seconds=3)
-    assert (found.access_log, found.access_log_encoding) == ("/dev/stdout", "JSON")
+    assert found.logs == (FileLog("/dev/stdout", Encoding.JSON),)
     assert found.service_export_to == (".",)
     assert found.domain == "cluster.local"
 

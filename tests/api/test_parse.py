@@ -18,6 +18,9 @@ VALID = {
     "ServiceAccount": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}",
     "ConfigMap": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\n"
     "data: {mesh: 'connectTimeout: 3s'}",
+    "ConfigMap with logs": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\n"
+    'data: {mesh: \'{accessLogFile: /a, accessLogEncoding: JSON, accessLogFormat: "{}", extensionProviders: [{name: a, '
+    'envoyFileAccessLog: {logFormat: {labels: {b: "%PROTOCOL%"}}}}], defaultProviders: {accessLogging: [a]}}\'}',
     "VirtualService": istio(
         "VirtualService",
         """
@@ -82,6 +85,15 @@ VALID = {
     "Gateway": istio(
         "Gateway", "{selector: {a: b}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.b]}]}"
     ),
+    "Telemetry": istio(
+        "Telemetry",
+        """
+        selector: {matchLabels: {a: b}}
+        accessLogging:
+        - {match: {mode: SERVER}, providers: [{name: envoy}], filter: {expression: response.code >= 400}}
+        - disabled: true
+        """,
+    ).replace("networking", "telemetry"),
     "RequestAuthentication": istio(
         "RequestAuthentication",
         """

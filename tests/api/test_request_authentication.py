@@ -140,6 +140,7 @@ def test_written_keys_win_over_fetched_ones():
         ("fromHeaders: [{prefix: a}]", "`name` is required"),
         ("fromHeaders: [{name: 'a b'}]", "`a b` is not a header name"),
         ("fromHeaders: [{name: ':path'}]", "`:path` is not a header name"),
+        ('fromHeaders: [{name: a, prefix: "a\\nb"}]', "`prefix` holds a control character"),
         ("fromParams: ['']", "`fromParams` must not be empty text"),
         ("fromCookies: ['']", "`fromCookies` must not be empty text"),
         ("fromCookie: [a]", "unknown field `fromCookie` (did you mean `fromCookies`?)"),

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import signal
 import socket
@@ -8,6 +9,10 @@ import grpc
 import pytest
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
 
+from ca import forging, making
+from weft.ca.client import CertificateClient
+from weft.ca.signed_tokens import TokenIssuer
+from weft.ca.signer import Refused
 from weft.cli import shop
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
@@ -73,3 +78,87 @@ def test_says_when_there_is_no_directory(tmp_path):
     _, said = process.communicate(timeout=30)
     assert process.returncode == 1
     assert said.startswith(f"error: {tmp_path / 'no'} is not a directory")
+
+
+@pytest.fixture
+def issuer(tmp_path):
+    """An issuer of tokens, and the file with its public key."""
+    made = TokenIssuer(issuer="https://issuer.example")
+    path = tmp_path / "issuer.pem"
+    path.write_bytes(forging.public_pem(made._key))
+    return made, path
+
+
+def test_serves_certificates_to_those_whose_tokens_are_trusted(tmp_path, port, issuer):
+    tokens, keys = issuer
+    process = start(
+        *("--config", shop.source(), "--listen", f"unix:{tmp_path}/xds.sock"),
+        *("--ca", tmp_path / "ca", "--ca-listen", f"127.0.0.1:{port}"),
+        *("--token-keys", keys, "--token-issuer", "https://issuer.example"),
+    )
+    try:
+        assert "serving xDS on" in process.stderr.readline()
+        assert f"serving the CA of cluster.local on 127.0.0.1:{port}" in process.stderr.readline()
+
+        async def ask():
+            client = CertificateClient(f"127.0.0.1:{port}", (tmp_path / "ca" / "bundle.pem").read_text())
+            try:
+                with pytest.raises(Refused):
+                    await client.create(TokenIssuer().issue(making.CALLER), making.csr())
+                return await client.create(tokens.issue(making.CALLER), making.csr())
+            finally:
+                await client.close()
+
+        issued = asyncio.run(ask())
+        assert making.verifies(issued.chain, [(tmp_path / "ca" / "bundle.pem").read_text()])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_without_keys_for_tokens_there_is_no_ca_and_it_says_so(tmp_path):
+    process = start("--config", shop.source(), "--listen", f"unix:{tmp_path}/xds.sock", "--ca", tmp_path / "ca")
+    try:
+        process.stderr.readline()
+        assert "no CA is served: tokens cannot be checked without --token-keys" in process.stderr.readline()
+        assert not (tmp_path / "ca").exists()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        (("--token-keys", "issuer.pem"), "only from a known issuer", 2),
+        (("--token-keys", "no.pem", "--token-issuer", "x"), "no.pem: cannot be read", 1),
+        (("--ca-listen", "nope"), "`nope` is not an address", 2),
+        (("--token-keys", "issuer.pem", "--token-issuer", "x", "--trust-domain", "A B"), "is not a trust domain", 1),
+    ],
+)
+def test_says_what_is_wrong_with_a_ca(tmp_path, issuer, arguments, said, code):
+    paths = [str(tmp_path / each) if each.endswith(".pem") else each for each in arguments]
+    process = start("--config", tmp_path, "--listen", f"unix:{tmp_path}/xds.sock", "--ca", tmp_path / "ca", *paths)
+    _, heard = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert said in heard
+    assert "hint: " in heard
+
+
+def test_says_when_the_cas_address_is_taken(tmp_path, issuer):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        process = start(
+            *("--config", tmp_path, "--listen", f"unix:{tmp_path}/xds.sock", "--ca", tmp_path / "ca"),
+            *("--ca-listen", f"127.0.0.1:{taken.getsockname()[1]}"),
+            *("--token-keys", issuer[1], "--token-issuer", "x"),
+        )
+        _, heard = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "cannot serve the CA" in heard
+    assert "hint: choose another address" in heard

@@ -1,10 +1,13 @@
+from datetime import timedelta
 from pathlib import Path
 
 from typer.testing import CliRunner
 
 from weft.base.problem import Problem, Where
+from weft.cli.background import _flags
 from weft.cli.main import app
 from weft.cli.up import name_of
+from weft.local.identities import Trust
 
 
 def test_the_mesh_is_named_after_its_directory(tmp_path, monkeypatch):
@@ -43,3 +46,24 @@ def test_without_root_it_says_what_is_missing_and_what_to_do(tmp_path, monkeypat
         assert first == "error: this process lacks CAP_NET_ADMIN"
         assert second.strip() == "/run: cannot be written to"
         assert hint == "hint: sudo weft up DIR"
+
+
+def test_a_certificate_that_would_live_too_short_or_too_long_or_no_time_at_all_is_refused(tmp_path):
+    for ttl, why in (("1s", "from 2 s to 90 days"), ("91d", "from 2 s to 90 days"), ("soon", "is not a time")):
+        result = CliRunner().invoke(app, ["up", str(tmp_path), "--certificate-ttl", ttl])
+        assert result.exit_code == 2 and why in result.stderr
+
+
+def test_how_the_mesh_vouches_for_its_pods_reaches_the_engine_in_the_foreground_and_the_background(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    got = []
+    monkeypatch.setattr("weft.cli.foreground.missing_privileges", list)
+    monkeypatch.setattr("weft.cli.foreground.run_foreground", lambda *_, trust, **__: got.append(trust))
+    flags = ["--ca", "ca", "--certificate-ttl", "90s"]
+    assert CliRunner().invoke(app, ["up", ".", *flags]).exit_code == 0
+    assert got == [Trust(tmp_path / "ca", timedelta(seconds=90))]
+    assert _flags(got[0]) == ["--ca", str(tmp_path / "ca"), "--certificate-ttl", "90.000s"]
+    assert CliRunner().invoke(app, ["up", ".", *_flags(got[0])]).exit_code == 0
+    assert got[1] == got[0]

@@ -137,3 +137,15 @@ async def test_times_are_merged_whenever_somebody_asks(ready_envoy, namespace):
 def test_the_admin_api_listens_on_loopback_only():
     text = render(Bootstrap(node=NODE, xds=Unix("/run/xds.sock")))
     assert json.loads(text)["admin"]["address"]["socket_address"] == {"address": "127.0.0.1", "port_value": 15000}
+
+
+def test_secrets_have_a_cluster_of_their_own_only_where_there_is_a_socket():
+    def clusters(**sds) -> dict:
+        made = json.loads(render(Bootstrap(node=NODE, xds=Unix("/run/xds.sock"), **sds)))
+        return {each["name"]: each for each in made["static_resources"]["clusters"]}
+
+    assert "sds-grpc" not in clusters()
+    made = clusters(sds=Unix("/run/sds/1/sds.sock"))["sds-grpc"]
+    (endpoint,) = made["load_assignment"]["endpoints"][0]["lb_endpoints"]
+    assert endpoint["endpoint"]["address"] == {"pipe": {"path": "/run/sds/1/sds.sock"}}
+    assert "http2_protocol_options" in json.dumps(made)

@@ -5,10 +5,11 @@ from envoy.config.listener.v3 import listener_pb2
 from envoy.config.route.v3 import route_pb2
 from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import http_connection_manager_pb2
+from envoy.extensions.transport_sockets.tls.v3 import tls_pb2
 from google.protobuf import json_format
 
 from weft.envoy.binary import EnvoyError
-from weft.envoy.validate import validate
+from weft.envoy.validate import bootstrap, validate
 
 # Importing a type is what lets the JSON parser know it.
 MANAGER = http_connection_manager_pb2.HttpConnectionManager.DESCRIPTOR.full_name
@@ -115,3 +116,22 @@ async def test_a_missing_binary_is_an_error(monkeypatch):
 def with_validated_clusters(route):
     route.validate_clusters.value = True
     return route
+
+
+def secured(context: str) -> dict:
+    service = {"envoy_grpc": {"cluster_name": "sds-grpc"}}
+    source = {"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [service]}
+    config = {"resource_api_version": "V3", "initial_fetch_timeout": "0s", "api_config_source": source}
+    kind = getattr(tls_pb2, context).DESCRIPTOR.full_name
+    secrets = {"tls_certificate_sds_secret_configs": [{"name": "default", "sds_config": config}]}
+    tls = {"@type": f"type.googleapis.com/{kind}", "common_tls_context": secrets}
+    return {"name": "envoy.transport_sockets.tls", "typed_config": tls}
+
+
+async def test_secrets_may_come_from_the_cluster_that_every_proxy_has():
+    upstream, downstream = cluster(), listener()
+    json_format.ParseDict(secured("UpstreamTlsContext"), upstream.transport_socket)
+    json_format.ParseDict(secured("DownstreamTlsContext"), downstream.filter_chains[0].transport_socket)
+    assert await validate(listeners=[downstream], routes=[routes()], clusters=[upstream]) == []
+    # Envoy's validation does not look whether it is there; a running one would refuse.
+    assert "sds-grpc" in [each.name for each in bootstrap(clusters=[upstream]).static_resources.clusters]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from weft.local import run_directory
 from weft.local.engine import Engine
+from weft.local.identities import Trust
 from weft.local.pod import Pod
 from weft.local.status import MeshStatus, PodStatus
 from weft.model.names import ObjectKey
@@ -152,14 +153,14 @@ def traces(name: str) -> list[str]:
 
 
 @asynccontextmanager
-async def mesh(*files: str, name: str = "", inside: Path = Path("/tmp")):
+async def mesh(*files: str, name: str = "", inside: Path = Path("/tmp"), trust: Trust | None = None):
     """A mesh of these files; when the block ends, nothing of it may be left."""
     directory = Path(tempfile.mkdtemp(prefix="weft-mesh-", dir=inside))
     directory.chmod(0o755)
     (directory / "server.py").write_text(SERVER)
     for number, text in enumerate(files):
         (directory / f"{number}.yaml").write_text(text)
-    engine = Engine(directory, name=name or unique())
+    engine = Engine(directory, name=name or unique(), trust=trust or Trust())
     try:
         await engine.start()
         yield Rig(engine, directory)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.local.access_log import writable
+from weft.model.access_log import Encoding, FileLog, LogProvider
 from weft.model.settings import Settings
 
 pytestmark = pytest.mark.root
@@ -21,13 +22,13 @@ def place():
 
 
 def refusal(path: object) -> str:
-    settings, problems = writable(Settings(access_log=str(path), access_log_encoding="JSON"))
-    assert settings.access_log == ("" if problems else str(path))
-    assert settings.access_log_encoding == "JSON"
+    log = FileLog(str(path), Encoding.JSON)
+    settings, problems = writable(Settings(logs=(log,)))
+    assert settings.logs == (() if problems else (log,))
     return problems[0].what if problems else ""
 
 
-@pytest.mark.parametrize("path", ["", "/dev/stdout", "/dev/stderr", "/dev/null"])
+@pytest.mark.parametrize("path", ["/dev/stdout", "/dev/stderr", "/dev/null"])
 def test_streams_and_devices_for_everybody_are_taken_as_they_are(path):
     assert refusal(path) == ""
 
@@ -48,3 +49,12 @@ def test_what_cannot_be_written_says_why(place):
     assert "not an absolute path" in refusal("access.log")
     (place / "closed").mkdir(mode=0o700)
     assert f"{place}/closed is closed to the proxies' user" in refusal(place / "closed" / "access.log")
+
+
+def test_of_providers_only_those_that_can_be_written_are_left():
+    good, bad = FileLog("/dev/null"), FileLog("/root/access.log")
+    providers = (LogProvider("good", good), LogProvider("bad", bad), LogProvider("elsewhere"))
+    settings, problems = writable(Settings(logs=(bad, good), log_providers=providers))
+    assert settings.logs == (good,)
+    assert (settings.logs_of("good"), settings.logs_of("bad")) == ((good,), ())
+    assert [problem.what.endswith("nothing is written to /root/access.log") for problem in problems] == [True]

@@ -304,6 +304,34 @@ async def test_an_access_log_that_proxies_cannot_write_is_a_problem_and_the_mesh
         await rig.until(lambda status: not status.problems)
 
 
+async def test_a_telemetry_turns_the_log_on_while_the_mesh_runs_and_only_where_it_says():
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        (rig.directory / "log.yaml").write_text(CALLED)
+
+        async def logged():
+            assert (await rig.fetch("caller", rig.address(), path="/in-the-log"))[0] == 200
+            return [line for line in rig.pod("web").log.proxy.tail() if "/in-the-log" in line]
+
+        async with asyncio.timeout(10):
+            while not await logged():
+                await asyncio.sleep(0.05)
+        assert not [line for line in rig.pod("caller").log.proxy.tail() if "/in-the-log" in line]
+        assert 'downstream_peer="' in (await logged())[0]
+
+
+CALLED = """
+apiVersion: telemetry.istio.io/v1
+kind: Telemetry
+metadata: {name: called, namespace: shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  accessLogging:
+  - match: {mode: SERVER}
+    providers: [{name: envoy}]
+"""
+
+
 async def test_the_machines_own_network_stays_untouched():
     before = host()
     async with mesh(SERVICE, web(), CALLER) as rig:

@@ -1,11 +1,5 @@
-from weft.model.access_log import FileLog
-from weft.model.settings import Settings
+from weft.model.access_log import Encoding, FileLog
 
 
-def test_a_log_goes_to_the_proxys_own_stream_unless_it_is_told_otherwise():
-    assert FileLog().path == "/dev/stdout"
-
-
-def test_the_provider_envoy_is_there_without_being_written():
-    assert Settings().logs_of("envoy") == (FileLog(),)
-    assert Settings().logs == ()
+def test_a_log_is_text_on_the_proxys_own_stream_unless_it_is_told_otherwise():
+    assert (FileLog().path, FileLog().encoding) == ("/dev/stdout", Encoding.TEXT)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from identity_rig import identities
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.bootstrap import Bootstrap, Node, Unix
@@ -28,7 +29,7 @@ ADDRESS = "10.244.0.5"
 
 @pytest.fixture
 async def place(tmp_path):
-    """A pod on a bridge, and a control plane behind a socket that only the proxies' user may open."""
+    """A pod on a bridge, its identity, and a control plane behind a socket that only the proxies' user may open."""
     suffix = os.urandom(3).hex()
     mesh, pod = namespace.make(f"wt-proxy-{suffix}"), namespace.make(f"wt-proxyp-{suffix}")
     bridge = links.Bridge(mesh, IPv4Interface("10.244.0.1/16"))
@@ -42,7 +43,9 @@ async def place(tmp_path):
     await control.listen(f"unix:{xds}")
     os.chown(xds, 0, 1337)
     xds.chmod(0o660)
-    yield mesh, pod, control, xds, tmp_path
+    async with identities(tmp_path) as rig:
+        await rig.add("web-0", network=pod)
+        yield mesh, pod, control, xds, tmp_path
     await control.close()
     xds.unlink(missing_ok=True)
     namespace.delete(pod)
@@ -50,18 +53,20 @@ async def place(tmp_path):
 
 
 def plan(pod, xds: Path, directory: Path) -> ProxyPlan:
+    sds = directory / "sds-web-0" / "sds.sock"  # as the rig of identities names it
+    node = Node(name="web-0", namespace="shop", addresses=(ADDRESS,))
     return ProxyPlan(
-        bootstrap=Bootstrap(node=Node(name="web-0", namespace="shop", addresses=(ADDRESS,)), xds=Unix(str(xds))),
+        bootstrap=Bootstrap(node=node, xds=Unix(str(xds)), sds=Unix(str(sds))),
         binary=binary.find(),
         namespace=pod,
         directory=directory,
         interception=Interception(),
-        sockets=(str(xds),),
+        sockets=(str(xds), str(sds.parent)),
     )
 
 
 @asynccontextmanager
-async def running(wanted: ProxyPlan, control: ControlPlane):
+async def running(wanted: ProxyPlan, control: ControlPlane, lacks=lambda: ""):
     changed = asyncio.Event()
     lines: list[bytes] = []
 
@@ -69,7 +74,7 @@ async def running(wanted: ProxyPlan, control: ControlPlane):
         async for line in stream:
             lines.append(line)
 
-    proxy = Proxy(wanted, synced=control.wait_synced, changed=changed.set, output=output)
+    proxy = Proxy(wanted, synced=control.wait_synced, changed=changed.set, output=output, lacks=lacks)
     task = asyncio.ensure_future(proxy.run())
 
     async def until(condition) -> None:
@@ -126,6 +131,31 @@ async def test_it_is_not_ready_without_its_listeners_and_says_why_until_it_has_t
         await until(lambda: proxy.ready)
         assert (proxy.message, proxy.restarts) == ("", 0)
         assert b"503 Service Unavailable" in await answers(mesh)
+
+
+async def test_it_is_not_ready_without_an_identity_and_says_why_until_it_has_one(place):
+    mesh, pod, control, xds, directory = place
+    why = ["no identity: the CA is away"]
+    async with running(plan(pod, xds, directory), control, lambda: why[0]) as (proxy, until):
+        await until(lambda: proxy.message)
+        assert proxy.message == "proxy: no identity: the CA is away" and not proxy.ready
+        async with asyncio.timeout(10):
+            await proxy.admin.wait_until_ready()  # it is Envoy's own affair no longer
+        with pytest.raises(OSError):  # what would lead to it is not intercepted yet, and nothing else listens
+            await answers(mesh)
+        assert not proxy.ready
+        why[0] = ""
+        await until(lambda: proxy.ready)
+        assert (proxy.message, proxy.restarts) == ("", 0)
+
+
+async def test_its_memory_is_never_dumped(place):
+    _, pod, control, xds, directory = place
+    async with running(plan(pod, xds, directory), control) as (proxy, until):
+        await until(lambda: proxy.ready)
+        limits = Path(f"/proc/{proxy.pid}/limits").read_text().split()
+        place_of = limits.index("core")
+        assert limits[place_of + 3 : place_of + 5] == ["1", "1"]
 
 
 async def test_it_is_back_after_kill_9_and_nothing_passes_by_it_meanwhile(place):

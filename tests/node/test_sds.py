@@ -16,7 +16,7 @@ import pytest
 from cryptography import x509
 
 from identity_rig import identities, identity
-from node.tls_envoy import connect, pod_network, tls_envoy
+from node.tls_envoy import connect, pod_network, tls_envoy, until_served
 from weft.envoy.binary import EnvoyError
 from weft.envoy.command import PROXY_GID, PROXY_UID
 from weft.node.key import KeyKind
@@ -36,15 +36,6 @@ def open_directory(tmp_path):
 def network():
     with pod_network() as made:
         yield made
-
-
-async def until_served(where, context, seconds=20):
-    async with asyncio.timeout(seconds):
-        while True:
-            try:
-                return await connect(where, context)
-            except (OSError, ssl.SSLError):
-                await asyncio.sleep(0.02)
 
 
 async def test_envoy_gets_its_certificate_and_its_roots_and_checks_callers_by_them(open_directory, network):

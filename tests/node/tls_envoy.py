@@ -162,3 +162,12 @@ async def connect(where, context: ssl.SSLContext) -> Connection:
     except BaseException:
         made.close()
         raise
+
+
+async def until_served(where, context, seconds=20):
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                return await connect(where, context)
+            except (OSError, ssl.SSLError):
+                await asyncio.sleep(0.02)

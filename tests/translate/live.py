@@ -10,6 +10,8 @@ import socket
 import tempfile
 from pathlib import Path
 
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+
 from golden.render import compile_group
 from model.builders import group, put, service
 from weft.envoy import binary
@@ -19,6 +21,7 @@ from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import IngressListener, Sidecar
+from weft.translate.built import Built
 
 HOST = "orders.shop.svc.cluster.local"
 
@@ -56,9 +59,22 @@ async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None, change=
         listener.address.socket_address.address = "127.0.0.1"
         listener.address.socket_address.port_value = port
     clusters = {cluster.name: cluster for cluster in (*caller.clusters, *server.clusters)}
-    document = bootstrap(
-        listeners=[calling, receiving], clusters=clusters.values(), routes=caller.routes, endpoints=caller.endpoints
-    )
+    async with running(
+        [calling, receiving],
+        clusters.values(),
+        routes=caller.routes,
+        endpoints=caller.endpoints,
+        listening=(inbound, outbound),
+        change=change,
+    ):
+        yield outbound
+
+
+@contextlib.asynccontextmanager
+async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(), change=None):
+    """An Envoy with just these."""
+    messages = [Cluster.FromString(each.body) if isinstance(each, Built) else each for each in clusters]
+    document = bootstrap(listeners=listeners, clusters=messages, routes=routes, endpoints=endpoints)
     if change is not None:
         change(document)
     with tempfile.TemporaryDirectory() as directory:
@@ -66,12 +82,12 @@ async def pair(app_port, *values, protocol=Protocol.HTTP, settings=None, change=
         file.write_bytes(document.SerializeToString())
         process = await asyncio.create_subprocess_exec(
             *(str(binary.find()), "--config-path", str(file), "--disable-hot-restart", "--concurrency", "1"),
-            *("--log-level", "warning"),
+            *("--log-level", "warning", "--file-flush-interval-msec", "20"),
         )
         try:
-            await _listening(inbound, process)
-            await _listening(outbound, process)
-            yield outbound
+            for port in listening:
+                await _listening(port, process)
+            yield
         finally:
             process.terminate()
             await process.wait()

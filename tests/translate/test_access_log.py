@@ -1,42 +1,103 @@
+"""What the lines say, asked of a real Envoy wherever a request or a connection is needed for it."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
 from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StderrAccessLog, StdoutAccessLog
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext, UpstreamTlsContext
+from google.protobuf.json_format import ParseDict
 
+from translate.live import app, free_port, running
+from weft.model.access_log import Encoding, FileLog, Reporter
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule
+from weft.model.group import ProxyKind
+from weft.model.mesh import InboundPort
+from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate.access_log import access_logs, own_answers
+from weft.model.sidecar import OutboundPolicy
+from weft.translate.access_log import access_logs, connection_logs, listener_logs, own_answers
+from weft.translate.chains import bytes_to, chain, tls_inspector
+from weft.translate.clusters import fixed, inbound
+from weft.translate.inbound import virtual_inbound
+from weft.translate.protos import packed, socket_address
+from weft.translate.view import GroupView
 
 PLACES = {
     "/dev/stdout": ("envoy.access_loggers.stdout", StdoutAccessLog),
     "/dev/stderr": ("envoy.access_loggers.stderr", StderrAccessLog),
     "/var/log/mesh.log": ("envoy.access_loggers.file", FileAccessLog),
 }
+CALLER = "spiffe://cluster.local/ns/shop/sa/web"
+ISTIO = (  # the fields of Istio's line, by name and in order
+    *("start_time", "method", "path", "protocol", "response_code", "response_flags", "response_code_details"),
+    *("connection_termination_details", "upstream_transport_failure_reason", "bytes_received", "bytes_sent"),
+    *("duration", "upstream_service_time", "x_forwarded_for", "user_agent", "request_id", "authority"),
+    *("upstream_host", "upstream_cluster", "upstream_local_address", "downstream_local_address"),
+    *("downstream_remote_address", "requested_server_name", "route_name"),
+)
 
 
 def _log(path, **written):
-    (log,) = access_logs(Settings(access_log=path, **written))
+    (log,) = access_logs(Settings(logs=(FileLog(path, **written),)))
     name, kind = PLACES[path]
     assert log.name == name
     return kind.FromString(log.typed_config.value)
 
 
 def test_there_is_none_unless_it_is_asked_for():
-    assert access_logs(Settings()) == ()
+    for logs in (access_logs, connection_logs, listener_logs):
+        assert logs(Settings()) == ()
 
 
 def test_the_standard_streams_are_envoys_own_and_other_paths_are_files():
     assert _log("/var/log/mesh.log").path == "/var/log/mesh.log"
     for path, (_, kind) in PLACES.items():
-        (log,) = access_logs(Settings(access_log=path))
+        (log,) = access_logs(Settings(logs=(FileLog(path),)))
         assert log.typed_config.Is(kind.DESCRIPTOR)
 
 
 @pytest.mark.parametrize("path", PLACES)
 def test_text_and_json_have_defaults_and_may_be_written(path):
     assert "%RESPONSE_FLAGS%" in _log(path).log_format.text_format_source.inline_string
-    assert _log(path, access_log_format="%PROTOCOL%\n").log_format.text_format_source.inline_string == "%PROTOCOL%\n"
-    assert "route_name" in _log(path, access_log_encoding="JSON").log_format.json_format
-    written = _log(path, access_log_encoding="JSON", access_log_format='{"code": "%RESPONSE_CODE%"}')
-    assert dict(written.log_format.json_format) == {"code": "%RESPONSE_CODE%"}
+    assert _log(path, format="%PROTOCOL%\n").log_format.text_format_source.inline_string == "%PROTOCOL%\n"
+    labels = _log(path, encoding=Encoding.JSON).log_format.json_format
+    assert set(ISTIO) < set(labels.keys())
+    written = _log(path, encoding=Encoding.JSON, format='{"code": "%RESPONSE_CODE%"}', omit_empty=True).log_format
+    assert dict(written.json_format) == {"code": "%RESPONSE_CODE%"}
+    assert written.omit_empty_values
+
+
+def test_a_command_that_needs_an_extension_gets_it():
+    (formatter,) = _log("/dev/stdout", format="%REQ_WITHOUT_QUERY(:PATH)%\n").log_format.formatters
+    assert formatter.name == "envoy.formatter.req_without_query"
+
+
+def test_connections_tell_of_network_policies_and_requests_of_http_ones():
+    for logs, kind in ((access_logs, "http"), (connection_logs, "network"), (listener_logs, "network")):
+        (log,) = logs(Settings(logs=(FileLog(),)))
+        line = StdoutAccessLog.FromString(log.typed_config.value).log_format.text_format_source.inline_string
+        assert f"envoy.filters.{kind}.rbac:istio_dry_run_deny_shadow_engine_result" in line
+
+
+def test_listeners_tell_only_of_what_no_filter_sees():
+    (outbound,) = listener_logs(Settings(logs=(FileLog(),), reporter=Reporter.CLIENT))
+    assert list(outbound.filter.response_flag_filter.flags) == ["NR"]
+    (received,) = listener_logs(Settings(logs=(FileLog(filter="true"),), reporter=Reporter.SERVER))
+    refused, asked = received.filter.and_filter.filters
+    assert len(refused.or_filter.filters) == 2 and asked.HasField("extension_filter")
+    assert listener_logs(Settings(logs=(FileLog(),), listener_logs=False)) == ()
 
 
 def test_own_answers_are_counted_only_where_no_upstream_counts_them():
@@ -45,3 +106,271 @@ def test_own_answers_are_counted_only_where_no_upstream_counts_them():
     # Else every request without the mark would be counted.
     assert marked.metadata_filter.HasField("match_if_key_not_found")
     assert not marked.metadata_filter.match_if_key_not_found.value
+
+
+# A real proxy before a real workload
+
+
+class Certificates:
+    """A root, and whom it vouches for, as files that proxies and Python read."""
+
+    def __init__(self, directory, root="root"):
+        self.directory = Path(directory)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._root = self._sign(self._key, root, x509.BasicConstraints(ca=True, path_length=None))
+        self.root = self._write(f"{root}.pem", self._root)
+
+    def issue(self, name, uri):
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = self._sign(key, name, x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)]))
+        text = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        (self.directory / f"{name}.key").write_bytes(text)
+        return self._write(f"{name}.pem", certificate), str(self.directory / f"{name}.key")
+
+    def _sign(self, key, name, extension):
+        def named(text):
+            return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(named(name))
+            .issuer_name(self._root.subject if hasattr(self, "_root") else named(name))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=1))
+            .add_extension(extension, critical=False)
+        )
+        return builder.sign(self._key, hashes.SHA256())
+
+    def _write(self, name, certificate):
+        path = self.directory / name
+        path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        return str(path)
+
+
+class Rig:
+    def __init__(self, port, file, certificates):
+        self.port, self._file, self.certificates = port, Path(file), certificates
+
+    async def call(self, path="/", *, tls=True, certificate=None):
+        """What comes back; nothing if the connection is refused."""
+        context = None
+        if tls:
+            context = ssl.create_default_context(cafile=self.certificates.root)
+            context.check_hostname = False
+            if certificate:
+                context.load_cert_chain(*certificate)
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: orders\r\nconnection: close\r\n\r\n".encode())
+            answer = await reader.read()
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+        except OSError:
+            return b""
+        return answer
+
+    async def lines(self, count):
+        """The lines, once so many are there, and no more: whoever comes last is waited for."""
+        async with asyncio.timeout(10):
+            while (text := self._file.read_text() if self._file.exists() else "").count("\n") < count:
+                await asyncio.sleep(0.02)
+        lines = text.splitlines()
+        assert len(lines) == count, lines
+        return [json.loads(line) if line.startswith("{") else line for line in lines]
+
+
+def _received(log, port, app_port, protocol, certificates, policies):
+    """virtualInbound as translation makes it, with a door of TLS before the chain of the port."""
+    settings = Settings(logs=(log,), reporter=Reporter.SERVER)
+    ports = (InboundPort(port, protocol, default_endpoint=f"127.0.0.1:{app_port}"),)
+    view = GroupView(ProxyKind.SIDECAR, ports, OutboundPolicy.ALLOW_ANY, Settings(), policies, called=settings)
+    listener = Listener.FromString(virtual_inbound(view).body)
+    kept = next(each for each in listener.filter_chains if each.filter_chain_match.destination_port.value == port)
+    certificate, key = certificates.issue("orders", "spiffe://cluster.local/ns/shop/sa/orders")
+    context = {
+        "require_client_certificate": True,
+        "common_tls_context": {
+            "tls_certificates": [{"certificate_chain": {"filename": certificate}, "private_key": {"filename": key}}],
+            "validation_context": {"trusted_ca": {"filename": certificates.root}},
+        },
+    }
+    kept.transport_socket.name = "envoy.transport_sockets.tls"
+    kept.transport_socket.typed_config.CopyFrom(packed(ParseDict(context, DownstreamTlsContext())))
+    kept.filter_chain_match.transport_protocol = "tls"
+    kept.filter_chain_match.ClearField("destination_port")
+    only = Listener.FromString(listener.SerializeToString())
+    del only.filter_chains[:]
+    del only.listener_filters[:]
+    only.ClearField("default_filter_chain")
+    only.filter_chains.append(kept)
+    only.listener_filters.append(tls_inspector())
+    del only.additional_addresses[:]
+    only.address.socket_address.address = "127.0.0.1"
+    only.address.socket_address.port_value = port
+    return only, (*fixed(settings), inbound(ports[0], settings))
+
+
+@contextlib.asynccontextmanager
+async def received(*policies, protocol=Protocol.HTTP, **written):
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
+        writer.close()
+
+    with tempfile.TemporaryDirectory() as directory:
+        certificates = Certificates(directory)
+        log = FileLog(f"{directory}/access.log", **written)
+        port = free_port()
+        async with app(answer) as app_port:
+            listener, clusters = _received(log, port, app_port, protocol, certificates, policies)
+            async with running([listener], clusters, listening=()):
+                rig = Rig(port, log.path, certificates)
+                await _up(port)
+                yield rig
+
+
+async def _up(port):
+    """Without a connection, which could be a line."""
+    async with asyncio.timeout(10):
+        while f"0100007F:{port:04X} 00000000:0000 0A" not in Path("/proc/net/tcp").read_text():
+            await asyncio.sleep(0.02)
+
+
+def policy(name, action, *paths, **more):
+    rules = (Rule(operations=(Operation(paths=paths),)),) if paths else (Rule(),)
+    return AuthorizationPolicy(name, "shop", action, rules=rules, **more)
+
+
+SECRET = policy("p", Action.DENY, "/secret*")
+TRIED = policy("dry", Action.DENY, "/dry", dry_run=True)
+EVERYBODY = policy("all", Action.ALLOW)
+
+
+async def test_a_line_of_text_says_who_called_when_they_were_vouched_for_and_which_policy_denied():
+    async with received(SECRET, EVERYBODY) as rig:
+        caller = rig.certificates.issue("web", CALLER)
+        assert b"200 OK" in await rig.call("/hello", certificate=caller)
+        assert b"403 Forbidden" in await rig.call("/secret", certificate=caller)
+        allowed, denied = await rig.lines(2)
+    assert '"GET /hello HTTP/1.1" 200 - via_upstream - "-" 0 2 ' in allowed
+    assert "inbound|" in allowed and " default downstream_peer=" in allowed, "the route is the last field of Istio's"
+    assert f'downstream_peer="{CALLER}" downstream_peer_cert_start="20' in allowed
+    assert ' policy="ns[shop]-policy[all]-rule[0]"' in allowed
+    assert '"GET /secret HTTP/1.1" 403 - rbac_access_denied_matched_policy[ns[shop]-policy[p]-rule[0]] ' in denied
+    assert ' policy="ns[shop]-policy[p]-rule[0]"' in denied
+
+
+async def test_a_line_of_json_says_the_same_and_what_a_dry_run_would_have_done():
+    async with received(SECRET, TRIED, encoding=Encoding.JSON) as rig:
+        caller = rig.certificates.issue("web", CALLER)
+        await rig.call("/dry", certificate=caller)
+        await rig.call("/secret", certificate=caller)
+        dry, denied = await rig.lines(2)
+    assert set(ISTIO) < dry.keys()
+    assert (dry["response_code"], dry["downstream_peer"]) == (200, CALLER)
+    assert isinstance(dry["duration"], int)
+    assert (dry["dry_run_deny"], dry["dry_run_deny_policy"]) == ("denied", "ns[shop]-policy[dry]-rule[0]")
+    assert (dry["dry_run_allow"], dry["audit_policy"], dry["upstream_peer"]) == (None, None, None)
+    assert denied["response_code_details"] == "rbac_access_denied_matched_policy[ns[shop]-policy[p]-rule[0]]"
+    assert denied["policy"] == "ns[shop]-policy[p]-rule[0]"
+
+
+async def test_an_audit_policy_is_named_and_decides_nothing():
+    async with received(policy("seen", Action.AUDIT, "/seen"), EVERYBODY, encoding=Encoding.JSON) as rig:
+        caller = rig.certificates.issue("web", CALLER)
+        for asked in ("/seen", "/other"):
+            await rig.call(asked, certificate=caller)
+        seen, other = await rig.lines(2)
+    assert (seen["audit_policy"], other["audit_policy"]) == ("ns[shop]-policy[seen]-rule[0]", None)
+    assert seen["policy"] == other["policy"] == "ns[shop]-policy[all]-rule[0]"
+
+
+async def test_only_what_the_expression_is_true_of_is_written():
+    async with received(SECRET, filter="response.code >= 400") as rig:
+        caller = rig.certificates.issue("web", CALLER)
+        for asked in ("/hello", "/secret", "/hello"):
+            await rig.call(asked, certificate=caller)
+        await rig.call("/secret/more", certificate=caller)
+        assert ['"GET /secret' in line for line in await rig.lines(2)] == [True, True]
+
+
+# A proxy that carries HTTP makes no line of its own for these; one of bytes would make a second.
+@pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP])
+async def test_each_connection_that_is_refused_at_the_door_is_one_line_with_the_reason(protocol):
+    async with received(protocol=protocol, encoding=Encoding.JSON) as rig:
+        stranger = Certificates(rig.certificates.directory, root="other").issue("stranger", CALLER)
+        assert await rig.call() == b""
+        (unknown,) = await rig.lines(1)
+        assert await rig.call(certificate=stranger) == b""
+        _, wrong = await rig.lines(2)
+        assert await rig.call(tls=False) == b""
+        *_, plain = await rig.lines(3)
+        assert b"200 OK" in await rig.call(certificate=rig.certificates.issue("web", CALLER))
+        *_, allowed = await rig.lines(4)
+    assert "PEER_DID_NOT_RETURN_A_CERTIFICATE" in unknown["downstream_transport_failure_reason"]
+    assert "CERTIFICATE_VERIFY_FAILED" in wrong["downstream_transport_failure_reason"]
+    assert (plain["response_flags"], plain["response_code_details"]) == ("NR", "filter_chain_not_found")
+    assert (allowed["downstream_peer"], allowed["downstream_transport_failure_reason"]) == (CALLER, None)
+
+
+async def test_a_connection_that_a_policy_denies_says_which():
+    async with received(policy("p", Action.DENY), protocol=Protocol.TCP, encoding=Encoding.JSON) as rig:
+        await rig.call(certificate=rig.certificates.issue("web", CALLER))
+        (denied,) = await rig.lines(1)
+    assert denied["connection_termination_details"] == "rbac_access_denied_matched_policy[ns[shop]-policy[p]-rule[0]]"
+
+
+async def test_a_connection_says_what_a_dry_run_would_have_done():
+    tried = policy("dry", Action.ALLOW, dry_run=True)
+    async with received(tried, protocol=Protocol.TCP, encoding=Encoding.JSON) as rig:
+        await rig.call(certificate=rig.certificates.issue("web", CALLER))
+        (line,) = await rig.lines(1)
+    assert (line["dry_run_allow"], line["dry_run_allow_policy"]) == ("allowed", "ns[shop]-policy[dry]-rule[0]")
+
+
+@contextlib.asynccontextmanager
+async def calling(port, root, certificate, file):
+    """A proxy of a caller before a server of TLS, which it believes only if the root vouches for it."""
+    settings = Settings(logs=(FileLog(file, Encoding.JSON),), reporter=Reporter.CLIENT)
+    context = {
+        "common_tls_context": {
+            "tls_certificates": [
+                {"certificate_chain": {"filename": certificate[0]}, "private_key": {"filename": certificate[1]}}
+            ],
+            "validation_context": {"trusted_ca": {"filename": root}},
+        },
+    }
+    cluster = Cluster(name="orders", type=Cluster.STATIC)
+    cluster.connect_timeout.seconds = 5
+    cluster.load_assignment.cluster_name = "orders"
+    place = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
+    place.address.CopyFrom(socket_address("127.0.0.1", port))
+    cluster.transport_socket.name = "envoy.transport_sockets.tls"
+    cluster.transport_socket.typed_config.CopyFrom(packed(ParseDict(context, UpstreamTlsContext())))
+    own = free_port()
+    listener = Listener(name="calls", address=socket_address("127.0.0.1", own))
+    listener.filter_chains.append(chain("", bytes_to((("orders", 1),), settings)))
+    async with running([listener], [cluster]):
+        yield own
+
+
+async def test_a_callers_proxy_says_whom_it_met_or_why_it_did_not_believe_them(tmp_path):
+    async with received(protocol=Protocol.TCP, encoding=Encoding.JSON) as served:
+        caller = served.certificates.issue("web", CALLER)
+        strange = Certificates(tmp_path, root="other").root
+        for root, file in ((served.certificates.root, "met"), (strange, "strange")):
+            async with calling(served.port, root, caller, str(tmp_path / file)) as port:
+                await _up(port)
+                rig = Rig(port, tmp_path / file, served.certificates)
+                assert (b"200 OK" in await rig.call(tls=False)) is (file == "met")
+                (line,) = await rig.lines(1)
+            if file == "met":
+                assert line["upstream_peer"] == "spiffe://cluster.local/ns/shop/sa/orders"
+            else:
+                assert "CERTIFICATE_VERIFY_FAILED" in line["upstream_transport_failure_reason"]

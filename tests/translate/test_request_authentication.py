@@ -1,35 +1,29 @@
 """What is made is looked at here only where a request cannot show it; the rest is a table of requests through a real
 Envoy."""
 
-import asyncio
 import base64
-import contextlib
 import hashlib
 import hmac
 import json
-import ssl
 import time
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives import serialization
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication
-from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
-    HttpConnectionManager,
-)
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from google.protobuf.json_format import MessageToDict
 
-from model.builders import service
-from translate.live import app, pair
-from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, PARTNER, RSA_KEY, KeyServer, key_set, token
+from api.reading import value
+from golden.render import compile_group
+from model.builders import group, put, service
+from translate.asking import Case, bearer, judge
+from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, PARTNER, RSA_KEY, key_set, token
+from weft.envoy.validate import validate
+from weft.model.access_log import FileLog
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Rule, Source
 from weft.model.group import ProxyKind
-from weft.model.instance import Instance
+from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.request_authentication import JwtRule, RequestAuthentication, TokenHeader
 from weft.model.request_authentication import KeyServer as WrittenServer
@@ -142,93 +136,6 @@ def test_a_service_of_the_mesh_is_asked_through_its_own_cluster():
 
 
 # Requests
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: dict
-    body: str
-
-    @property
-    def line(self):
-        """The request line as the application saw it."""
-        return self.body.split("\r\n", 1)[0]
-
-    @property
-    def seen(self):
-        """The headers that the application saw."""
-        return _headers(self.body)
-
-
-@dataclass
-class Case:
-    says: str
-    headers: tuple = ()
-    status: int = 200
-    path: str = "/"
-    method: str = "GET"
-    why: str = ""  # Envoy's words, of a refusal
-    seen: dict = field(default_factory=dict)  # headers at the application; None: not there
-    line: str = ""
-
-
-def bearer(*arguments, **more):
-    return ("authorization", f"Bearer {token(*arguments, **more)}")
-
-
-async def ask(port, path="/", headers=(), method="GET"):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    lines = [f"{method} {path} HTTP/1.1", "host: orders", "connection: close"]
-    lines += [f"{name}: {value}" for name, value in headers]
-    writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-    try:
-        head, _, body = (await asyncio.wait_for(reader.read(), 30)).decode().partition("\r\n\r\n")
-    finally:
-        writer.close()
-    return Answer(int(head.split(" ", 2)[1]), _headers(head), body)
-
-
-def _headers(text):
-    return dict(line.split(": ", 1) for line in text.split("\r\n")[1:] if ": " in line)
-
-
-async def echo(reader, writer):
-    with contextlib.suppress(asyncio.IncompleteReadError):
-        head = await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(head) + head)
-        await writer.drain()
-    writer.close()
-
-
-@contextlib.asynccontextmanager
-async def guarded(*values, **more):
-    """Yields the port on which a caller finds an application behind these objects."""
-    async with app(echo) as behind, pair(behind, *values, **more) as port:
-        yield port
-
-
-async def judge(cases, *values, **more):
-    wrong = []
-    async with guarded(*values, **more) as port:
-        for case in cases:
-            answer = await ask(port, case.path, case.headers, case.method)
-            wrong += (f"{case.says}: {flaw}" for flaw in _flaws(case, answer))
-    assert not wrong, "\n".join(wrong)
-
-
-def _flaws(case, answer):
-    if answer.status != case.status:
-        yield f"{answer.status} instead of {case.status}, {answer.body}"
-    elif case.why and answer.body != case.why:
-        yield f"because `{answer.body}`"
-    elif case.status == 401 and 'error="invalid_token"' not in answer.headers.get("www-authenticate", ""):
-        yield f"www-authenticate is {answer.headers.get('www-authenticate')}"
-    elif case.line and answer.line != case.line:
-        yield f"the application saw {answer.line}"
-    for name, value in case.seen.items():
-        if answer.status == 200 and answer.seen.get(name) != value:
-            yield f"{name} is {answer.seen.get(name)} at the application"
 
 
 def _part(value):
@@ -417,7 +324,7 @@ async def test_two_issuers_in_two_places():
     await judge(cases, authentication(second, first))
 
 
-async def test_a_refused_one_lets_nobody_in():
+async def test_a_refused_one_lets_nobody_in_and_the_log_says_which(tmp_path):
     preflight = (("origin", "https://shop.example.com"), ("access-control-request-method", "GET"))
     cases = [
         Case("no token", status=403, why="RBAC: access denied"),
@@ -425,16 +332,17 @@ async def test_a_refused_one_lets_nobody_in():
         Case("a preflight", preflight, 403, method="OPTIONS"),
     ]
     good = authentication(JwtRule(ISSUER, jwks=KEYS))
-    await judge(cases, good, authentication(name="broken", refused=True))
+    log = tmp_path / "log"
+    settings = Settings(logs=(FileLog(str(log), format="%RESPONSE_CODE_DETAILS%\n"),), listener_logs=False)
+    await judge(cases, good, authentication(name="broken", refused=True), settings=settings)
+    assert "rbac_access_denied_matched_policy[refused_RequestAuthentication_shop/broken]" in log.read_text()
     await judge([Case("others")], good, authentication(name="broken", refused=True, selector=labels_of({"app": "x"})))
 
 
 async def test_policies_and_logs_find_what_a_token_says(tmp_path):
     log = tmp_path / "log"
-    settings = Settings(
-        access_log=str(log),
-        access_log_format="%REQ(X-CASE)% %RESPONSE_CODE_DETAILS% %DYNAMIC_METADATA(envoy.filters.http.jwt_authn)%\n",
-    )
+    line = "%REQ(X-CASE)% %RESPONSE_CODE_DETAILS% %DYNAMIC_METADATA(envoy.filters.http.jwt_authn)%\n"
+    settings = Settings(logs=(FileLog(str(log), format=line),), listener_logs=False)
     partner = JwtRule(PARTNER, jwks=key_set(rsa=OTHER_KEY), from_headers=(TokenHeader("x-jwt"),))
     second = ("x-jwt", token(OTHER_KEY, iss=PARTNER, sub="bob"))
     cases = [
@@ -465,184 +373,64 @@ async def test_policies_and_logs_find_what_a_token_says(tmp_path):
     assert json.loads(metadata)["failure"]["message"] == "Jwt is expired"
 
 
-# Keys that are fetched
-
-
-def at(server, scheme="http", host="127.0.0.1", **more):
-    uri = f"{scheme}://{host}:{server.port}/keys"
-    return JwtRule(
-        ISSUER, key_server=WrittenServer(uri, host, server.port, tls=scheme == "https", **more), timeout=timedelta(seconds=1)
+async def test_policies_decide_by_what_a_token_says():
+    """Istio's way to require a token, and an ALLOW by its claims."""
+    someone = AuthorizationPolicy(
+        "someone", "shop", Action.DENY, rules=(Rule((Source(not_request_principals=("*",)),)),)
     )  # fmt: skip
-
-
-def quickly(document):
-    """Keys are fetched again every moment, not every few minutes. Envoy does so 5 s before they are too old."""
-    for listener in document.static_resources.listeners:
-        for chain in listener.filter_chains:
-            for each in chain.filters:
-                if each.typed_config.Is(HttpConnectionManager.DESCRIPTOR):
-                    each.typed_config.Pack(_quick(HttpConnectionManager.FromString(each.typed_config.value)))
-
-
-def _quick(manager):
-    for each in manager.http_filters:
-        if each.typed_config.Is(JwtAuthentication.DESCRIPTOR):
-            found = JwtAuthentication.FromString(each.typed_config.value)
-            for provider in found.providers.values():
-                provider.remote_jwks.cache_duration.FromMilliseconds(5_200)
-                provider.remote_jwks.async_fetch.failed_refetch_duration.FromMilliseconds(200)
-            each.typed_config.Pack(found)
-    return manager
-
-
-async def until(port, status, *headers):
-    """A good token may have to wait for the next fetch."""
-    async with asyncio.timeout(20):
-        while (await ask(port, headers=headers)).status != status:
-            await asyncio.sleep(0.02)
-
-
-async def test_fetched_keys_check_tokens():
-    async with KeyServer(KEYS).running() as server, guarded(authentication(at(server))) as port:
-        assert (await ask(port)).status == 200
-        assert (await ask(port, headers=(bearer(),))).status == 200
-        assert (await ask(port, headers=(bearer(OTHER_KEY),))).body == WRONG_SIGNATURE
-        asked = server.asked
-        for _ in range(20):
-            await ask(port, headers=(bearer(),))
-        assert server.asked == asked  # not once per request
-
-
-async def test_new_keys_take_the_place_of_old_ones():
-    async with KeyServer(KEYS).running() as server, guarded(authentication(at(server)), change=quickly) as port:
-        assert (await ask(port, headers=(bearer(),))).status == 200
-        server.body = key_set(new=OTHER_KEY)
-        await until(port, 200, bearer(OTHER_KEY, kid="new"))
-        assert (await ask(port, headers=(bearer(),))).status == 401
-
-
-async def test_without_a_key_server_tokens_fail_until_it_is_there():
-    server = KeyServer(KEYS)
-    async with server.running():
-        pass
-    async with guarded(authentication(at(server)), change=quickly) as port:
-        assert (await ask(port)).status == 200
-        answer = await ask(port, headers=(bearer(),))
-        assert (answer.status, answer.body) == (401, "Jwks remote fetch is failed")
-        async with server.running(port=server.port):
-            await until(port, 200, bearer())
-        assert (await ask(port, headers=(bearer(),))).status == 200  # the last good keys stay
-        assert (await ask(port, headers=(bearer(OTHER_KEY),))).status == 401
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ("", 200),
-        ("{}", 200),
-        ('{"keys": []}', 200),
-        ("<html>", 200),
-        (KEYS, 500),
-        (KEYS, 302),
-        (json.dumps({"keys": [{"kty": "oct", "k": "c2VjcmV0", "kid": "rsa"}]}), 200),
-        (" " * (33 << 20) + KEYS, 200),
-    ],
-    ids=["nothing", "no keys", "empty", "no JSON", "an error", "a redirect", "a shared secret", "too long"],
-)
-async def test_what_is_no_key_set_checks_no_token(body, status):
-    server = KeyServer(body)
-    server.status = status
-    async with server.running(), guarded(authentication(at(server))) as port:
-        assert (await ask(port)).status == 200
-        assert (await ask(port, headers=(bearer(),))).status == 401
-
-
-async def test_a_key_server_that_does_not_answer_is_not_waited_for_long():
-    server = KeyServer(KEYS)
-    server.delay = None
-    async with server.running(), guarded(authentication(at(server))) as port:
-        assert (await ask(port)).status == 200  # nobody without a token waits
-        assert (await ask(port, headers=(bearer(),))).status == 401
-
-
-async def test_keys_come_from_a_service_of_the_mesh():
-    host = "keys.shop.svc.cluster.local"
-    async with KeyServer(KEYS).running() as server:
-        found = authentication(at(server, host=host, meshed=True))
-        keys = service("keys", port=server.port, target=server.port)
-        async with guarded(found, keys, change=quickly) as port:
-            assert (await ask(port, headers=(bearer(),))).status == 401  # nobody serves them
-        serving = Instance("keys-0", "shop", ("127.0.0.1",), labels_of({"app": "keys"}))
-        async with guarded(found, keys, serving) as port:
-            await until(port, 200, bearer())
-
-
-def _certificate(name, key, issuer=None, issuer_key=None):
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer.subject if issuer else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(issuer_key or key, hashes.SHA256())
+    by_claims = AuthorizationPolicy(
+        "claims",
+        "shop",
+        rules=(
+            Rule(
+                (Source(request_principals=(f"{ISSUER}/alice", f"{PARTNER}/*")),),
+                conditions=(
+                    Condition("request.auth.claims", ("groups",), ("admins", "ops-*")),
+                    Condition("request.auth.claims", ("org", "team"), ("blue",)),
+                    Condition("request.auth.audiences", values=("orders",)),
+                    Condition("request.auth.claims", ("scope",), ("write",)),
+                ),
+            ),
+        ),
     )
+    fit = {"groups": ["users", "ops-eu"], "org": {"team": "blue"}, "scope": "read write"}
+    denied = "RBAC: access denied"
+    cases = [
+        Case("no token", status=403, why=denied),
+        Case("all that is asked", (bearer(**fit),)),
+        Case("a group as text", (bearer(**fit | {"groups": "admins"}),)),
+        Case("another subject", (bearer(sub="bob", **fit),), 403, why=denied),
+        Case("another issuer's subject", (bearer(OTHER_KEY, iss=PARTNER, **fit),)),
+        Case("no such group", (bearer(**fit | {"groups": ["users"]}),), 403),
+        Case("another team", (bearer(**fit | {"org": {"team": "red"}}),), 403),
+        Case("another audience", (bearer(aud="billing", **fit),), 403),
+        Case("no such scope", (bearer(**fit | {"scope": "read writer"}),), 403),
+        Case("a forged token is refused as such", (bearer(OTHER_KEY, **fit),), 401),
+        Case("a scheme in lower case is no token", (("authorization", f"bearer {token(**fit)}"),), 403, why=denied),
+    ]
+    rules = JwtRule(ISSUER, jwks=KEYS), JwtRule(PARTNER, jwks=key_set(rsa=OTHER_KEY))
+    await judge(cases, authentication(*rules), someone, by_claims)
 
 
-def _pem(certificate):
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-@pytest.fixture
-def authority(tmp_path):
-    """Gives the roots' file, and a TLS context for a server of any name."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    root = _certificate("root", key)
-    roots = tmp_path / "roots.pem"
-    roots.write_bytes(_pem(root))
-
-    def serving(name):
-        own = ec.generate_private_key(ec.SECP256R1())
-        file = tmp_path / f"{name}.pem"
-        private = own.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        file.write_bytes(_pem(_certificate(name, own, root, key)) + private)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(file)
-        return context
-
-    return roots, serving
-
-
-def trusting(roots):
-    """Puts this file in the place of the system's, which no test may change."""
-
-    def change(document):
-        for cluster in document.static_resources.clusters:
-            if cluster.name.startswith("jwks|"):
-                tls = UpstreamTlsContext.FromString(cluster.transport_socket.typed_config.value)
-                tls.common_tls_context.validation_context.trusted_ca.filename = str(roots)
-                cluster.transport_socket.typed_config.Pack(tls)
-        quickly(document)
-
-    return change
-
-
-async def test_keys_over_tls_come_only_from_the_host_that_was_named(authority):
-    roots, serving = authority
-    async with KeyServer(KEYS).running(tls=serving("localhost")) as server:
-        found = authentication(at(server, "https", "localhost"))
-        async with guarded(found, change=trusting(roots)) as port:
-            await until(port, 200, bearer())
-        async with guarded(found) as port:  # the system does not trust the authority
-            assert (await ask(port, headers=(bearer(),))).status == 401
-    async with KeyServer(KEYS).running(tls=serving("evil.example.com")) as server:
-        async with guarded(authentication(at(server, "https", "localhost")), change=trusting(roots)) as port:
-            assert (await ask(port, headers=(bearer(),))).status == 401
-        assert server.asked == 0
+async def test_envoy_takes_whatever_the_reader_takes():
+    """What it refuses would leave the listener as it was before, and the workload without its guard."""
+    odd = "!#$%&'*+-.^_`|~09az"
+    written = {
+        "issuer": "ä☃'\"",
+        "audiences": ["\n", "ä"],
+        "jwks": KEYS,
+        "fromHeaders": [{"name": odd, "prefix": "ä '\""}],
+        "fromParams": ["ä&=\n"],
+        "fromCookies": ["a;b=\n"],
+        "outputPayloadToHeader": odd[::-1],
+        "outputClaimToHeaders": [{"claim": "a.b\n", "header": f"{'-' * 250}{number}"} for number in range(400)],
+        "spaceDelimitedClaims": ["ä"],
+        "timeout": "80000h",
+    }
+    servers = (f"https://{'.'.join(['a' * 60] * 4)}:65535/%00?a", "http://[::ffff:192.0.2.1]", "https://192.0.2.1/")
+    rules = [written, *({"issuer": "a", "jwksUri": uri} for uri in servers)]
+    head = "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: a}\nspec: "
+    mesh = Mesh()
+    put(mesh, service("orders"), value(head + json.dumps({"jwtRules": rules})))
+    found, _ = compile_group(mesh, group("orders"))
+    assert await validate(listeners=found.listeners, clusters=found.clusters) == []

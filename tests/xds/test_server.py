@@ -13,9 +13,9 @@ from weft.xds import request as limits
 from weft.xds.clients import Sync
 from weft.xds.request import Refused
 from weft.xds.response import Dialect
-from weft.xds.server import ListenError, Server
+from weft.xds.server import SECRET_SERVICE, ListenError, Server
 from weft.xds.snapshot import Snapshots
-from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, SECRET
 
 METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 
@@ -314,3 +314,31 @@ async def test_waiting_for_sync_needs_only_what_this_client_can_see(snapshots, s
     await client.take()
     snapshots.update("shop", {ENDPOINT: blobs("nobody asked for this")})
     assert await server.wait_synced("pod-1", 10)
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("StreamSecrets", discovery_pb2.DiscoveryResponse), ("DeltaSecrets", discovery_pb2.DeltaDiscoveryResponse)],
+)
+async def test_a_server_of_secrets_speaks_the_secrets_service_and_no_other(tmp_path, observer, method, kind):
+    snapshots = Snapshots()
+    snapshots.replace("shop", {SECRET: blobs("default", "ROOTCA")})
+    server = Server(snapshots, observer, service=SECRET_SERVICE, shared_bytes=0)
+    channel = grpc.aio.insecure_channel(await server.listen(f"unix:{tmp_path}/sds.sock"))
+    request = discovery_pb2.DiscoveryRequest(type_url=SECRET, resource_names=["default"])
+    if method == "DeltaSecrets":
+        request = discovery_pb2.DeltaDiscoveryRequest(type_url=SECRET, resource_names_subscribe=["default"])
+    request.node.id, request.node.cluster = "pod-1", "shop"
+    call = channel.stream_stream(f"/{SECRET_SERVICE}/{method}")()
+    await call.write(request.SerializeToString())
+    async with asyncio.timeout(10):
+        answer = kind.FromString(await call.read())
+    assert (answer.type_url, len(answer.resources)) == (SECRET, 1)
+    everything = channel.stream_stream(METHOD + "DeltaAggregatedResources")()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await everything.read()
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    call.cancel()
+    await channel.close()
+    await server.close()
+    assert len(server._responses._kept) <= 1  # what was replaced is not kept for anybody

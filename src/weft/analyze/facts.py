@@ -20,6 +20,7 @@ from weft.model.names import Labels, host_covers, selects
 from weft.model.service import Service
 from weft.model.settings import Namespace, Settings
 from weft.model.sidecar import Sidecar
+from weft.model.telemetry import Telemetry
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 
@@ -40,6 +41,7 @@ class Facts(msgspec.Struct, frozen=True):
     virtual_services: tuple[VirtualService, ...] = ()
     rules: tuple[DestinationRule, ...] = ()
     sidecars: tuple[Sidecar, ...] = ()
+    telemetries: tuple[Telemetry, ...] = ()
     gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
     namespaces: frozenset[str] = frozenset()  # in which there is anything
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
@@ -89,6 +91,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         virtual_services=_of_kind(values, VirtualService),
         rules=_of_kind(values, DestinationRule),
         sidecars=_of_kind(values, Sidecar),
+        telemetries=_of_kind(values, Telemetry),
         gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),
         namespaces=frozenset(namespaces | {settings.root_namespace}),
         runners=runners,

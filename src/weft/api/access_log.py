@@ -14,20 +14,12 @@ import msgspec
 from weft.api.commands import log_flaw
 from weft.api.document import Path
 from weft.api.reader import Fields, describe
-from weft.api.syntax import words
 from weft.base.suggest import did_you_mean
 from weft.model.access_log import Encoding, FileLog, LogProvider
 
 FILE = "envoyFileAccessLog"
-ELSEWHERE = ("envoyHttpAls", "envoyTcpAls", "envoyOtelAls", "stackdriver")
+ELSEWHERE = ("envoyHttpAls", "envoyTcpAls", "envoyOtelAls", "stackdriver")  # to which nothing is sent yet
 
-_OF_OTHERS = tuple(
-    words("""
-    service port logName logFormat filterStateObjectsToLog additionalRequestHeadersToLog
-    additionalResponseHeadersToLog additionalResponseTrailersToLog debug logging maxNumberOfAttributes
-    maxNumberOfAnnotations maxNumberOfMessageEvents maxTagLength
-    """)
-)
 _BUILT_IN = "envoy"  # the provider that is there without being written; its lines look as those of the whole mesh
 _MOST_PATH = 4_096
 _MOST_LINE = 65_536
@@ -64,14 +56,6 @@ def read_file(fields: Fields, name: str) -> LogProvider:
     return LogProvider(name, msgspec.structs.replace(log, encoding=Encoding.JSON, format=line))
 
 
-def read_elsewhere(fields: Fields, name: str) -> LogProvider:
-    """A provider to which weft sends nothing yet, whatever it says."""
-    fields.ignored(*_OF_OTHERS)
-    what = f"nothing is sent to `{name}`: this version of weft writes access logs to files only"
-    fields.warning((), what, "write an envoyFileAccessLog, and collect from there")
-    return LogProvider(name, None)
-
-
 def read_logging(config: Fields, providers: tuple[LogProvider, ...]) -> Logging:
     of_mesh = _of_mesh(config)
     if all(provider.name.lower() != _BUILT_IN for provider in providers):
@@ -84,12 +68,16 @@ def read_logging(config: Fields, providers: tuple[LogProvider, ...]) -> Logging:
         defaults.unsupported("metrics", "tracing")
         names = defaults.texts("accessLogging", most=255)
         for index, name in enumerate(names):
-            if name.lower() not in by_name:
+            found = by_name.get(name.lower())
+            if found is None:
                 hint = did_you_mean(name, [provider.name for provider in providers])
                 defaults.warning(("accessLogging", index), f"no access log provider is called `{name}`", hint)
+            elif found.log is None:
+                what = f"nothing is sent to `{name}`: this version of weft writes access logs to files only"
+                defaults.warning(("accessLogging", index), what, "use an envoyFileAccessLog, and collect from there")
     if names:
-        found = (by_name[name.lower()].log for name in names if name.lower() in by_name)
-        return Logging(tuple(log for log in found if log), providers, names)
+        logs = (by_name[name.lower()].log for name in names if name.lower() in by_name)
+        return Logging(tuple(log for log in logs if log), providers, names)
     return Logging((of_mesh,) if of_mesh.path else (), providers, ())
 
 
@@ -151,4 +139,4 @@ def _flaws(path: Path, value: Any) -> Iterator[tuple[Path, str, str]]:
         if what:
             yield path, what, hint
     elif value is not None and not (isinstance(value, (bool, int, float)) and abs(value) < 1e15):
-        yield path, f"{describe(value)} is neither text nor a number", "put it in quotes"
+        yield path, f"{describe(value)} is no value of JSON", "put it in quotes"

@@ -20,7 +20,8 @@ _STATUSES = frozenset(int(status) for status in HTTPStatus if status >= 200) - {
 
 _NOT_ACTED_ON = tuple(
     words("""
-    zipkin lightstep datadog opencensus skywalking opentelemetry prometheus sds
+    zipkin lightstep datadog opencensus skywalking opentelemetry prometheus sds stackdriver
+    envoyHttpAls envoyTcpAls envoyOtelAls
     """)
 )
 
@@ -38,6 +39,8 @@ def read_extension_providers(config: Fields) -> tuple[ExtensionProvider | LogPro
             hint = "for example envoyExtAuthzHttp or envoyExtAuthzGrpc"
             fields.lacks(*_READERS, *_NOT_ACTED_ON, what="an extension provider must say what it is", hint=hint)
         fields.unsupported(*_NOT_ACTED_ON)
+        if sort in access_log.ELSEWHERE:
+            found[name] = LogProvider(name)
         for known, read in _READERS.items():
             inner = fields.fields(known)
             if inner is not None:
@@ -73,7 +76,6 @@ def _grpc(fields: Fields, name: str) -> ExtensionProvider:
 
 _READERS: Mapping[str, Callable[[Fields, str], ExtensionProvider | LogProvider]] = {
     access_log.FILE: access_log.read_file,
-    **dict.fromkeys(access_log.ELSEWHERE, access_log.read_elsewhere),
     "envoyExtAuthzHttp": _http,
     "envoyExtAuthzGrpc": _grpc,
 }

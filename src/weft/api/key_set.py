@@ -22,7 +22,8 @@ _ALGORITHMS = {
     "Ed25519": ("EdDSA",),
 }
 _LEAST_RSA_BITS = 2048  # less is not to be trusted since 2013 (NIST SP 800-131A)
-_MOST_RSA_BITS = 16384
+_MOST_RSA_BITS = 8192
+_EXPONENTS = (3, 65537)  # all that Envoy's library takes, tried
 _GENERATE = "replace this key pair everywhere it is used; only the public part belongs here"
 
 
@@ -98,8 +99,10 @@ def _rsa(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
         return Flaw("lacks `n` or `e`, or they are not base64url")
     if not _LEAST_RSA_BITS <= modulus.bit_length() <= _MOST_RSA_BITS:
         return Flaw(f"has {modulus.bit_length()} bits", f"use at least {_LEAST_RSA_BITS}, at most {_MOST_RSA_BITS}")
-    if exponent < 3 or exponent % 2 == 0 or exponent.bit_length() > 33:
-        return Flaw("has an exponent `e` that no RSA key should have", "65537 is `AQAB`")
+    if exponent not in _EXPONENTS:
+        return Flaw("has an exponent `e` that a proxy does not take", "65537 is `AQAB`, and 3 is `Aw`")
+    if modulus % 2 == 0:
+        return Flaw("is no RSA key: `n` is even")
     return {"n": key["n"], "e": key["e"]}
 
 
@@ -109,7 +112,22 @@ def _curve(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
         return Flaw("is on a curve that cannot be checked", f"`crv` is one of {', '.join(_CURVES)}")
     if any(len(_bytes(key.get(name, ""))) != size for name in ("x", "y")):
         return Flaw(f"needs `x` and `y` of {size} bytes each, in base64url")
+    if not _is_on_curve(key["crv"], _number(key["x"]), _number(key["y"])):
+        return Flaw(f"is no key: its point is not on {key['crv']}", "copy it anew")
     return {"crv": key["crv"], "x": key["x"], "y": key["y"]}
+
+
+def _is_on_curve(name: str, x: int, y: int) -> bool:
+    """An Envoy that finds no good key in a set refuses its whole listener. The library is slow to import, and few
+    objects need it."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    curves = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
+    try:
+        ec.EllipticCurvePublicNumbers(x, y, curves[name]).public_key()
+    except ValueError:
+        return False
+    return True
 
 
 def _edwards(key: Mapping[str, Any]) -> dict[str, str] | Flaw:

@@ -211,7 +211,10 @@ def _header(header: Fields) -> TokenHeader:
     name = header.header("name")
     if not name:
         header.lacks("name", what="`name` is required")
-    return TokenHeader(name.lower(), header.text("prefix", most=256))
+    prefix = header.text("prefix", most=256)
+    if not prefix.isprintable():
+        header.error("prefix", "`prefix` holds a control character, which no header can")
+    return TokenHeader(name.lower(), prefix)
 
 
 def _claim(claim: Fields) -> tuple[str, str]:

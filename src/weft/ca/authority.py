@@ -188,7 +188,7 @@ class Authority:
 
     def close(self) -> None:
         """Lets another process have the directory."""
-        self._keeper.close()
+        self._keeper.close(self._clock())
 
     def _life(self, wanted: timedelta | None) -> timedelta:
         life = self.terms.lifetime if wanted is None else wanted

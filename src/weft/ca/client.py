@@ -78,11 +78,12 @@ class CertificateClient:
         told: tuple[str, ...] = ()
         backoff = Backoff(first=0.2, most=10.0)
         while True:
+            call: Any = None
             try:
-                call: Any = self._channel.unary_stream(_WATCH)(messages.WatchRequest().SerializeToString())
+                call = self._channel.unary_stream(_WATCH)(messages.WatchRequest().SerializeToString())
                 async for answer in call:
-                    backoff.reset()
                     bundle = _bundle(answer)
+                    backoff.reset()
                     if bundle == told:
                         continue
                     told = bundle
@@ -97,6 +98,9 @@ class CertificateClient:
                 what = error.code().name if isinstance(error, grpc.aio.AioRpcError) else error
                 log.log(level, "the roots of the CA at %s cannot be followed (%s); trying again", self._target, what)
                 await asyncio.sleep(backoff.next())
+            finally:
+                if call is not None:
+                    call.cancel()
 
     async def close(self) -> None:
         for task in self._closing:

@@ -92,8 +92,8 @@ class PluggedIn:
     def switch(self, now: float) -> None:
         self.rotate(now, 0.0)
 
-    def close(self) -> None:
-        pass
+    def close(self, now: float) -> None:
+        """Nothing to give back."""
 
 
 def is_plugged_in(directory: Path) -> bool:

@@ -6,7 +6,6 @@ Rule: what is decided is first on disk and only then done, so that a restart in 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from datetime import timedelta
 
 import msgspec
@@ -23,7 +22,7 @@ from weft.ca.store import STATE, Store
 log = logging.getLogger("weft.ca")
 
 _BACKDATED = 3600.0  # seconds; a root is trusted at once by machines whose clock is that late
-_HEARTBEATS = 20  # during a wait; what a crash can lengthen it by is a twentieth
+_HEARTBEAT = 60.0  # seconds; by so much a crash can lengthen the wait for the new root
 
 
 class SelfMade:
@@ -83,14 +82,18 @@ class SelfMade:
         self._issued_until = max(self._issued_until, expires)
         if expires > self.state.issued_until:
             ahead = msgspec.structs.replace(self.state, issued_until=expires + lifetime / 4)
-            self._put(ahead, lambda: None)
+            self._put(ahead)
 
     def tick(self, now: float) -> bool:
         """Do what is due. Whether anything changed that others see."""
         exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
         following = rotation.step(exact, now, self._skew)
         if following != exact:
-            return self._enter(following)
+            before = self.state.phase
+            if not self._put(following):
+                return False
+            log.info("root rotation: %s → %s", before, following.phase)
+            return True
         self._beat(now)
         return False
 
@@ -108,8 +111,9 @@ class SelfMade:
         exact = msgspec.structs.replace(self.state, issued_until=self._issued_until)
         self._decide(rotation.switch(exact, now, self._skew))
 
-    def close(self) -> None:
+    def close(self, now: float) -> None:
         if self._store is not None:
+            self._beat(now, every=0.0)
             self._store.close()
 
     def _decide(self, state: State) -> None:
@@ -120,17 +124,12 @@ class SelfMade:
             raise AuthorityError(f"cannot be written: {error.strerror}", "is the disk full?", file=STATE) from error
         self._adopt(state)
 
-    def _enter(self, state: State) -> bool:
-        return self._put(state, lambda: log.info("root rotation: %s → %s", self.state.phase, state.phase), adopt=True)
-
-    def _beat(self, now: float) -> None:
+    def _beat(self, now: float, *, every: float = _HEARTBEAT) -> None:
         state = self.state
-        if state.phase is Phase.ANNOUNCED:
-            pause = max(1.0, (state.switch_at - state.seen_at) / _HEARTBEATS)
-            if now - state.seen_at >= pause:
-                self._put(msgspec.structs.replace(state, seen_at=now), lambda: None)
+        if state.phase is Phase.ANNOUNCED and now - state.seen_at > every:
+            self._put(msgspec.structs.replace(state, seen_at=now))
 
-    def _put(self, state: State, then: Callable[[], None], *, adopt: bool = False) -> bool:
+    def _put(self, state: State) -> bool:
         """A disk that takes nothing is said once, and tried again: certificates go out meanwhile, phases wait."""
         try:
             if self._store is not None:
@@ -141,11 +140,7 @@ class SelfMade:
             self._told_of_disk = True
             return False
         self._told_of_disk = False
-        then()
-        if adopt:
-            self._adopt(state)
-        else:
-            self.state = state
+        self._adopt(state)
         return True
 
     def _adopt(self, state: State) -> None:

@@ -1,4 +1,4 @@
-"""`weft ca`: what certificates there are, and a new root in place of the old one."""
+"""`weft ca`: a root, what certificates there are, and a new root in place of the old one."""
 
 from __future__ import annotations
 
@@ -23,6 +23,29 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 app = typer.Typer(
     rich_markup_mode=None, no_args_is_help=True, help="The certificate authority: look at it, give it a new root."
 )
+
+
+@app.command("init")
+def init(
+    directory: Path = typer.Argument(DIRECTORY, help="Where it is kept; for its owner alone."),
+    trust_domain: str = typer.Option("cluster.local", "--trust-domain", help="What identities begin with."),
+) -> None:
+    """Make a root, so that it can be given to others before anything is signed. If there is one, it stays.
+
+    \b
+    Example: weft ca init ./ca
+    """
+    from weft.ca.authority import Authority
+    from weft.ca.store import BUNDLE
+
+    authority = Authority.open(directory, trust_domain)
+    try:
+        root = authority.status().certificates[-1]
+    finally:
+        authority.close()
+    say(f"{root.subject}, until {root.expires:%Y-%m-%d}")
+    if (directory / BUNDLE).exists():
+        say(f"for those who shall trust it: {directory / BUNDLE}")
 
 
 @app.command("show")

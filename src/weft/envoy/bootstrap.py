@@ -19,8 +19,12 @@ XDS_CLUSTER = "xds-grpc"
 SDS_CLUSTER = "sds-grpc"
 ADMIN_CLUSTER = "agent"
 
-# By default Envoy refuses expressions of more than 100 steps; this is Istio's limit.
-RUNTIME = {"re2.max_program_size.error_level": 32768}
+RUNTIME = {
+    # By default Envoy refuses expressions of more than 100 steps; this is Istio's limit.
+    "re2.max_program_size.error_level": 32768,
+    # Of an answer that Envoy itself asked for, in bytes: a key set, an authorizer's verdict. 32 MB if nothing is said.
+    "http.async_response_buffer_limit": 1 << 20,
+}
 
 # istioctl reads a proxy only if it says which Istio it belongs to; this is the one whose behaviour weft follows.
 ISTIO_VERSION = "1.30.3"

@@ -221,7 +221,7 @@ class Engine:
                 self._want(key, values[0] if values and isinstance(values[0], Workload) else None)
         if not self.control.mesh.settings.origin:  # the object that asked for it is gone
             self.control.note("access log", ())
-            self._same_trust_domain(self.control.mesh.settings, self._vouch().trust_domain)
+            self._keep_trust_domain(changed)
         if any(key.kind in ("Service", "ServiceEntry") for key in changed):
             self.control.note("addresses", self.addresses.keep_services(self.control.mesh.services()))
 
@@ -245,6 +245,14 @@ class Engine:
         hint = f"weft down {self.name}, then weft up again"
         self.control.note("trust domain", [Problem(where, what, hint, Severity.WARNING)])
         return msgspec.structs.replace(settings, trust_domain=running)
+
+    def _keep_trust_domain(self, changed: frozenset[ObjectKey]) -> None:
+        """The object that said it is gone: what it said of the trust domain stays, in its place."""
+        settings, running = self.control.mesh.settings, self._vouch().trust_domain
+        gone = next((key for key in changed if key.kind == "ConfigMap" and not self.control.mesh.get(key)), None)
+        if settings.trust_domain != running and gone is not None:
+            self.control.put(gone, (msgspec.structs.replace(settings, trust_domain=running),))
+            self._same_trust_domain(settings, running)
 
     def _want(self, key: ObjectKey, workload: Workload | None) -> None:
         replicas = self._replicas.get(key)

@@ -46,9 +46,8 @@ def settings_for(settings: Settings, telemetries: Iterable[Telemetry], namespace
 def _levels(telemetries: Iterable[Telemetry], root_namespace: str, namespace: str) -> Levels:
     chosen: dict[tuple[str, bool], Telemetry] = {}
     for telemetry in telemetries:
-        if telemetry.selector and telemetry.namespace != namespace:
-            continue  # a selector reaches no further than its own namespace, even in the root namespace
         chosen.setdefault((telemetry.namespace, bool(telemetry.selector)), telemetry)
+    # A selector reaches no further than its own namespace, even in the root namespace.
     order = dict.fromkeys(((root_namespace, False), (namespace, False), (namespace, True)))
     return tuple(chosen[place].access_logging for place in order if place in chosen and chosen[place].access_logging)
 

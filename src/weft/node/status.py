@@ -29,7 +29,8 @@ class IdentityStatus(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def warning(self) -> str:
         """A hint for a table's last column."""
-        return f"certificate not renewed since {clock_text(self.failing_since)}" if self.error else ""
+        what = "certificate not renewed" if self.serial else "no certificate"
+        return f"{what} since {clock_text(self.failing_since)}" if self.error else ""
 
     def trouble(self, now: float) -> str:
         """What is wrong, since when, why, and until when it can go on; empty if nothing is."""

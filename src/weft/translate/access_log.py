@@ -29,6 +29,14 @@ from xds.type.v3.typed_struct_pb2 import TypedStruct
 
 from weft.model.access_log import Encoding, FileLog, Reporter
 from weft.model.settings import Settings
+from weft.translate.authorization import (
+    AUDITED,
+    DRY_RUN_ALLOW,
+    DRY_RUN_CUSTOM,
+    DRY_RUN_DENY,
+    HTTP_FILTER,
+    NETWORK_FILTER,
+)
 from weft.translate.filters import ANSWERED, MARKS
 from weft.translate.protos import packed
 
@@ -93,18 +101,18 @@ _OURS = {
     "downstream_transport_failure_reason": "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
     "upstream_peer": "%UPSTREAM_PEER_URI_SAN%",
 }
-_HTTP_RBAC, _NETWORK_RBAC = "envoy.filters.http.rbac", "envoy.filters.network.rbac"
-# What policies said, by the keys under which Envoy's filter keeps it; those of a dry run begin as in Istio. On TCP a
-# policy that lets a connection in leaves no trace, and one that does not is among the termination details.
+# What policies said, by the keys under which Envoy's filter keeps it. On TCP a policy that lets a connection in leaves
+# no trace, and one that does not stands among the termination details.
+_RESULT, _POLICY = "shadow_engine_result", "shadow_effective_policy_id"
 _OF_POLICIES = {
     "policy": "enforced_effective_policy_id",
-    "dry_run_allow": "istio_dry_run_allow_shadow_engine_result",
-    "dry_run_allow_policy": "istio_dry_run_allow_shadow_effective_policy_id",
-    "dry_run_deny": "istio_dry_run_deny_shadow_engine_result",
-    "dry_run_deny_policy": "istio_dry_run_deny_shadow_effective_policy_id",
+    "dry_run_allow": f"{DRY_RUN_ALLOW}{_RESULT}",
+    "dry_run_allow_policy": f"{DRY_RUN_ALLOW}{_POLICY}",
+    "dry_run_deny": f"{DRY_RUN_DENY}{_RESULT}",
+    "dry_run_deny_policy": f"{DRY_RUN_DENY}{_POLICY}",
+    "dry_run_custom_policy": f"{DRY_RUN_CUSTOM}{_POLICY}",
+    "audit_policy": f"{AUDITED}{_POLICY}",
 }
-# An AUDIT policy that matches leaves a wish to be logged, on both protocols at the same place.
-_AUDIT = {"audit": "%DYNAMIC_METADATA(envoy.common:access_log_hint)%"}
 
 # A connection that failed before its handshake was done. One that breaks off later is the system's failure, not TLS's.
 _NO_HANDSHAKE = (
@@ -119,7 +127,7 @@ _WITHOUT_QUERY = "REQ_WITHOUT_QUERY"
 @lru_cache(maxsize=64)
 def access_logs(settings: Settings) -> tuple[AccessLog, ...]:
     """A line for each request."""
-    return tuple(_written(log, _HTTP_RBAC) for log in settings.logs)
+    return tuple(_written(log, HTTP_FILTER) for log in settings.logs)
 
 
 @lru_cache(maxsize=64)
@@ -127,7 +135,7 @@ def connection_logs(settings: Settings) -> tuple[AccessLog, ...]:
     """A line for each connection that carries anything but HTTP. Those that the listener tells of are left to it."""
     told = settings.reporter is Reporter.SERVER and settings.listener_logs
     only = (_by_expression(_HANDSHAKE),) if told else ()
-    return tuple(_written(log, _NETWORK_RBAC, *only) for log in settings.logs)
+    return tuple(_written(log, NETWORK_FILTER, *only) for log in settings.logs)
 
 
 @lru_cache(maxsize=64)
@@ -139,7 +147,7 @@ def listener_logs(settings: Settings) -> tuple[AccessLog, ...]:
     refused = AccessLogFilter(response_flag_filter=ResponseFlagFilter(flags=("NR",)))
     if settings.reporter is Reporter.SERVER:
         refused = AccessLogFilter(or_filter=OrFilter(filters=[refused, _by_expression(_NO_HANDSHAKE)]))
-    return tuple(_written(log, _NETWORK_RBAC, refused) for log in settings.logs)
+    return tuple(_written(log, NETWORK_FILTER, refused) for log in settings.logs)
 
 
 def _written(log: FileLog, policies: str, *only: AccessLogFilter) -> AccessLog:
@@ -165,7 +173,7 @@ def _written(log: FileLog, policies: str, *only: AccessLogFilter) -> AccessLog:
 
 def _ours(policies: str) -> dict[str, str]:
     said = {name: f"%DYNAMIC_METADATA({policies}:{key})%" for name, key in _OF_POLICIES.items()}
-    return {**_OURS, **said, **_AUDIT}
+    return {**_OURS, **said}
 
 
 def _by_expression(expression: str) -> AccessLogFilter:

@@ -185,6 +185,8 @@ def _network(decision: _Decision) -> Filter:
 def _filled(config: http_rbac.RBAC | network_rbac.RBAC, decision: _Decision) -> http_rbac.RBAC | network_rbac.RBAC:
     if decision.rules is not None:
         config.rules.CopyFrom(decision.rules)
+        if decision.rules.action == RBAC.LOG and isinstance(config, http_rbac.RBAC):
+            config.rules_stat_prefix = decision.prefix  # else it would say that it has decided
     if decision.shadow is not None:
         config.shadow_rules.CopyFrom(decision.shadow)
         config.shadow_rules_stat_prefix = decision.prefix

@@ -24,11 +24,12 @@ PAYLOAD = "payload"
 
 # How a separator can be written so that some server takes it for one: doubled, as a backslash, percent-encoded, and
 # after parameters (`;v=1`), which some servers strip from a segment before they look at it.
+_BYTES = r"\C*"  # also those that are no text, which a dot does not match
 _PARAMETERS = r"(?:(?:;|%3[bB])[^/]*)?"
-_SEPARATOR = _PARAMETERS + r"(?:[/\\]|%2[fF]|%5[cC])+"
+_SEPARATOR = rf"(?:{_PARAMETERS}(?:[/\\]|%2[fF]|%5[cC]))+"
 _ENCODED_SEPARATOR = re.compile(r"[/\\]|%2[fF]|%5[cC]")
 # A `.` or `..` that Envoy's normalization leaves alone and some server resolves.
-DISGUISED_DOTS = r"(?:.*(?:[/\\]|%2[fF]|%5[cC]))?(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB]|[/\\]|%2[fF]|%5[cC]).*)?"
+DISGUISED_DOTS = r"(?:\C*(?:[/\\]|%2[fF]|%5[cC]))?(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB]|[/\\]|%2[fF]|%5[cC])\C*)?"
 
 
 def text(value: str, *, before: str = "") -> StringMatcher:
@@ -143,9 +144,9 @@ def _wide_path(value: str) -> str:
     head = tail = ""
     if not is_template(value):
         if value.startswith("*"):
-            head, value = ".*", value[1:]
+            head, value = _BYTES, value[1:]
         elif value.endswith("*"):
-            tail, value = ".*", value[:-1]
+            tail, value = _BYTES, value[:-1]
     pieces = [_template(piece) for piece in _ENCODED_SEPARATOR.split(value)]
     # Several separators in a row are one.
     first, *rest = pieces

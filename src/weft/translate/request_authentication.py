@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
-from envoy.config.common.mutation_rules.v3.mutation_rules_pb2 import HeaderMutation as OneMutation
 from envoy.config.core.v3.base_pb2 import RetryPolicy
 from envoy.config.rbac.v3 import rbac_pb2
 from envoy.config.route.v3.route_components_pb2 import RouteMatch
@@ -52,6 +51,7 @@ _SPACE_DELIMITED = frozenset({"permission", "scope"})  # always, as RFC 8693 wri
 _FETCH_TIMEOUT = timedelta(seconds=5)  # Istio's
 _KEPT = timedelta(minutes=5)  # how long fetched keys are used before they are fetched again; Istio's
 _AFTER_FAILURE = timedelta(seconds=5)  # not Envoy's 1 s: a key server that is down is down for every proxy
+_AT_ONCE = 20  # headers in one expression: of any length they stay far below the size that Envoy takes
 _DNS_REFRESH = timedelta(minutes=1)
 
 
@@ -186,14 +186,13 @@ def _written(rules: Iterable[JwtRule]) -> set[str]:
 
 
 def _strip(headers: list[str]) -> HttpFilter:
-    """What a caller writes there itself must never arrive. The check removes such headers only for rules that it comes
-    to: not in a preflight, and not for the rules after one that believed. WSGI, CGI and PHP also read `x_user` as
-    `x-user`."""
-    one = OneMutation()
+    """What a caller writes there itself must never arrive. The check removes such headers as well, but not those of a
+    preflight, which it passes over, and not `x_user`, which WSGI, CGI and PHP read as `x-user`."""
     patterns = sorted({re.escape(_as_one(header)).replace(r"\-", "[-_]") for header in headers})
-    one.remove_on_match.key_matcher.safe_regex.regex = "|".join(patterns)
     mutation = HeaderMutation()
-    mutation.mutations.request_mutations.append(one)
+    for start in range(0, len(patterns), _AT_ONCE):
+        one = mutation.mutations.request_mutations.add()
+        one.remove_on_match.key_matcher.safe_regex.regex = "|".join(patterns[start : start + _AT_ONCE])
     return HttpFilter(name=STRIP, typed_config=packed(mutation))
 
 

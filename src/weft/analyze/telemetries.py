@@ -1,0 +1,48 @@
+"""Telemetries that name providers nobody has, that an older one keeps from speaking, or that are for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts
+from weft.analyze.warning import meant_labels, warning, written
+from weft.base.problem import Problem
+from weft.base.suggest import did_you_mean
+from weft.model.telemetry import Telemetry
+
+
+def of_telemetries(facts: Facts) -> Iterator[Problem]:
+    speaking: dict[tuple[str, object], Telemetry] = {}
+    for telemetry in sorted(facts.telemetries, key=_age):
+        yield from _of_providers(telemetry, facts)
+        selector = telemetry.selector
+        if selector and facts.runs and not facts.selected(telemetry.namespace, selector):
+            hint = meant_labels(selector, (runner.labels for runner in facts.runners.get(telemetry.namespace, ())))
+            what = (
+                f"no workload of namespace {telemetry.namespace} has the labels {written(selector)}: "
+                "the Telemetry is for nobody"
+            )
+            yield warning(telemetry.origin, "spec.selector", what, hint)
+        first = speaking.setdefault((telemetry.namespace, selector), telemetry)
+        if first is not telemetry:
+            what = f"Telemetry {first.name} is for the same workloads and older: this one has no effect"
+            yield warning(telemetry.origin, "", what, "write both into one")
+
+
+def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
+    known = {provider.name.lower(): provider for provider in facts.settings.log_providers}
+    for index, rule in enumerate(telemetry.access_logging):
+        for number, name in enumerate(rule.providers):
+            field = f"spec.accessLogging[{index}].providers[{number}].name"
+            if name.lower() not in known:
+                hint = did_you_mean(name, [provider.name for provider in facts.settings.log_providers])
+                what = f"MeshConfig has no access log provider `{name}`: nothing is written there"
+                yield warning(telemetry.origin, field, what, hint)
+            elif known[name.lower()].log is None and not rule.disabled:
+                what = f"weft sends nothing to the provider `{name}`: it writes only to files that proxies may open"
+                yield warning(telemetry.origin, field, what, "use an envoyFileAccessLog, and collect from there")
+
+
+def _age(telemetry: Telemetry) -> tuple[str, str]:
+    """As `model/policies.py` has it."""
+    return (telemetry.created or "9999", telemetry.name)

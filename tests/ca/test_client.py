@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import grpc
+import pytest
+
+from ca import making
+from weft.ca import messages
+from weft.ca.authority import Authority
+from weft.ca.certificates import certificate_pem
+from weft.ca.client import CertificateClient
+from weft.ca.server import CaServer
+from weft.ca.service import CertificateService
+from weft.ca.signed_tokens import TokenIssuer
+from weft.ca.signer import CaUnavailable, Refused
+
+
+@pytest.fixture(params=["tcp", "unix"])
+async def client(served, request):
+    made = CertificateClient(served.address, served.roots) if request.param == "tcp" else CertificateClient(served.unix)
+    yield made
+    await made.close()
+
+
+async def test_gets_a_certificate_without_the_root(served, client):
+    issued = await client.create(served.token(), making.csr(), timedelta(hours=2))
+    assert len(issued.chain) == 1
+    assert making.verifies(issued.chain, served.authority.bundle())
+    leaf = making.load(issued.chain[0])
+    assert (issued.not_before, issued.expires) == (leaf.not_valid_before_utc, leaf.not_valid_after_utc)
+    assert timedelta(hours=1, minutes=59) < issued.expires - issued.issued <= timedelta(hours=2, seconds=1)
+
+
+async def test_gets_the_intermediates_of_a_plugged_in_ca(tmp_path, served):
+    root_key, key = making.p256(), making.p256()
+    root = making.ca("root", root_key)
+    signer = making.ca("signer", key, by=root, by_key=root_key)
+    making.plug_in(tmp_path / "ca", certificate=signer, key=key, roots=[root, making.ca("other", making.p256())])
+    authority = Authority.open(tmp_path / "ca", making.DOMAIN)
+    server = CaServer(CertificateService(authority, served.issuer.checker()))
+    client = CertificateClient(await server.listen("127.0.0.1:0"), certificate_pem(root))
+    issued = await client.create(served.token(), making.csr())
+    assert issued.chain[1:] == (certificate_pem(signer),)
+    await client.close()
+    await server.close()
+
+
+async def test_a_refusal_keeps_its_reason(served, client):
+    with pytest.raises(Refused) as refused:
+        await client.create(TokenIssuer().issue(making.CALLER), making.csr())
+    assert refused.value.reason == "token-unknown-key"
+    with pytest.raises(Refused) as refused:
+        await client.create(served.token(), b"nonsense")
+    assert refused.value.reason == "csr-malformed"
+
+
+async def test_a_ca_that_is_away_is_not_a_refusal(tmp_path):
+    client = CertificateClient(f"unix:{tmp_path}/nobody.sock")
+    with pytest.raises(CaUnavailable, match="does not answer"):
+        await client.create("token", making.csr())
+    await client.close()
+    with pytest.raises(CaUnavailable):
+        await client.create("token", making.csr())
+
+
+async def test_a_ca_of_another_root_is_not_told_the_token(served, caplog):
+    impostor = CertificateClient(served.address, Authority.in_memory(making.DOMAIN).bundle()[0])
+    with pytest.raises(CaUnavailable):
+        await impostor.create(served.token(), making.csr())
+    await impostor.close()
+    assert served.service.issued == 0
+    assert not served.service.refused
+
+
+async def test_the_name_of_the_ca_can_be_said(served):
+    good = CertificateClient(served.address, served.roots, server_name="istiod.istio-system.svc")
+    assert await good.create(served.token(), making.csr())
+    await good.close()
+    bad = CertificateClient(served.address, served.roots, server_name="bank.example")
+    with pytest.raises(CaUnavailable):
+        await bad.create(served.token(), making.csr())
+    await bad.close()
+
+
+def test_on_the_network_a_root_is_needed():
+    with pytest.raises(ValueError, match="trusted by its root"):
+        CertificateClient("127.0.0.1:15012")
+
+
+async def test_follows_the_roots_and_gets_certificates_all_through_a_rotation(served, client):
+    bundles = client.bundles()
+    assert await anext(bundles) == served.authority.bundle()
+    served.authority.rotate()
+    assert await anext(bundles) == served.authority.bundle()
+    assert await client.create(served.token(), making.csr())
+    served.authority.switch()
+    assert await anext(bundles) == served.authority.bundle()
+    issued = await client.create(served.token(), making.csr())
+    assert making.verifies(issued.chain, served.authority.bundle()[:1])
+    await bundles.aclose()
+
+
+async def test_follows_the_roots_of_a_ca_that_comes_back(served, tmp_path):
+    client = CertificateClient(served.unix)
+    bundles = client.bundles()
+    first = await anext(bundles)
+    waiting = asyncio.ensure_future(anext(bundles))
+    await served.server.close()
+    again = CaServer(CertificateService(Authority.in_memory(making.DOMAIN), served.issuer.checker()))
+    await again.listen(served.unix)
+    async with asyncio.timeout(30):
+        second = await waiting
+    assert first != second
+    await bundles.aclose()
+    await client.close()
+    await again.close()
+
+
+class Liar:
+    """A CA that answers whatever it is told to."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = list(answers)
+
+    async def start(self, address: str) -> grpc.aio.Server:
+        async def create(_request, _context):
+            return self._answers.pop(0)
+
+        async def watch(_request, _context):
+            yield self._answers.pop(0)
+
+        server = grpc.aio.server()
+        for name, method, handler in (
+            (messages.CERTIFICATE_SERVICE, messages.CREATE, grpc.unary_unary_rpc_method_handler(create)),
+            (messages.BUNDLE_SERVICE, messages.WATCH, grpc.unary_stream_rpc_method_handler(watch)),
+        ):
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {method: handler}),))
+        server.add_insecure_port(address)
+        await server.start()
+        return server
+
+
+def chain(*pems: str) -> bytes:
+    return messages.CertificateResponse(cert_chain=pems).SerializeToString()
+
+
+async def test_answers_that_do_not_fit_the_question_are_not_believed(tmp_path):
+    authority = Authority.in_memory(making.DOMAIN)
+    other = authority.sign(making.csr(), making.WEB).chain[0]
+    answers = [b"", b"\xff", chain(), chain("nonsense"), chain(other, *authority.bundle())]
+    address = f"unix:{tmp_path}/liar.sock"
+    server = await Liar(*answers).start(address)
+    client = CertificateClient(address)
+    for answer in answers:
+        with pytest.raises(CaUnavailable, match="another key" if other.encode() in answer else "not a chain"):
+            await client.create("token", making.csr())
+    await client.close()
+    await server.stop(None)
+
+
+async def test_roots_that_are_none_are_passed_over(tmp_path):
+    good = Authority.in_memory(making.DOMAIN).bundle()
+    answers = [b"\xff", b"", messages.TrustBundle(roots=["nonsense"]).SerializeToString()]
+    answers.append(messages.TrustBundle(roots=good).SerializeToString())
+    address = f"unix:{tmp_path}/liar.sock"
+    server = await Liar(*answers).start(address)
+    client = CertificateClient(address)
+    bundles = client.bundles()
+    async with asyncio.timeout(30):
+        assert await anext(bundles) == good
+    await bundles.aclose()
+    await client.close()
+    await server.stop(None)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from ca import making
+from weft.ca.authority import Authority
+from weft.ca.certificates import certificate_pem
+from weft.ca.error import AuthorityError
+from weft.ca.status import AuthorityStatus, certificate_facts, read_status
+
+
+def test_a_directory_can_be_looked_at_while_it_is_signed_with(tmp_path):
+    authority = Authority.open(tmp_path / "ca", making.DOMAIN)
+    assert read_status(tmp_path / "ca") == authority.status()
+    authority.rotate(timedelta(hours=1))
+    status = read_status(tmp_path / "ca")
+    assert status == authority.status()
+    assert [each.role for each in status.certificates] == ["signing root", "next root"]
+    assert "the old one signs until" in status.next_step
+    authority.switch()
+    status = read_status(tmp_path / "ca")
+    assert [each.role for each in status.certificates] == ["signing root", "fading root"]
+    assert "the old one is dropped at" in status.next_step
+    authority.close()
+
+
+def test_a_status_holds_no_key_and_comes_back_from_json():
+    status = Authority.in_memory(making.DOMAIN).status()
+    text = msgspec.json.encode(status)
+    assert b"PRIVATE" not in text
+    assert msgspec.json.decode(text, type=AuthorityStatus) == status
+
+
+def test_a_plugged_in_chain_is_shown_from_the_signer_up(tmp_path):
+    root_key, key = making.p256(), making.p256()
+    root = making.ca("root", root_key)
+    signer = making.ca("signer", key, by=root, by_key=root_key)
+    making.plug_in(tmp_path, certificate=signer, key=key, roots=[root, making.ca("next", making.p256())])
+    status = read_status(tmp_path)
+    assert status.kind == "plugged-in"
+    assert [(each.role, each.subject) for each in status.certificates] == [
+        ("signer", "CN=signer"),
+        ("root", "CN=root"),
+        ("root", "CN=next"),
+    ]
+
+
+def test_says_when_there_is_none(tmp_path):
+    with pytest.raises(AuthorityError, match="there is no CA"):
+        read_status(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        (making.p256(), "P-256"),
+        (ec.generate_private_key(ec.SECP384R1()), "P-384"),
+        (rsa.generate_private_key(65_537, 2048), "RSA 2048"),
+        (ed25519.Ed25519PrivateKey.generate(), "Ed25519"),
+    ],
+)
+def test_a_certificates_facts(key, shown):
+    certificate = making.ca("root", key)
+    facts = certificate_facts(certificate_pem(certificate), "root")
+    assert facts.key == shown
+    assert facts.subject == facts.issuer == "CN=root"
+    assert facts.names == ()
+    assert facts.fingerprint.replace(":", "") == certificate.fingerprint(making.hashes.SHA256()).hex()
+
+
+def test_a_workloads_names_are_shown():
+    chain = Authority.in_memory(making.DOMAIN).sign(making.csr(), making.WEB).chain
+    assert certificate_facts(chain[0], "leaf").names == (str(making.WEB),)

@@ -1,0 +1,161 @@
+"""Who the pods of a real mesh are, and what becomes of it when pods, certificates and roots come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from local.rig import CALLER, SERVICE, mesh, pods, web
+from weft.ca.error import AuthorityError
+from weft.ca.signer import Refused
+from weft.local.client import fetch_ca, rotate_ca
+from weft.local.error import LocalError
+from weft.local.identities import Trust
+from weft.local.run_directory import base_directory
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
+
+SETTINGS = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: istio, namespace: istio-system}}
+data:
+  mesh: |
+    trustDomain: {}
+"""
+
+
+async def test_every_pod_with_a_proxy_has_its_identity_before_it_is_ready_and_none_without():
+    bare = CALLER.replace("name: caller,", "name: bare,").replace(
+        "labels:", "annotations: {sidecar.istio.io/inject: 'false'}, labels:"
+    )
+    async with mesh(SERVICE, web(extra="serviceAccount: web"), bare) as rig:
+        found = {pod.name: pod.identity for pod in pods(await rig.until_ready("bare-0", "web-0"))}
+        assert found["bare-0"] is None
+        assert found["web-0"].identity == "spiffe://cluster.local/ns/shop/sa/web"
+        assert found["web-0"].serial and found["web-0"].not_after - found["web-0"].not_before > 86_000
+        assert len(found["web-0"].roots) == 1
+
+
+async def test_a_pod_that_is_gone_has_no_socket_and_its_tokens_are_worthless():
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        identities, plan = rig.engine._identities, rig.pod("web-0").plan
+        socket = identities.socket(plan)
+        assert socket.is_socket() and (socket.stat().st_mode & 0o777) == 0o660
+        token = await identities._agent._kept[plan.key][0].bearer.token()
+        rig.write("1.yaml", web(replicas=0))
+        await rig.until(lambda status: not pods(status))
+        assert not socket.exists() and identities.status(plan) is None
+        with pytest.raises(Refused, match="gone"):
+            await identities._agent._signer.create(token, b"", timedelta(hours=1))
+        rig.write("1.yaml", web())
+        await rig.until_ready("web-0")
+        assert rig.pod("web-0").plan.pod_uid != plan.pod_uid
+
+
+async def test_without_an_identity_a_pod_is_not_ready_and_says_why_and_becomes_so_by_itself(monkeypatch):
+    async with mesh(SERVICE) as rig:
+        identities = rig.engine._identities
+        sign = identities.authority.sign
+
+        def refuse(*arguments):
+            raise AuthorityError("the CA's certificate expired")
+
+        monkeypatch.setattr(identities.authority, "sign", refuse)
+        rig.write("web.yaml", web())
+        why = "proxy: no identity: no certificate since"
+        status = await rig.until(lambda status: pods(status) and why in pods(status)[0].message)
+        assert pods(status)[0].phase == "Starting"
+        (problem,) = status.problems
+        assert "identity: no certificate since" in problem.what and problem.where.file.endswith("web.yaml")
+        monkeypatch.setattr(identities.authority, "sign", sign)
+        await rig.until_ready("web-0")
+        await rig.until(lambda status: not status.problems)
+
+
+async def test_certificates_that_live_for_seconds_are_renewed_while_requests_go_on():
+    async with mesh(SERVICE, web(), CALLER, trust=Trust(certificate_ttl=timedelta(seconds=2))) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        asking = []
+        while rig.pod("web").status({}).identity.renewals < 3:
+            asking.append(await rig.fetch("caller", rig.address()))
+            await asyncio.sleep(0.05)
+        assert {status for status, _ in asking} == {200}
+        assert not rig.engine.problems()
+
+
+async def test_the_root_is_rotated_over_the_meshs_own_socket():
+    async with mesh(SERVICE, web(), trust=Trust(certificate_ttl=timedelta(seconds=4))) as rig:
+        await rig.until_ready("web-0")
+        name = rig.engine.name
+        first = (await asyncio.to_thread(fetch_ca, name)).certificates[0].fingerprint
+        status = await asyncio.to_thread(rotate_ca, name, timedelta(seconds=0.2))
+        assert status.phase == "announced" and status.certificates[0].fingerprint == first
+        with pytest.raises(LocalError, match="under way"):
+            await asyncio.to_thread(rotate_ca, name)
+
+        def signed_by_new(_) -> bool:
+            roots = rig.pod("web").status({}).identity.roots
+            return len(roots) == 2 and roots[1] == first
+
+        await rig.until(signed_by_new)
+        before = rig.pod("web").status({}).identity.serial
+        await rig.until(lambda _: rig.pod("web").status({}).identity.serial != before)
+
+
+async def test_a_ca_in_a_directory_is_the_same_for_the_next_mesh(tmp_path):
+    roots = []
+    for _ in range(2):
+        async with mesh(SERVICE, trust=Trust(ca=tmp_path / "ca")) as rig:
+            roots.append(rig.engine.ca_status().certificates[0].fingerprint)
+    assert roots[0] == roots[1]
+    async with mesh(SERVICE) as rig:
+        assert rig.engine.ca_status().certificates[0].fingerprint != roots[0]
+
+
+async def test_a_ca_that_cannot_be_used_keeps_the_mesh_from_starting_and_says_why(tmp_path):
+    (tmp_path / "ca-cert.pem").write_text("not a certificate")
+    with pytest.raises(LocalError) as refused:
+        async with mesh(SERVICE, trust=Trust(ca=tmp_path)):
+            pass
+    assert str(tmp_path) in str(refused.value)
+
+
+async def test_the_trust_domain_is_the_one_of_the_first_files_and_stays():
+    async with mesh(SETTINGS.format("shop.example"), SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        assert rig.pod("web").status({}).identity.identity == "spiffe://shop.example/ns/shop/sa/default"
+        rig.write("0.yaml", SETTINGS.format("other.example"))
+        said = "the trust domain of a running mesh stays shop.example"
+        await rig.until(lambda status: any(said in problem.what for problem in status.problems))
+        assert rig.engine.control.mesh.settings.trust_domain == "shop.example"
+        rig.write("0.yaml", SETTINGS.format("shop.example"))
+        await rig.until(lambda status: not any(said in problem.what for problem in status.problems))
+        (rig.directory / "0.yaml").unlink()
+        await rig.until(lambda status: any(said in problem.what for problem in status.problems))
+        assert rig.engine.control.mesh.settings.trust_domain == "shop.example"
+        rig.write("0.yaml", SETTINGS.format("shop.example"))
+        await rig.until(lambda status: not any(said in problem.what for problem in status.problems))
+
+
+async def test_no_file_of_a_mesh_holds_a_private_key():
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        files = [path for path in (base_directory() / rig.engine.name).rglob("*") if path.is_file()]
+        assert any(path.name == "envoy.json" for path in files)
+        proxies = [pod.proxy.pid for pod in rig.engine.pods()]
+        for pid in proxies:
+            maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            names = {line.split(None, 5)[5] for line in maps if len(line.split(None, 5)) == 6}
+            files += [Path(name) for name in names if name.startswith(("/tmp", "/dev/shm", "/run"))]
+        kept = [kept for kept, _ in rig.engine._identities._agent._kept.values()]
+        secrets = [line for each in kept for line in each._certified.key.secret_pem().split(b"\n")[1:-2]]
+        assert len(secrets) >= 4
+        for path in files:
+            if path.is_file():
+                text = path.read_bytes()
+                assert not any(secret in text for secret in secrets), path

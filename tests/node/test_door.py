@@ -1,0 +1,144 @@
+"""Who comes in, and what becomes of what they say; the modes are tried with real Envoys in test_sds.py."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+import pytest
+
+from weft.node.door import LONGEST_PATH, Door, DoorError, Doorway
+
+
+@pytest.fixture
+async def echo(tmp_path):
+    """The server behind the door."""
+
+    async def serve(reader, writer):
+        while some := await reader.read(100):
+            writer.write(some.upper())
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, tmp_path / "inner")
+    yield str(tmp_path / "inner")
+    server.close()
+
+
+def doorway(path, **fields) -> Doorway:
+    return Doorway(**{"path": path, "uid": os.getuid(), "gid": os.getgid(), **fields})
+
+
+async def say(path, words: bytes) -> bytes:
+    async with asyncio.timeout(5):
+        reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            writer.write(words)
+            await writer.drain()
+            return await reader.read(100)
+        except ConnectionError:
+            return b""
+        finally:
+            writer.close()
+
+
+async def test_who_may_come_in_is_passed_on(tmp_path, echo):
+    path = tmp_path / "pod" / "sds.sock"
+    door = Door(doorway(path), echo)
+    await door.open()
+    assert await say(path, b"hello") == b"HELLO"
+    await door.close()
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize("fields", [{"uid": 65_000}, {"network": "/proc/1/no/such"}])
+async def test_who_may_not_is_sent_away_without_a_word_and_named_in_the_log(tmp_path, echo, fields, caplog):
+    from pathlib import Path
+
+    path = tmp_path / "pod" / "sds.sock"
+    door = Door(doorway(path, **({"network": Path(fields["network"])} if "network" in fields else fields)), echo)
+    await door.open()
+    assert await say(path, b"hello") == b""
+    assert f"refused process {os.getpid()} of user {os.getuid()}" in caplog.text
+    await door.close()
+
+
+async def test_the_same_network_is_the_same_whatever_file_names_it(tmp_path, echo):
+    from pathlib import Path
+
+    path = tmp_path / "pod" / "sds.sock"
+    door = Door(doorway(path, network=Path("/proc/self/ns/net")), echo)
+    await door.open()
+    assert await say(path, b"hello") == b"HELLO"
+    await door.close()
+
+
+async def test_closing_ends_what_is_open(tmp_path, echo):
+    path = tmp_path / "pod" / "sds.sock"
+    door = Door(doorway(path), echo)
+    await door.open()
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(b"hello")
+    assert await reader.read(100) == b"HELLO"
+    await door.close()
+    async with asyncio.timeout(5):
+        assert await reader.read(100) == b""
+    writer.close()
+
+
+async def test_a_socket_that_somebody_left_is_replaced_and_a_successors_is_not_removed(tmp_path, echo):
+    path = tmp_path / "pod" / "sds.sock"
+    path.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    first = Door(doorway(path), echo)
+    await first.open()
+    assert await say(path, b"one") == b"ONE"
+    second = Door(doorway(path), echo)
+    await second.open()
+    await first.close()
+    assert await say(path, b"two") == b"TWO"
+    await second.close()
+
+
+async def test_a_greedy_client_gets_no_more_than_a_few_connections(tmp_path, echo, caplog):
+    path = tmp_path / "pod" / "sds.sock"
+    door = Door(doorway(path), echo)
+    await door.open()
+    writers = []
+    for _ in range(16):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"x")
+        assert await reader.read(1) == b"X"
+        writers.append(writer)
+    assert await say(path, b"hello") == b""
+    assert "16 connections are open already" in caplog.text
+    for writer in writers:
+        writer.close()
+    await door.close()
+
+
+async def test_a_server_that_is_gone_closes_the_door_on_the_caller(tmp_path, caplog):
+    path = tmp_path / "pod" / "sds.sock"
+    door = Door(doorway(path), str(tmp_path / "nobody"))
+    await door.open()
+    assert await say(path, b"hello") == b""
+    assert "the server behind it is gone" in caplog.text
+    await door.close()
+
+
+@pytest.mark.parametrize("name", ["x" * LONGEST_PATH, "no/such/parent/sds.sock"])
+async def test_a_path_that_cannot_be_is_said(tmp_path, name):
+    with pytest.raises(DoorError, match="socket"):
+        await Door(doorway(tmp_path / name), "/inner").open()
+
+
+@pytest.mark.root
+async def test_a_directory_that_is_somebody_elses_is_refused(tmp_path):
+    (tmp_path / "pod").mkdir()
+    os.chown(tmp_path / "pod", 65_000, 65_000)
+    with pytest.raises(DoorError, match="is not ours"):
+        await Door(doorway(tmp_path / "pod" / "sds.sock"), "/inner").open()
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(DoorError, match="is not ours"):
+        await Door(doorway(tmp_path / "link" / "sds.sock"), "/inner").open()

@@ -1,0 +1,34 @@
+import copy
+import pickle
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from identity_rig import TRUST_DOMAIN, identity
+from weft.ca.authority import Authority
+from weft.node.key import Key, KeyKind
+
+
+@pytest.mark.parametrize("kind", list(KeyKind))
+def test_every_kind_is_signed_for(kind):
+    key = Key(kind)
+    issued = Authority.in_memory(TRUST_DOMAIN).sign(key.request(identity("web")), identity("web"))
+    leaf = x509.load_pem_x509_certificate(issued.chain[0].encode())
+    assert key.is_for(leaf) and not Key().is_for(leaf)
+    assert serialization.load_pem_private_key(key.secret_pem(), None).public_key() == leaf.public_key()
+
+
+def test_a_request_names_the_identity_for_whoever_reads_it_and_nothing_else():
+    request = x509.load_pem_x509_csr(Key().request(identity("web")))
+    assert request.is_signature_valid and not list(request.subject)
+    names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert [name.value for name in names] == ["spiffe://cluster.local/ns/shop/sa/web"]
+
+
+def test_a_key_is_neither_printed_nor_copied_out():
+    key = Key()
+    assert f"{key} {key!r} {[key]}" == "<a private key, P-256> <a private key, P-256> [<a private key, P-256>]"
+    for copied in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="not copied"):
+            copied(key)

@@ -1,0 +1,232 @@
+"""The agent as a process of its own, under real Envoys: killed, started again, and without a CA."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from datetime import timedelta
+
+import pytest
+
+from identity_rig import TRUST_DOMAIN, identities, identity
+from node.tls_envoy import connect, pod_network, tls_envoy, until_served
+from weft.ca.authority import Authority
+from weft.ca.server import CaServer
+from weft.ca.service import CertificateService
+from weft.ca.signed_tokens import TokenIssuer
+from weft.ca.tokens import Caller
+from weft.node.service import NodeService
+
+pytestmark = pytest.mark.root
+
+
+class Machine:
+    """A CA behind a socket, a directory of registrations, and tokens."""
+
+    def __init__(self, directory) -> None:
+        directory.chmod(0o755)
+        self.directory = directory
+        self.workloads = directory / "workloads"
+        self.workloads.mkdir(mode=0o700)
+        self.authority = Authority.in_memory(TRUST_DOMAIN)
+        self.issuer = TokenIssuer()
+        self._server: CaServer | None = None
+
+    @property
+    def ca(self) -> str:
+        return f"unix:{self.directory}/ca.sock"
+
+    async def open_ca(self) -> None:
+        self._server = CaServer(CertificateService(self.authority, self.issuer.checker()))
+        await self._server.listen(self.ca)
+
+    async def close_ca(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+        self._server = None
+
+    def register(self, pod="web-0", *, network, **fields):
+        """Returns the socket."""
+        token = self.directory / f"{pod}.token"
+        caller = Caller("shop", "web", pod, f"uid-{pod}")
+        token.write_text(self.issuer.issue(caller, lifetime=timedelta(hours=1)))
+        socket = self.directory / f"sds-{pod}" / "sds.sock"
+        registration = {
+            "namespace": "shop",
+            "pod": pod,
+            "pod_uid": f"uid-{pod}",
+            "service_account": "web",
+            "token_file": str(token),
+            "socket": str(socket),
+            "network_namespace": str(network.path),
+            **fields,
+        }
+        self.write(f"{pod}.json", json.dumps(registration))
+        return socket
+
+    def write(self, name, text) -> None:
+        fresh = self.workloads / f".{name}"
+        fresh.write_text(text)
+        fresh.rename(self.workloads / name)
+
+    @contextlib.asynccontextmanager
+    async def agent(self):
+        log = self.directory / "agent.log"
+        with log.open("ab") as file:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "weft.cli", "node", "--workloads", str(self.workloads), "--ca", self.ca),
+                stdout=file,
+                stderr=file,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.terminate()
+            async with asyncio.timeout(10):
+                await process.wait()
+
+    def log(self) -> str:
+        return (self.directory / "agent.log").read_text()
+
+
+@pytest.fixture
+async def machine(tmp_path):
+    made = Machine(tmp_path)
+    await made.open_ca()
+    yield made
+    await made.close_ca()
+
+
+@pytest.fixture
+def network():
+    with pod_network() as made:
+        yield made
+
+
+@pytest.fixture
+async def clients(tmp_path, machine):
+    """Callers that the machine's CA vouches for."""
+    async with identities(tmp_path / "clients") as rig:
+        rig.authority = machine.authority
+        yield rig
+
+
+async def until(condition, seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def served(network, clients) -> str:
+    connection = await until_served(network, clients.tls())
+    assert await connection.get() == 200
+    await connection.close()
+    return connection.serial
+
+
+async def test_an_agent_that_is_killed_and_comes_back_interrupts_nothing(machine, network, clients, tmp_path):
+    sds = machine.register(network=network)
+    async with machine.agent() as agent, contextlib.AsyncExitStack() as stack:
+        await until(sds.exists)
+        await stack.enter_async_context(tls_envoy(tmp_path / "envoy", sds, network))
+        first = await served(network, clients)
+        connection = await connect(network, clients.tls())
+        agent.send_signal(signal.SIGKILL)
+        await agent.wait()
+        assert await served(network, clients) == first  # without an agent
+        async with machine.agent():
+            async with asyncio.timeout(20):
+                while (fresh := await served(network, clients)) == first:
+                    await asyncio.sleep(0.02)
+            assert fresh != first
+            assert await connection.get() == 200  # the one from before
+        await connection.close()
+
+
+async def test_without_a_ca_a_new_agent_takes_nothing_away_and_serves_when_the_ca_is_back(
+    machine, network, clients, tmp_path
+):
+    sds = machine.register(network=network)
+    async with machine.agent() as agent, contextlib.AsyncExitStack() as stack:
+        await until(sds.exists)
+        await stack.enter_async_context(tls_envoy(tmp_path / "envoy", sds, network))
+        first = await served(network, clients)
+        agent.send_signal(signal.SIGKILL)
+        await agent.wait()
+        await machine.close_ca()
+        before = sds.stat().st_ino
+        async with machine.agent():
+            await until(lambda: sds.stat().st_ino != before)
+            await until(lambda: "no certificate since" in machine.log())
+            assert await served(network, clients) == first
+            await machine.open_ca()
+            async with asyncio.timeout(20):
+                while await served(network, clients) == first:
+                    await asyncio.sleep(0.02)
+    assert "has a certificate again" in machine.log()
+
+
+async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine, network, caplog):
+    service = NodeService(
+        machine.workloads, CertificateService(machine.authority, machine.issuer.checker()), lifetime=timedelta(hours=1)
+    )
+    running = asyncio.create_task(service.run())
+    try:
+        web = machine.register("web-0", network=network)
+        api = machine.register("api-0", network=network)
+        await until(lambda: web.exists() and api.exists())
+        await until(
+            lambda: {each.identity for each in service.agent.statuses() if each.serial} == {str(identity("web"))}
+        )
+        before = service.agent.status("shop/web-0").serial
+        machine.write("web-0.json", "{not json")
+        machine.write("other.json", "[]")
+        await until(lambda: "other.json" in caplog.text and "web-0.json" in caplog.text)
+        assert web.exists() and service.agent.status("shop/web-0").serial == before
+        (machine.workloads / "api-0.json").unlink()
+        await until(lambda: not api.exists())
+        assert web.exists() and service.agent.status("shop/api-0") is None
+        machine.register("web-0", network=network, service_account="other")
+        await until(lambda: service.agent.status("shop/web-0").identity.endswith("/sa/other"))
+        # Its token is still the first account's: the certificate is for somebody else, and is not used.
+        await until(
+            lambda: "not for spiffe://cluster.local/ns/shop/sa/other" in service.agent.status("shop/web-0").error
+        )
+        assert service.agent.status("shop/web-0").serial == ""
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+    assert not web.exists() and not web.parent.exists()
+    assert [path.name for path in (machine.workloads / ".agent").iterdir()] == []
+
+
+async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, network):
+    service = NodeService(
+        machine.workloads, CertificateService(machine.authority, machine.issuer.checker()), lifetime=timedelta(hours=1)
+    )
+    running = asyncio.create_task(service.run())
+    try:
+        machine.register(network=network)
+        token = machine.directory / "web-0.token"
+        good = token.read_text()
+        token.unlink()
+        status = lambda: service.agent.status("shop/web-0")  # noqa: E731
+        await until(lambda: status() is not None)
+        if status().serial:  # it was quicker than us; the next one will not be
+            await service.agent.remove("shop/web-0")
+            service._served.clear()
+            service._changed.set()
+        await until(lambda: status() is not None and "No such file" in status().error)
+        token.write_text("\n")
+        await until(lambda: "is empty" in status().error)
+        token.write_text(good)
+        await until(lambda: status().serial and not status().error)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})

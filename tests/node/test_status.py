@@ -1,0 +1,19 @@
+from weft.node.status import IdentityStatus, clock_text
+
+WELL = IdentityStatus(
+    workload="shop/web-0", identity="spiffe://x/ns/shop/sa/web", serial="1f", not_before=10, not_after=100
+)
+
+
+def test_a_certificate_is_held_only_between_its_two_ends():
+    assert [WELL.is_held(now) for now in (9, 10, 99, 100)] == [False, True, True, False]
+    assert not IdentityStatus(workload="a", identity="b").is_held(0)
+
+
+def test_what_is_well_says_nothing_and_what_is_not_yet_says_so():
+    assert (WELL.trouble(50), WELL.warning) == ("", "")
+    assert IdentityStatus(workload="a", identity="b").trouble(0) == "it has no certificate yet"
+
+
+def test_times_are_read_the_same_everywhere():
+    assert clock_text(0) == "1970-01-01 00:00:00 UTC"
