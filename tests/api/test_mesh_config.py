@@ -3,6 +3,7 @@ from textwrap import indent
 
 from api.reading import read, told, value
 from weft.model.access_log import Encoding, FileLog
+from weft.model.settings import CIPHERS
 from weft.model.sidecar import OutboundPolicy
 
 
@@ -53,3 +54,30 @@ def test_says_what_is_wrong():
         "5 line 2 of `mesh`: `connectTimeout` stands twice, here and on line 1 "
         "(YAML would silently take the last one; keep one)"
     ]
+
+
+def test_reads_how_workloads_trust_each_other():
+    found = value(
+        config(
+            "trustDomain: new.example\ntrustDomainAliases: [old.example, older.example]\nenableAutoMtls: false\n"
+            "meshMTLS: {minProtocolVersion: TLSV1_3, cipherSuites: [ECDHE-RSA-AES256-GCM-SHA384]}\n"
+        )
+    )
+    assert (found.trust_domain, found.trust_domain_aliases) == ("new.example", ("old.example", "older.example"))
+    assert found.auto_mtls is False
+    assert (found.mtls_least, found.mtls_ciphers) == ("TLSV1_3", ("ECDHE-RSA-AES256-GCM-SHA384",))
+    default = value(config("meshMTLS: {minProtocolVersion: TLS_AUTO}\n"))
+    assert (default.auto_mtls, default.mtls_least, default.mtls_ciphers) == (True, "TLSV1_2", CIPHERS)
+
+
+def test_says_what_is_wrong_with_trust():
+    assert told(config("trustDomain: Cluster.Local\n")) == [
+        "5 `Cluster.Local` is not a trust domain (a name such as cluster.local, in lower case)"
+    ]
+    assert told(config("trustDomainAliases: [a/b]\n"))[0].startswith("5 `a/b` is not a trust domain")
+    assert told(config("meshMTLS: {minProtocolVersion: TLSV1_1}\n"))[0].startswith(
+        "5 `minProtocolVersion` cannot be `TLSV1_1`"
+    )
+    assert told(config("meshMTLS: {cipherSuites: [AES128-SHA]}\n"))[0].startswith(
+        "5 `AES128-SHA` is not a cipher suite for TLS 1.2 that weft lets workloads use"
+    )

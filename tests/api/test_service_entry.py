@@ -123,12 +123,14 @@ def test_an_entry_that_can_be_told_from_others_takes_no_port(rest):
             "5 warning: port 80 is not HTTP or TLS and there are no `addresses`: it takes every connection to port 80 "
             "(list the addresses)",
         ),
-        (
-            f"{{hosts: [a.b], subjectAltNames: [x], {PORT}}}",
-            "5 `subjectAltNames` is not verified by this version of weft, so the entry is refused "
-            "(leave it out if the peer need not be verified)",
-        ),
     ],
 )
 def test_says_what_is_wrong(spec, problem):
     assert told(istio("ServiceEntry", spec)) == [problem]
+
+
+def test_says_who_may_answer():
+    assert value(istio("ServiceEntry", f"{{hosts: [a.b], subjectAltNames: [x, y], {PORT}}}")).subject_alt_names == (
+        "x",
+        "y",
+    )

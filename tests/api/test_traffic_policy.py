@@ -4,6 +4,7 @@ import pytest
 
 from api.reading import istio, told, value
 from weft.model.destination_rule import (
+    ClientTls,
     ConnectionPool,
     ConsistentHash,
     HashKey,
@@ -87,11 +88,7 @@ def test_a_port_has_its_own_policy():
         "{loadBalancer: {simple: RANDOM}, portLevelSettings: [{port: {number: 90}, tls: {mode: DISABLE}, "
         "loadBalancer: {simple: ROUND_ROBIN}}]}"
     )
-    assert found.ports == ((90, TrafficPolicy(LoadBalancer(SimpleBalancer.ROUND_ROBIN))),)
-
-
-def test_plaintext_may_be_asked_for():
-    assert told(istio("DestinationRule", "host: a\ntrafficPolicy: {tls: {mode: DISABLE}}")) == []
+    assert found.ports == ((90, TrafficPolicy(LoadBalancer(SimpleBalancer.ROUND_ROBIN), tls=ClientTls())),)
 
 
 @pytest.mark.parametrize(
@@ -116,43 +113,6 @@ def test_plaintext_may_be_asked_for():
         (
             "{loadBalancer: {consistentHash: {useSourceIp: true, ringHash: {minimumRingSize: 8388609}}}}",
             ["6 `minimumRingSize` must be between 0 and 8388608, not 8388609"],
-        ),
-        (
-            "{tls: {mode: ISTIO_MUTUAL}}",
-            [
-                "6 ISTIO_MUTUAL needs mutual TLS between workloads, which this version of weft does not have yet "
-                "(leave `tls` out until then; calls are plaintext)"
-            ],
-        ),
-        (
-            "{tls: {mode: SIMPLE, sni: a.b}}",
-            [
-                "6 TLS mode SIMPLE is not supported by this version of weft, so the rule is refused rather "
-                "than sending plaintext "
-                "(let the application speak TLS itself)"
-            ],
-        ),
-        (
-            "{tls: {caCertificates: /x}}",
-            ["6 `caCertificates` would have no effect, since `mode` is DISABLE or missing (set `mode`)"],
-        ),
-        (
-            "{portLevelSettings: [{port: {number: 80}, tls: {mode: MUTUAL}}]}",
-            [
-                "6 TLS mode MUTUAL is not supported by this version of weft, so the rule is refused rather "
-                "than sending plaintext "
-                "(let the application speak TLS itself)"
-            ],
-        ),
-        (
-            "{tls: {mode: MUTUAL, credentialName: c}}",
-            [
-                "6 `credentialName` without `workloadSelector` would give sidecars plaintext "
-                "(select the workloads that hold the credential)",
-                "6 TLS mode MUTUAL is not supported by this version of weft, so the rule is refused rather "
-                "than sending plaintext "
-                "(let the application speak TLS itself)",
-            ],
         ),
         ("{connectionPool: {}}", ["6 `connectionPool` says nothing (set `tcp` or `http`)"]),
         (

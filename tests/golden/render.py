@@ -17,6 +17,7 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from google.protobuf.json_format import MessageToDict
 
 from weft.api.parse import parse
@@ -34,6 +35,7 @@ from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
 from weft.translate.tls import from_agent
 from weft.translate.view import group_view, service_view
+from weft.xds.types import SECRET
 
 CASES = Path(__file__).parent
 _ADDRESSES = "weft.dev/golden-addresses"  # annotation: the addresses of a workload's one instance
@@ -42,6 +44,7 @@ _ADDRESSES = "weft.dev/golden-addresses"  # annotation: the addresses of a workl
 @dataclass
 class Resources:
     clusters: list[Cluster] = field(default_factory=list)
+    secrets: list[Secret] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
     routes: list[RouteConfiguration] = field(default_factory=list)
     endpoints: list[ClusterLoadAssignment] = field(default_factory=list)
@@ -120,15 +123,12 @@ def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
             built = listeners.shared_port(number, chains[number], view.policy, view.settings, http=http)
             own[built.name] = built
     return Resources(
-        [_cluster(built) for _, built in sorted(clusters.items())],
+        [Cluster.FromString(built.body) for _, built in sorted(clusters.items()) if built.type_url != SECRET],
+        [Secret.FromString(built.body) for _, built in sorted(clusters.items()) if built.type_url == SECRET],
         [Listener.FromString(built.body) for _, built in sorted(own.items())],
         [RouteConfiguration.FromString(built.body) for built in configurations],
         [ClusterLoadAssignment.FromString(built.body) for built in answering],
     ), problems
-
-
-def _cluster(built: Built) -> Cluster:
-    return Cluster.FromString(built.body)
 
 
 def _group(mesh: Mesh, name: str) -> Group:
@@ -161,11 +161,11 @@ def _readable(resources: Resources, parts: list[str]) -> dict[str, object]:
         return name.startswith(("virtual", "inbound|")) or name.endswith("Cluster")
 
     result: dict[str, object] = {}
-    for part in ("clusters", "listeners", "routes", "endpoints"):
+    for part in ("clusters", "secrets", "listeners", "routes", "endpoints"):
         messages = getattr(resources, part)
         if part in ("clusters", "listeners"):
             messages = [m for m in messages if ("base" if is_base(m.name) else part) in parts]
-        elif part not in parts:
+        elif part not in parts and part != "secrets":
             messages = []
         if messages:
             result[part] = [_sorted(MessageToDict(m, preserving_proto_field_name=True)) for m in messages]

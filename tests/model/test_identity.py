@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.model.identity import Identity, parse_identity
+from weft.model.identity import Identity, is_trust_domain, parse_identity
 
 
 def test_an_identity_reads_as_a_spiffe_uri_and_back() -> None:
@@ -30,3 +30,8 @@ def test_an_identity_reads_as_a_spiffe_uri_and_back() -> None:
 def test_nothing_else_is_an_identity(text: str) -> None:
     with pytest.raises(ValueError, match="is not spiffe"):
         parse_identity(text)
+
+
+def test_knows_a_trust_domain():
+    assert is_trust_domain("cluster.local") and is_trust_domain("a_b-c.d9")
+    assert not any(map(is_trust_domain, ("", "A.b", "a/b", "a:b", ".a", "a" * 256)))

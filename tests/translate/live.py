@@ -154,22 +154,22 @@ async def both(
 
 
 @contextlib.asynccontextmanager
-async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(), change=None):
+async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(), change=None, secrets=()):
     """An Envoy with just these."""
     messages = [Cluster.FromString(each.body) if isinstance(each, Built) else each for each in clusters]
     document = bootstrap(listeners=listeners, clusters=messages, routes=routes, endpoints=endpoints)
-    async with _envoy(document, listening, Authority().identity(ORDERS), change):
+    async with _envoy(document, listening, Authority().identity(ORDERS), change, secrets):
         yield
 
 
 @contextlib.asynccontextmanager
-async def _envoy(document, listening, identity, change=None):
-    """An Envoy with this identity, once it listens on its ports."""
+async def _envoy(document, listening, identity, change=None, secrets=()):
+    """An Envoy with this identity and further secrets, once it listens on its ports."""
     if change is not None:
         change(document)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "bootstrap.pb")
-        async with agent(f"{directory}/sds", identity):
+        async with agent(f"{directory}/sds", identity, {secret.name: secret for secret in secrets}):
             for cluster in document.static_resources.clusters:
                 if cluster.name == "sds-grpc":
                     del cluster.load_assignment.endpoints[:]
@@ -193,8 +193,8 @@ async def _envoy(document, listening, identity, change=None):
 
 
 @contextlib.asynccontextmanager
-async def agent(path, identity):
-    """Serves the identity by SDS."""
+async def agent(path, identity, more):
+    """Serves the identity by SDS, and what else is asked for by name."""
 
     class Secrets(sds_pb2_grpc.SecretDiscoveryServiceServicer):
         async def StreamSecrets(self, requests, context):  # noqa: N802 (gRPC's own name)
@@ -203,7 +203,7 @@ async def agent(path, identity):
                     continue
                 for name in request.resource_names:
                     response = DiscoveryResponse(version_info="1", nonce="1", type_url=request.type_url)
-                    response.resources.add().Pack(_secret(name, identity))
+                    response.resources.add().Pack(more.get(name) or _secret(name, identity))
                     yield response
 
     server = grpc.aio.server()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jwt
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -33,6 +34,7 @@ from weft.api.parse import parse
 from weft.envoy import binary
 from weft.envoy.validate import bootstrap
 from weft.files.documents import read_documents
+from weft.model.access_log import Encoding, FileLog
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.mesh import Mesh
 from weft.model.names import labels_of
@@ -98,12 +100,12 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(policy_sets, settings=None, services=()):
+async def rig(policy_sets, settings=None, services=(), tcp_app=None):
     """`policy_sets`: of each workload the YAML of its policies, or the values themselves. A workload is `app: orders`
     in the namespace `shop`."""
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory, "access.log")
-        async with _app(_answer_http) as http_port, _app(_echo) as tcp_port:
+        async with _app(_answer_http) as http_port, _app(tcp_app or _echo) as tcp_port:
             listeners, clusters, endpoints, places = [], {}, {}, []
             for number, policies in enumerate(policy_sets):
                 address = f"127.1.{number // 200}.{number % 200 + 1}"
@@ -138,12 +140,7 @@ def read_policies(text):
 
 
 def _translated(policies, settings, services, log, http_port, tcp_port):
-    mesh = Mesh(
-        Settings(
-            **{name: getattr(settings, name) for name in settings.__struct_fields__}
-            | {"access_log": str(log), "access_log_encoding": "JSON", "access_log_format": json.dumps(_LOG)}
-        )
-    )
+    mesh = Mesh(msgspec.structs.replace(settings, logs=(FileLog(str(log), Encoding.JSON, json.dumps(_LOG)),)))
     ingress = (
         IngressListener(ServicePort(HTTP_PORT, protocol=Protocol.HTTP), f"127.0.0.1:{http_port}"),
         IngressListener(ServicePort(TCP_PORT, protocol=Protocol.TCP), f"127.0.0.1:{tcp_port}"),

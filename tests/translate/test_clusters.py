@@ -1,11 +1,21 @@
 import pytest
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.clusters.dns.v3.dns_cluster_pb2 import DnsCluster
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from msgspec.structs import replace
 
 from translate.views import HOST, origin, view
-from weft.model.destination_rule import ConnectionPool, DestinationRule, Subset, TrafficPolicy
+from weft.model.destination_rule import (
+    ClientTls,
+    ClientTlsMode,
+    ConnectionPool,
+    DestinationRule,
+    LoadBalancer,
+    SimpleBalancer,
+    Subset,
+    TrafficPolicy,
+)
 from weft.model.instance import Endpoint
 from weft.model.mesh import InboundPort
 from weft.model.names import ObjectKey
@@ -26,7 +36,7 @@ def _options(cluster):
 
 def _upstream(protocol=Protocol.HTTP, *, meshed=True, pool=None, **like):
     seen = view(meshed=(80,) if meshed else (), like={"protocol": protocol, **like})
-    return clusters.upstream(seen, seen.ports[0], pool)
+    return clusters.upstream(seen, seen.ports[0], TrafficPolicy(connection_pool=pool))
 
 
 def test_one_cluster_per_port_and_subset_each_with_its_sources():
@@ -117,3 +127,89 @@ def test_one_logical_host_is_exactly_one_name(names, one):
     (built,) = clusters.outbound(seen, seen.ports[0], Settings())
     config = DnsCluster.FromString(_read(built).cluster_type.typed_config.value)
     assert config.all_addresses_in_single_endpoint == one
+
+
+def _secured(tls=None, settings=None, protocol=Protocol.HTTP, **more):
+    """How a cluster is secured: the TLS contexts of its one socket, or of its sockets by match."""
+    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=tls, load_balancer=more.pop("balancer", None)))
+    seen = view(
+        rule=rule, accounts=("orders",), meshed=(80,), like={"protocol": protocol, **more.pop("like", {})}, **more
+    )
+    cluster = _read(clusters.outbound(seen, seen.ports[0], settings or Settings())[0])
+    if cluster.transport_socket_matches:
+        marked, others = cluster.transport_socket_matches
+        assert dict(marked.match) == {"tlsMode": "istio"} and not dict(others.match)
+        assert others.transport_socket.name == "envoy.transport_sockets.raw_buffer"
+        return "by endpoint", UpstreamTlsContext.FromString(marked.transport_socket.typed_config.value)
+    if cluster.HasField("transport_socket"):
+        return "always", UpstreamTlsContext.FromString(cluster.transport_socket.typed_config.value)
+    return "never", None
+
+
+def _exact(context):
+    known = context.common_tls_context.combined_validation_context.default_validation_context
+    return [each.matcher.exact for each in known.match_typed_subject_alt_names]
+
+
+def test_by_default_tls_is_up_to_each_endpoint_and_names_who_may_answer():
+    when, context = _secured()
+    assert (when, context.sni) == ("by endpoint", f"outbound_.80_._.{HOST}")
+    assert _exact(context) == ["spiffe://cluster.local/ns/shop/sa/orders"]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more", "offered"),
+    [
+        (Protocol.HTTP, {}, ["istio-h2", "h2"]),
+        (Protocol.HTTP, {"meshed": ()}, ["istio-http/1.1", "http/1.1"]),
+        (Protocol.GRPC, {"meshed": ()}, ["istio-h2", "h2"]),
+        (Protocol.TCP, {}, ["istio"]),
+        (Protocol.TLS, {}, ["istio"]),
+        (Protocol.UNDECLARED, {}, ["istio-http/1.1"]),
+    ],
+)
+def test_what_is_offered_is_what_is_spoken(protocol, more, offered):
+    seen = view(**{"meshed": (80,), **more}, like={"protocol": protocol})
+    cluster = _read(clusters.outbound(seen, seen.ports[0], Settings())[0])
+    context = UpstreamTlsContext.FromString(cluster.transport_socket_matches[0].transport_socket.typed_config.value)
+    assert list(context.common_tls_context.alpn_protocols) == offered
+
+
+def test_a_rule_says_never_or_always():
+    assert _secured(ClientTls(ClientTlsMode.DISABLE))[0] == "never"
+    when, context = _secured(ClientTls(ClientTlsMode.ISTIO_MUTUAL))
+    assert (when, context.sni) == ("always", f"outbound_.80_._.{HOST}")
+    _, context = _secured(ClientTls(ClientTlsMode.ISTIO_MUTUAL, "a.b", ("spiffe://x/y",)))
+    assert (context.sni, _exact(context)) == ("a.b", ["spiffe://x/y"])
+
+
+def test_the_names_of_a_service_entry_stand_for_its_accounts():
+    assert _exact(_secured(like={"subject_alt_names": ("spiffe://x/y",)})[1]) == ["spiffe://x/y"]
+
+
+def test_the_world_outside_and_a_mesh_without_automatic_tls_are_called_as_before():
+    assert _secured(like={"external": True})[0] == "never"
+    assert _secured(settings=Settings(auto_mtls=False))[0] == "never"
+    assert _secured(ClientTls(ClientTlsMode.ISTIO_MUTUAL), Settings(auto_mtls=False))[0] == "always"
+
+
+@pytest.mark.parametrize(
+    "by_address", [{"like": {"headless": True}}, {"balancer": LoadBalancer(SimpleBalancer.PASSTHROUGH)}]
+)
+def test_by_address_it_is_all_of_them_or_nobody(by_address):
+    assert _secured(**by_address, secured=(80,))[0] == "always"
+    assert _secured(**by_address, secured=())[0] == "never"
+
+
+def test_a_closed_rule_leaves_nobody_to_call():
+    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.CLOSED)))
+    for like in ({}, {"headless": True}, {"resolution": Resolution.DNS}):
+        seen = view(rule=rule, like=like)
+        cluster = _read(clusters.outbound(seen, seen.ports[0], Settings())[0])
+        assert cluster.type == Cluster.STATIC and not cluster.HasField("load_assignment")
+
+
+def test_tls_of_the_world_is_not_taken_for_the_meshs_http2():
+    seen = view(meshed=(80,))
+    chosen = TrafficPolicy(tls=ClientTls(ClientTlsMode.SIMPLE))
+    assert clusters.upstream(seen, seen.ports[0], chosen) is Upstream.HTTP1

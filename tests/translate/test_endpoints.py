@@ -2,7 +2,7 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from model.builders import service
 from translate.views import HOST
-from weft.model.destination_rule import DestinationRule, Subset
+from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, TrafficPolicy
 from weft.model.group import ProxyKind
 from weft.model.instance import Endpoint
 from weft.model.names import labels_of
@@ -66,3 +66,20 @@ def test_only_grpc_is_told_who_is_behind_an_address_that_callers_use_themselves(
 def test_what_the_proxy_resolves_itself_has_none():
     outside = service("api", resolution=Resolution.DNS)
     assert assignments(outside, outside.ports[0], None, (Endpoint("api.example.com", 80),)) == ()
+
+
+def test_only_who_takes_the_meshs_tls_is_marked_for_it():
+    orders = service("orders")
+    (built,) = assignments(
+        orders, orders.ports[0], None, (Endpoint("10.0.0.1", 80, tls=True), Endpoint("10.0.0.2", 80, meshed=True))
+    )
+    first, second = _read(built).endpoints[0].lb_endpoints
+    assert dict(first.metadata.filter_metadata["envoy.transport_socket_match"]) == {"tlsMode": "istio"}
+    assert not second.HasField("metadata")
+
+
+def test_nobody_is_told_whom_a_closed_rule_would_call():
+    orders = service("orders")
+    closed = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.CLOSED)))
+    for kind in (ProxyKind.SIDECAR, ProxyKind.GRPC):
+        assert assignments(orders, orders.ports[0], closed, (Endpoint("10.0.0.1", 80),), kind) == ()

@@ -1,7 +1,10 @@
-from model.builders import put, service
+from model.builders import instance, put, service
 from translate.views import HOST, route, routing, to, view
 from weft.base.problem import Severity
+from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
+from weft.model.group import ProxyKind
 from weft.model.mesh import Mesh
+from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol, Resolution
 from weft.model.virtual_service import Delegate, HeaderChanges, Headers, HttpRoute
 from weft.translate.findings import problems_of
@@ -62,3 +65,16 @@ def test_a_tcp_host_that_nothing_tells_from_others_is_said_to_take_its_port():
     assert _said(like=like | {"addresses": ("240.0.0.1",)}) == []
     assert _said(like=like | {"resolution": Resolution.STATIC}) == []
     assert _said(like=like | {"protocol": Protocol.TLS}) == []
+
+
+def test_grpcs_own_clients_that_cannot_get_in_are_said():
+    mesh = Mesh()
+    put(mesh, service("orders"), instance("orders-0", "orders", meshed=True))
+    assert _said(kind=ProxyKind.GRPC, mesh=mesh) == []
+    put(mesh, PeerAuthentication("default", "shop", mode=TlsMode.STRICT))
+    (said,) = _said(kind=ProxyKind.GRPC, mesh=mesh)
+    assert f"port 80 of {HOST} in plaintext, and it takes only mutual TLS" in said
+    assert _said(mesh=mesh) == []
+    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.ISTIO_MUTUAL)))
+    (said,) = _said(kind=ProxyKind.GRPC, rule=rule)
+    assert "its DestinationRule asks for TLS" in said

@@ -18,6 +18,8 @@ from model.builders import instance, service
 from translate.views import HOST, route, routing, to, view
 from weft.control.plane import ControlPlane
 from weft.model.destination_rule import (
+    ClientTls,
+    ClientTlsMode,
     ConnectionPool,
     ConsistentHash,
     DestinationRule,
@@ -75,6 +77,12 @@ def test_a_filter_that_the_client_does_not_have_is_not_configured():
     (made,) = RouteConfiguration.FromString(host.fragment).virtual_hosts
     assert name == f"{HOST}:80" and not made.routes[0].typed_per_filter_config
     assert list(made.domains) == ["*"]
+
+
+def test_a_rule_that_asks_for_tls_leaves_nobody_to_call_in_plaintext():
+    for mode in ClientTlsMode:
+        rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(mode)))
+        assert bool(_made(rule=rule).clusters) is (mode is ClientTlsMode.DISABLE)
 
 
 def test_what_the_client_cannot_resolve_is_left_out():

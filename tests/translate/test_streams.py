@@ -4,6 +4,8 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from translate.views import HOST, routing, to, view
 from weft.model.destination_rule import (
+    ClientTls,
+    ClientTlsMode,
     ConnectionPool,
     ConsistentHash,
     DestinationRule,
@@ -15,6 +17,7 @@ from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.virtual_service import L4Match, L4Route
 from weft.translate.streams import filter_chain, matching, own_stream, streams
+from weft.translate.view import Target
 
 TCP, TLS = {"protocol": Protocol.TCP}, {"protocol": Protocol.TLS}
 
@@ -69,3 +72,29 @@ def test_of_two_routes_for_the_same_connection_the_first_has_it():
     subnet, same = L4Match(destination_subnets=("10.0.0.0/8",)), L4Match(destination_subnets=("10.1.2.3/8",))
     found = _found(tcp=(L4Route((subnet,), (to("a"),)), L4Route((same,), (to("b"),))))
     assert [stream.first.host for stream in found] == ["a", HOST]
+
+
+def _says_bytes(stream, seen):
+    names = [each.name for each in filter_chain(stream, seen, seen.ports[0], Settings()).filters]
+    return names == ["envoy.filters.network.set_filter_state", "envoy.filters.network.tcp_proxy"]
+
+
+def test_bytes_to_a_port_that_is_taken_for_http_say_that_they_are_not():
+    tcp, undeclared = view(like=TCP), view(like={"protocol": Protocol.UNDECLARED})
+    assert not _says_bytes(own_stream(tcp, tcp.ports[0]), tcp)
+    assert _says_bytes(own_stream(undeclared, undeclared.ports[0]), undeclared)
+
+
+def test_bytes_that_a_route_sends_elsewhere_say_so_too():
+    routes = (routing(tcp=(L4Route((), (to("b"),)),)),)
+    for target, says in ((Target("b", ports=(80,)), False), (Target("b", ports=(80,), offering_http=(80,)), True)):
+        seen = view(routes=routes, like=TCP, targets=(target,))
+        assert _says_bytes(streams(seen, seen.ports[0])[0], seen) is says
+
+
+def test_a_server_outside_the_mesh_is_not_offered_the_meshs_words():
+    rule = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.SIMPLE)))
+    seen = view(rule=rule, like={"protocol": Protocol.UNDECLARED})
+    assert not _says_bytes(own_stream(seen, seen.ports[0]), seen)
+    seen = view(like={"protocol": Protocol.UNDECLARED, "external": True})
+    assert not _says_bytes(own_stream(seen, seen.ports[0]), seen)

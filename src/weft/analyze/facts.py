@@ -12,11 +12,14 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
-from weft.model.instance import Instance
+from weft.model.instance import Instance, pod_of
 from weft.model.mesh import Value
 from weft.model.names import Labels, host_covers, selects
+from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
+from weft.model.policies import age
 from weft.model.service import Service
 from weft.model.settings import Namespace, Settings
 from weft.model.sidecar import Sidecar
@@ -33,6 +36,7 @@ class Runner(msgspec.Struct, frozen=True):
     name: str
     labels: Labels
     ports: tuple[tuple[str, int], ...] | None  # names (or "") and numbers; None: it does not say
+    instance: Instance  # as the mesh sees it, or would
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -41,7 +45,9 @@ class Facts(msgspec.Struct, frozen=True):
     virtual_services: tuple[VirtualService, ...] = ()
     rules: tuple[DestinationRule, ...] = ()
     sidecars: tuple[Sidecar, ...] = ()
+    peer_authentications: Mapping[str, tuple[PeerAuthentication, ...]] = {}  # by namespace, the oldest first
     telemetries: tuple[Telemetry, ...] = ()
+    policies: tuple[AuthorizationPolicy, ...] = ()
     gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
     namespaces: frozenset[str] = frozenset()  # in which there is anything
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
@@ -59,6 +65,13 @@ class Facts(msgspec.Struct, frozen=True):
         candidates = (self.by_label.get((namespace, pair), ()) for pair in labels)
         fewest = min(candidates, key=len, default=self.runners.get(namespace, ()))
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
+
+    def modes(self, namespace: str, labels: Labels) -> PeerModes:
+        """Whom the workloads with these labels let in."""
+        root = self.settings.root_namespace
+        places = dict.fromkeys((root, namespace))
+        there = (each for place in places for each in self.peer_authentications.get(place, ()))
+        return peer_modes((each for each in there if selects(each.selector, labels)), root)
 
     def services_of(self, host: str) -> tuple[Service, ...]:
         """The services that a host or wildcard means: of that name, covered by it, or a wildcard that covers it."""
@@ -91,7 +104,9 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         virtual_services=_of_kind(values, VirtualService),
         rules=_of_kind(values, DestinationRule),
         sidecars=_of_kind(values, Sidecar),
+        peer_authentications=_by_namespace(sorted(_of_kind(values, PeerAuthentication), key=age)),
         telemetries=_of_kind(values, Telemetry),
+        policies=_of_kind(values, AuthorizationPolicy),
         gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),
         namespaces=frozenset(namespaces | {settings.root_namespace}),
         runners=runners,
@@ -105,13 +120,22 @@ def _of_kind(values: Iterable[Value], kind: type[Kind]) -> tuple[Kind, ...]:
     return tuple(value for value in values if isinstance(value, kind))
 
 
+def _by_namespace(policies: Iterable[PeerAuthentication]) -> dict[str, tuple[PeerAuthentication, ...]]:
+    found: dict[str, list[PeerAuthentication]] = defaultdict(list)
+    for policy in policies:
+        found[policy.namespace].append(policy)
+    return {namespace: tuple(each) for namespace, each in found.items()}
+
+
 def _runners(workloads: tuple[Workload, ...], instances: tuple[Instance, ...]) -> dict[str, tuple[Runner, ...]]:
     found: dict[str, list[Runner]] = defaultdict(list)
     known = {(workload.namespace, workload.name) for workload in workloads}
     for workload in workloads:
         ports = tuple((port.name, port.number) for port in workload.ports)
-        found[workload.namespace].append(Runner(workload.name, workload.labels, ports or None))
+        found[workload.namespace].append(
+            Runner(workload.name, workload.labels, ports or None, pod_of(workload, workload.name, ()))
+        )
     for instance in instances:
         if (instance.namespace, instance.workload) not in known:
-            found[instance.namespace].append(Runner(instance.name, instance.labels, None))
+            found[instance.namespace].append(Runner(instance.name, instance.labels, None, instance))
     return {namespace: tuple(runners) for namespace, runners in found.items()}

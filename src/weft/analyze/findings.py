@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.analyze.facts import Facts
+from weft.analyze.policies import of_policies
 from weft.analyze.routes import of_routes
 from weft.analyze.rules import of_rules
 from weft.analyze.services import of_services
 from weft.analyze.sidecars import of_sidecars
 from weft.analyze.telemetries import of_telemetries
+from weft.analyze.transport import of_transport
 from weft.base.problem import Problem
 from weft.model.names import ObjectKey
 
@@ -18,6 +20,14 @@ from weft.model.names import ObjectKey
 def findings(facts: Facts, refused: Collection[ObjectKey] = ()) -> tuple[Problem, ...]:
     """`refused`: objects with errors of their own. Those are to be mended first; what else they are is a guess."""
     silent = {str(key) for key in refused}
-    found = (*of_services(facts), *of_rules(facts), *of_routes(facts), *of_sidecars(facts), *of_telemetries(facts))
+    found = (
+        *of_services(facts),
+        *of_rules(facts),
+        *of_routes(facts),
+        *of_sidecars(facts),
+        *of_policies(facts),
+        *of_telemetries(facts),
+        *of_transport(facts),
+    )
     ours = (problem for problem in found if problem.where.object not in silent)
     return tuple(sorted(ours, key=lambda problem: (problem.where.file, problem.where.line, str(problem))))

@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from weft.api.access_log import read_logging
+from weft.api.document import Path
 from weft.api.extension_provider import read_extension_providers
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.sidecar import outbound_policy
-from weft.api.syntax import is_host, words
+from weft.api.syntax import words
 from weft.api.yaml_text import YamlError, compose
 from weft.base.problem import Severity
+from weft.base.suggest import did_you_mean
 from weft.model.access_log import LogProvider
-from weft.model.settings import PathNormalization, Settings
+from weft.model.identity import is_trust_domain
+from weft.model.settings import CIPHERS, PathNormalization, Settings
 
 NAME = "istio"
 # Fields of MeshConfig that production files carry and that this version does not act on.
@@ -23,10 +26,10 @@ _NOT_ACTED_ON = tuple(
     words("""
     proxyListenPort proxyHttpPort proxyInboundListenPort tcpKeepalive ingressClass ingressService
     ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService
-    defaultConfig configSources enableAutoMtls caCertificates dnsRefreshRate h2UpgradePolicy
+    defaultConfig configSources caCertificates dnsRefreshRate h2UpgradePolicy
     inboundTrafficPolicy inboundClusterStatName outboundClusterStatName certificates thriftConfig
     serviceSettings enablePrometheusMerge verifyCertificateAtClient ca
-    discoverySelectors defaultHttpRetryPolicy meshMTLS tlsDefaults localityLbSetting
+    discoverySelectors defaultHttpRetryPolicy tlsDefaults localityLbSetting
     serviceScopeConfigs serviceClusterDnsSearch sdsUdsPath
     """)
 )
@@ -66,19 +69,26 @@ def _embedded(data: Fields) -> Fields | None:
 
 
 def _settings(config: Fields, meta: Meta) -> Settings:
-    # The last two are read, for the features that will need them.
-    config.unsupported(*_NOT_ACTED_ON, "trustDomain", "defaultServiceExportTo")
+    # The last one is read, for the features that will need it.
+    config.unsupported(*_NOT_ACTED_ON, "defaultServiceExportTo")
     default = Settings()
     trust_domain = config.text("trustDomain", default=default.trust_domain, most=255)
-    if not is_host(trust_domain):
-        config.error("trustDomain", f"`{trust_domain}` is not a trust domain", "a name such as cluster.local")
+    aliases = config.texts("trustDomainAliases", most=255)
+    _check_trust_domain(config, "trustDomain", trust_domain)
+    for index, alias in enumerate(aliases):
+        _check_trust_domain(config, ("trustDomainAliases", index), alias)
+    between = config.fields("meshMTLS")
+    automatic = config.boolean("enableAutoMtls")
     providers = read_extension_providers(config)
     logging = read_logging(config, tuple(provider for provider in providers if isinstance(provider, LogProvider)))
     detection = config.duration("protocolDetectionTimeout", least=timedelta(0))
     return Settings(
         domain=meta.domain,
         trust_domain=trust_domain,
-        trust_domain_aliases=_aliases(config),
+        trust_domain_aliases=aliases,
+        auto_mtls=default.auto_mtls if automatic is None else automatic,
+        mtls_least=_least(between) if between else default.mtls_least,
+        mtls_ciphers=(_ciphers(between) if between else ()) or default.mtls_ciphers,
         root_namespace=config.text("rootNamespace", default=default.root_namespace, most=63),
         outbound_policy=outbound_policy(config) or default.outbound_policy,
         detection_timeout=default.detection_timeout if detection is None else detection,
@@ -96,11 +106,23 @@ def _settings(config: Fields, meta: Meta) -> Settings:
     )
 
 
-def _aliases(config: Fields) -> tuple[str, ...]:
-    found = config.texts("trustDomainAliases", most=255)
+def _check_trust_domain(config: Fields, at: str | Path, written: str) -> None:
+    if not is_trust_domain(written):
+        config.error(at, f"`{written[:80]}` is not a trust domain", "a name such as cluster.local, in lower case")
+
+
+def _least(between: Fields) -> str:
+    between.unsupported("ecdhCurves")
+    written = between.choice("minProtocolVersion", ("TLS_AUTO", "TLSV1_2", "TLSV1_3"), default="TLS_AUTO")
+    return Settings().mtls_least if written == "TLS_AUTO" else written
+
+
+def _ciphers(between: Fields) -> tuple[str, ...]:
+    found = between.texts("cipherSuites", most=80)
     for index, name in enumerate(found):
-        if not is_host(name):
-            config.error(("trustDomainAliases", index), f"`{name}` is not a trust domain", "a name such as old.local")
+        if name not in CIPHERS:
+            what = f"`{name}` is not a cipher suite for TLS 1.2 that weft lets workloads use"
+            between.error(("cipherSuites", index), what, did_you_mean(name, CIPHERS) or f"for example {CIPHERS[0]}")
     return found
 
 

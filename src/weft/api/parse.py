@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from weft.api.authorization_policy import closed_authorization_policy, read_authorization_policy
+from weft.api.client_tls import closed_rule
 from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
@@ -59,7 +60,7 @@ KINDS: Mapping[str, KindReader] = {
     "Service": KindReader(("v1",), read_service),
     "ConfigMap": KindReader(("v1",), read_config_map),
     "VirtualService": KindReader(_ISTIO, read_virtual_service),
-    "DestinationRule": KindReader(_ISTIO, read_destination_rule),
+    "DestinationRule": KindReader(_ISTIO, read_destination_rule, closed=closed_rule),
     "ServiceEntry": KindReader(_ISTIO, read_service_entry),
     "WorkloadEntry": KindReader(_ISTIO, read_workload_entry),
     "Sidecar": KindReader(_ISTIO, read_sidecar),

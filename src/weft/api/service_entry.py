@@ -23,11 +23,6 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    spec.refused(
-        "subjectAltNames",
-        "`subjectAltNames` is not verified by this version of weft, so the entry is refused",
-        "leave it out if the peer need not be verified",
-    )
     resolution = _RESOLUTIONS[spec.choice("resolution", _RESOLUTIONS, default="NONE")]
     location = spec.choice("location", ("MESH_EXTERNAL", "MESH_INTERNAL"), default="MESH_EXTERNAL")
     hosts = _hosts(spec)
@@ -35,6 +30,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
     endpoints = _endpoints(spec, ports, resolution)
     labels = selector(spec, "workloadSelector")
     addresses = spec.ranges("addresses")
+    names = spec.texts("subjectAltNames")
     exported = export_to(spec, meta, nobody=True)
     _check(spec, hosts, ports, resolution)
     return tuple(
@@ -50,6 +46,7 @@ def read_service_entry(root: Fields, meta: Meta) -> tuple[Service, ...]:
             # A name without endpoints of its own is its own endpoint.
             static_endpoints=endpoints
             or ((StaticEndpoint(address=host),) if resolution in _BY_NAME and labels is None else ()),
+            subject_alt_names=names,
             labels=meta.labels,
             export_to=exported,
             created=meta.created,

@@ -1,6 +1,4 @@
-"""A DestinationRule's traffic policy: balancing, pools, ejection, for a host, a subset or a port. TLS settings are
-refused unless they say DISABLE, since this version sends plaintext between workloads and must not pretend
-otherwise."""
+"""A DestinationRule's traffic policy: balancing, pools, ejection and TLS, for a host, a subset or a port."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ from math import isqrt
 
 import msgspec
 
+from weft.api.client_tls import read_client_tls
 from weft.api.reader import Fields, quoted
 from weft.model.destination_rule import (
     ConnectionPool,
@@ -30,17 +29,6 @@ _BALANCERS = {
     "LEAST_CONN": SimpleBalancer.LEAST_REQUEST,  # Istio's older name for the same
     "UNSPECIFIED": None,
 }
-_REFUSED_MODES = ("SIMPLE", "MUTUAL", "ISTIO_MUTUAL")
-_TLS_FIELDS = (
-    "clientCertificate",
-    "privateKey",
-    "caCertificates",
-    "credentialName",
-    "subjectAltNames",
-    "sni",
-    "insecureSkipVerify",
-    "caCrl",
-)
 
 
 def read_policy(holder: Fields, *, selected: bool) -> TrafficPolicy | None:
@@ -65,38 +53,12 @@ def read_policy(holder: Fields, *, selected: bool) -> TrafficPolicy | None:
 
 
 def _settings(policy: Fields, *, selected: bool) -> TrafficPolicy:
-    _check_tls(policy, selected=selected)
-    return TrafficPolicy(_load_balancer(policy), _connection_pool(policy), _outlier_detection(policy))
-
-
-def _check_tls(policy: Fields, *, selected: bool) -> None:
-    tls = policy.fields("tls")
-    if tls is None:
-        return
-    tls.told_elsewhere(*_TLS_FIELDS)
-    mode = tls.choice("mode", ("DISABLE",), default="DISABLE", refused=_REFUSED_MODES)
-    there = [name for name in _TLS_FIELDS if tls.has(name)]
-    if tls.has("credentialName") and not selected:
-        tls.error(
-            "credentialName",
-            "`credentialName` without `workloadSelector` would give sidecars plaintext",
-            "select the workloads that hold the credential",
-        )
-    if mode == "ISTIO_MUTUAL":
-        tls.error(
-            "mode",
-            "ISTIO_MUTUAL needs mutual TLS between workloads, which this version of weft does not have yet",
-            "leave `tls` out until then; calls are plaintext",
-        )
-    elif mode != "DISABLE":
-        tls.error(
-            "mode",
-            f"TLS mode {mode} is not supported by this version of weft, so the rule is refused "
-            "rather than sending plaintext",
-            "let the application speak TLS itself",
-        )
-    elif there:
-        tls.error(there[0], f"{quoted(there)} would have no effect, since `mode` is DISABLE or missing", "set `mode`")
+    return TrafficPolicy(
+        _load_balancer(policy),
+        _connection_pool(policy),
+        _outlier_detection(policy),
+        read_client_tls(policy, selected=selected),
+    )
 
 
 def _load_balancer(policy: Fields) -> LoadBalancer | None:

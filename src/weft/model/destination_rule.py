@@ -120,3 +120,25 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
+
+
+def effective(rule: DestinationRule | None, port: int, subset: Subset | None = None) -> TrafficPolicy:
+    """What holds for a port of a host, or of one of its subsets. A port-level entry stands for everything of its own
+    level; a subset's level then overrides its host's field by field."""
+    policy = _at_port(rule.policy if rule else None, port) or TrafficPolicy()
+    if subset is None or subset.policy is None:
+        return policy
+    if any(number == port for number, _ in subset.policy.ports):
+        return _at_port(subset.policy, port) or TrafficPolicy()
+    return TrafficPolicy(
+        load_balancer=subset.policy.load_balancer or policy.load_balancer,
+        connection_pool=subset.policy.connection_pool or policy.connection_pool,
+        outlier_detection=subset.policy.outlier_detection or policy.outlier_detection,
+        tls=subset.policy.tls or policy.tls,
+    )
+
+
+def _at_port(policy: TrafficPolicy | None, port: int) -> TrafficPolicy | None:
+    if policy is None:
+        return None
+    return next((entry for number, entry in policy.ports if number == port), policy)

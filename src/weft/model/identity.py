@@ -22,6 +22,10 @@ class Identity(msgspec.Struct, frozen=True, order=True):
         return f"spiffe://{self.trust_domain}/ns/{self.namespace}/sa/{self.service_account}"
 
 
+def is_trust_domain(text: str) -> bool:
+    return len(text) <= 255 and re.fullmatch(_TRUST_DOMAIN, text) is not None
+
+
 def parse_identity(text: str) -> Identity:
     """Raises ValueError for anything but the one form that weft issues."""
     found = _SPIFFE.fullmatch(text) if len(text) <= _LONGEST else None

@@ -23,7 +23,7 @@ class Policies:
     def add(self, policy: Policy) -> None:
         entries = self._by_place[(type(policy), policy.namespace)]
         entries.append(policy)
-        entries.sort(key=_age)
+        entries.sort(key=age)
 
     def remove(self, policy: Policy) -> None:
         place = (type(policy), policy.namespace)
@@ -46,6 +46,6 @@ class Policies:
         return any(policy.selector for policy in self._by_place.get((kind, namespace), ()))
 
 
-def _age(policy: Policy) -> tuple[str, str]:
+def age(policy: Policy) -> tuple[str, str]:
     """Unknown age is newest."""
     return (policy.created or "9999", policy.name)

@@ -12,6 +12,16 @@ from weft.model.extension_provider import ExtensionProvider
 from weft.model.names import Labels, Origin
 from weft.model.sidecar import OutboundPolicy
 
+# Between workloads, for TLS 1.2; each has forward secrecy and authenticated encryption. TLS 1.3 has no other kind.
+CIPHERS = (
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+)
+
 
 class Namespace(msgspec.Struct, frozen=True):
     name: str
@@ -40,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     trust_domain_aliases: tuple[str, ...] = ()  # former ones, whose certificates are still good
     auto_mtls: bool = True  # callers use TLS wherever both sides have a proxy
     mtls_least: str = "TLSV1_2"  # the lowest version between workloads
-    mtls_ciphers: tuple[str, ...] = ()  # for TLS 1.2; (): weft's own choice
+    mtls_ciphers: tuple[str, ...] = CIPHERS
     root_namespace: str = "istio-system"
     outbound_policy: OutboundPolicy = OutboundPolicy.ALLOW_ANY
     # How long an undeclared port waits for the first bytes before it is passed on as TCP. A server that speaks first

@@ -21,6 +21,7 @@ from weft.model.settings import Settings
 from weft.translate import names, policy, tls
 from weft.translate.built import Built, build
 from weft.translate.endpoints import assignment, subset_endpoints
+from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
 from weft.translate.view import ServiceView
@@ -40,11 +41,11 @@ class Upstream(Enum):
 
 
 def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """The cluster of a service port, and one for each subset."""
+    """The cluster of a service port and one for each subset, with the secrets that they name."""
     if view.service is None:
         return ()
     subsets: tuple[Subset | None, ...] = (None, *(view.rule.subsets if view.rule else ()))
-    return tuple(_outbound(view, port, subset, settings) for subset in subsets)
+    return tuple(made for subset in subsets for made in _outbound(view, port, subset, settings))
 
 
 def inbound(port: InboundPort, settings: Settings) -> Built:
@@ -54,7 +55,7 @@ def inbound(port: InboundPort, settings: Settings) -> Built:
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     _locate_inbound(cluster, port)
     policy.limit(cluster, pool)
-    _speak(cluster, _inbound_upstream(port.protocol, pool), pool)
+    _speak(cluster, _inbound_upstream(port.protocol, pool), pool, HttpProtocolOptions())
     sources = keys(*(service.origin for service in port.services), port.rule.origin if port.rule else None)
     cluster.metadata.CopyFrom(of_objects(sources))
     return build(name, cluster, sources)
@@ -69,8 +70,9 @@ def fixed(settings: Settings) -> tuple[Built, ...]:
     return tuple(build(cluster.name, cluster) for cluster in (passthrough, nowhere, received))
 
 
-def upstream(view: ServiceView, port: ServicePort, pool: ConnectionPool | None) -> Upstream | None:
+def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Upstream | None:
     """None for what is not HTTP at all."""
+    pool = chosen.connection_pool
     if port.protocol is Protocol.UNDECLARED:
         return Upstream.AS_CALLED
     if not port.protocol.is_http:
@@ -84,10 +86,11 @@ def upstream(view: ServiceView, port: ServicePort, pool: ConnectionPool | None) 
         return Upstream.HTTP2
     # A headless service is called by address, and the address may be anyone's: only what the port declares is sure.
     between_proxies = port.number in view.meshed and view.service is not None and not view.service.headless
+    between_proxies = between_proxies and not is_foreign(chosen.tls)  # TLS that its proxy does not open
     return Upstream.HTTP2 if between_proxies and wish != "DO_NOT_UPGRADE" else Upstream.HTTP1
 
 
-def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, settings: Settings) -> Built:
+def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, settings: Settings) -> tuple[Built, ...]:
     assert view.service is not None  # noqa: S101 (the caller has looked)
     name = names.outbound_cluster(view.host, port.number, subset.name if subset else "")
     chosen = policy.effective(view.rule, port.number, subset)
@@ -96,11 +99,16 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     _locate(cluster, view, port, subset, chosen)
     policy.limit(cluster, chosen.connection_pool)
     policy.eject(cluster, chosen.outlier_detection)
-    _speak(cluster, upstream(view, port, chosen.connection_pool), chosen.connection_pool)
+    options = HttpProtocolOptions()
+    foreign = chosen.tls if is_foreign(chosen.tls) else None
+    if foreign is not None:
+        name_by_request(options, view.service, port, foreign)
+    _speak(cluster, upstream(view, port, chosen), chosen.connection_pool, options)
     _secure(cluster, view, port, subset, chosen, settings)
     sources = keys(view.service.origin, view.rule.origin if view.rule else None)
     cluster.metadata.CopyFrom(of_objects(sources))
-    return build(name, cluster, sources)
+    held = secrets(name, foreign, sources) if foreign is not None else ()
+    return (build(name, cluster, sources), *held)
 
 
 def _locate(
@@ -145,10 +153,13 @@ def _secure(
     chosen: TrafficPolicy,
     settings: Settings,
 ) -> None:
-    """By the mesh's own TLS where the rule says so; where it says nothing, to everyone who takes it."""
+    """As the rule says; where it says nothing, by the mesh's own TLS to everyone who takes it."""
     service, written = view.service, chosen.tls
     assert service is not None  # noqa: S101 (the caller has looked)
     if written is None and (service.external or not settings.auto_mtls):
+        return
+    if written is not None and is_foreign(written):
+        originate(cluster, service, port, written)
         return
     if written is not None and written.mode is not ClientTlsMode.ISTIO_MUTUAL:
         return
@@ -158,7 +169,7 @@ def _secure(
         or tls.identities(service.namespace, view.accounts, settings),
         (written.server_name if written else "")
         or names.server_name(view.host, port.number, subset.name if subset else ""),
-        _OFFERED[upstream(view, port, chosen.connection_pool)],
+        _OFFERED[upstream(view, port, chosen)],
         settings,
     )
     if written is not None:
@@ -200,10 +211,11 @@ def _inbound_upstream(protocol: Protocol, pool: ConnectionPool | None) -> Upstre
     return Upstream.HTTP1 if protocol.is_http else None
 
 
-def _speak(cluster: Cluster, spoken: Upstream | None, pool: ConnectionPool | None) -> None:
+def _speak(
+    cluster: Cluster, spoken: Upstream | None, pool: ConnectionPool | None, options: HttpProtocolOptions
+) -> None:
     if spoken is None:
         return
-    options = HttpProtocolOptions()
     if pool is not None:
         if pool.idle_timeout:
             options.common_http_protocol_options.idle_timeout.CopyFrom(duration(pool.idle_timeout))

@@ -35,7 +35,7 @@ EVERY_ROUTE = "*"  # a host that no service owns: it belongs to every HTTP port'
 
 
 class Contribution(msgspec.Struct, frozen=True, eq=False):
-    clusters: tuple[Built, ...] = ()
+    clusters: tuple[Built, ...] = ()  # and the secrets that only they name
     listeners: tuple[Built, ...] = ()  # of hosts that claim one name, `control/compiled.py` lets the first have it
     hosts: tuple[tuple[str, VirtualHost], ...] = ()  # by route configuration: "80", "HOST:PORT", EVERY_ROUTE
     chains: tuple[tuple[int, Chain], ...] = ()  # by port of the shared listener 0.0.0.0_PORT

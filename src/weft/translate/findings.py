@@ -7,12 +7,16 @@ from collections.abc import Iterator
 
 from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean
+from weft.model.destination_rule import effective
+from weft.model.group import ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import Origin, where_of
+from weft.model.peer_authentication import TlsMode
 from weft.model.service import Resolution
 from weft.model.virtual_service import Destination
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
+from weft.translate.grpc import asks_for_tls
 from weft.translate.listeners import takes_whole_port
 from weft.translate.names import RESERVED_PORTS
 from weft.translate.routes import deciding
@@ -23,7 +27,13 @@ _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
 
 def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
     """In the words of the objects that the view was gathered from; `mesh` only tells hidden hosts from unknown ones."""
-    return (*_of_destinations(view, mesh), *_of_routes(view), *_of_headers(view), *_of_ports(view))
+    return (
+        *_of_destinations(view, mesh),
+        *_of_routes(view),
+        *_of_headers(view),
+        *_of_ports(view),
+        *_of_grpc_clients(view, mesh),
+    )
 
 
 def _of_destinations(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
@@ -72,6 +82,28 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
                 f"it takes every connection to port {port.number}"
             )
             yield _warning(service.origin, 0, what, "list `addresses`")
+
+
+def _of_grpc_clients(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
+    """They have no proxy and no identity here, so all they can do is plaintext."""
+    service = view.service
+    if service is None or view.caller.kind is not ProxyKind.GRPC:
+        return
+    for port in view.ports:
+        modes = {
+            mesh.peer_modes(service.namespace, each.labels).at(each.port) for each in mesh.endpoints(service, port)
+        }
+        what = ""
+        if asks_for_tls(effective(view.rule, port.number)):
+            what = f"gRPC's own clients do not call port {port.number} of {view.host}: its DestinationRule asks for TLS"
+        elif TlsMode.STRICT in modes:
+            what = (
+                f"gRPC's own clients call port {port.number} of {view.host} in plaintext, and it takes only mutual TLS"
+            )
+        if what:
+            yield _warning(
+                service.origin, 0, what, "call it through a sidecar, or let PeerAuthentication be PERMISSIVE"
+            )
 
 
 def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpFilter,
 )
 
-from weft.model.destination_rule import Subset
+from weft.model.destination_rule import ClientTlsMode, Subset, TrafficPolicy
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.translate import filters, names, policy
@@ -34,7 +34,12 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     ports = [port for port in view.ports if port.protocol.is_http or port.protocol is Protocol.UNDECLARED]
     subsets: tuple[Subset | None, ...] = (None, *(view.rule.subsets if view.rule else ()))
     return Contribution(
-        clusters=tuple(_cluster(view, port, subset, settings) for port in ports for subset in subsets),
+        clusters=tuple(
+            _cluster(view, port, subset, settings)
+            for port in ports
+            for subset in subsets
+            if not asks_for_tls(policy.effective(view.rule, port.number, subset))
+        ),
         listeners=tuple(
             _listener(f"{name}:{port.number}", f"{view.host}:{port.number}", service)
             for port in ports
@@ -43,6 +48,12 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
         ),
         hosts=tuple((f"{view.host}:{port.number}", _host(view, port)) for port in ports),
     )
+
+
+def asks_for_tls(chosen: TrafficPolicy) -> bool:
+    """Whether a rule wants what this client does not do here: it has no such cluster then, and no call goes out in
+    plaintext."""
+    return chosen.tls is not None and chosen.tls.mode is not ClientTlsMode.DISABLE
 
 
 def _cluster(view: ServiceView, port: ServicePort, subset: Subset | None, settings: Settings) -> Built:

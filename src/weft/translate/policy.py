@@ -1,7 +1,4 @@
-"""Which traffic policy holds for a port of a host or of one of its subsets, and what it means to a cluster.
-
-A port-level entry stands for everything of its own level; a subset's level then overrides its host's field by field.
-"""
+"""What the traffic policy that holds for a port of a host means to a cluster."""
 
 from __future__ import annotations
 
@@ -13,15 +10,16 @@ from google.protobuf.wrappers_pb2 import UInt32Value
 from weft.model.destination_rule import (
     ClientTlsMode,
     ConnectionPool,
-    DestinationRule,
     LoadBalancer,
     OutlierDetection,
     SimpleBalancer,
-    Subset,
     TrafficPolicy,
+    effective,
 )
 from weft.model.service import Resolution, Service
 from weft.translate.protos import duration
+
+__all__ = ["balance", "by_callers_address", "effective", "eject", "is_closed", "limit"]
 
 NO_LIMIT = 2**32 - 1  # Istio's default: a limit that nobody asked for must not drop anyone's request
 _DEFAULT_RING_SIZE = 1024
@@ -32,20 +30,6 @@ _LIMITS = CircuitBreakers.Thresholds(
     max_requests=UInt32Value(value=NO_LIMIT),
     max_retries=UInt32Value(value=NO_LIMIT),
 )
-
-
-def effective(rule: DestinationRule | None, port: int, subset: Subset | None = None) -> TrafficPolicy:
-    policy = _at_port(rule.policy if rule else None, port) or TrafficPolicy()
-    if subset is None or subset.policy is None:
-        return policy
-    if any(number == port for number, _ in subset.policy.ports):
-        return _at_port(subset.policy, port) or TrafficPolicy()
-    return TrafficPolicy(
-        load_balancer=subset.policy.load_balancer or policy.load_balancer,
-        connection_pool=subset.policy.connection_pool or policy.connection_pool,
-        outlier_detection=subset.policy.outlier_detection or policy.outlier_detection,
-        tls=subset.policy.tls or policy.tls,
-    )
 
 
 def by_callers_address(service: Service, chosen: TrafficPolicy) -> bool:
@@ -138,9 +122,3 @@ def eject(cluster: Cluster, detection: OutlierDetection | None) -> None:
         outlier.max_ejection_percent.value = detection.max_ejection_percent
     # With ejection on, "too few are healthy, so use them all" would undo it: panic only where the author asks for it.
     cluster.common_lb_config.healthy_panic_threshold.value = detection.min_health_percent or 0
-
-
-def _at_port(policy: TrafficPolicy | None, port: int) -> TrafficPolicy | None:
-    if policy is None:
-        return None
-    return next((entry for number, entry in policy.ports if number == port), policy)

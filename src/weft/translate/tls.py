@@ -20,6 +20,7 @@ from envoy.extensions.transport_sockets.tls.v3.common_pb2 import SubjectAltNameM
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext, UpstreamTlsContext
 from google.protobuf.duration_pb2 import Duration
 
+from weft.api.syntax import is_address
 from weft.model.identity import Identity
 from weft.model.settings import Settings
 from weft.translate.protos import packed
@@ -37,20 +38,11 @@ OF_HTTP = ("istio-http/1.0", "istio-http/1.1", "istio-h2")
 OF_BYTES = ("istio-peer-exchange", "istio")
 OF_THE_MESH = ("istio", "istio-peer-exchange", *OF_HTTP)
 
-# For TLS 1.2; each has forward secrecy and authenticated encryption. TLS 1.3 has no other kind.
-CIPHERS = (
-    "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "ECDHE-RSA-AES128-GCM-SHA256",
-    "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "ECDHE-RSA-AES256-GCM-SHA384",
-    "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "ECDHE-RSA-CHACHA20-POLY1305",
-)
 # A resumed session stands for a certificate that was shown then. In TLS 1.2 it has to be shown again after this; in
 # TLS 1.3 at the latest when the server's own certificate is renewed, because its ticket keys change with it.
 _SESSION = Duration(seconds=3600)
 
-_TLS = "envoy.transport_sockets.tls"
+TLS = "envoy.transport_sockets.tls"
 _RAW = "envoy.transport_sockets.raw_buffer"
 _MATCH = "tlsMode"
 ENDPOINT_METADATA = "envoy.transport_socket_match"
@@ -68,7 +60,7 @@ def downstream(settings: Settings) -> TransportSocket:
     for domain in trust_domains(settings):
         entry = names.match_typed_subject_alt_names.add(san_type=SubjectAltNameMatcher.URI)
         entry.matcher.prefix = f"spiffe://{domain}/"
-    return TransportSocket(name=_TLS, typed_config=packed(context))
+    return TransportSocket(name=TLS, typed_config=packed(context))
 
 
 def automatic(cluster: Cluster, socket: TransportSocket) -> None:
@@ -91,10 +83,20 @@ def upstream(
     context.common_tls_context.CopyFrom(_common(settings))
     context.common_tls_context.alpn_protocols.extend(protocols)
     allowed = context.common_tls_context.combined_validation_context.default_validation_context
-    for name in names:
-        kind = SubjectAltNameMatcher.URI if "://" in name else SubjectAltNameMatcher.DNS
-        allowed.match_typed_subject_alt_names.add(san_type=kind).matcher.exact = name
-    return TransportSocket(name=_TLS, typed_config=packed(context))
+    allowed.match_typed_subject_alt_names.extend(name_matcher(name) for name in names)
+    return TransportSocket(name=TLS, typed_config=packed(context))
+
+
+def name_matcher(name: str) -> SubjectAltNameMatcher:
+    if "://" in name:
+        kind = SubjectAltNameMatcher.URI
+    elif "@" in name:
+        kind = SubjectAltNameMatcher.EMAIL
+    else:
+        kind = SubjectAltNameMatcher.IP_ADDRESS if is_address(name) else SubjectAltNameMatcher.DNS
+    result = SubjectAltNameMatcher(san_type=kind)
+    result.matcher.exact = name
+    return result
 
 
 def identities(namespace: str, accounts: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
@@ -133,7 +135,7 @@ def _common(settings: Settings) -> CommonTlsContext:
                 TlsParameters.TLSv1_3 if settings.mtls_least == "TLSV1_3" else TlsParameters.TLSv1_2
             ),
             tls_maximum_protocol_version=TlsParameters.TLSv1_3,
-            cipher_suites=settings.mtls_ciphers or CIPHERS,
+            cipher_suites=settings.mtls_ciphers,
         )
     )
     result.tls_certificate_sds_secret_configs.add(name=CERTIFICATE, sds_config=from_agent())

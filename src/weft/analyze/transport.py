@@ -1,0 +1,137 @@
+"""Where callers and workloads disagree about TLS: rules that send plaintext to those who refuse it or TLS to those who
+take none, policies for nobody, names that nobody verifies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts, Runner
+from weft.analyze.warning import meant_labels, warning, written
+from weft.base.problem import Problem
+from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, effective
+from weft.model.names import selects
+from weft.model.peer_authentication import PeerAuthentication, TlsMode
+from weft.model.service import Protocol, Service, ServicePort
+
+
+def of_transport(facts: Facts) -> Iterator[Problem]:
+    for rule in facts.rules:
+        yield from _of_rule(rule, facts)
+    for service in facts.services:
+        yield from _of_headless(service, facts)
+    levels: dict[tuple[str, object], PeerAuthentication] = {}
+    for policy in (each for held in facts.peer_authentications.values() for each in held):
+        yield from _of_policy(policy, facts)
+        first = levels.setdefault((policy.namespace, policy.selector), policy)
+        if first is not policy:
+            what = f"{first.namespace}/{first.name} is older and selects the same workloads: this one has no effect"
+            yield warning(policy.origin, "spec", what, "keep one of them")
+
+
+def _of_rule(rule: DestinationRule, facts: Facts) -> Iterator[Problem]:
+    told: set[str] = set()
+    for service in facts.services_of(rule.host):
+        for port in service.ports:
+            for subset in (None, *rule.subsets):
+                tls = effective(rule, port.number, subset).tls
+                what, hint = _against(tls, service, port, subset, facts) if tls else ("", "")
+                if what and what not in told:
+                    told.add(what)
+                    yield warning(rule.origin, "spec", what, hint)
+
+
+def _against(
+    tls: ClientTls, service: Service, port: ServicePort, subset: Subset | None, facts: Facts
+) -> tuple[str, str]:
+    """What is wrong with a rule's TLS at one port, and a hint; empty if nothing."""
+    at = f"port {port.number} of {service.host}"
+    if tls.mode in (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL):
+        if not tls.verify:
+            return f"nobody checks who answers for {service.host}: `insecureSkipVerify`", "name its `caCertificates`"
+        names = tls.subject_alt_names or service.subject_alt_names or tls.server_name
+        if not names and service.host.startswith("*") and not port.protocol.is_http:
+            what = f"no name tells who may answer at {at}: any certificate will do that the authorities have signed"
+            return what, "set `sni` or `subjectAltNames`"
+    for runner in _behind(service, subset, facts):
+        number = runner.instance.port_for(port)
+        if number is None:
+            continue
+        mode = facts.modes(service.namespace, runner.labels).at(number)
+        if tls.mode is ClientTlsMode.DISABLE and mode is TlsMode.STRICT and runner.instance.intercepts(number):
+            return (
+                f"calls to {at} are plaintext, and {runner.name} takes only mutual TLS there: they fail",
+                "leave `tls` out: proxies use mutual TLS by themselves",
+            )
+        if tls.mode is ClientTlsMode.ISTIO_MUTUAL and not runner.instance.speaks_tls(number):
+            return (
+                f"calls to {at} are mutual TLS, and {runner.name} has no proxy there to take it: they fail",
+                "leave `tls` out: proxies use it towards whoever has one",
+            )
+        if tls.mode is ClientTlsMode.ISTIO_MUTUAL and mode is TlsMode.DISABLE:
+            return (
+                f"calls to {at} are mutual TLS, and PeerAuthentication has it disabled for {runner.name}: they fail",
+                "leave `tls` out, or let the PeerAuthentication be PERMISSIVE",
+            )
+    return "", ""
+
+
+def _behind(service: Service, subset: Subset | None, facts: Facts) -> tuple[Runner, ...]:
+    found = facts.selected(service.namespace, service.selector) if service.selector else ()
+    return tuple(runner for runner in found if subset is None or selects(subset.labels, runner.labels))
+
+
+def _of_headless(service: Service, facts: Facts) -> Iterator[Problem]:
+    """Who calls it names an address, and an address does not say who takes TLS: so it is all or none."""
+    if not service.headless or not service.selector or not facts.settings.auto_mtls:
+        return
+    for index, port in enumerate(service.ports):
+        secured: dict[bool, str] = {}
+        for runner in _behind(service, None, facts):
+            number = runner.instance.port_for(port)
+            if number is not None and port.protocol is not Protocol.UDP:
+                mode = facts.modes(service.namespace, runner.labels).at(number)
+                secured.setdefault(runner.instance.speaks_tls(number) and mode is not TlsMode.DISABLE, runner.name)
+        if len(secured) == 2:
+            what = (
+                f"port {port.number} is called in plaintext: {secured[False]} does not take mutual TLS, "
+                f"{secured[True]} does, and the callers of a headless service cannot tell them apart"
+            )
+            yield warning(service.origin, f"spec.ports[{index}]", what, "give all of them a proxy, or none")
+
+
+def _of_policy(policy: PeerAuthentication, facts: Facts) -> Iterator[Problem]:
+    if not policy.selector:
+        return
+    if policy.namespace == facts.settings.root_namespace:
+        what = "in the root namespace a PeerAuthentication is for the whole mesh: with a `selector` it is for nobody"
+        yield warning(policy.origin, "spec.selector", what, "write it in the namespace of the workload")
+        return
+    found = facts.selected(policy.namespace, policy.selector)
+    if facts.runs and not found:
+        labels = (runner.labels for runner in facts.runners.get(policy.namespace, ()))
+        what = (
+            f"no workload of namespace {policy.namespace} has the labels {written(policy.selector)}: "
+            "the PeerAuthentication is for nobody"
+        )
+        yield warning(policy.origin, "spec.selector", what, meant_labels(policy.selector, labels))
+    for number, _ in policy.ports:
+        meant = _meant_port(number, found, policy, facts)
+        if meant:
+            what = f"{number} is a port of the service, and the workload's own is {meant}: this mode has no effect"
+            yield warning(policy.origin, "spec.portLevelMtls", what, f"write {meant}")
+
+
+def _meant_port(number: int, found: tuple[Runner, ...], policy: PeerAuthentication, facts: Facts) -> int:
+    """The workload's port where a service's number was written; 0 if the number may well be the workload's."""
+    targets = set()
+    for service in facts.services:
+        if service.namespace != policy.namespace or not service.selector:
+            continue
+        for runner in found:
+            if selects(service.selector, runner.labels):
+                targets |= {(port.number, runner.instance.port_for(port)) for port in service.ports}
+    if any(number == target for _, target in targets):
+        return 0
+    declared = {port for runner in found for _, port in runner.ports or ()}
+    meant = sorted(target for port, target in targets if port == number and target)
+    return meant[0] if meant and number not in declared else 0

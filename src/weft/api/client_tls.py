@@ -1,0 +1,128 @@
+"""A DestinationRule's `tls`: how connections to a host are secured. Whatever cannot be done as written is refused, and
+a refused rule that asks for TLS lets nobody be called: calls must not fall back to less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from weft.api.metadata import Meta
+from weft.api.reader import Fields, quoted
+from weft.api.syntax import is_host
+from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
+from weft.model.mesh import Value
+
+_MODES = tuple(mode.value for mode in ClientTlsMode if mode is not ClientTlsMode.CLOSED)
+_FILES = ("clientCertificate", "privateKey", "caCertificates", "caCrl")
+_FIELDS = (*_FILES, "credentialName", "subjectAltNames", "sni", "insecureSkipVerify")
+_CLOSED = ClientTls(ClientTlsMode.CLOSED)
+# What each mode reads; anything else would have no effect, and its author believes that it has.
+_READ = {
+    "DISABLE": (),
+    "SIMPLE": ("caCertificates", "caCrl", "credentialName", "subjectAltNames", "sni", "insecureSkipVerify"),
+    "MUTUAL": _FIELDS,
+    "ISTIO_MUTUAL": ("subjectAltNames", "sni"),
+}
+
+
+def read_client_tls(policy: Fields, *, selected: bool) -> ClientTls | None:
+    """`selected`: the rule has a workload selector."""
+    tls = policy.fields("tls")
+    if tls is None:
+        return _CLOSED if policy.has("tls") else None
+    tls.told_elsewhere(*_FIELDS)
+    mode = tls.choice("mode", _MODES) or ("" if tls.has("mode") else "DISABLE")
+    if not mode:
+        return _CLOSED
+    idle = [name for name in _FIELDS if tls.has(name) and name not in _READ[mode]]
+    if idle:
+        what = f"{quoted(idle)} would have no effect, since `mode` is {mode if tls.has('mode') else 'missing'}"
+        tls.error(idle[0], what, "set `mode`" if mode == "DISABLE" else "leave it out, or set another `mode`")
+        if not tls.has("mode"):
+            return _CLOSED
+    found = ClientTls(
+        mode=ClientTlsMode(mode),
+        server_name=_server_name(tls),
+        subject_alt_names=tls.texts("subjectAltNames"),
+        certificate=_file(tls, "clientCertificate"),
+        private_key=_file(tls, "privateKey"),
+        authorities=_file(tls, "caCertificates"),
+        revoked=_file(tls, "caCrl"),
+        verify=not tls.boolean("insecureSkipVerify"),
+    )
+    _check_credential(tls, selected=selected)
+    _check_files(tls, found)
+    return found
+
+
+def closed_rule(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
+    """In the place of a rule that was refused: where it asks for TLS, in whatever way, nobody is called. A rule that
+    asks for none leaves calls to what holds without it."""
+    del meta
+    return tuple(
+        msgspec.structs.replace(
+            value,
+            policy=_closed(value.policy),
+            subsets=tuple(msgspec.structs.replace(each, policy=_closed(each.policy)) for each in value.subsets),
+        )
+        for value in values
+        if isinstance(value, DestinationRule) and value.host and _asks_for_tls(value)
+    )
+
+
+def _asks_for_tls(rule: DestinationRule) -> bool:
+    levels = [level for level in (rule.policy, *(subset.policy for subset in rule.subsets)) if level is not None]
+    found = [entry.tls for level in levels for entry in (level, *(port for _, port in level.ports))]
+    return any(tls is not None and tls.mode is not ClientTlsMode.DISABLE for tls in found)
+
+
+def _closed(policy: TrafficPolicy | None) -> TrafficPolicy | None:
+    if policy is None:
+        return None
+    tls = policy.tls if policy.tls is None or policy.tls.mode is ClientTlsMode.DISABLE else _CLOSED
+    ports = ((number, _closed(entry) or TrafficPolicy()) for number, entry in policy.ports)
+    return TrafficPolicy(tls=tls, ports=tuple(ports))
+
+
+def _server_name(tls: Fields) -> str:
+    name = tls.text("sni", most=255)
+    if name and not is_host(name.replace("_", "a")):  # the mesh's own names have underscores in them
+        tls.error("sni", f"`{name[:80]}` is not a name for `sni`", "a host name")
+    return name
+
+
+def _file(tls: Fields, name: str) -> str:
+    path = tls.text(name, most=4_096)
+    if path and (not path.startswith("/") or path.endswith("/")):
+        tls.error(name, f"`{path[:80]}` is not the path of a file", "an absolute path, as the proxy sees it")
+    return path
+
+
+def _check_credential(tls: Fields, *, selected: bool) -> None:
+    if not tls.has("credentialName"):
+        return
+    if not selected:
+        tls.error(
+            "credentialName",
+            "`credentialName` without `workloadSelector` would give sidecars plaintext",
+            "select the workloads that hold the credential",
+        )
+    else:
+        tls.error(
+            "credentialName",
+            "`credentialName` names a Secret, and this version of weft reads no Secrets",
+            "name files: `clientCertificate`, `privateKey`, `caCertificates`",
+        )
+
+
+def _check_files(tls: Fields, found: ClientTls) -> None:
+    if found.mode is ClientTlsMode.MUTUAL and not tls.has("credentialName"):
+        for name in ("clientCertificate", "privateKey"):
+            if not tls.has(name):
+                tls.lacks(name, what=f"`mode: MUTUAL` needs `{name}`", hint="a file, as the proxy sees it")
+    if not found.verify:
+        idle = [name for name in ("caCertificates", "caCrl", "subjectAltNames") if tls.has(name)]
+        if idle:
+            what = f"{quoted(idle)} would have no effect, since `insecureSkipVerify` accepts every certificate"
+            tls.error(idle[0], what, "leave one of them out")

@@ -1,0 +1,111 @@
+"""TLS that a DestinationRule asks for (SIMPLE, MUTUAL): towards hosts that know nothing of this mesh.
+
+Certificates and keys are files of the proxy's own file system. What is sent is a secret with their paths, never their
+content, so that Envoy reads them itself and again whenever they are replaced. Nothing is trusted by default but what
+the system trusts, and the certificate must be for the name that was asked for.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from posixpath import dirname
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.core.v3.config_source_pb2 import ApiVersion, ConfigSource
+from envoy.extensions.transport_sockets.tls.v3.common_pb2 import TlsParameters
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
+from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
+
+from weft.model.destination_rule import ClientTls, ClientTlsMode
+from weft.model.names import ObjectKey
+from weft.model.service import Service, ServicePort
+from weft.translate.built import Built, build
+from weft.translate.protos import packed
+from weft.translate.tls import TLS, name_matcher
+
+SYSTEM_ROOTS = (
+    "/etc/ssl/certs/ca-certificates.crt"  # of Debian's and most others' packages; a missing file trusts nobody
+)
+
+
+def is_foreign(written: ClientTls | None) -> bool:
+    return written is not None and written.mode in (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
+
+
+def originate(cluster: Cluster, service: Service, port: ServicePort, written: ClientTls) -> None:
+    context = UpstreamTlsContext(sni=server_name(service, port, written))
+    common = context.common_tls_context
+    common.tls_params.tls_minimum_protocol_version = TlsParameters.TLSv1_2
+    common.tls_params.tls_maximum_protocol_version = TlsParameters.TLSv1_3
+    if written.mode is ClientTlsMode.MUTUAL:
+        common.tls_certificate_sds_secret_configs.add(name=_certificate(cluster.name), sds_config=_by_ads())
+    if written.verify:
+        common.combined_validation_context.default_validation_context.match_typed_subject_alt_names.extend(
+            name_matcher(name) for name in _names(service, port, written)
+        )
+        roots = common.combined_validation_context.validation_context_sds_secret_config
+        roots.name = _roots(cluster.name)
+        roots.sds_config.CopyFrom(_by_ads())
+    else:
+        common.validation_context.SetInParent()
+    cluster.transport_socket.name = TLS
+    cluster.transport_socket.typed_config.CopyFrom(packed(context))
+
+
+def secrets(cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...]) -> tuple[Built, ...]:
+    """Where Envoy finds what the cluster needs."""
+    found = []
+    if written.mode is ClientTlsMode.MUTUAL:
+        pair = Secret(name=_certificate(cluster))
+        pair.tls_certificate.certificate_chain.filename = written.certificate
+        pair.tls_certificate.private_key.filename = written.private_key
+        pair.tls_certificate.watched_directory.path = dirname(written.certificate)
+        found.append(pair)
+    if written.verify:
+        roots = Secret(name=_roots(cluster))
+        file = written.authorities or SYSTEM_ROOTS
+        roots.validation_context.trusted_ca.filename = file
+        roots.validation_context.watched_directory.path = dirname(file)
+        if written.revoked:
+            roots.validation_context.crl.filename = written.revoked
+        found.append(roots)
+    return tuple(build(secret.name, secret, sources) for secret in found)
+
+
+def name_by_request(options: HttpProtocolOptions, service: Service, port: ServicePort, written: ClientTls) -> None:
+    """A host of HTTP that says no name is asked for, and verified, under the name that each request has for it."""
+    if port.protocol.is_http and not written.server_name:
+        options.upstream_http_protocol_options.auto_sni = True
+        if written.verify and not (written.subject_alt_names or service.subject_alt_names):
+            options.upstream_http_protocol_options.auto_san_validation = True
+
+
+def server_name(service: Service, port: ServicePort, written: ClientTls) -> str:
+    if written.server_name or port.protocol.is_http or service.host.startswith("*"):
+        return written.server_name
+    return service.host
+
+
+def _names(service: Service, port: ServicePort, written: ClientTls) -> tuple[str, ...]:
+    """Who may answer. Without a word about it, whoever has the name that is asked for: a certificate for any other name
+    would do as well otherwise."""
+    named = server_name(service, port, written)
+    return written.subject_alt_names or service.subject_alt_names or ((named,) if named else ())
+
+
+def _certificate(cluster: str) -> str:
+    return f"{cluster}/certificate"
+
+
+def _roots(cluster: str) -> str:
+    return f"{cluster}/roots"
+
+
+@lru_cache(maxsize=1)
+def _by_ads() -> ConfigSource:
+    """Not waited for without a limit: one host's missing file must not keep a proxy from starting."""
+    result = ConfigSource(resource_api_version=ApiVersion.V3)
+    result.ads.SetInParent()
+    result.initial_fetch_timeout.FromSeconds(5)
+    return result

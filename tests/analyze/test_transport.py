@@ -1,0 +1,90 @@
+from analyze.meshes import WEB, istio, said
+
+HEADLESS = WEB.replace("spec: {selector: {app: web},", "spec: {clusterIP: None, selector: {app: web},")
+BARE = WEB.replace(
+    "labels: {app: web, version: v2}", "labels: {app: web, version: v2, sidecar.istio.io/inject: 'false'}"
+)
+
+
+def peer(spec, name="default", namespace="shop", created=""):
+    when = f", creationTimestamp: '{created}'" if created else ""
+    return (
+        "---\napiVersion: security.istio.io/v1\nkind: PeerAuthentication\n"
+        f"metadata: {{name: {name}, namespace: {namespace}{when}}}\nspec: {spec}\n"
+    )
+
+
+def rule(tls, more="", host="web"):
+    return istio("DestinationRule", f"{{host: {host}, trafficPolicy: {{tls: {tls}}}{more}}}")
+
+
+STRICT, DISABLED = peer("{mtls: {mode: STRICT}}"), peer("{mtls: {mode: DISABLE}}")
+
+
+def test_what_fits_together_is_not_said():
+    assert said(WEB + STRICT) == []
+    assert said(WEB + STRICT + rule("{mode: ISTIO_MUTUAL}")) == []
+    assert said(WEB + DISABLED + rule("{mode: DISABLE}")) == []
+    assert said(WEB + rule("{mode: DISABLE}")) == []
+
+
+def test_plaintext_to_who_takes_only_mutual_tls_is_said():
+    (line,) = said(WEB + STRICT + rule("{mode: DISABLE}"))
+    assert "DestinationRule shop/x: spec: warning: calls to port 80 of web.shop.svc.cluster.local are plaintext" in line
+    assert "web-v1 takes only mutual TLS" in line
+    assert len(said(WEB + peer("{mtls: {mode: STRICT}}", namespace="istio-system") + rule("{mode: DISABLE}"))) == 1
+
+
+def test_the_ports_own_mode_counts():
+    ports = "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}, portLevelMtls: {8080: {mode: PERMISSIVE}}}"
+    assert said(WEB + peer(ports) + rule("{mode: DISABLE}")) == []
+
+
+def test_a_subset_is_looked_at_by_itself():
+    only = peer("{selector: {matchLabels: {version: v2}}, mtls: {mode: STRICT}}")
+    subsets = ", subsets: [{name: v1, labels: {version: v1}, trafficPolicy: {tls: {mode: DISABLE}}}]"
+    assert said(WEB + only + rule("{mode: ISTIO_MUTUAL}", subsets)) == []
+    (line,) = said(WEB + only + rule("{mode: ISTIO_MUTUAL}", subsets.replace("version: v1", "version: v2")))
+    assert "web-v2 takes only mutual TLS" in line
+
+
+def test_mutual_tls_to_who_has_no_proxy_or_takes_none_is_said():
+    (line,) = said(BARE + rule("{mode: ISTIO_MUTUAL}"))
+    assert "web-v2 has no proxy there to take it" in line
+    (line,) = said(WEB + DISABLED + rule("{mode: ISTIO_MUTUAL}"))
+    assert "PeerAuthentication has it disabled for web-v1" in line
+
+
+def test_a_headless_service_that_is_half_in_the_mesh_is_said():
+    assert said(HEADLESS) == []
+    (line,) = said(BARE.replace("{selector:", "{clusterIP: None, selector:"))
+    assert "Service shop/web: spec.ports[0]: warning: port 80 is called in plaintext: web-v2 does not take" in line
+
+
+def test_nobody_checks_the_name():
+    ports = "ports: [{number: 443, name: tcp, protocol: TCP}]"
+    entry = istio("ServiceEntry", f"{{hosts: ['*.a.b'], addresses: [192.0.2.1], {ports}}}")
+    (line,) = said(entry + rule("{mode: SIMPLE, insecureSkipVerify: true}", host="'*.a.b'"))
+    assert "nobody checks who answers for *.a.b" in line
+    (line,) = said(entry + rule("{mode: SIMPLE}", host="'*.a.b'"))
+    assert "no name tells who may answer at port 443 of *.a.b" in line
+    assert said(entry + rule("{mode: SIMPLE, sni: c.a.b}", host="'*.a.b'")) == []
+
+
+def test_a_policy_for_nobody_is_said():
+    (line,) = said(WEB + peer("{selector: {matchLabels: {app: wbe}}, mtls: {mode: STRICT}}"))
+    assert "spec.selector: warning: no workload of namespace shop has the labels app=wbe" in line
+    (line,) = said(WEB + peer("{selector: {matchLabels: {app: web}}}", namespace="istio-system"))
+    assert "with a `selector` it is for nobody" in line
+
+
+def test_the_newer_of_two_for_the_same_workloads_is_said():
+    old = peer("{mtls: {mode: DISABLE}}", "zz", created="2026-01-01T00:00:00Z")
+    (line,) = said(WEB + peer("{mtls: {mode: STRICT}}", "aa", created="2026-01-02T00:00:00Z") + old)
+    assert "PeerAuthentication shop/aa: spec: warning: shop/zz is older" in line
+
+
+def test_the_number_of_a_service_port_is_said():
+    (line,) = said(WEB + peer("{selector: {matchLabels: {app: web}}, portLevelMtls: {80: {mode: DISABLE}}}"))
+    assert "80 is a port of the service, and the workload's own is 8080" in line
+    assert said(WEB + peer("{selector: {matchLabels: {app: web}}, portLevelMtls: {9999: {mode: DISABLE}}}")) == []
