@@ -1,5 +1,5 @@
 """What runs and has an address: a pod of the local engine, a Kubernetes pod, a WorkloadEntry. An instance together with
-a service port it serves is an Endpoint."""
+a service port it serves is an Endpoint (`endpoint.py`)."""
 
 from __future__ import annotations
 
@@ -71,16 +71,3 @@ def pod_of(workload: Workload, name: str, addresses: tuple[str, ...], *, ready: 
         workload=workload.name,
         origin=workload.origin,
     )
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    address: str  # an IP address, a host name or `unix:///path`
-    port: int
-    extra_addresses: tuple[str, ...] = ()  # the other address family's, for one and the same endpoint
-    labels: Labels = ()
-    weight: int = 1
-    locality: str = ""
-    meshed: bool = False
-    tls: bool = False  # called over the mesh's TLS wherever nobody says otherwise
-    service_account: str = ""
-    instance: str = ""  # NAMESPACE/NAME, for diagnosis

@@ -36,7 +36,7 @@ from weft.translate.chains import (
     original_destination,
     tls_inspector,
 )
-from weft.translate.guards import guards_of
+from weft.translate.guards import Guards, guards_of
 from weft.translate.listeners import on_both_families, wait_for_first_bytes
 from weft.translate.provenance import keys, of_objects
 from weft.translate.view import GroupView
@@ -72,9 +72,9 @@ def virtual_inbound(view: GroupView) -> Built:
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = names.INBOUND_PORT
     result.filter_chains.append(loop)
-    doors = _doors(view)
+    doors, guards = _doors(view), guards_of(view)
     socket = tls.downstream(settings)
-    result.filter_chains.extend(joined.from_iterable(_chains(door, view, socket) for door in doors))
+    result.filter_chains.extend(joined.from_iterable(_chains(door, view, guards, socket) for door in doors))
     result.listener_filters.append(original_destination())
     result.listener_filters.extend(_looking(tls_inspector(), doors, _reads_tls))
     result.listener_filters.extend(_looking(http_inspector(), doors, _reads_http))
@@ -91,10 +91,10 @@ def _doors(view: GroupView) -> tuple[_Door, ...]:
     return (*doors, _Door(0, Protocol.UNDECLARED, view.modes.mode))
 
 
-def _chains(door: _Door, view: GroupView, socket: TransportSocket) -> list[FilterChain]:
+def _chains(door: _Door, view: GroupView, guards: Guards, socket: TransportSocket) -> list[FilterChain]:
     """Plaintext comes in unless the mode is STRICT, TLS of the mesh unless it is DISABLE. TLS that is not the mesh's is
     the application's own business where the port may carry more than HTTP."""
-    ends = _ends(door, view)
+    ends = _ends(door, view, guards)
     http = door.protocol.is_http or door.protocol is Protocol.UNDECLARED
     mixed = door.protocol is Protocol.UNDECLARED
     found: list[FilterChain] = []
@@ -126,8 +126,8 @@ def _chains(door: _Door, view: GroupView, socket: TransportSocket) -> list[Filte
     return found
 
 
-def _ends(door: _Door, view: GroupView) -> _Ends:
-    settings, guards, port = view.inbound_settings, guards_of(view), door.port
+def _ends(door: _Door, view: GroupView, guards: Guards) -> _Ends:
+    settings, port = view.inbound_settings, door.port
     if port is None:
         cluster, prefix, host_name, pool = names.INBOUND_PASSTHROUGH, names.INBOUND_PASSTHROUGH, "inbound|http|0", None
     else:
