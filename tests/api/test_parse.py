@@ -16,6 +16,18 @@ VALID = {
     "spec: {selector: {a: b}, clusterIP: 10.0.0.1, ports: [{name: http, port: 80, targetPort: 8080}]}",
     "Namespace": "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {b: c}}",
     "ServiceAccount": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}",
+    "AuthorizationPolicy": istio(
+        "AuthorizationPolicy",
+        """
+        selector: {matchLabels: {a: b}}
+        action: DENY
+        rules:
+        - from: [{source: {principals: [a/b], notNamespaces: ["c*"], ipBlocks: [10.0.0.0/8], requestPrincipals: ["*"]}}]
+          to: [{operation: {hosts: [a.b], methods: [GET], paths: [/a, "/{*}/b"], notPorts: ["80"]}}]
+          when: [{key: "request.headers[x]", values: [a]}, {key: source.ip, notValues: [10.0.0.1]}]
+        - from: [{source: {serviceAccounts: [a/b, c]}}]
+        """,
+    ).replace("networking", "security"),
     "ConfigMap": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\n"
     "data: {mesh: 'connectTimeout: 3s'}",
     "ConfigMap with logs": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\n"

@@ -102,6 +102,24 @@ async def test_follows_the_roots_and_gets_certificates_all_through_a_rotation(se
     await bundles.aclose()
 
 
+async def test_trusts_a_ca_that_comes_back_with_a_root_it_has_heard_of(served):
+    client = CertificateClient(served.address, served.roots)
+    bundles = client.bundles()
+    await anext(bundles)
+    served.authority.rotate()
+    await anext(bundles)
+    served.authority.switch()
+    await anext(bundles)
+    await bundles.aclose()
+    await served.server.close()
+    again = CaServer(served.service)
+    await again.listen(served.address)
+    issued = await client.create(served.token(), making.csr())
+    assert making.verifies(issued.chain, served.authority.bundle()[:1])
+    await client.close()
+    await again.close()
+
+
 async def test_follows_the_roots_of_a_ca_that_comes_back(served, tmp_path):
     client = CertificateClient(served.unix)
     bundles = client.bundles()
@@ -118,58 +136,52 @@ async def test_follows_the_roots_of_a_ca_that_comes_back(served, tmp_path):
     await again.close()
 
 
-class Liar:
-    """A CA that answers whatever it is told to."""
+@pytest.fixture
+async def lied_to(tmp_path):
+    """A client of a CA that answers whatever it is told to."""
+    answers: list[bytes] = []
 
-    def __init__(self, *answers: bytes) -> None:
-        self._answers = list(answers)
+    async def create(_request, _context):
+        return answers.pop(0)
 
-    async def start(self, address: str) -> grpc.aio.Server:
-        async def create(_request, _context):
-            return self._answers.pop(0)
+    async def watch(_request, _context):
+        yield answers.pop(0)
 
-        async def watch(_request, _context):
-            yield self._answers.pop(0)
-
-        server = grpc.aio.server()
-        for name, method, handler in (
-            (messages.CERTIFICATE_SERVICE, messages.CREATE, grpc.unary_unary_rpc_method_handler(create)),
-            (messages.BUNDLE_SERVICE, messages.WATCH, grpc.unary_stream_rpc_method_handler(watch)),
-        ):
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {method: handler}),))
-        server.add_insecure_port(address)
-        await server.start()
-        return server
+    server = grpc.aio.server()
+    for name, method, handler in (
+        (messages.CERTIFICATE_SERVICE, messages.CREATE, grpc.unary_unary_rpc_method_handler(create)),
+        (messages.BUNDLE_SERVICE, messages.WATCH, grpc.unary_stream_rpc_method_handler(watch)),
+    ):
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, {method: handler}),))
+    address = f"unix:{tmp_path}/liar.sock"
+    server.add_insecure_port(address)
+    await server.start()
+    client = CertificateClient(address)
+    yield client, answers
+    await client.close()
+    await server.stop(None)
 
 
 def chain(*pems: str) -> bytes:
     return messages.CertificateResponse(cert_chain=pems).SerializeToString()
 
 
-async def test_answers_that_do_not_fit_the_question_are_not_believed(tmp_path):
+async def test_answers_that_do_not_fit_the_question_are_not_believed(lied_to):
+    client, answers = lied_to
     authority = Authority.in_memory(making.DOMAIN)
     other = authority.sign(making.csr(), making.WEB).chain[0]
-    answers = [b"", b"\xff", chain(), chain("nonsense"), chain(other, *authority.bundle())]
-    address = f"unix:{tmp_path}/liar.sock"
-    server = await Liar(*answers).start(address)
-    client = CertificateClient(address)
-    for answer in answers:
+    for answer in (b"", b"\xff", chain(), chain("nonsense"), chain(other, *authority.bundle())):
+        answers.append(answer)
         with pytest.raises(CaUnavailable, match="another key" if other.encode() in answer else "not a chain"):
             await client.create("token", making.csr())
-    await client.close()
-    await server.stop(None)
 
 
-async def test_roots_that_are_none_are_passed_over(tmp_path):
+async def test_roots_that_are_none_are_passed_over(lied_to):
+    client, answers = lied_to
     good = Authority.in_memory(making.DOMAIN).bundle()
-    answers = [b"\xff", b"", messages.TrustBundle(roots=["nonsense"]).SerializeToString()]
+    answers += [b"\xff", b"", messages.TrustBundle(roots=["nonsense"]).SerializeToString()]
     answers.append(messages.TrustBundle(roots=good).SerializeToString())
-    address = f"unix:{tmp_path}/liar.sock"
-    server = await Liar(*answers).start(address)
-    client = CertificateClient(address)
     bundles = client.bundles()
     async with asyncio.timeout(30):
         assert await anext(bundles) == good
     await bundles.aclose()
-    await client.close()
-    await server.stop(None)

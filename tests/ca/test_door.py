@@ -71,7 +71,13 @@ async def test_noise_and_silence_harm_nobody(directory):
             line.shutdown(socket.SHUT_WR)
             return line.recv(4096)
 
-    for content in (b"noise\n", b"[]\n", b'{"do": 5}\n', b'{"do": "rotate", "propagation": "x"}\n'):
+    for content in (
+        b"noise\n",
+        b"[]\n",
+        b'{"do": 5}\n',
+        b'{"do": "rotate", "propagation": -1}\n',
+        b'{"do": "rotate", "propagation": 1e300}\n',
+    ):
         assert b"not understood" in await asyncio.to_thread(noise, content)
     await asyncio.to_thread(noise, b"")
     (status,) = await answers(directory, do="status")

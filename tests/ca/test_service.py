@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
 from cryptography import x509
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ca import making
 from weft.ca.authority import Authority
@@ -59,6 +62,18 @@ async def test_refusals_are_counted_and_logged_without_what_was_sent(service, is
     assert f"shop/web (pod {making.CALLER.pod})" in caplog.text
     for secret in (stolen, good, "nonsense", csr.decode()):
         assert secret not in caplog.text
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text(max_size=200), st.binary(max_size=300), st.none() | st.timedeltas())
+def test_noise_from_the_network_is_refused_and_crashes_nothing(token, csr, lifetime):
+    issuer = TokenIssuer()
+    service = CertificateService(Authority.in_memory(making.DOMAIN), issuer.checker())
+    for shown in (token, issuer.issue(making.CALLER)):
+        with pytest.raises(Refused):
+            asyncio.run(service.create(shown, csr, lifetime))
+    assert service.issued == 0
+    assert service.refused.total() == 2
 
 
 async def test_a_pod_that_is_gone_gets_nothing(service, issuer):

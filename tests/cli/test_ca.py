@@ -16,7 +16,7 @@ from weft.ca.status import read_status
 from weft.cli.main import app
 
 
-def weft(*arguments):
+def run(*arguments):
     return CliRunner().invoke(app, ["ca", *map(str, arguments)])
 
 
@@ -32,27 +32,27 @@ def directory(tmp_path):
 
 
 def test_makes_a_root_once(directory):
-    first = weft("init", directory)
+    first = run("init", directory)
     assert first.exit_code == 0
     assert "bundle.pem" in first.stderr
     before = read_status(directory)
-    assert weft("init", directory).exit_code == 0
+    assert run("init", directory).exit_code == 0
     assert read_status(directory) == before
 
 
 def test_shows_a_ca_to_people_and_to_programs(directory):
-    weft("init", directory)
-    table = weft("show", directory)
+    run("init", directory)
+    table = run("show", directory)
     assert table.exit_code == 0
     assert table.stdout.splitlines()[0].split() == ["ROLE", "NAME", "KEY", "NOT", "BEFORE", "EXPIRES", "LEFT"]
     assert "signing root" in table.stdout
     assert "self-made for cluster.local, steady" in table.stderr
     fingerprint = read_status(directory).certificates[0].fingerprint
-    assert fingerprint in weft("show", directory, "-o", "wide").stdout
-    told = json.loads(weft("show", directory, "-o", "json").stdout)
+    assert fingerprint in run("show", directory, "-o", "wide").stdout
+    told = json.loads(run("show", directory, "-o", "json").stdout)
     assert told["phase"] == "steady"
     assert told["certificates"][0]["fingerprint"] == fingerprint
-    assert "PRIVATE" not in weft("show", directory, "-o", "json").output
+    assert "PRIVATE" not in run("show", directory, "-o", "json").output
 
 
 def test_shows_the_certificates_of_a_file(tmp_path):
@@ -60,35 +60,35 @@ def test_shows_the_certificates_of_a_file(tmp_path):
     chain = authority.sign(making.csr(), making.WEB, timedelta(minutes=90)).chain
     path = tmp_path / "chain.pem"
     path.write_text("".join((*chain, *authority.bundle())))
-    shown = weft("show", path).stdout.splitlines()
+    shown = run("show", path).stdout.splitlines()
     assert shown[1].split()[:2] == ["leaf", "spiffe://cluster.local/ns/shop/sa/web"]
     assert shown[1].endswith("m")
     assert shown[2].startswith("root")
-    assert len(json.loads(weft("show", path, "-o", "json").stdout)) == 2
+    assert len(json.loads(run("show", path, "-o", "json").stdout)) == 2
 
 
 def test_says_what_cannot_be_shown(tmp_path):
-    assert "there is no CA in this directory" in weft("show", tmp_path).stderr
-    assert "cannot be read" in weft("show", tmp_path / "no").stderr
+    assert "there is no CA in this directory" in run("show", tmp_path).stderr
+    assert "cannot be read" in run("show", tmp_path / "no").stderr
     (tmp_path / "file").write_text("noise")
-    assert "holds no certificates" in weft("show", tmp_path / "file").stderr
+    assert "holds no certificates" in run("show", tmp_path / "file").stderr
 
 
 def test_rotates_a_ca_that_nobody_signs_with(directory):
-    weft("init", directory)
-    done = weft("rotate", directory, "--propagation", "10m")
+    run("init", directory)
+    done = run("rotate", directory, "--propagation", "10m")
     assert done.exit_code == 0
     assert "announced: both roots are trusted" in done.stderr
     assert "goes on when weft control runs" in done.stderr
-    assert "under way" in weft("rotate", directory).stderr
-    assert "fading" in weft("rotate", directory, "--now").stderr
+    assert "under way" in run("rotate", directory).stderr
+    assert "fading" in run("rotate", directory, "--now").stderr
     assert read_status(directory).phase == "fading"
 
 
 def test_says_how_a_plugged_in_ca_is_rotated(directory):
     key = making.p256()
     making.plug_in(directory, certificate=making.ca("root", key), key=key)
-    done = weft("rotate", directory)
+    done = run("rotate", directory)
     assert done.exit_code == 1
     assert "yours to rotate" in done.stderr
     assert done.stderr.count("hint: ") == 2
@@ -96,14 +96,35 @@ def test_says_how_a_plugged_in_ca_is_rotated(directory):
 
 @pytest.mark.parametrize("time", ["x", "10", "10y", "-5s", "٣s", "1.5h"])
 def test_says_what_a_time_is(directory, time):
-    weft("init", directory)
-    done = weft("rotate", directory, f"--propagation={time}")
+    run("init", directory)
+    done = run("rotate", directory, f"--propagation={time}")
     assert done.exit_code == 2
     assert "is not a time" in done.stderr
 
 
+@pytest.mark.parametrize("time", ["367d", "9" * 5000 + "s"])
+def test_a_root_does_not_wait_for_longer_than_a_year(directory, time):
+    run("init", directory)
+    done = run("rotate", directory, f"--propagation={time}")
+    assert done.exit_code == 2
+    assert "longer than a year" in done.stderr
+
+
 def test_says_when_there_is_no_directory(directory):
-    assert "there is no CA" in weft("rotate", directory).stderr
+    assert "there is no CA" in run("rotate", directory).stderr
+
+
+@pytest.mark.root
+def test_the_ca_of_a_mesh_on_this_machine_is_shown_and_rotated(weft, mesh):
+    told = json.loads(weft("ca", "show", "--mesh", mesh, "-o", "json").stdout)
+    assert told["phase"] == "steady"
+    done = weft("ca", "rotate", "--mesh", mesh, "--propagation", "1h", "--no-wait")
+    assert done.returncode == 0
+    assert done.stderr.startswith("announced: both roots are trusted")
+    assert "announced" in weft("ca", "show", "--mesh", mesh).stderr
+    assert "under way" in weft("ca", "rotate", "--mesh", mesh).stderr
+    assert weft("ca", "rotate", "--mesh", mesh, "--now").returncode == 2
+    assert "no mesh named `nobody`" in weft("ca", "show", "--mesh", "nobody").stderr
 
 
 @pytest.mark.timeout(120)
@@ -111,7 +132,7 @@ def test_one_command_rotates_the_root_of_a_running_control_plane(tmp_path, direc
     (tmp_path / "mesh").mkdir()
     keys = tmp_path / "issuer.pem"
     keys.write_bytes(forging.public_pem(making.p256()))
-    weft("init", directory)
+    run("init", directory)
     old = read_status(directory).certificates[0].fingerprint
     control = start(
         *("control", "--config", tmp_path / "mesh", "--listen", f"unix:{tmp_path}/xds.sock"),

@@ -1,8 +1,10 @@
+from model.builders import group
 from weft.api.document import Change
 from weft.api.parse import parse
 from weft.control.intake import Intake
 from weft.control.problems import Problems
 from weft.files.documents import read_documents
+from weft.model.authorization_policy import Action, AuthorizationPolicy
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 
@@ -96,6 +98,63 @@ def test_a_defect_of_ours_costs_only_the_object_that_shows_it(monkeypatch):
     assert changed == {ObjectKey("Service", "shop", "cart")}
     assert "a defect" in problems.all()[0].what
     assert problems.all()[0].where.line == 2
+
+
+POLICY = """
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: orders, namespace: shop}
+spec:
+  selector: {matchLabels: {app: orders}}
+  rules:
+  - from: [{source: {namespaces: [shop]}}]
+"""
+POLICY_KEY = ObjectKey("AuthorizationPolicy", "shop", "orders")
+
+
+def guarding(mesh, app="orders"):
+    return [(policy.action, policy.refused) for policy in mesh.policies(AuthorizationPolicy, group(app))]
+
+
+def test_a_refused_policy_that_was_never_good_denies_everything_to_whom_it_selects():
+    mesh, problems, one = intake()
+    touched, changed = one.documents(changes(POLICY.replace("namespaces:", "namespace:")))
+    assert guarding(mesh) == [(Action.DENY, True)]
+    assert guarding(mesh, "cart") == []
+    assert touched.inbound == {"shop"}
+    assert changed == {POLICY_KEY}
+    assert [problem.where.line for problem in problems.all()] == [8]
+
+
+def test_a_refused_policy_whose_selector_cannot_be_read_closes_its_namespace():
+    mesh, _, one = intake()
+    one.documents(changes(POLICY.replace("matchLabels", "labels")))
+    assert guarding(mesh) == guarding(mesh, "cart") == [(Action.DENY, True)]
+    assert mesh.policies(AuthorizationPolicy, group("cart", "test")) == ()
+
+
+def test_a_good_policy_stays_when_its_next_version_is_refused():
+    mesh, problems, one = intake()
+    one.documents(changes(POLICY))
+    touched, _ = one.documents(changes(POLICY.replace("namespaces:", "namespace:")))
+    assert guarding(mesh) == [(Action.ALLOW, False)]
+    assert not touched
+    assert problems.all()
+
+
+def test_a_closed_door_opens_when_the_policy_is_mended_or_gone():
+    bad = POLICY.replace("namespaces:", "namespace:")
+    mesh, _, one = intake()
+    one.documents(changes(bad))
+    one.documents(changes(bad.replace("[shop]", "[test]")))
+    assert guarding(mesh) == [(Action.DENY, True)]
+    one.documents(changes(POLICY))
+    assert guarding(mesh) == [(Action.ALLOW, False)]
+    one.documents([Change(POLICY_KEY, None)])
+    assert guarding(mesh) == []
+    one.documents(changes(bad))
+    one.documents([Change(POLICY_KEY, None)])
+    assert guarding(mesh) == []
 
 
 TOKENS = """

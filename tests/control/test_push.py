@@ -6,10 +6,13 @@ from model.builders import group, instance, put, service
 from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.model.access_log import Reporter
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
 from weft.model.destination_rule import DestinationRule, Subset
+from weft.model.extension_provider import Authorizer
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, labels_of
 from weft.model.service import Protocol
+from weft.model.settings import Settings
 from weft.model.sidecar import EgressListener, Sidecar
 from weft.model.telemetry import AccessLogging, Telemetry
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
@@ -265,6 +268,44 @@ async def test_findings_go_with_those_who_would_meet_them(rig):
     assert len(rig.problems.all()) == 1
     rig.push.leave(group("web", "other"))
     assert rig.problems.all() == ()
+
+
+async def test_a_policy_changes_the_way_in_of_whom_it_selects_and_nothing_else(rig):
+    rig.put(service("orders"), service("cart"))
+    rig.push.join(group("orders"))
+    rig.push.join(group("cart"))
+    changed = rig.put(AuthorizationPolicy("p", "shop", selector=labels_of({"app": "orders"})))
+    assert changed == {group("orders"): {(LISTENER, "virtualInbound")}}
+
+
+async def test_who_has_to_ask_an_authorizer_sees_it_whatever_its_sidecar_shows(rig):
+    checker = "checker.auth.svc.cluster.local"
+    provider = Authorizer(name="checker", host=checker, port=9000, grpc=True)
+    policy = AuthorizationPolicy("p", "shop", Action.CUSTOM, labels_of({"app": "orders"}), (Rule(),), "checker")
+    rig.put(
+        service("orders"),
+        service("cart"),
+        Sidecar("default", "shop", egress=(EgressListener(("./*",)),)),
+        service("checker", "auth", 9000, protocol=Protocol.GRPC, export_to=(".",)),
+    )
+    rig.mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(extension_providers=(provider,)),))
+    rig.push.join(group("orders"))
+    rig.push.join(group("cart"))
+    changed = rig.put(policy)
+    asked = f"outbound|9000||{checker}"
+    assert (CLUSTER, asked) in changed[group("orders")] and (ENDPOINT, asked) in changed[group("orders")]
+    assert group("cart") not in changed
+    key = ObjectKey("Service", "auth", "checker")
+    values = rig.mesh.get(key)
+    rig.push.touch(rig.mesh.apply(key, ()))
+    rig.push.flush()
+    without = rig.versions(group("orders"))
+    assert (CLUSTER, asked) not in without
+    rig.push.touch(rig.mesh.apply(key, values))
+    rig.push.flush()
+    again = rig.versions(group("orders"))
+    assert (CLUSTER, asked) in again
+    assert again[(LISTENER, "virtualInbound")] != without[(LISTENER, "virtualInbound")]
 
 
 def logged(name="logs", **more):

@@ -24,14 +24,17 @@ from weft.model.access_log import Encoding, FileLog, Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule
 from weft.model.group import ProxyKind
 from weft.model.mesh import InboundPort
+from weft.model.peer_authentication import PeerModes, TlsMode
 from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate.access_log import access_logs, connection_logs, listener_logs, own_answers
-from weft.translate.chains import bytes_to, chain, tls_inspector
+from weft.translate.chains import bytes_to, chain
 from weft.translate.clusters import fixed, inbound
 from weft.translate.inbound import virtual_inbound
 from weft.translate.protos import packed, socket_address
+from weft.translate.tls import BYTES
+from weft.translate.tls import HTTP1 as HTTP
 from weft.translate.view import GroupView
 
 PLACES = {
@@ -153,8 +156,8 @@ class Certificates:
 
 
 class Rig:
-    def __init__(self, port, file, certificates):
-        self.port, self._file, self.certificates = port, Path(file), certificates
+    def __init__(self, port, file, certificates, words=()):
+        self.port, self._file, self.certificates, self._words = port, Path(file), certificates, words
 
     async def call(self, path="/", *, tls=True, certificate=None):
         """What comes back; nothing if the connection is refused."""
@@ -162,6 +165,7 @@ class Rig:
         if tls:
             context = ssl.create_default_context(cafile=self.certificates.root)
             context.check_hostname = False
+            context.set_alpn_protocols(self._words)
             if certificate:
                 context.load_cert_chain(*certificate)
         try:
@@ -185,13 +189,20 @@ class Rig:
         return [json.loads(line) if line.startswith("{") else line for line in lines]
 
 
-def _received(log, port, app_port, protocol, certificates, policies):
-    """virtualInbound as translation makes it, with a door of TLS before the chain of the port."""
+def _received(log, port, app_port, protocol, certificates, policies, mode):
+    """virtualInbound as translation makes it, with certificates from files instead of an agent."""
     settings = Settings(logs=(log,), reporter=Reporter.SERVER)
     ports = (InboundPort(port, protocol, default_endpoint=f"127.0.0.1:{app_port}"),)
-    view = GroupView(ProxyKind.SIDECAR, ports, OutboundPolicy.ALLOW_ANY, Settings(), policies, called=settings)
+    view = GroupView(
+        ProxyKind.SIDECAR,
+        ports,
+        OutboundPolicy.ALLOW_ANY,
+        Settings(),
+        modes=PeerModes(mode),
+        authorization=policies,
+        called=settings,
+    )
     listener = Listener.FromString(virtual_inbound(view).body)
-    kept = next(each for each in listener.filter_chains if each.filter_chain_match.destination_port.value == port)
     certificate, key = certificates.issue("orders", "spiffe://cluster.local/ns/shop/sa/orders")
     context = {
         "require_client_certificate": True,
@@ -200,24 +211,16 @@ def _received(log, port, app_port, protocol, certificates, policies):
             "validation_context": {"trusted_ca": {"filename": certificates.root}},
         },
     }
-    kept.transport_socket.name = "envoy.transport_sockets.tls"
-    kept.transport_socket.typed_config.CopyFrom(packed(ParseDict(context, DownstreamTlsContext())))
-    kept.filter_chain_match.transport_protocol = "tls"
-    kept.filter_chain_match.ClearField("destination_port")
-    only = Listener.FromString(listener.SerializeToString())
-    del only.filter_chains[:]
-    del only.listener_filters[:]
-    only.ClearField("default_filter_chain")
-    only.filter_chains.append(kept)
-    only.listener_filters.append(tls_inspector())
-    del only.additional_addresses[:]
-    only.address.socket_address.address = "127.0.0.1"
-    only.address.socket_address.port_value = port
-    return only, (*fixed(settings), inbound(ports[0], settings))
+    for each in listener.filter_chains:
+        if each.HasField("transport_socket"):
+            each.transport_socket.typed_config.CopyFrom(packed(ParseDict(context, DownstreamTlsContext())))
+    del listener.additional_addresses[:]
+    listener.address.CopyFrom(socket_address("127.0.0.1", port))
+    return listener, (*fixed(settings), inbound(ports[0], settings))
 
 
 @contextlib.asynccontextmanager
-async def received(*policies, protocol=Protocol.HTTP, **written):
+async def received(*policies, protocol=Protocol.HTTP, mode=TlsMode.STRICT, **written):
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
@@ -228,9 +231,9 @@ async def received(*policies, protocol=Protocol.HTTP, **written):
         log = FileLog(f"{directory}/access.log", **written)
         port = free_port()
         async with app(answer) as app_port:
-            listener, clusters = _received(log, port, app_port, protocol, certificates, policies)
+            listener, clusters = _received(log, port, app_port, protocol, certificates, policies, mode)
             async with running([listener], clusters, listening=()):
-                rig = Rig(port, log.path, certificates)
+                rig = Rig(port, log.path, certificates, HTTP if protocol is Protocol.HTTP else BYTES)
                 await _up(port)
                 yield rig
 
@@ -317,6 +320,16 @@ async def test_each_connection_that_is_refused_at_the_door_is_one_line_with_the_
     assert "CERTIFICATE_VERIFY_FAILED" in wrong["downstream_transport_failure_reason"]
     assert (plain["response_flags"], plain["response_code_details"]) == ("NR", "filter_chain_not_found")
     assert (allowed["downstream_peer"], allowed["downstream_transport_failure_reason"]) == (CALLER, None)
+
+
+@pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP])
+async def test_plaintext_that_is_welcome_is_one_line_and_no_refusal(protocol):
+    async with received(protocol=protocol, encoding=Encoding.JSON, mode=TlsMode.PERMISSIVE) as rig:
+        assert b"200 OK" in await rig.call(tls=False)
+        assert b"200 OK" in await rig.call(certificate=rig.certificates.issue("web", CALLER))
+        plain, mutual = await rig.lines(2)
+    assert plain["upstream_cluster"] == mutual["upstream_cluster"] == f"inbound|{rig.port}||"
+    assert (plain["downstream_peer"], mutual["downstream_peer"]) == (None, CALLER)
 
 
 async def test_a_connection_that_a_policy_denies_says_which():

@@ -1,9 +1,16 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 import yaml
 
 from translate.policy_rig import Request, rig
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
+from weft.model.group import ProxyKind
+from weft.model.settings import PathNormalization, Settings
+from weft.model.sidecar import OutboundPolicy
+from weft.translate.authorization import http_filters, network_filters, rule_id
+from weft.translate.view import GroupView
 
 SETS = yaml.safe_load((Path(__file__).parent / "authorization_cases.yaml").read_text())
 WORDS = {"disguised-path": "weft-disguised-path", "disguised-header": "weft-disguised-header", "none": "none"}
@@ -98,3 +105,110 @@ def full(decision):
     number, _, rest = rule.partition("-")
     prefix = f"ns[shop]-policy[{name}]-rule[{number}]"
     return f"{prefix}-{rest}" if rest else prefix
+
+
+async def test_a_dry_run_is_seen_in_the_log_and_in_the_statistics():
+    policies = [
+        {"action": "DENY", "dryRun": True, "rules": [{"to": [{"operation": {"paths": ["/admin"]}}]}]},
+        {"action": "ALLOW", "dryRun": True, "rules": [{"to": [{"operation": {"methods": ["POST"]}}]}]},
+    ]
+    async with rig([documents(policies)]) as one:
+        assert (await one.send(0, Request(path="/admin"))).status == 200
+        assert (await one.send(0, Request(method="POST"))).status == 200
+        denied, allowed = (line["rbac"] for line in await one.logged(2))
+    assert denied["istio_dry_run_deny_shadow_engine_result"] == "denied"
+    assert denied["istio_dry_run_deny_shadow_effective_policy_id"] == "ns[shop]-policy[p0]-rule[0]"
+    assert denied["istio_dry_run_allow_shadow_engine_result"] == "denied"
+    assert allowed["istio_dry_run_deny_shadow_engine_result"] == "allowed"
+    assert allowed["istio_dry_run_allow_shadow_effective_policy_id"] == "ns[shop]-policy[p1]-rule[0]"
+
+
+async def test_what_is_audited_is_marked_and_does_not_look_like_a_decision():
+    policies = [{"action": "AUDIT", "rules": [{"to": [{"operation": {"paths": ["/a"], "ports": ["8080"]}}]}]}, {}]
+    async with rig([documents(policies), documents([{"action": "AUDIT", "rules": [{}]}])]) as one:
+        assert (await one.send(0, Request(path="/a"))).status == 403
+        assert (await one.send(0, Request(path="/b"))).status == 403
+        assert (await one.send(1, Request(tcp=True))).status == 200
+        marked, other, connection = await one.logged(3)
+    assert marked["rbac"]["istio_audit_shadow_effective_policy_id"] == "ns[shop]-policy[p0]-rule[0]"
+    assert marked["hint"] is True
+    assert "enforced_effective_policy_id" not in marked["rbac"]
+    assert "istio_audit_shadow_effective_policy_id" not in other["rbac"]
+    assert other["hint"] is False
+    assert connection["network"]["istio_audit_shadow_effective_policy_id"] == "ns[shop]-policy[p0]-rule[0]"
+
+
+async def test_not_one_byte_of_a_denied_connection_reaches_the_application():
+    """A server that speaks first may be heard (docs/authorization.md says so), but nobody denied can say anything."""
+    heard = bytearray()
+
+    async def listen(reader, writer):
+        writer.write(b"220 ready\n")
+        heard.extend(await reader.read())
+        writer.close()
+
+    async with rig([documents([{"action": "DENY", "rules": [{}]}])], tcp_app=listen) as one:
+        reader, writer = await asyncio.open_connection(one.address(0), 7000)
+        writer.write(b"GET /secret\n")
+        await reader.read()  # until it is closed
+        writer.close()
+    assert heard == b""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen"),
+    [
+        ("NONE", ["/a/../b", "/a//b", "/a%2Fb", "/%61"]),
+        ("BASE", ["/b", "/a//b", "/a%2Fb", "/a"]),
+        ("MERGE_SLASHES", ["/b", "/a/b", "/a%2Fb", "/a"]),
+        ("DECODE_AND_MERGE_SLASHES", ["/b", "/a/b", "/a/b", "/a"]),
+    ],
+)
+async def test_the_application_gets_its_paths_normalized_as_the_mesh_wants_it(wanted, seen):
+    async with rig([""], Settings(path_normalization=PathNormalization(wanted))) as one:
+        answers = [await one.send(0, Request(path=path)) for path in ("/a/../b", "/a//b", "/a%2Fb", "/%61")]
+        assert [answer.body.split(" ")[1] for answer in answers] == seen
+
+
+@pytest.mark.parametrize("wanted", list(PathNormalization))
+async def test_a_policy_holds_however_paths_are_normalized(wanted):
+    deny = documents([{"action": "DENY", "rules": [{"to": [{"operation": {"paths": ["/admin"]}}]}]}])
+    allow = documents([{"action": "ALLOW", "rules": [{"to": [{"operation": {"paths": ["/public/*"]}}]}]}])
+    tricks = [
+        "/admin",
+        "//admin",
+        "/x/../admin",
+        "/./admin",
+        "/x/..%2fadmin",
+        "/%2fadmin",
+        "/admin;x",
+        "/x%5C..%5Cadmin",
+    ]
+    escapes = ["/public/../admin", "/public/..%2fadmin", "/public/%2e%2e/admin", "/public/..;/admin"]
+    async with rig([deny, allow], Settings(path_normalization=wanted)) as one:
+        assert {(await one.send(0, Request(path=path))).status for path in tricks} == {403}
+        assert {(await one.send(1, Request(path=path))).status for path in escapes} == {403}
+        assert (await one.send(0, Request(path="/else"))).status == 200
+        assert (await one.send(1, Request(path="/public/a"))).status == 200
+
+
+async def test_a_principal_of_an_old_trust_domain_is_one_of_the_new():
+    allow = documents([{"rules": [{"from": [{"source": {"principals": ["cluster.local/ns/shop/sa/web"]}}]}]}])
+    settings = Settings(trust_domain="new.domain", trust_domain_aliases=("old.domain",))
+    async with rig([allow], settings) as one:
+        statuses = [
+            (await one.send(0, Request(principal=f"spiffe://{domain}/ns/shop/sa/web"))).status
+            for domain in ("new.domain", "old.domain", "cluster.local", "else.where")
+        ]
+    assert statuses == [200, 200, 403, 403]
+
+
+def test_a_refused_policy_denies_under_a_name_that_says_so():
+    policy = AuthorizationPolicy("broken", "shop", refused=True)
+    assert rule_id(policy, 0) == "ns[shop]-policy[broken]-refused"
+
+
+def test_a_policy_bound_to_a_gateway_is_not_a_workloads():
+    policy = AuthorizationPolicy("gate", "shop", Action.DENY, rules=(Rule(),), targets=("Gateway edge",))
+    view = GroupView(ProxyKind.SIDECAR, (), OutboundPolicy.ALLOW_ANY, Settings(), authorization=(policy,))
+    assert http_filters(view) == network_filters(view) == ()

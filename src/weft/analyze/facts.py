@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
 from weft.model.instance import Instance, pod_of
@@ -44,6 +45,7 @@ class Facts(msgspec.Struct, frozen=True):
     virtual_services: tuple[VirtualService, ...] = ()
     rules: tuple[DestinationRule, ...] = ()
     sidecars: tuple[Sidecar, ...] = ()
+    policies: tuple[AuthorizationPolicy, ...] = ()
     peer_authentications: Mapping[str, tuple[PeerAuthentication, ...]] = {}  # by namespace, the oldest first
     telemetries: tuple[Telemetry, ...] = ()
     gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
@@ -102,6 +104,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         virtual_services=_of_kind(values, VirtualService),
         rules=_of_kind(values, DestinationRule),
         sidecars=_of_kind(values, Sidecar),
+        policies=_of_kind(values, AuthorizationPolicy),
         peer_authentications=_by_namespace(sorted(_of_kind(values, PeerAuthentication), key=age)),
         telemetries=_of_kind(values, Telemetry),
         gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.analyze.facts import Facts
+from weft.analyze.policies import of_policies
 from weft.analyze.routes import of_routes
 from weft.analyze.rules import of_rules
 from weft.analyze.services import of_services
@@ -24,6 +25,7 @@ def findings(facts: Facts, refused: Collection[ObjectKey] = ()) -> tuple[Problem
         *of_rules(facts),
         *of_routes(facts),
         *of_sidecars(facts),
+        *of_policies(facts),
         *of_telemetries(facts),
         *of_transport(facts),
     )

@@ -174,8 +174,9 @@ class Authority:
             except Exception:
                 log.exception("the authority could not do what is due; it tries again")
             due = self._keeper.due_at
-            left = _TICK_SECONDS if due is None else due - self._clock()
-            await asyncio.sleep(min(_TICK_SECONDS, max(0.02, left)))
+            left = 0.0 if due is None else due - self._clock()
+            # What is overdue could not be done just now: that is no reason to hurry.
+            await asyncio.sleep(min(_TICK_SECONDS, left) if left > 0 else _TICK_SECONDS)
 
     @property
     def phase(self) -> Phase:

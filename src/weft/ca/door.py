@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -27,11 +28,12 @@ log = logging.getLogger("weft.ca")
 SOCKET = "authority.sock"
 _LONGEST_LINE = 64 * 1024
 _PATIENCE_SECONDS = 5.0
+_LONGEST_WAIT = 366 * 86_400  # seconds
 
 
 class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     do: str  # status, rotate, switch
-    propagation: float | None = None  # seconds
+    propagation: Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_WAIT)] | None = None  # seconds
     follow: bool = False  # until the rotation is over
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -61,8 +61,11 @@ class CaServer:
         server.add_generic_rpc_handlers(self._handlers())
         try:
             if address.startswith("unix:"):
-                server.add_insecure_port(address)
-                Path(address.removeprefix("unix:")).chmod(0o600)
+                umask = os.umask(0o177)  # there is no moment in which others could open it
+                try:
+                    server.add_insecure_port(address)
+                finally:
+                    os.umask(umask)
                 bound = address
             else:
                 host = address.rpartition(":")[0]

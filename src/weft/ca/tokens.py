@@ -53,4 +53,4 @@ class TokenRefused(Exception):
 
 class TokenChecker(Protocol):
     async def check(self, token: str) -> Caller:
-        """Raises TokenRefused."""
+        """Raises TokenRefused; CaUnavailable (`signer.py`) where another must be asked and does not answer."""

@@ -18,10 +18,15 @@ if TYPE_CHECKING:
     from weft.ca.status import AuthorityStatus, CertificateFacts
 
 DIRECTORY = Path("/var/lib/weft/ca")
+_LONGEST_WAIT = 366 * 86_400  # seconds
+_LOOK_SECONDS = 0.2
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 app = typer.Typer(
-    rich_markup_mode=None, no_args_is_help=True, help="The certificate authority: look at it, give it a new root."
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="The certificate authority: look at it, give it a new root.",
+    epilog="Example: weft ca show /var/lib/weft/ca",
 )
 
 
@@ -51,6 +56,7 @@ def init(
 @app.command("show")
 def show(
     path: Path = typer.Argument(DIRECTORY, help="A CA's directory, or a file of certificates in PEM."),
+    mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
     output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints) or json."),
 ) -> None:
     """Show a CA's certificates and how far a rotation is; or the certificates of a file.
@@ -58,11 +64,12 @@ def show(
     \b
     Example: weft ca show /var/lib/weft/ca
              weft ca show chain.pem -o wide
+             weft ca show --mesh shop
     """
     from weft.ca.status import read_status
 
-    if path.is_dir():
-        status = read_status(path)
+    if mesh is not None or path.is_dir():
+        status = read_status(path) if mesh is None else _of_mesh(mesh)
         if output is Format.JSON:
             print_json(status)
             return
@@ -83,6 +90,7 @@ def rotate(
     propagation: str = typer.Option(
         "", "--propagation", help="How long the new root is trusted before it signs, such as 30s, 10m or 24h."
     ),
+    mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
     now: bool = typer.Option(False, "--now", help="Let a root that is announced already sign now."),
     wait: bool = typer.Option(
         True, "--wait/--no-wait", help="Print each phase as it comes, until the old root is gone."
@@ -97,13 +105,19 @@ def rotate(
     Example: weft ca rotate /var/lib/weft/ca
              weft ca rotate --propagation 10m --no-wait
              weft ca rotate --now
+             weft ca rotate --mesh shop
     """
     from weft.ca.door import Wish, ask
     from weft.ca.rotation import Phase
 
+    pause = _seconds(propagation)
+    if mesh is not None:
+        if now:
+            fail("--now is for the CA of weft control", "a mesh of weft up needs no wait: --propagation 0s", code=2)
+        _rotate_mesh(mesh, pause, wait=wait)
+        return
     if not directory.is_dir():
         fail(f"there is no CA in {directory}", "give its directory: weft ca rotate DIR")
-    pause = _seconds(propagation)
     wish = Wish(do="switch" if now else "rotate", propagation=pause, follow=wait)
     status: AuthorityStatus | None = None
     try:
@@ -123,6 +137,34 @@ def rotate(
         say("weft control ended; the rotation goes on when it runs again")
 
 
+def _of_mesh(mesh: str) -> AuthorityStatus:
+    from weft.cli.choose import choose_mesh
+    from weft.local.client import fetch_ca
+
+    return fetch_ca(choose_mesh(mesh))
+
+
+def _rotate_mesh(mesh: str, pause: float | None, *, wait: bool) -> None:
+    import time
+
+    from weft.ca.rotation import Phase
+    from weft.cli.choose import choose_mesh
+    from weft.local.client import fetch_ca, rotate_ca
+
+    name = choose_mesh(mesh)
+    status = rotate_ca(name, None if pause is None else timedelta(seconds=pause))
+    say(f"{status.phase}: {status.next_step}")
+    try:
+        while wait and status.phase is not Phase.STEADY:
+            time.sleep(_LOOK_SECONDS)
+            if (following := fetch_ca(name)).phase is not status.phase:
+                say(f"{following.phase}: {following.next_step}")
+            status = following
+    except KeyboardInterrupt:
+        say(f"the rotation goes on without this command; see: weft ca show --mesh {name}")
+        raise typer.Exit(130) from None
+
+
 def _rotate_here(directory: Path, pause: float | None, *, now: bool) -> AuthorityStatus:
     from weft.ca.authority import Authority
     from weft.ca.status import read_status
@@ -140,7 +182,10 @@ def _seconds(text: str) -> float | None:
     number, unit = text[:-1], text[-1]
     if unit not in _UNITS or not number.isascii() or not number.isdecimal():
         fail(f"`{text}` is not a time", "for example: --propagation 10m (s, m, h, d)", code=2)
-    return float(int(number) * _UNITS[unit])
+    seconds = float(int(number[:12]) * _UNITS[unit])
+    if seconds > _LONGEST_WAIT:
+        fail(f"`{text}` is longer than a year", "a root that nobody uses for so long is of no use", code=2)
+    return seconds
 
 
 def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
@@ -167,6 +212,7 @@ def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> Table:
     from datetime import UTC, datetime
 
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("ROLE", "NAME", "KEY", "NOT BEFORE", "EXPIRES", "LEFT", *(("SERIAL", "SHA-256") if wide else ())):
@@ -181,7 +227,8 @@ def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> Table:
             f"{each.expires:%Y-%m-%d %H:%M}",
             "expired" if each.expires <= now else _left(each.expires - now),
         ]
-        table.add_row(*row, *((each.serial, each.fingerprint) if wide else ()))
+        # As text: `:cd:` in a fingerprint is an emoji to rich otherwise.
+        table.add_row(*(Text(cell) for cell in (*row, *((each.serial, each.fingerprint) if wide else ()))))
     return table
 
 

@@ -59,6 +59,18 @@ class Rule(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...] = ()
     line: int = 0
 
+    @property
+    def needs_http(self) -> bool:
+        """Whether it asks for something that only HTTP requests have."""
+        return (
+            any(source.request_principals or source.not_request_principals for source in self.sources)
+            or any(
+                each.hosts or each.not_hosts or each.methods or each.not_methods or each.paths or each.not_paths
+                for each in self.operations
+            )
+            or any(condition.key.startswith("request.") for condition in self.conditions)
+        )
+
 
 class AuthorizationPolicy(msgspec.Struct, frozen=True, cache_hash=True):
     name: str

@@ -114,13 +114,13 @@ _OF_POLICIES = {
     "audit_policy": f"{AUDITED}{_POLICY}",
 }
 
-# A connection that failed before its handshake was done. One that breaks off later is the system's failure, not TLS's.
+# A connection that failed before its handshake was done. One that breaks off later is the system's failure, not TLS's;
+# and of plaintext that is welcome, the TLS inspector also notes why it is no TLS, without the colon.
 _NO_HANDSHAKE = (
-    "connection.transport_failure_reason != '' && !connection.transport_failure_reason.contains('system library')"
+    "connection.transport_failure_reason.startsWith('TLS_error:|') && "
+    "!connection.transport_failure_reason.contains('system library')"
 )
-_HANDSHAKE = (
-    "!has(connection.transport_failure_reason) || connection.transport_failure_reason.contains('system library')"
-)
+_HANDSHAKE = f"!has(connection.transport_failure_reason) || !({_NO_HANDSHAKE})"
 _WITHOUT_QUERY = "REQ_WITHOUT_QUERY"
 
 

@@ -149,8 +149,10 @@ def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http:
 
 def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPolicy]:
     """Spellings that only serve to get round a policy: dot segments that normalization does not see, and a header that
-    some servers take for the one that a policy looks at. Only where a policy looks at paths or headers at all."""
-    rules = [rule for policy in policies for rule in policy.rules]
+    some servers take for the one that a policy looks at. Only where a policy that is enforced looks at paths or headers
+    at all."""
+    enforced = (policy for policy in policies if not policy.dry_run and policy.action is not Action.AUDIT)
+    rules = [rule for policy in enforced for rule in policy.rules]
     result: dict[str, RbacPolicy] = {}
     if any(each.paths or each.not_paths for rule in rules for each in rule.operations):
         dots = PathMatcher(path=matchers.regex(matchers.DISGUISED_DOTS))

@@ -8,7 +8,6 @@ that lets in is then left out, and one that keeps out loses those conditions and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
 
 from envoy.config.rbac.v3.rbac_pb2 import Permission, Principal
 from envoy.config.rbac.v3.rbac_pb2 import Policy as RbacPolicy
@@ -21,24 +20,11 @@ from weft.translate import rbac_matchers as matchers
 
 SPIFFE = "spiffe://"
 _PERMISSIONS = frozenset({"destination.ip", "destination.port", "connection.sni", "experimental.envoy.filters"})
-_HTTP_SOURCES = ("request_principals", "not_request_principals")
-_HTTP_OPERATIONS = ("hosts", "not_hosts", "methods", "not_methods", "paths", "not_paths")
-
-Part = TypeVar("Part", Permission, Principal)
-
-
-def needs_http(rule: Rule) -> bool:
-    """Whether a rule asks for something that only HTTP requests have."""
-    return (
-        any(getattr(source, name) for source in rule.sources for name in _HTTP_SOURCES)
-        or any(getattr(operation, name) for operation in rule.operations for name in _HTTP_OPERATIONS)
-        or any(condition.key.startswith("request.") for condition in rule.conditions)
-    )
 
 
 def rbac_policy(rule: Rule, action: Action, settings: Settings, *, http: bool) -> RbacPolicy | None:
     """None where a rule lets nobody in, because the port does not carry HTTP."""
-    if not http and action is Action.ALLOW and needs_http(rule):
+    if not http and action is Action.ALLOW and rule.needs_http:
         return None
     builder = _Builder(action, settings, http=http)
     permissions = [_every(list(builder.operation(each))) for each in rule.operations]

@@ -1,0 +1,126 @@
+"""AuthorizationPolicies that are for nobody, that ask somebody who is not there, and those that mean something else on
+a port that does not carry HTTP."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts, Runner
+from weft.analyze.warning import meant_labels, warning, written
+from weft.base.problem import Problem
+from weft.base.suggest import did_you_mean
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
+from weft.model.extension_provider import Authorizer
+from weft.model.names import Labels
+from weft.model.service import Protocol
+
+_MOST_PORTS = 3  # named in one finding
+
+_Place = tuple[str, str]  # the namespace and the name of a runner
+
+
+def of_policies(facts: Facts) -> Iterator[Problem]:
+    tcp, http = _ports(facts) if facts.policies else ({}, {})
+    for policy in facts.policies:
+        if policy.refused:
+            continue
+        yield from _of_selector(policy, facts)
+        yield from _of_provider(policy, facts)
+        if not policy.dry_run:
+            guarded = [(namespace, runner.name) for namespace, runner in _guarded(policy, facts)]
+            others = sorted({port for place in guarded for port in tcp.get(place, ())})
+            hint = next((port for place in guarded for port in sorted(http.get(place, ()))), 8080)
+            yield from _of_ports(policy, others, hint, facts)
+
+
+def _of_selector(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]:
+    if not policy.selector or not facts.runs or _guarded(policy, facts):
+        return
+    mesh_wide = policy.namespace == facts.settings.root_namespace
+    where = "the mesh" if mesh_wide else f"namespace {policy.namespace}"
+    known: list[Labels] = [
+        runner.labels
+        for namespace, runners in facts.runners.items()
+        if mesh_wide or namespace == policy.namespace
+        for runner in runners
+    ]
+    what = f"no workload of {where} has the labels {written(policy.selector)}: the policy guards nobody"
+    yield warning(policy.origin, "spec.selector", what, meant_labels(policy.selector, known))
+
+
+def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]:
+    if policy.action is not Action.CUSTOM:
+        return
+    known = {each.name: each for each in facts.settings.extension_providers if isinstance(each, Authorizer)}
+    found = known.get(policy.provider)
+    if found is None:
+        what = f"there is no authorizer `{policy.provider}`: what it would be asked about is denied"
+        hint = did_you_mean(policy.provider, known) or "add it to `extensionProviders` in the mesh's settings"
+        yield warning(policy.origin, "spec.provider.name", what, hint)
+        return
+    services = [service for service in facts.by_host.get(found.host, ()) if found.namespace in ("", service.namespace)]
+    if not any(port.number == found.port for service in services for port in service.ports):
+        missing = f"port {found.port} of {found.host}" if services else f"the service {found.host}"
+        what = (
+            f"the authorizer `{found.name}` is {missing}, which does not exist: what it would be asked about is denied"
+        )
+        yield warning(policy.origin, "spec.provider.name", what)
+
+
+def _of_ports(policy: AuthorizationPolicy, ports: list[int], http_port: int, facts: Facts) -> Iterator[Problem]:
+    """A rule that asks for what only HTTP has, for workloads with ports that carry something else."""
+    http_only = policy.action is Action.CUSTOM and not _asks_about_connections(policy, facts)
+    for number, rule in enumerate(policy.rules):
+        met = [port for port in ports if _may_be_on(rule, port)]
+        if not met or not (rule.needs_http or http_only):
+            continue
+        listed = ", ".join(str(port) for port in met[:_MOST_PORTS]) + (" and others" if len(met) > _MOST_PORTS else "")
+        plural = f"port {listed} does" if len(met) == 1 else f"ports {listed} do"
+        if policy.action is Action.ALLOW:
+            outcome = "so this rule lets nobody in there"
+        elif http_only:
+            outcome = "and this authorizer decides about HTTP only, so every connection that the rule matches is denied"
+        else:
+            verb = {Action.DENY: "denies", Action.AUDIT: "marks", Action.CUSTOM: "asks about"}[policy.action]
+            outcome = f"so this rule {verb} every connection that the rest of it matches"
+        what = f"{plural} not carry HTTP, {outcome}"
+        hint = f'add `ports` to its operations, such as ports: ["{http_port}"]'
+        if policy.action is Action.ALLOW:
+            hint = "let callers of that port in by a rule without hosts, paths, methods, headers or tokens"
+        yield warning(policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
+
+
+def _guarded(policy: AuthorizationPolicy, facts: Facts) -> list[tuple[str, Runner]]:
+    namespaces = facts.runners if policy.namespace == facts.settings.root_namespace else (policy.namespace,)
+    return [(namespace, runner) for namespace in namespaces for runner in facts.selected(namespace, policy.selector)]
+
+
+def _ports(facts: Facts) -> tuple[dict[_Place, set[int]], dict[_Place, set[int]]]:
+    """The ports of each runner that Services declare to carry something else than HTTP, and those that carry it."""
+    tcp: dict[_Place, set[int]] = defaultdict(set)
+    http: dict[_Place, set[int]] = defaultdict(set)
+    for service in facts.services:
+        declared = [port for port in service.ports if port.protocol not in (Protocol.UDP, Protocol.UNDECLARED)]
+        for runner in facts.selected(service.namespace, service.selector) if service.selector and declared else ():
+            named = dict(runner.ports or ())
+            for port in declared:
+                target = named.get(port.target, 0) if isinstance(port.target, str) else port.target
+                found = http if port.protocol.is_http else tcp
+                found[(service.namespace, runner.name)].add(target or port.number)
+    return tcp, http
+
+
+def _may_be_on(rule: Rule, port: int) -> bool:
+    """Whether some operation of the rule can be one on this port."""
+    return not rule.operations or any(
+        (not operation.ports or port in operation.ports) and port not in operation.not_ports
+        for operation in rule.operations
+    )
+
+
+def _asks_about_connections(policy: AuthorizationPolicy, facts: Facts) -> bool:
+    return any(
+        isinstance(each, Authorizer) and each.name == policy.provider and each.grpc
+        for each in facts.settings.extension_providers
+    )

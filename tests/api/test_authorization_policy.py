@@ -1,0 +1,289 @@
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from api.reading import document, read, told, value
+from weft.api.authorization_policy import MOST_RULES, MOST_VALUES
+from weft.api.document import Document
+from weft.api.parse import parse
+from weft.model.authorization_policy import Action, Condition, Operation, Rule, Source
+from weft.model.group import Group, ProxyKind
+from weft.model.mesh import Mesh
+from weft.translate.guards import guards_of
+from weft.translate.view import group_view
+
+
+def written(spec, annotations="{}", namespace="shop"):
+    return (
+        "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n"
+        f"metadata: {{name: p, namespace: {namespace}, annotations: {annotations}}}\nspec: {spec}\n"
+    )
+
+
+def rule(text):
+    return written(f"{{rules: [{text}]}}")
+
+
+def first(text):
+    return value(rule(text)).rules[0]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_reads_a_whole_policy_in_every_version(version):
+    found = value(
+        written(
+            """{selector: {matchLabels: {app: orders}}, action: DENY, rules: [{
+            from: [{source: {principals: [a/b], notPrincipals: ["*"], namespaces: [x], ipBlocks: [10.0.0.0/8]}}],
+            to: [{operation: {methods: [GET], paths: [/a*], notPaths: ["/b/{*}"], ports: ["80"], hosts: [a.com]}}],
+            when: [{key: "request.headers[X-Env]", values: [a], notValues: [b]}]}]}"""
+        ).replace("/v1", f"/{version}")
+    )
+    assert (found.action, found.selector, found.origin.key.kind) == (
+        Action.DENY,
+        (("app", "orders"),),
+        "AuthorizationPolicy",
+    )
+    source = Source(principals=("a/b",), not_principals=("*",), namespaces=("x",), ip_blocks=("10.0.0.0/8",))
+    operation = Operation(methods=("GET",), paths=("/a*",), not_paths=("/b/{*}",), ports=(80,), hosts=("a.com",))
+    condition = Condition("request.headers", ("x-env",), ("a",), ("b",))
+    assert found.rules == (Rule((source,), (operation,), (condition,), line=4),)
+
+
+def test_an_empty_spec_and_none_are_policies_that_allow_nothing():
+    for text in (written("{}"), written("{}").rsplit("spec", 1)[0], written("{rules: []}")):
+        found = value(text)
+        assert (found.action, found.rules, found.selector) == (Action.ALLOW, (), ())
+    assert value(written("{rules: [{}]}")).rules == (Rule(line=4),)
+
+
+def test_service_accounts_are_of_the_policys_own_namespace_if_none_is_named():
+    assert first("{from: [{source: {serviceAccounts: [web, test/cart]}}]}").sources[0].service_accounts == (
+        "shop/web",
+        "test/cart",
+    )
+    when = first("{when: [{key: source.serviceAccount, values: [web]}]}").conditions[0]
+    assert when == Condition("source.serviceAccount", (), ("shop/web",))
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("request.headers[User-Agent]", ("request.headers", ("user-agent",))),
+        ("request.auth.claims[a][b][c]", ("request.auth.claims", ("a", "b", "c"))),
+        ("request.auth.claims[https://a.b/c]", ("request.auth.claims", ("https://a.b/c",))),
+        (
+            "experimental.envoy.filters.network.mysql_proxy[db.table]",
+            ("experimental.envoy.filters", ("envoy.filters.network.mysql_proxy", "db.table")),
+        ),
+        ("connection.sni", ("connection.sni", ())),
+    ],
+)
+def test_reads_the_keys_of_conditions(key, expected):
+    found = first(f"{{when: [{{key: '{key}', values: [x]}}]}}").conditions[0]
+    assert (found.key, found.path) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{from: [{source: {ipBlocks: [10.0.0/8]}}]}", "`10.0.0/8` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
+        ("{from: [{source: {ipBlocks: [10.0.0.0/0.0.0.255]}}]}", "`10.0.0.0/0.0.0.255` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
+        ("{from: [{source: {remoteIpBlocks: ['fe80::1%eth0']}}]}", "`fe80::1%eth0` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
+        ("{from: [{source: {principal: [a]}}]}", "unknown field `principal` (did you mean `principals`?)"),
+        ("{from: [{source: {}}]}", "`source` says nothing (leave the whole entry out to match every source)"),
+        ("{from: [{}]}", "`source` is required"),
+        ("{from: []}", "`from` is empty (leave it out to match everything)"),
+        ("{to: []}", "`to` is empty (leave it out to match everything)"),
+        ("{to: [{operation: {methods: []}}]}", "`methods` is empty (leave it out to match everything)"),
+        ("{to: [{operation: {paths: ['']}}]}", "an empty text in `paths` (`\"*\"` matches whatever is there)"),
+        ("{to: [{operation: {ports: ['0']}}]}", "a port is a number between 1 and 65535, not `0`"),
+        ("{to: [{operation: {ports: [http]}}]}", "a port is a number between 1 and 65535, not `http`"),
+        ("{to: [{operation: {ports: [80]}}]}", '`ports` must be text, not the number 80 (put it in quotes: "80")'),
+        ("{to: [{operation: {paths: ['/a/{*}.txt']}}]}", "`/a/{*}.txt` is not a path template (`{*}` and `{**}` are whole segments, and a `*` or a brace has no other place)"),
+        ("{to: [{operation: {paths: ['/{**}/a/{*}']}}]}", "`{**}` must be the last of the wildcards in `/{**}/a/{*}`"),
+        ("{to: [{operation: {paths: ['/{*}/{id}']}}]}", "`/{*}/{id}` is not a path template (`{*}` and `{**}` are whole segments, and a `*` or a brace has no other place)"),
+        ("{when: [{key: request.header, values: [a]}]}", "unknown key `request.header` (did you mean `request.headers[NAME]`?)"),
+        ("{when: [{key: 'request.headers', values: [a]}]}", "`request.headers` is not a key (write `request.headers[NAME]`, without quotes)"),
+        ("{when: [{key: 'request.headers[a b]', values: [a]}]}", "`a b` is not a header name"),
+        ("{when: [{key: destination.labels, values: [a]}]}", "the key `destination.labels` does not exist any more (the policy's selector says it)"),
+        ("{when: [{key: source.ip, values: [x]}]}", "`x` is not an IP address or CIDR range (for example 10.0.0.0/8)"),
+        ("{when: [{key: destination.port, values: ['99999']}]}", "a port is a number between 1 and 65535, not `99999`"),
+        ("{when: [{key: source.ip}]}", "the condition on source.ip has neither `values` nor `notValues`"),
+        ("{from: [{source: {serviceAccounts: ['a*']}}]}", "`a*` is not a service account (NAMESPACE/NAME or NAME, without `*`)"),
+        ("{from: [{source: {serviceAccounts: [a], namespaces: [b]}}]}", "`serviceAccounts` cannot stand beside principals or namespaces (they say the same things)"),
+        ("5", "an item of `rules` must be a mapping, not the number 5"),
+    ],
+)  # fmt: skip
+def test_refuses_what_cannot_be_enforced_as_it_is_written(text, said):
+    assert told(rule(text)) == [f"4 {said}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{to: [{operation: {paths: [admin]}}]}", "no request's path matches `admin`: it does not begin with /"),
+        ("{to: [{operation: {paths: ['/a?b']}}]}", "no request's path matches `/a?b`: a path ends before `?` and `#`"),
+        ("{to: [{operation: {paths: [/a/../b]}}]}", "no request's path matches `/a/../b`: paths are normalized"),
+        ("{to: [{operation: {paths: [/%61]}}]}", "no request's path matches `/%61`: percent-encoded letters"),
+        ("{to: [{operation: {paths: [/ä]}}]}", "no request's path matches `/ä`: requests hold such characters"),
+        ("{to: [{operation: {paths: ['/a/*/b']}}]}", "the `*` inside `/a/*/b` stands for itself"),
+        ("{to: [{operation: {methods: [get]}}]}", "no request has the method `get`: methods are in upper case"),
+        ("{to: [{operation: {hosts: [a.com/x]}}]}", "no request's host matches `a.com/x`"),
+        ("{from: [{source: {principals: ['spiffe://a/b']}}]}", "a principal is written without `spiffe://`"),
+        ("{from: [{source: {principals: ['*/sa/*']}}]}", "the `*` inside `*/sa/*` stands for itself"),
+    ],
+)
+def test_warns_of_what_never_matches(text, said):
+    (found,) = told(rule(text))
+    assert found.startswith(f"4 warning: {said}")
+
+
+def test_deny_and_custom_need_rules_and_custom_a_provider():
+    assert told(written("{action: DENY}")) == [
+        "4 a DENY policy without `rules` never matches, and so does nothing "
+        "(write `rules: [{}]` if it is meant for every request)"
+    ]
+    assert told(written("{action: CUSTOM, rules: [{}]}"))[0].startswith("4 a CUSTOM policy needs a `provider`")
+    assert value(written("{action: CUSTOM, provider: {name: x}, rules: [{}]}")).provider == "x"
+    assert told(written("{provider: {name: x}}")) == [
+        "4 `provider` decides for CUSTOM policies only, and this one is ALLOW"
+    ]
+    assert value(written("{action: AUDIT}")).rules == ()
+    assert told(written("{action: BLOCK}"))[0].startswith("4 `action` cannot be `BLOCK`")
+
+
+def test_a_dry_run_is_asked_for_by_an_annotation():
+    assert value(written("{}", "{istio.io/dry-run: 'true'}")).dry_run
+    assert not value(written("{}", "{istio.io/dry-run: 'false'}")).dry_run
+    assert told(written("{}", "{istio.io/dry-run: 'yes'}")) == ["3 `istio.io/dry-run` is true or false, not `yes`"]
+    (warned,) = told(written("{action: AUDIT}", "{istio.io/dry-run: '1'}"))
+    assert "only counts what it matches" in warned
+
+
+def test_what_is_bound_to_gateways_or_services_is_not_enforced_and_says_so():
+    (said,) = told(written("{targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: edge}]}"))
+    assert said == (
+        "4 this policy is bound to Gateway edge by `targetRefs`, and this version of weft runs neither gateways nor "
+        "waypoints: NOTHING enforces it (a `selector` binds it to workloads)"
+    )
+    both = told(written("{selector: {matchLabels: {a: b}}, targetRef: {kind: Service, name: a}}"))
+    assert any("only one of `selector` and `targetRefs`" in line for line in both)
+
+
+def test_too_much_for_a_proxy_is_refused():
+    many = ", ".join(f"a{number}" for number in range(4_000))
+    operations = ", ".join(f"{{operation: {{hosts: [{many}]}}}}" for _ in range(6))
+    assert told(rule(f"{{to: [{operations}]}}")) == [
+        f"4 the rules hold 24000 values, and at most {MOST_VALUES} can be enforced "
+        "(use prefixes and CIDR ranges, or several policies)"
+    ]
+    assert told(rule(", ".join(["{}"] * (MOST_RULES + 1)))) == [
+        f"4 {MOST_RULES + 1} rules, and at most {MOST_RULES} can be enforced"
+    ]
+    assert told(rule("{to: [{operation: {paths: ['" + "/a" * 201 + "']}}]}")) == ["4 a path of more than 200 segments"]
+
+
+def closed(text):
+    return read(text).closed
+
+
+def test_in_the_place_of_a_refused_policy_nobody_gets_in():
+    (found,) = closed(written("{selector: {matchLabels: {app: orders}}, rules: [{form: []}]}"))
+    assert (found.action, found.selector, found.rules) == (Action.DENY, (("app", "orders"),), (Rule(),))
+    assert found.refused
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        written("{selectr: {matchLabels: {app: orders}}}"),
+        written("{selector: {matchLabels: {app: 5}}}"),
+        written("{selector: {matchLabels: {app: '?!'}}}"),
+        written("{selector: {matchLabel: {app: orders}}}"),
+        written("{selector: 5}"),
+        written("5"),
+        written("{}").replace("istio.io/v1", "istio.io/v9"),
+    ],
+)
+def test_what_a_refused_policy_selects_is_its_namespace_if_that_cannot_be_read(text):
+    (found,) = closed(text)
+    assert (found.action, found.namespace, found.selector, found.rules) == (Action.DENY, "shop", (), (Rule(),))
+
+
+def test_a_refused_policy_that_would_have_kept_nobody_out_closes_nothing():
+    assert closed(written("{action: AUDIT, rules: 5}")) == ()
+    assert closed(written("{rules: 5}", "{istio.io/dry-run: 'true'}")) == ()
+    assert closed(written("{targetRefs: [{kind: Gateway, name: edge}]}")) == ()
+    assert closed(written("{}")) == ()
+
+
+WORDS = st.sampled_from(
+    ["", "*", "/", "/a/*", "*b", "{*}", "/{*}/{**}", "(", "[", "\\", "a[b]", "request.headers[x]", "10.0.0.0/8", "80", "é", "\ud800"]
+) | st.text(max_size=12)  # fmt: skip
+LISTS = st.lists(WORDS, max_size=3) | WORDS | st.none() | st.integers()
+NAMES = st.sampled_from(
+    [
+        "principals",
+        "notPrincipals",
+        "namespaces",
+        "ipBlocks",
+        "remoteIpBlocks",
+        "requestPrincipals",
+        "serviceAccounts",
+        "hosts",
+        "notHosts",
+        "ports",
+        "methods",
+        "paths",
+        "notPaths",
+        "values",
+        "notValues",
+        "key",
+    ]
+) | st.text(string.ascii_letters, max_size=6)
+PARTS = st.dictionaries(NAMES, LISTS, max_size=4)
+CONDITION = st.fixed_dictionaries(
+    {
+        "key": st.sampled_from(
+            ["source.ip", "remote.ip", "source.principal", "request.headers[a]", "request.auth.claims[a][b]",
+             "destination.port", "connection.sni", "experimental.envoy.filters.http.x[y]", "request.auth.audiences"]
+        )
+        | WORDS
+    },
+    optional={"values": LISTS, "notValues": LISTS},
+)  # fmt: skip
+RULES = st.fixed_dictionaries(
+    {},
+    optional={
+        "from": st.lists(st.fixed_dictionaries({"source": PARTS}), max_size=2) | LISTS,
+        "to": st.lists(st.fixed_dictionaries({"operation": PARTS}), max_size=2) | LISTS,
+        "when": st.lists(CONDITION, max_size=2) | LISTS,
+    },
+)
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "action": st.sampled_from(["ALLOW", "DENY", "AUDIT", "CUSTOM", "x"]) | LISTS,
+        "rules": st.lists(RULES | LISTS, max_size=3) | LISTS,
+        "selector": st.fixed_dictionaries({"matchLabels": st.dictionaries(WORDS, WORDS, max_size=2)}) | LISTS,
+        "provider": st.fixed_dictionaries({"name": LISTS}) | LISTS,
+        "targetRefs": st.lists(st.dictionaries(NAMES, LISTS, max_size=2), max_size=2),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(SPECS)
+def test_whatever_is_written_is_enforced_or_refused_and_closed(spec):
+    original = document(written("{}"))
+    body = dict(original.body) | {"spec": spec}
+    parsed = parse(Document(original.key, original.api_version, body, "a.yaml", "/x", 1, original.lines))
+    assert bool(parsed.values) != any(problem.severity == "error" for problem in parsed.problems)
+    mesh = Mesh()
+    for found in (*parsed.values, *parsed.closed):
+        mesh.apply(original.key, (found,))
+        labels = found.selector
+        guards = guards_of(group_view(mesh, Group(ProxyKind.SIDECAR, "shop", labels)))
+        assert guards.http or found.dry_run or not found.rules
