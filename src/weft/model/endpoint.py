@@ -30,7 +30,6 @@ def endpoint_of(instance: Instance, port: ServicePort, off: Off | None) -> Endpo
     number = instance.port_for(port)
     if number is None or not instance.addresses:
         return None
-    met = instance.intercepts(number)
     return Endpoint(
         address=instance.addresses[0],
         port=number,
@@ -38,8 +37,8 @@ def endpoint_of(instance: Instance, port: ServicePort, off: Off | None) -> Endpo
         labels=instance.labels,
         weight=instance.weight,
         locality=instance.locality,
-        meshed=met,
-        tls=met and not instance.refuses_tls and not (off is not None and off(instance.labels, number)),
+        meshed=instance.intercepts(number),
+        tls=instance.speaks_tls(number) and not (off is not None and off(instance.labels, number)),
         service_account=instance.service_account,
         instance=f"{instance.namespace}/{instance.name}",
     )

@@ -19,6 +19,7 @@ from envoy.config.listener.v3.listener_components_pb2 import (
     ListenerFilterChainMatchPredicate,
 )
 from envoy.config.listener.v3.listener_pb2 import Listener
+from google.protobuf.duration_pb2 import Duration
 
 from weft.model.mesh import InboundPort
 from weft.model.names import ObjectKey
@@ -43,6 +44,7 @@ from weft.translate.view import GroupView
 
 _TLS = "tls"
 _PLAIN = "raw_buffer"
+_HANDSHAKE = Duration(seconds=15)
 _OWN_PORTS = (names.INBOUND_PORT, names.OUTBOUND_PORT)
 
 
@@ -114,12 +116,13 @@ def _chains(door: _Door, view: GroupView, guards: Guards, socket: TransportSocke
             found.append(_chain(ends.bytes, plain))
             if door.mode is TlsMode.PERMISSIVE:
                 found.append(_chain(ends.bytes, _TLS))
-    sources = _sources(door)
+    sources = (*_services(door), *view.modes.sources)
     for entry in found:
+        if sources:
+            entry.metadata.CopyFrom(of_objects(sources))
         if door.number:
             entry.name = names.listener("0.0.0.0", door.number)
             entry.filter_chain_match.destination_port.value = door.number
-            entry.metadata.CopyFrom(of_objects(sources))
         else:
             is_http = entry.filters[-1].name.endswith("http_connection_manager")
             entry.name = f"{names.VIRTUAL_INBOUND}-catchall-http" if is_http else names.VIRTUAL_INBOUND
@@ -153,10 +156,11 @@ def _chain(
     result.filter_chain_match.application_protocols.extend(protocols)
     if socket is not None:
         result.transport_socket.CopyFrom(socket)
+        result.transport_socket_connect_timeout.CopyFrom(_HANDSHAKE)  # nobody holds a connection by never ending one
     return result
 
 
-def _sources(door: _Door) -> tuple[ObjectKey, ...]:
+def _services(door: _Door) -> tuple[ObjectKey, ...]:
     return keys(*(service.origin for service in door.port.services)) if door.port else ()
 
 
