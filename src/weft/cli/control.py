@@ -12,6 +12,7 @@ from weft.cli.ca import DIRECTORY
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
+    from datetime import timedelta
 
     from weft.ca.authority import Authority
     from weft.ca.signed_tokens import SignedTokens
@@ -30,6 +31,11 @@ def control(
     ),
     token_issuer: str = typer.Option("", "--token-issuer", help="What a token's iss must be."),
     token_audience: str = typer.Option("istio-ca", "--token-audience", help="What a token's aud must hold."),
+    clock_skew: str = typer.Option(
+        "60s",
+        "--clock-skew",
+        help="By how much clocks may differ: a certificate begins, and an old root stays, by that.",
+    ),
 ) -> None:
     """Serve xDS from a directory of YAML, and certificates to those whose tokens are trusted.
 
@@ -42,6 +48,7 @@ def control(
     import asyncio
 
     from weft.base import log
+    from weft.cli.duration import parse_duration
     from weft.cli.output import fail
     from weft.control.plane import ControlPlane
 
@@ -50,7 +57,11 @@ def control(
     for address, example in ((listen, "--listen 127.0.0.1:15010"), (ca_listen, "--ca-listen 127.0.0.1:15012")):
         if not _is_address(address):
             fail(f"`{address}` is not an address to serve on", f"give HOST:PORT or unix:/path: {example}", code=2)
-    authority = _ca(ca, ca_listen, trust_domain, (token_keys, token_issuer, token_audience))
+    try:
+        skew = parse_duration(clock_skew)
+    except ValueError as error:
+        fail(str(error), "for example: --clock-skew 60s", code=2)
+    authority = _ca(ca, ca_listen, trust_domain, (token_keys, token_issuer, token_audience), skew)
     log.configure("INFO")
     asyncio.run(_serve(ControlPlane(domain=domain), config, listen, authority))
 
@@ -69,9 +80,11 @@ class _Ca(NamedTuple):
     address: str
 
 
-def _ca(directory: Path, address: str, trust_domain: str, tokens: tuple[Path | None, str, str]) -> _Ca | None:
+def _ca(
+    directory: Path, address: str, trust_domain: str, tokens: tuple[Path | None, str, str], skew: timedelta
+) -> _Ca | None:
     """None without keys to check tokens by: a CA that cannot know who asks must not answer."""
-    from weft.ca.authority import Authority
+    from weft.ca.authority import Authority, Terms
     from weft.ca.signed_tokens import SignedTokens
     from weft.cli.output import fail
 
@@ -81,7 +94,7 @@ def _ca(directory: Path, address: str, trust_domain: str, tokens: tuple[Path | N
     if not issuer or not audience:
         fail("tokens are trusted only from a known issuer", "say which: --token-issuer https://…", code=2)
     checker = SignedTokens.from_file(keys, issuer=issuer, audience=audience)
-    return _Ca(Authority.open(directory, trust_domain), checker, directory, address)
+    return _Ca(Authority.open(directory, trust_domain, Terms(skew=skew)), checker, directory, address)
 
 
 async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None) -> None:
@@ -102,6 +115,10 @@ async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None)
         stack.callback(reading.cancel)
         try:
             bound = await plane.listen(listen)
+            if listen.startswith("unix:"):
+                # As open as a port on the loopback: proxies run as users of their own, and the mode of the socket's
+                # directory says which of them come as far as here.
+                Path(listen.removeprefix("unix:")).chmod(0o666)
         except ListenError as error:
             fail(str(error), "choose another address: --listen 127.0.0.1:15011")
         say(f"serving xDS on {bound} from {config}; Ctrl-C ends it")

@@ -79,7 +79,7 @@ def virtual_inbound(view: GroupView) -> Built:
     result.listener_filters.extend(_looking(tls_inspector(), doors, _reads_tls))
     result.listener_filters.extend(_looking(http_inspector(), doors, _reads_http))
     wait_for_first_bytes(result, settings)
-    return build(name, result)
+    return build(name, result, keys(*(policy.origin for policy in view.authorization)))
 
 
 def _doors(view: GroupView) -> tuple[_Door, ...]:

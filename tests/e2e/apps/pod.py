@@ -13,6 +13,7 @@ from pathlib import Path
 
 import calls
 import http_server
+import steady
 import tcp_server
 
 NAME = os.environ["POD_NAME"]
@@ -20,7 +21,7 @@ MOST = 1 << 26  # bytes of one line
 
 
 async def main():
-    commands = {**calls.COMMANDS, **http_server.COMMANDS, **tcp_server.COMMANDS}
+    commands = {**calls.COMMANDS, **http_server.COMMANDS, **tcp_server.COMMANDS, **steady.COMMANDS}
     for item in os.environ.get("SERVE", "").split():
         kind, port = item.split("=")
         if kind == "grpc":
