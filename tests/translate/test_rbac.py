@@ -211,7 +211,26 @@ async def _compare(examples):
 
 
 TEMPLATES = ("/foo/{*}", "/foo/{**}", "/foo/{**}/", "/foo/{*}/bar/{**}", "/{*}/b", "/{**}", "/a/{**}/c", "/{*}/{**}")
-TEMPLATE_PATHS = ["/foo/bar", "/foo/", "/foo", "/foo//", "/foo/bar/", "/foo/bar/baz.txt", "/foo/buzz/bar/", "/foo/buzz/bar/baz", "/foo/buzz/bar", "/", "/a/b", "//b", "/a/c", "/a//c", "/a/b/c", "/a/x/y/c", "/x/", "/x"]
+TEMPLATE_PATHS = [
+    "/foo/bar",
+    "/foo/",
+    "/foo",
+    "/foo//",
+    "/foo/bar/",
+    "/foo/bar/baz.txt",
+    "/foo/buzz/bar/",
+    "/foo/buzz/bar/baz",
+    "/foo/buzz/bar",
+    "/",
+    "/a/b",
+    "//b",
+    "/a/c",
+    "/a//c",
+    "/a/b/c",
+    "/a/x/y/c",
+    "/x/",
+    "/x",
+]
 
 
 async def test_templates_mean_what_envoys_own_template_matcher_says(monkeypatch):
