@@ -398,7 +398,7 @@ async def separate_mesh() -> AsyncIterator[Separate]:
         links.make_bridge(mesh.bridge)
         yield mesh
     except BaseException:
-        print(mesh.last_words())
+        print(mesh.last_words())  # noqa: T201 - pytest shows it with the failure
         raise
     finally:
         await mesh.close()

@@ -48,6 +48,19 @@ async def test_who_may_come_in_is_passed_on(tmp_path, echo):
     await door.open()
     assert await say(path, b"hello") == b"HELLO"
     await door.close()
+
+
+async def test_the_directory_stays_for_who_looks_at_it_and_goes_with_its_workload(tmp_path, echo):
+    path = tmp_path / "pod" / "sds.sock"
+    door = Door(doorway(path), echo)
+    await door.open()
+    shown = path.parent.stat()
+    await door.close()
+    assert not path.exists()
+    successor = Door(doorway(path), echo)
+    await successor.open()
+    assert os.path.samestat(path.parent.stat(), shown)
+    await successor.close(gone=True)
     assert not path.parent.exists()
 
 

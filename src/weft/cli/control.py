@@ -34,7 +34,7 @@ def control(
     clock_skew: str = typer.Option(
         "60s",
         "--clock-skew",
-        help="By how much clocks may differ: a certificate begins, and an old root stays, by that.",
+        help="How far clocks may differ: certificates begin, and old roots stay, by that much.",
     ),
 ) -> None:
     """Serve xDS from a directory of YAML, and certificates to those whose tokens are trusted.

@@ -48,8 +48,9 @@ class Agent:
         self._following = asyncio.create_task(self._follow_roots(), name="roots")
 
     async def close(self) -> None:
+        """The workloads may live on, and the next agent serve them."""
         for workload in tuple(self._kept):
-            await self.remove(workload)
+            await self._stop(workload, gone=False)
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait({self._following})
@@ -57,7 +58,7 @@ class Agent:
     async def add(self, bearer: Bearer, doorway: Doorway) -> None:
         """Open its socket and begin to get it a certificate. Raises DoorError. One of the same name is replaced."""
         workload = bearer.name
-        await self.remove(workload)
+        await self._stop(workload, gone=False)
         await self._secrets.open(workload, doorway)
         kept = KeptIdentity(
             bearer,
@@ -73,12 +74,15 @@ class Agent:
 
     async def remove(self, workload: str) -> None:
         """Its socket and its key are gone when this returns. Idempotent."""
+        await self._stop(workload, gone=True)
+
+    async def _stop(self, workload: str, *, gone: bool) -> None:
         kept, running = self._kept.pop(workload, (None, None))
         if kept is None or running is None:
             return
         running.cancel()
         await asyncio.wait({running})
-        await self._secrets.close(workload)
+        await self._secrets.close(workload, gone=gone)
 
     def status(self, workload: str) -> IdentityStatus | None:
         kept, _ = self._kept.get(workload, (None, None))

@@ -65,8 +65,9 @@ class Door:
             raise DoorError(f"cannot make the socket {path}: {error.strerror or error}") from error
         self._server = await asyncio.start_unix_server(self._enter, sock=listening)
 
-    async def close(self) -> None:
-        """Streams end; what came through them stays where it went."""
+    async def close(self, *, gone: bool = False) -> None:
+        """Streams end; what came through them stays where it went. The directory goes only with its workload (`gone`):
+        a pod that lives on sees this very directory, and would never see a socket in another of the same name."""
         if self._server is not None:
             self._server.close()
         for visit in tuple(self._visits):
@@ -78,7 +79,8 @@ class Door:
             # Another agent may have taken over meanwhile: its socket is not ours to remove.
             if self._made is not None and os.path.samestat(path.lstat(), self._made):
                 path.unlink()
-                path.parent.rmdir()
+                if gone:
+                    path.parent.rmdir()
 
     def _bind(self) -> socket.socket:
         """The socket appears at its path with its modes set: at no moment can anybody else open it."""

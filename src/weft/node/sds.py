@@ -87,11 +87,11 @@ class SecretServer:
             raise
         self._doors[workload] = (door, address)
 
-    async def close(self, workload: str) -> None:
-        """Its Envoy keeps what it has."""
+    async def close(self, workload: str, *, gone: bool = False) -> None:
+        """Its Envoy keeps what it has. Unless the workload is gone, another agent may open its socket again."""
         door, address = self._doors.pop(workload, (None, ""))
         if door is not None:
-            await door.close()
+            await door.close(gone=gone)
             await self._forget(address)
             self._snapshots.drop(workload)
 

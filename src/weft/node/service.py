@@ -77,6 +77,8 @@ class NodeService:
         for name, registration in tuple(self._served.items()):
             if self._wanted.get(name) != registration:
                 del self._served[name]
+                if name in self._wanted:
+                    continue  # another one of its name takes its place below
                 await self.agent.remove(name)
                 log.info("%s: gone", name)
         for name, registration in tuple(self._wanted.items()):

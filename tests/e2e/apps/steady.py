@@ -1,5 +1,5 @@
 """Load at a steady rate, whatever becomes of each request (an open loop), and connections that are held from beginning
-to end. Every failure is kept with when it was asked for, and why it failed; nothing is tried twice."""
+to end. Every failure is kept: from when to when it was under way, and why it failed. Nothing is tried twice."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ class Steady:
     def __init__(self, streams, held):
         self.sent, self.answered, self.failures, self.steps = Counter(), Counter(), [], {}
         self.messages, self.dropped = Counter(), {}
-        self.asking = set()
+        self.asking, self.stopped = set(), asyncio.Event()
         self.tasks = [asyncio.create_task(self.stream(**each)) for each in streams]
         self.tasks += [asyncio.create_task(self.hold(kind, target)) for kind, target in held.items()]
 
@@ -23,12 +23,13 @@ class Steady:
         connector = TCPConnector(limit=0, force_close=not keep_alive)
         async with ClientSession(timeout=ClientTimeout(total=SILENCE), connector=connector) as session:
             begun, number = time.monotonic(), 0
-            while True:
+            while not self.stopped.is_set():
                 number += 1
                 task = asyncio.create_task(self.ask(session, name, url, host))
                 self.asking.add(task)
                 task.add_done_callback(self.asking.discard)
                 await asyncio.sleep(max(0.0, begun + number / rate - time.monotonic()))
+            await asyncio.gather(*self.asking)
 
     async def ask(self, session, name, url, host):
         """With POST, so that no client on the way repeats it."""
@@ -41,15 +42,17 @@ class Steady:
                     self.answered[name] += 1
                     self.steps[name] = response.headers.get("x-step", "")
                 else:
-                    self.failures.append([begun, name, f"{response.status} {text[:300]}"])
+                    self.failures.append([begun, time.time(), name, f"{response.status} {text[:300]}"])
         except (ClientError, TimeoutError, OSError) as error:
-            self.failures.append([begun, name, f"{type(error).__name__}: {error}"])
+            self.failures.append([begun, time.time(), name, f"{type(error).__name__}: {error}"])
 
     async def hold(self, kind, target):
         begun = time.time()
         try:
             async for _ in {"tcp": echoes, "grpc": turns, "websocket": frames}[kind](target):
                 self.messages[kind] += 1
+                if self.stopped.is_set():
+                    return
                 begun = time.time()
                 await asyncio.sleep(PAUSE)
         except Exception as error:
@@ -108,11 +111,10 @@ async def steady_seen():
 
 
 async def steady_stop():
-    """What is under way may end; the held connections go last."""
+    """Begin nothing any more, and let everything that is under way end."""
     load = running.pop()
-    for task in load.tasks:
-        task.cancel()
-    await asyncio.gather(*load.asking, return_exceptions=True)
+    load.stopped.set()
+    await asyncio.gather(*load.tasks)
     return load.seen()
 
 
