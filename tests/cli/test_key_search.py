@@ -60,6 +60,8 @@ def test_what_is_public_and_what_only_speaks_of_keys_is_none():
             public = key.public_key().public_bytes(encoding, serialization.PublicFormat.SubjectPublicKeyInfo)
             assert kinds_of_keys(public) == ()
     assert kinds_of_keys(b'"-----BEGIN PRIVATE KEY-----" is how one begins') == ()
+    template = bytes.fromhex("308187020100301306072a8648ce3d020106082a8648ce3d030107046d306b0201010420a144034200")
+    assert kinds_of_keys(template + bytes(64)) == ()  # as in BoringSSL
 
 
 def test_files_are_told_by_name_and_the_key_is_not_shown(tmp_path):

@@ -16,10 +16,11 @@ import msgspec
 
 _P256, _P384 = "06082a8648ce3d030107", "06052b81040022"
 _EC, _RSA = "06072a8648ce3d0201", "06092a864886f70d0101010500"
-# How a key begins in DER, up to the secret itself (RFC 5208, 5915, 8017, 8410). A dot is one byte of a length.
+# How a key begins in DER, up to the secret itself (RFC 5208, 5915, 8017, 8410). A dot is one byte, of a length for the
+# most part. What follows `!` is no secret: programs that write keys have what stands before and after it side by side.
 _DER = {
-    "P-256": (f"3081.0201003013{_EC}{_P256}04.30.0201010420", f"30770201010420{'.' * 32}a00a{_P256}"),
-    "P-384": (f"3081.0201003010{_EC}{_P384}0481.3081.0201010430", f"3081.0201010430{'.' * 48}a007{_P384}"),
+    "P-256": (f"3081.0201003013{_EC}{_P256}04.30.0201010420!a144034200", f"30770201010420{'.' * 32}a00a{_P256}"),
+    "P-384": (f"3081.0201003010{_EC}{_P384}0481.3081.0201010430!a164036200", f"3081.0201010430{'.' * 48}a007{_P384}"),
     "Ed25519": ("302e020100300506032b657004220420",),
     "RSA": (f"3082..020100300d{_RSA}0482..3082..0201000282", "3082..0201000282..00"),
 }
@@ -68,11 +69,10 @@ def started_with(pids: Iterable[int]) -> Iterator[tuple[str, bytes]]:
 
 
 def _bytes(pattern: str) -> bytes:
-    """Of hexadecimal digits and dots."""
-    return b"".join(
-        b"." * len(part) if part.startswith(".") else re.escape(bytes.fromhex(part))
-        for part in re.findall(r"\.+|[0-9a-f]+", pattern)
-    )
+    wanted, _, unwanted = pattern.partition("!")
+    parts = re.findall(r"\.+|[0-9a-f]+", wanted)
+    beginning = b"".join(b"." * len(part) if part[0] == "." else re.escape(bytes.fromhex(part)) for part in parts)
+    return beginning + (b"(?!%s)" % re.escape(bytes.fromhex(unwanted)) if unwanted else b"")
 
 
 def _encoded(header: str) -> bytes:
