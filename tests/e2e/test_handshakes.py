@@ -284,6 +284,29 @@ def test_a_proxy_refuses_a_server_that_is_another_member_of_the_mesh(mesh, path)
     assert mesh.tell("impostor", "received")[path] >= 1
 
 
+def test_a_policy_holds_on_connections_that_were_open_before_it(mesh):
+    """Who was let in a while ago is connected still. He gets one more answer by the old rules, and is sent away."""
+
+    def ask() -> int:
+        return mesh.tell("caller", "http", url="http://strict/")[0]["status"]
+
+    def in_force() -> bool:
+        stats = fetch_admin(mesh.name, "shop/strict-0", "/stats", {"filter": "total_filter_chains_draining"})
+        return int(stats.split()[-1]) > 0
+
+    wait_for(lambda: not in_force())  # of what another test has changed
+    assert ask() == 200
+    rule = {"from": [{"source": {"serviceAccounts": ["caller"]}}]}
+    spec = {"selector": {"matchLabels": {"app": "strict"}}, "action": "DENY", "rules": [rule]}
+    mesh.write("deny.yaml", text(security("AuthorizationPolicy", "no-callers", spec)))
+    try:
+        wait_for(in_force)
+        assert [ask(), ask(), ask()][1:] == [403, 403]
+    finally:
+        (mesh.directory / "deny.yaml").unlink()
+    wait_for(lambda: ask() == 200)
+
+
 def test_a_workload_shows_one_name_for_a_short_time_and_a_chain_up_to_the_root(mesh):
     status = mesh.pod("strict").identity
     before = time.time()
