@@ -140,6 +140,24 @@ async def test_no_request_fails_while_modes_change(mesh):
     assert set(seen["statuses"]) == {"200"}, seen["failures"]
 
 
+async def test_no_request_fails_while_the_workload_gets_another_account(mesh):
+    """Callers must know the new name before they meet it, and the old one as long as it is there."""
+    before = (mesh.directory / "server.yaml").read_text()
+    await mesh.tell("client", "load_start", name="accounts", url="http://server/")
+    old = mesh.pod("server").name
+    mesh.write("server.yaml", before.replace("serviceAccount: server", "serviceAccount: renamed"))
+    await eventually(lambda: _by_only(mesh, "renamed"))
+    seen = await mesh.tell("client", "load_stop", name="accounts")
+    assert set(seen["statuses"]) == {"200"}, seen["failures"]
+    assert len(seen["pods"]) == 2 and old in seen["pods"]
+    await mesh.ready()
+
+
+async def _by_only(mesh, account):
+    answers = await mesh.requests("client", "http://server/", 20, keep_alive=False)
+    return all(f"By=spiffe://cluster.local/ns/shop/sa/{account};" in caller(each) for each in answers)
+
+
 async def test_a_refused_policy_keeps_strangers_out(mesh):
     bad = peer_authentication("STRIC")
     mesh.write("peer.yaml", bad)
@@ -165,6 +183,17 @@ async def test_the_proxy_speaks_tls_for_an_application_that_does_not(mesh):
         tls = {"mode": "SIMPLE", "sni": name, "caCertificates": str(mesh.sockets / file)}
         await mesh.edit({"tls.yaml": text(destination_rule("secure", tls=tls))})
         assert (await mesh.get("client", "http://secure/"))["status"] == status, file
+    await mesh.edit({"tls.yaml": None})
+
+
+async def test_a_missing_file_trusts_nobody_and_is_said(mesh):
+    tls = {"mode": "SIMPLE", "caCertificates": "/nowhere/ca.pem"}
+    mesh.write("tls.yaml", text(destination_rule("secure", tls=tls)))
+    await eventually(lambda: any("/nowhere/ca.pem" in each for each in mesh.problems()))
+    (problem,) = [each for each in mesh.problems() if "/nowhere/ca.pem" in each and "DestinationRule" in each]
+    assert "Envoy refuses Secret" in problem
+    assert (await mesh.get("client", "http://secure/"))["status"] == 503
+    assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://server/"))
     await mesh.edit({"tls.yaml": None})
 
 
