@@ -12,6 +12,7 @@ import json
 import logging
 import time
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -173,7 +174,7 @@ async def test_no_request_fails_while_every_part_is_replaced_but_for_a_ca_away_l
 
 
 def margin(presented, until):
-    pairs = zip(presented, presented[1:], strict=False)
+    pairs = pairwise(presented)
     return min((old.ends - new.seen for old, new in pairs if old.serial != new.serial and new.seen < until), default=0)
 
 
