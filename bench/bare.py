@@ -14,6 +14,7 @@ from typing import Any
 from bench.certificates import Credentials
 from bench.process import Failed, Running
 from weft.envoy import binary
+from weft.model.proxy import PROXY_GID
 from weft.netns.namespace import Namespace, socket_in
 
 Config = dict[str, Any]
@@ -101,7 +102,7 @@ def start_envoy(name: str, config: Config, *, namespace: Namespace, core: int | 
         ],
         namespace=namespace,
         core=core,
-        gid=1337,
+        gid=PROXY_GID,
         log=directory / f"{name}.log",
     )
 

@@ -23,11 +23,11 @@ from bench.data_path import on_core, pin
 from bench.figure import Effort, Figure, Say
 from bench.process import Failed, Running, scheduled
 from weft.local.identities import Trust
+from weft.model.proxy import PROXY_GID
 
 _PROXY_CORE, _LOAD_CORE = 0, 1
 _APP, _BARE = 8080, 9001
 _PARALLEL = 8
-_PROXY_GID = 1337
 _CLIENT = str(Path(__file__).with_name("handshake_client.py"))
 _KINDS = ("full", "resumed", "without TLS")
 
@@ -99,7 +99,7 @@ async def _measure(directory: Path, rounds: int, count: int, say: Say) -> list[R
                 start_envoy("tls", far, namespace=place, core=_PROXY_CORE, directory=directory) as tls,
                 start_envoy("plain", bare, namespace=place, core=_PROXY_CORE, directory=directory) as plain,
                 # With the proxy's group id it is not intercepted: it is the calling proxy.
-                Running([sys.executable, _CLIENT], namespace=caller.namespace, core=_LOAD_CORE, gid=_PROXY_GID) as load,
+                Running([sys.executable, _CLIENT], namespace=caller.namespace, core=_LOAD_CORE, gid=PROXY_GID) as load,
             ):
                 wait_open(place, ("127.0.0.1", _BARE))
                 wait_open(place, ("127.0.0.1", _BARE + 1))

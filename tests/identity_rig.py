@@ -22,8 +22,8 @@ from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import AUDIENCE, TokenIssuer
 from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import Caller
-from weft.envoy.command import PROXY_GID, PROXY_UID
 from weft.model.identity import Identity
+from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns.namespace import Namespace
 from weft.node.agent import Agent
 from weft.node.door import Doorway

@@ -13,6 +13,7 @@ from envoy.service.discovery.v3 import discovery_pb2
 from weft.envoy import binary, command
 from weft.envoy.admin import Admin
 from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns import namespace as netns
 from weft.netns.process import Spawn, end, spawn
 from weft.netns.view import View
@@ -80,8 +81,8 @@ async def start_envoy(namespace, pod_directory):
                     working_directory=prepared.working_directory,
                     view=View(visible=prepared.visible),
                     namespace=namespace,
-                    uid=command.PROXY_UID,
-                    gid=command.PROXY_GID,
+                    uid=PROXY_UID,
+                    gid=PROXY_GID,
                     stdout=log.fileno(),
                     stderr=log.fileno(),
                 )

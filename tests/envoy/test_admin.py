@@ -28,7 +28,7 @@ async def test_reads_readiness_configuration_and_clusters_of_a_real_envoy(ready_
     assert await admin.ready() is True
     dump = await admin.config_dump(include_endpoints=True)
     assert dump["configs"][0]["bootstrap"]["node"]["metadata"]["WORKLOAD_NAME"] == "web"
-    assert {cluster["name"] for cluster in (await admin.clusters())["cluster_statuses"]} == {"xds-grpc", "agent"}
+    assert {cluster["name"] for cluster in (await admin.clusters())["cluster_statuses"]} == {"xds-grpc", "own-admin"}
     assert (await admin.server_info())["state"] == "LIVE"
 
 
@@ -41,16 +41,16 @@ async def test_reads_which_listeners_take_connections(ready_envoy):
 async def test_reads_counters_and_histograms(ready_envoy, namespace):
     admin, _, _ = ready_envoy
     await ask(namespace, 15021, "/healthz/ready")
-    stats = await admin.stats(r"^cluster\.agent\.")
-    assert stats.values["cluster.agent.upstream_rq_200"] == 1
-    assert stats.values["cluster.agent.upstream_rq_total"] == 1
+    stats = await admin.stats(r"^cluster\.own-admin\.")
+    assert stats.values["cluster.own-admin.upstream_rq_200"] == 1
+    assert stats.values["cluster.own-admin.upstream_rq_total"] == 1
     async with asyncio.timeout(20):
         # Workers' histograms are merged after each question.
-        while stats.histograms.get("cluster.agent.upstream_rq_time") is None:
-            stats = await admin.stats(r"^cluster\.agent\.")
+        while stats.histograms.get("cluster.own-admin.upstream_rq_time") is None:
+            stats = await admin.stats(r"^cluster\.own-admin\.")
             await asyncio.sleep(0.05)
-    assert stats.histograms["cluster.agent.upstream_rq_time"].total[99] is not None
-    assert set(stats.values) == {name for name in stats.values if name.startswith("cluster.agent.")}
+    assert stats.histograms["cluster.own-admin.upstream_rq_time"].total[99] is not None
+    assert set(stats.values) == {name for name in stats.values if name.startswith("cluster.own-admin.")}
 
 
 async def test_changes_the_log_level_drains_and_quits(ready_envoy):

@@ -104,14 +104,14 @@ async def test_counts_what_the_live_view_shows_and_little_else(ready_envoy, name
     admin, _, _ = ready_envoy
     await get(namespace, 15021, "/healthz/ready")
     stats = await admin.stats(used_only=False)
-    kept = {name for name in stats.values if name.startswith("cluster.agent.")}
+    kept = {name for name in stats.values if name.startswith("cluster.own-admin.")}
     assert {
-        "cluster.agent.upstream_rq_total",
-        "cluster.agent.upstream_rq_2xx",
-        "cluster.agent.upstream_rq_active",
-        "cluster.agent.upstream_cx_active",
-        "cluster.agent.upstream_cx_connect_fail",
-        "cluster.agent.membership_healthy",
+        "cluster.own-admin.upstream_rq_total",
+        "cluster.own-admin.upstream_rq_2xx",
+        "cluster.own-admin.upstream_rq_active",
+        "cluster.own-admin.upstream_cx_active",
+        "cluster.own-admin.upstream_cx_connect_fail",
+        "cluster.own-admin.membership_healthy",
     } <= kept
     assert "listener.0.0.0.0_15021.downstream_pre_cx_timeout" in stats.values
     assert "listener.0.0.0.0_15021.downstream_cx_total" in stats.values
@@ -123,7 +123,7 @@ async def test_times_are_merged_whenever_somebody_asks(ready_envoy, namespace):
     admin, _, _ = ready_envoy
 
     async def counted():
-        body = await admin.read("/stats/prometheus", {"filter": r"^cluster\.agent\.upstream_rq_time"})
+        body = await admin.read("/stats/prometheus", {"filter": r"^cluster\.own-admin\.upstream_rq_time"})
         found = re.search(rb"upstream_rq_time_count\S* (\d+)", body)
         return int(found[1]) if found else 0
 

@@ -5,6 +5,7 @@ import pytest
 
 from weft.envoy import binary, command
 from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.model.proxy import PROXY_UID
 
 pytestmark = pytest.mark.root
 
@@ -29,7 +30,7 @@ def test_everything_it_needs_is_declared_visible(tmp_path):
 async def test_runs_as_the_proxys_user_with_one_worker(ready_envoy):
     admin, process, _ = ready_envoy
     status = Path(f"/proc/{process.pid}/status").read_text()
-    assert f"Uid:\t{command.PROXY_UID}\t" in status
+    assert f"Uid:\t{PROXY_UID}\t" in status
     info = await admin.server_info()
     assert info["command_line_options"]["concurrency"] == 1
     assert info["command_line_options"]["disable_hot_restart"] is True

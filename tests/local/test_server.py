@@ -8,9 +8,9 @@ import pytest
 
 from local.rig import CALLER, SERVICE, mesh, web
 from weft.base.problem import Problem
-from weft.envoy.command import PROXY_GID
 from weft.local.run_directory import socket_of
 from weft.local.status import MeshStatus
+from weft.model.proxy import PROXY_GID
 from weft.netns import namespace
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.netns.interception import PROXY_PORTS, Interception
+from weft.model.proxy import OPEN_PORTS
+from weft.netns.interception import Interception
 from weft.netns.namespace import NetworkError
 
 INIT_CONTAINER = "-p 15001 -z 15006 -u 1337 -m REDIRECT -i * -x  -b * -d 15090,15021,15020"
@@ -17,7 +18,7 @@ def rules_of(arguments, family=4):
 def test_reads_what_istio_gives_its_init_container():
     interception = Interception.from_arguments([*INIT_CONTAINER.split(" "), "--log_output_level=default:info"])
     assert interception == Interception(inbound_ports_excluded=(15090, 15021, 15020))
-    assert set(interception.inbound_ports_excluded) == set(PROXY_PORTS)
+    assert set(interception.inbound_ports_excluded) == set(OPEN_PORTS)
 
 
 def test_renders_the_rules_of_istios_init_container():

@@ -18,7 +18,7 @@ from cryptography import x509
 from identity_rig import identities, identity
 from node.tls_envoy import connect, pod_network, tls_envoy, until_served
 from weft.envoy.binary import EnvoyError
-from weft.envoy.command import PROXY_GID, PROXY_UID
+from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.node.key import KeyKind
 from weft.node.sds import Secret, certificate_secret, roots_secret
 

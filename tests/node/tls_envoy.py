@@ -12,9 +12,10 @@ import uuid
 
 from cryptography import x509
 
-from weft.envoy import binary, command
+from weft.envoy import binary
 from weft.envoy.admin import Admin
-from weft.envoy.bootstrap import SDS_CLUSTER, Bootstrap, Node, Unix, render
+from weft.envoy.bootstrap import Bootstrap, Node, Unix, render
+from weft.model.proxy import PROXY_GID, PROXY_UID, SDS_CLUSTER
 from weft.netns import namespace as netns
 from weft.netns.process import Spawn, end, spawn
 from weft.netns.view import View
@@ -113,8 +114,8 @@ async def tls_envoy(directory, sds_path, where, *, log_level="warning"):
             Spawn(
                 argv=(*argv, "--log-level", log_level),
                 namespace=where,
-                uid=command.PROXY_UID,
-                gid=command.PROXY_GID,
+                uid=PROXY_UID,
+                gid=PROXY_GID,
                 view=View(visible=(str(binary.find().parent), str(directory), str(sds_path.parent))),
                 core_dumps=False,
                 stdout=log.fileno(),

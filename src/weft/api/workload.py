@@ -45,6 +45,7 @@ from weft.api.protocol import from_name, istio_protocol
 from weft.api.reader import Fields, describe
 from weft.api.syntax import is_header, is_host, is_range
 from weft.model.names import labels_of
+from weft.model.proxy import ADMIN_PORT, TAKEN_PORTS
 from weft.model.workload import (
     ExecProbe,
     HttpProbe,
@@ -57,7 +58,6 @@ from weft.model.workload import (
 
 _INJECT = "sidecar.istio.io/inject"
 _TRAFFIC = "traffic.sidecar.istio.io/"
-_PROXYS_OWN = frozenset({15000, 15001, 15006, 15021, 15090})
 _KUBERNETES = {
     "readinessProbe": "readiness", "restartPolicy": "restart", "serviceAccountName": "serviceAccount", "workingDir":
     "workingDirectory", "args": "command", "environment": "env", "httpGet": "http", "tcpSocket": "tcp",
@@ -210,7 +210,7 @@ def _ports(spec: Fields) -> tuple[WorkloadPort, ...]:
             item.error("name", f"two ports are named `{name}`")
         if number and any(other.number == number for other in found):
             item.error("port", f"port {number} stands twice")
-        if number in _PROXYS_OWN:
+        if number == ADMIN_PORT or number in TAKEN_PORTS:
             item.error("port", f"port {number} is the proxy's own in every pod", "let the app listen on another one")
         protocol = istio_protocol(item, number) if item.has("protocol") else from_name(name, number)
         found.append(WorkloadPort(number, name, protocol))

@@ -18,7 +18,7 @@ import aiohttp
 import msgspec
 
 from weft.envoy.binary import EnvoyError
-from weft.envoy.bootstrap import ADMIN_PORT
+from weft.model.proxy import ADMIN_PORT
 
 _MOST_BYTES = 64 * 1024 * 1024
 

@@ -12,12 +12,10 @@ from typing import Any
 
 import msgspec
 
-ADMIN_PORT = 15000
-READINESS_PORT = 15021
-PROMETHEUS_PORT = 15090
+from weft.model.proxy import ADMIN_PORT, PROMETHEUS_PORT, READINESS_PORT, SDS_CLUSTER
+
 XDS_CLUSTER = "xds-grpc"
-SDS_CLUSTER = "sds-grpc"
-ADMIN_CLUSTER = "agent"
+ADMIN_CLUSTER = "own-admin"  # under `admin`, Envoy counts what comes to its admin API by itself
 
 RUNTIME = {
     # By default Envoy refuses expressions of more than 100 steps; this is Istio's limit.

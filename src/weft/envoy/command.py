@@ -8,7 +8,6 @@ import msgspec
 
 from weft.envoy.bootstrap import Bootstrap, render
 
-PROXY_UID = PROXY_GID = 1337
 BOOTSTRAP_FILE = "envoy.json"
 
 

@@ -22,7 +22,8 @@ from google.protobuf import json_format
 
 from weft.base.problem import Problem, Where
 from weft.envoy import binary
-from weft.envoy.bootstrap import RUNTIME, SDS_CLUSTER, XDS_CLUSTER
+from weft.envoy.bootstrap import RUNTIME, XDS_CLUSTER
+from weft.model.proxy import SDS_CLUSTER
 
 # A log entry may go over many lines; a level stands at the start of the next.
 _ENTRY = re.compile(r"^(?=(?:warning|error|critical) )", re.MULTILINE)

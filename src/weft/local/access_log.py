@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from weft.base.problem import Problem, Severity
-from weft.envoy.command import PROXY_GID, PROXY_UID
 from weft.model.access_log import LogProvider
 from weft.model.names import where_of
+from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.model.settings import Settings
 from weft.netns.view import closed_ancestors, may
 

@@ -16,9 +16,9 @@ from weft.local.traffic import ByListener, Scrape
 from weft.model.group import sidecar_group
 from weft.model.mesh import Mesh
 from weft.model.names import where_of
+from weft.model.proxy import INBOUND_PORT
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.workload import Workload
-from weft.translate.names import INBOUND_PORT
 
 _Ports = tuple[tuple[int, Protocol], ...]
 

@@ -29,7 +29,6 @@ from weft.ca.status import AuthorityStatus
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
-from weft.envoy.command import PROXY_GID
 from weft.files.watch import DirectoryMissing, watch
 from weft.local import access_log, run_directory
 from weft.local.addresses import Addresses
@@ -50,6 +49,7 @@ from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.instance import Instance
 from weft.model.mesh import Value
 from weft.model.names import ObjectKey, where_of
+from weft.model.proxy import PROXY_GID
 from weft.model.settings import Settings
 from weft.model.workload import Workload
 from weft.netns import links, namespace

@@ -22,10 +22,10 @@ from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import AUDIENCE, TokenIssuer
 from weft.ca.status import AuthorityStatus
 from weft.ca.tokens import Caller
-from weft.envoy.command import PROXY_GID, PROXY_UID
 from weft.local.pod import PodPlan
 from weft.model.identity import Identity
 from weft.model.names import where_of
+from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns.namespace import Namespace
 from weft.node.agent import Agent
 from weft.node.door import Doorway

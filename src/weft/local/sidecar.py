@@ -7,8 +7,9 @@ from pathlib import Path
 
 from weft.envoy.bootstrap import Bootstrap, Node, Unix
 from weft.local.pod import PodPlan
+from weft.model.proxy import OPEN_PORTS
 from weft.model.workload import Workload
-from weft.netns.interception import EVERYTHING, PROXY_PORTS, Interception
+from weft.netns.interception import EVERYTHING, Interception
 from weft.netns.links import Bridge
 from weft.netns.namespace import Namespace
 from weft.netns.view import Laid
@@ -63,7 +64,7 @@ def interception(workload: Workload, bridge: Bridge) -> Interception:
     inbound, ranges = workload.included_ports, workload.include_outbound_ranges
     return Interception(
         inbound_ports=EVERYTHING if inbound is None else inbound,
-        inbound_ports_excluded=(*PROXY_PORTS, *workload.exclude_inbound_ports),
+        inbound_ports_excluded=(*OPEN_PORTS, *workload.exclude_inbound_ports),
         outbound_ranges=EVERYTHING if ranges == EVERYTHING else tuple(ip_network(each) for each in _split(ranges)),
         outbound_ranges_excluded=(*resolvers, *(ip_network(each) for each in workload.exclude_outbound_ranges)),
         outbound_ports=workload.include_outbound_ports,

@@ -13,27 +13,26 @@ from typing import Final, Literal
 import msgspec
 
 from weft.base.suggest import did_you_mean
+from weft.model.proxy import INBOUND_PORT, OPEN_PORTS, OUTBOUND_PORT, PROXY_GID, PROXY_UID, TUNNEL_PORT
 from weft.netns.namespace import NetworkError
 
 Family = Literal[4, 6]
 
 EVERYTHING: Final = "*"
-# The proxy's own ports that callers reach directly: merged metrics, readiness, Envoy's Prometheus.
-PROXY_PORTS = (15020, 15021, 15090)
 CHAINS = ("ISTIO_INBOUND", "ISTIO_IN_REDIRECT", "ISTIO_OUTPUT", "ISTIO_REDIRECT")
 
 
 class Interception(msgspec.Struct, frozen=True, kw_only=True):
     """Ports and ranges are tuples; `EVERYTHING` stands for all of them, an empty tuple for none."""
 
-    outbound_port: int = 15001
-    inbound_port: int = 15006
-    tunnel_port: int = 15008
-    proxy_uid: int = 1337
-    proxy_gid: int = 1337
+    outbound_port: int = OUTBOUND_PORT
+    inbound_port: int = INBOUND_PORT
+    tunnel_port: int = TUNNEL_PORT
+    proxy_uid: int = PROXY_UID
+    proxy_gid: int = PROXY_GID
     inbound_ports: tuple[int, ...] | Literal["*"] = EVERYTHING
     # As in Istio, exclusions count only where everything is included.
-    inbound_ports_excluded: tuple[int, ...] = PROXY_PORTS
+    inbound_ports_excluded: tuple[int, ...] = OPEN_PORTS
     outbound_ranges: tuple[IPv4Network | IPv6Network, ...] | Literal["*"] = EVERYTHING
     outbound_ranges_excluded: tuple[IPv4Network | IPv6Network, ...] = ()
     # Redirected whatever the ranges say.
@@ -53,11 +52,11 @@ class Interception(msgspec.Struct, frozen=True, kw_only=True):
             raise NetworkError("interception mode TPROXY is not supported", hint, where="-m")
         if mode not in ("", "REDIRECT"):
             raise NetworkError(f"unknown interception mode `{mode}`", "use -m REDIRECT", where="-m")
-        uid = _number("-u", values.get("-u") or "1337", most=2**32 - 2)
+        uid = _number("-u", values.get("-u") or str(PROXY_UID), most=2**32 - 2)
         return cls(
-            outbound_port=_port("-p", values.get("-p") or "15001"),
-            inbound_port=_port("-z", values.get("-z") or "15006"),
-            tunnel_port=_port("-e", values.get("-e") or "15008"),
+            outbound_port=_port("-p", values.get("-p") or str(OUTBOUND_PORT)),
+            inbound_port=_port("-z", values.get("-z") or str(INBOUND_PORT)),
+            tunnel_port=_port("-e", values.get("-e") or str(TUNNEL_PORT)),
             proxy_uid=uid,
             proxy_gid=_number("-g", values.get("-g") or str(uid), most=2**32 - 2),
             inbound_ports=_ports_or_everything("-b", values.get("-b", "")),

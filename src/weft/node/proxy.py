@@ -21,7 +21,8 @@ from weft.base.backoff import Backoff
 from weft.envoy.admin import Admin
 from weft.envoy.binary import EnvoyError
 from weft.envoy.bootstrap import Bootstrap
-from weft.envoy.command import PROXY_GID, PROXY_UID, prepare
+from weft.envoy.command import prepare
+from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns import iptables
 from weft.netns.interception import Interception
 from weft.netns.namespace import Namespace, NetworkError, socket_in

@@ -21,6 +21,7 @@ from watchfiles._rust_notify import RustNotify
 
 from weft.base.problem import Problem, Where
 from weft.model.identity import Identity, parse_identity
+from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.node.door import LONGEST_PATH
 from weft.node.key import KeyKind
 
@@ -43,8 +44,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     socket: str  # made here, in a directory of its own
     network_namespace: str = ""  # the pod's, as a file; empty: any process of the proxy's user may open the socket
     key: KeyKind = KeyKind.P256
-    uid: int = 1337
-    gid: int = 1337
+    uid: int = PROXY_UID
+    gid: int = PROXY_GID
 
     @property
     def name(self) -> str:

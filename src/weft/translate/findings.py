@@ -12,13 +12,13 @@ from weft.model.group import ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import Origin, where_of
 from weft.model.peer_authentication import TlsMode
+from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Resolution
 from weft.model.virtual_service import Destination
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
 from weft.translate.grpc import asks_for_tls
 from weft.translate.listeners import takes_whole_port
-from weft.translate.names import RESERVED_PORTS
 from weft.translate.routes import deciding
 from weft.translate.view import ServiceView, destinations
 
@@ -73,7 +73,7 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
     if service is None:
         return
     for port in view.ports:
-        if port.number in RESERVED_PORTS and not (service.addresses or service.headless):
+        if port.number in TAKEN_PORTS and not (service.addresses or service.headless):
             what = f"port {port.number} of {view.host} is the proxy's own and cannot be reached through it"
             yield _warning(service.origin, 0, what, "use another service port")
         elif service.resolution in _BY_NAME and takes_whole_port(view, port) and not view.host.startswith("*"):

@@ -24,6 +24,7 @@ from google.protobuf.duration_pb2 import Duration
 from weft.model.mesh import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.peer_authentication import TlsMode
+from weft.model.proxy import INBOUND_PORT, OUTBOUND_PORT
 from weft.model.service import Protocol
 from weft.translate import names, policy, tls
 from weft.translate.access_log import listener_logs
@@ -45,7 +46,7 @@ from weft.translate.view import GroupView
 _TLS = "tls"
 _PLAIN = "raw_buffer"
 _HANDSHAKE = Duration(seconds=15)
-_OWN_PORTS = (names.INBOUND_PORT, names.OUTBOUND_PORT)
+_OWN_PORTS = (INBOUND_PORT, OUTBOUND_PORT)
 
 
 class _Door(msgspec.Struct, frozen=True):
@@ -69,10 +70,10 @@ def virtual_inbound(view: GroupView) -> Built:
     name = names.VIRTUAL_INBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.INBOUND)
     result.access_log.extend(listener_logs(settings))
-    on_both_families(result, names.INBOUND_PORT)
+    on_both_families(result, INBOUND_PORT)
     # A connection to this very port would go round for ever.
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
-    loop.filter_chain_match.destination_port.value = names.INBOUND_PORT
+    loop.filter_chain_match.destination_port.value = INBOUND_PORT
     result.filter_chains.append(loop)
     doors, guards = _doors(view), guards_of(view)
     socket = tls.downstream(settings)
@@ -180,7 +181,7 @@ def _looking(
     *named, others = doors
     if reads(others):
         unread = [door.number for door in named if not reads(door)]
-        inspector.filter_disabled.CopyFrom(_on_ports([*unread, names.INBOUND_PORT]))
+        inspector.filter_disabled.CopyFrom(_on_ports([*unread, INBOUND_PORT]))
         return (inspector,)
     read = [door.number for door in named if reads(door)]
     if not read:

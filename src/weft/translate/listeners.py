@@ -17,6 +17,7 @@ from envoy.config.listener.v3.listener_pb2 import AdditionalAddress, Listener
 
 from weft.api.syntax import is_address
 from weft.model.names import ObjectKey
+from weft.model.proxy import OUTBOUND_PORT, TAKEN_PORTS
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
@@ -37,11 +38,11 @@ def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
     name = names.VIRTUAL_OUTBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     result.access_log.extend(listener_logs(settings))
-    on_both_families(result, names.OUTBOUND_PORT)
+    on_both_families(result, OUTBOUND_PORT)
     result.use_original_dst.value = True
     # A connection to this very port would go round for ever.
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
-    loop.filter_chain_match.destination_port.value = names.OUTBOUND_PORT
+    loop.filter_chain_match.destination_port.value = OUTBOUND_PORT
     result.filter_chains.extend([loop, chain(f"{name}-catchall-tcp", bytes_to(((_rest(policy), 1),), settings))])
     return build(name, result)
 
@@ -100,7 +101,7 @@ def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> t
 def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
     """What a TCP service adds to the shared listener of its port: by server name, by range of addresses, or all."""
     service = view.service
-    if service is None or not port.protocol.is_tcp or service.headless or port.number in names.RESERVED_PORTS:
+    if service is None or not port.protocol.is_tcp or service.headless or port.number in TAKEN_PORTS:
         return ()
     ranges = tuple(address for address in service.addresses if "/" in address)
     if service.addresses and not ranges:

@@ -8,11 +8,6 @@ INBOUND_PASSTHROUGH = "InboundPassthroughCluster"
 VIRTUAL_OUTBOUND = "virtualOutbound"
 VIRTUAL_INBOUND = "virtualInbound"
 
-OUTBOUND_PORT = 15001
-INBOUND_PORT = 15006
-# On these the proxy itself listens on every address; a second listener there would be refused.
-RESERVED_PORTS = frozenset({OUTBOUND_PORT, INBOUND_PORT, 15021, 15090})
-
 
 def outbound_cluster(host: str, port: int, subset: str = "") -> str:
     return f"outbound|{port}|{subset}|{host}"

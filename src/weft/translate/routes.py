@@ -12,6 +12,7 @@ from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtu
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from weft.model.names import Origin
+from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
@@ -34,7 +35,7 @@ _LARGEST_DIRECT_RESPONSE = 1 << 20
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
     """Whether a port that may be HTTP has its own listener, which already knows the host: an undeclared one, and one
     whose number is the proxy's own, if there are addresses to listen on."""
-    alone = port.protocol is Protocol.UNDECLARED or port.number in names.RESERVED_PORTS
+    alone = port.protocol is Protocol.UNDECLARED or port.number in TAKEN_PORTS
     return alone and view.service is not None and bool(view.service.addresses or view.service.headless)
 
 

@@ -4,9 +4,10 @@ need by itself? Both are pure: equal views give equal contributions."""
 from __future__ import annotations
 
 from weft.model.group import ProxyKind
+from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import clusters, grpc, listeners, names, request_authentication, routes
+from weft.translate import clusters, grpc, listeners, request_authentication, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.inbound import virtual_inbound
@@ -32,7 +33,7 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
         made += clusters.outbound(view, port, settings)
         own += listeners.own_addresses(view, port, settings)
         chains += ((port.number, chain) for chain in listeners.chains_without_address(view, port, settings))
-        unreachable = port.number in names.RESERVED_PORTS and not routes.stands_alone(view, port)
+        unreachable = port.number in TAKEN_PORTS and not routes.stands_alone(view, port)
         if not port.protocol.is_tcp and not unreachable:
             hosts.append((routes.configuration_name(view, port), routes.virtual_host(view, port, settings)))
     return Contribution(tuple(made), tuple(own), tuple(hosts), tuple(chains))

@@ -22,10 +22,10 @@ from google.protobuf.duration_pb2 import Duration
 
 from weft.api.syntax import is_address
 from weft.model.identity import Identity
+from weft.model.proxy import SDS_CLUSTER
 from weft.model.settings import Settings
 from weft.translate.protos import packed
 
-SDS_CLUSTER = "sds-grpc"  # in every proxy's bootstrap: the agent of its machine
 CERTIFICATE = "default"
 ROOTS = "ROOTCA"
 

@@ -1,0 +1,27 @@
+"""What is the proxy's own in every pod: its ports, its user, and the name under which it knows its machine's agent.
+
+Whoever starts, configures, fills or surrounds a proxy reads it here. The numbers are Istio's, so that tools and habits
+keep working.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ADMIN_PORT: Final = 15000  # on loopback alone
+OUTBOUND_PORT: Final = 15001
+INBOUND_PORT: Final = 15006
+TUNNEL_PORT: Final = 15008
+METRICS_PORT: Final = 15020  # the application's and the proxy's, merged
+READINESS_PORT: Final = 15021
+PROMETHEUS_PORT: Final = 15090  # the proxy's alone
+
+# It listens there on every address: a second listener would be refused.
+TAKEN_PORTS: Final = frozenset({OUTBOUND_PORT, INBOUND_PORT, READINESS_PORT, PROMETHEUS_PORT})
+# Callers reach these directly: they are never intercepted.
+OPEN_PORTS: Final = (METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT)
+
+PROXY_UID: Final = 1337
+PROXY_GID: Final = 1337
+
+SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: where its certificate comes from
