@@ -1,7 +1,5 @@
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from model.builders import group, instance, put, service
 from weft.model.destination_rule import DestinationRule
@@ -244,42 +242,6 @@ def test_settings_touch_everyone_and_go_back_to_the_default_when_removed():
     assert mesh.outbound_policy(group("web")) is OutboundPolicy.REGISTRY_ONLY
     mesh.apply(key, ())
     assert mesh.outbound_policy(group("web")) is OutboundPolicy.ALLOW_ANY
-
-
-NAMES = st.sampled_from(["a", "b", "c"])
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("service"), NAMES, NAMES),
-        st.tuples(st.just("instance"), NAMES, NAMES),
-        st.tuples(st.just("gone"), st.sampled_from(["Service", "Instance"]), NAMES),
-    ),
-    max_size=25,
-)
-
-
-@settings(deadline=None)
-@given(STEPS)
-def test_members_kept_step_by_step_equal_members_found_afresh(steps):
-    """Whatever order objects come and go in, the index says what a look at everything would say."""
-    mesh, live = Mesh(), {}
-    for kind, one, two in steps:
-        if kind == "gone":
-            key, value = ObjectKey(one, "shop", two), None
-        elif kind == "service":
-            key, value = ObjectKey("Service", "shop", one), service(one, selector=labels_of({"app": two}))
-        else:
-            key, value = ObjectKey("Instance", "shop", one), instance(one, two, address=f"10.0.0.{ord(one)}")
-        live.pop(key, None)
-        if value is not None:
-            live[key] = value
-        mesh.apply(key, (value,) if value is not None else ())
-    fresh = Mesh()
-    for key, value in sorted(live.items(), reverse=True):
-        fresh.apply(key, (value,))
-    for key in live:
-        if key.kind == "Service":
-            host = f"{key.name}.shop.svc.cluster.local"
-            assert addresses(mesh, host) == addresses(fresh, host)
 
 
 def test_a_group_of_grpc_clients_sees_the_same_services():

@@ -1,20 +1,19 @@
 """The state of the mesh: every value there is, indexed for the questions that translation asks.
 
-Values come in by object (`apply`), and out goes what the change touched, so that nobody looks at the rest. This is the
-one place in the model that is not frozen; it belongs to the control plane's loop and is never shared between threads.
+Values come in by object (`apply`), and out goes what the change touched, so that nobody looks at the rest. It and the
+indexes it owns (`registry.py`, `claims.py`, `policies.py`) are all of the model that is not frozen; they belong to the
+control plane's loop and are never shared between threads.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import TypeVar
 
 import msgspec
 
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.claims import Claims, patterns, strength
 from weft.model.destination_rule import DestinationRule, passes_on
 from weft.model.endpoint import Endpoint, Off, endpoint_of, written_endpoint
 from weft.model.extension_provider import Authorizer
@@ -24,12 +23,13 @@ from weft.model.instance import Instance
 from weft.model.names import Labels, ObjectKey, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode, peer_modes
 from weft.model.policies import Kind, Policies, Policy
+from weft.model.registry import Registry
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope, exported, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
-from weft.model.standing import Members, Standing, written_standing
+from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
@@ -48,11 +48,7 @@ Value = (
     | Policy
 )
 
-Claim = TypeVar("Claim", Service, VirtualService, DestinationRule, Sidecar)
-
 EVERYWHERE = "*"
-
-_Selection = tuple[str, str, Labels]  # a host, and whom one of its claims selects in its namespace
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -91,13 +87,10 @@ class Mesh:
         self._default_settings = settings or Settings()
         self.settings = self._default_settings
         self._values: dict[ObjectKey, tuple[Value, ...]] = {}
-        self._services: dict[str, list[Service]] = defaultdict(list)  # by host, best claim first
-        self._selectors: dict[tuple[str, tuple[str, str]], set[str]] = defaultdict(set)  # (namespace, pair) → hosts
-        self._instances: dict[str, dict[str, Instance]] = defaultdict(dict)  # namespace → name → instance
-        self._members: dict[_Selection, Members] = {}  # whom a service selects
-        self._virtual_services: dict[str, list[VirtualService]] = defaultdict(list)  # by host or wildcard
-        self._rules: dict[str, list[DestinationRule]] = defaultdict(list)  # by host or wildcard
-        self._sidecars: dict[str, list[Sidecar]] = defaultdict(list)  # by namespace
+        self._registry = Registry()
+        self._virtual_services: Claims[VirtualService] = Claims()  # by host or wildcard
+        self._rules: Claims[DestinationRule] = Claims()  # by host or wildcard
+        self._sidecars: Claims[Sidecar] = Claims()  # by namespace
         self._policies = Policies()
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
 
@@ -127,18 +120,19 @@ class Mesh:
     def _add(self, value: Value) -> Touched:
         match value:
             case Service():
-                return self._add_service(value)
+                self._registry.add(value)
+                return self._touched_by_service(value)
             case Instance():
                 return self._move_instance(None, value)
             case VirtualService():
                 for host in value.hosts:
-                    _insert(self._virtual_services[host], value)
+                    self._virtual_services.add(host, value)
                 return self._touched_by_routes(value)
             case DestinationRule():
-                _insert(self._rules[value.host], value)
+                self._rules.add(value.host, value)
                 return self._touched_by_rule(value)
             case Sidecar():
-                _insert(self._sidecars[value.namespace], value)
+                self._sidecars.add(value.namespace, value)
                 return self._touched_by_sidecar(value)
             case PeerAuthentication() | AuthorizationPolicy() | RequestAuthentication() | Telemetry():
                 self._policies.add(value)
@@ -154,18 +148,19 @@ class Mesh:
     def _remove(self, value: Value) -> Touched:
         match value:
             case Service():
-                return self._remove_service(value)
+                self._registry.remove(value)
+                return self._touched_by_service(value)
             case Instance():
                 return self._move_instance(value, None)
             case VirtualService():
                 for host in value.hosts:
-                    _discard(self._virtual_services, host, value)
+                    self._virtual_services.discard(host, value)
                 return self._touched_by_routes(value)
             case DestinationRule():
-                _discard(self._rules, value.host, value)
+                self._rules.discard(value.host, value)
                 return self._touched_by_rule(value)
             case Sidecar():
-                _discard(self._sidecars, value.namespace, value)
+                self._sidecars.discard(value.namespace, value)
                 return self._touched_by_sidecar(value)
             case PeerAuthentication() | AuthorizationPolicy() | RequestAuthentication() | Telemetry():
                 self._policies.remove(value)
@@ -178,61 +173,21 @@ class Mesh:
             case _:
                 return Touched()
 
-    def _add_service(self, service: Service) -> Touched:
-        _insert(self._services[service.host], service)
-        if service.selector:
-            self._selectors[(service.namespace, service.selector[0])].add(service.host)
-            self._members[_selection(service)] = members = Members()
-            for instance in self.instances(service.namespace):
-                if selects(service.selector, instance.labels):
-                    members.put(instance)
-        return self._touched_by_service(service)
-
-    def _remove_service(self, service: Service) -> Touched:
-        _discard(self._services, service.host, service)
-        if service.selector:
-            # Another object of the namespace may claim the same host, as while a ServiceEntry gets another name.
-            left = [each for each in self._services.get(service.host, ()) if each.namespace == service.namespace]
-            if all(each.selector != service.selector for each in left):
-                del self._members[_selection(service)]
-            if not any(each.selector and each.selector[0] == service.selector[0] for each in left):
-                self._forget_selector((service.namespace, service.selector[0]), service.host)
-        return self._touched_by_service(service)
-
-    def _forget_selector(self, place: tuple[str, tuple[str, str]], host: str) -> None:
-        self._selectors[place].discard(host)
-        if not self._selectors[place]:
-            del self._selectors[place]
-
     def _move_instance(self, before: Instance | None, after: Instance | None) -> Touched:
-        touched_hosts: set[str] = set()
-        touched_endpoints: set[str] = set()
-        services = {
-            service: self.standing(service)
-            for instance in (before, after)
-            if instance is not None
-            for service in self._services_selecting(instance)
+        moved = self._registry.move(before, after)
+        hosts = {
+            service.host
+            for service, standing_changed in moved.items()
+            # More than EDS depends on who is there.
+            if standing_changed
+            or service.headless
+            or service.resolution is not Resolution.STATIC
+            or self._passed_on(service.host)
         }
-        for service, standing in services.items():
-            members = self._members[_selection(service)]
-            if before is not None:
-                members.discard(before.name)
-            if after is not None and selects(service.selector or (), after.labels):
-                members.put(after)
-            touched_endpoints.add(service.host)
-            by_proxy = service.headless or service.resolution is not Resolution.STATIC or self._passed_on(service.host)
-            if self.standing(service) != standing or by_proxy:
-                touched_hosts.add(service.host)  # more than EDS depends on who is there
-        if before is not None:
-            self._instances[before.namespace].pop(before.name, None)
-            if not self._instances[before.namespace]:
-                del self._instances[before.namespace]
-        if after is not None:
-            self._instances[after.namespace][after.name] = after
         inbound: set[str] = set()
         if before is None or after is None or (before.ports, before.protocols) != (after.ports, after.protocols):
             inbound = {instance.namespace for instance in (before, after) if instance is not None}
-        return Touched(frozenset(touched_hosts), frozenset(touched_endpoints), frozenset(inbound))
+        return Touched(frozenset(hosts), frozenset(service.host for service in moved), frozenset(inbound))
 
     def _touched_by_service(self, service: Service) -> Touched:
         touched = Touched(
@@ -250,8 +205,7 @@ class Mesh:
         if not hosts:  # a delegate: whoever delegates to it changes with it
             hosts = {
                 host
-                for entries in self._virtual_services.values()
-                for entry in entries
+                for entry in self._virtual_services
                 if any(route.delegate and route.delegate.name == routes.name for route in entry.http)
                 for host in entry.hosts
             }
@@ -262,7 +216,7 @@ class Mesh:
         owners = (
             {service.namespace for service in self.services() if host_covers(rule.host, service.host)}
             if rule.host.startswith("*")
-            else {service.namespace for service in self._services.get(rule.host, ())}
+            else {service.namespace for service in self._registry.services.to(rule.host)}
         )
         return Touched(hosts=frozenset({rule.host}), inbound=frozenset(owners))
 
@@ -288,15 +242,14 @@ class Mesh:
         return self._values.get(key, ())
 
     def services(self) -> Iterator[Service]:
-        for claims in self._services.values():
-            yield from claims
+        return iter(self._registry.services)
 
     def hosts(self) -> Iterable[str]:
-        return self._services.keys()
+        return self._registry.services.names()
 
     def service(self, host: str, scope: Scope) -> Service | None:
         """The service that a host means to a viewer: its own namespace's claim, then the best claim it may see."""
-        visible = [service for service in self._services.get(host, ()) if scope.ports(service)]
+        visible = [service for service in self._registry.services.to(host) if scope.ports(service)]
         own = next((service for service in visible if service.namespace == scope.namespace), None)
         return own or next(iter(visible), None)
 
@@ -306,7 +259,7 @@ class Mesh:
         if service.selector:
             found = [
                 endpoint
-                for instance in self._members.get(_selection(service), ())
+                for instance in self._registry.members(service) or ()
                 if (instance.ready or service.publish_not_ready)
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
@@ -315,18 +268,17 @@ class Mesh:
         return tuple(written_endpoint(service, written, port, off) for written in service.static_endpoints)
 
     def standing(self, service: Service) -> Standing:
-        members = self._members.get(_selection(service))
-        return members.standing(service) if members is not None else written_standing(service)
+        return self._registry.standing(service)
 
     def secured_ports(self, service: Service) -> tuple[int, ...]:
         """The ports at which everyone behind a service takes the mesh's TLS. Asked only where callers name an address:
         elsewhere each endpoint says it for itself."""
-        members = self._members.get(_selection(service))
+        members = self._registry.members(service)
         return members.secured(service, self._turned_off(service.namespace)) if members is not None else ()
 
     def _passed_on(self, host: str) -> bool:
         """Whether some rule has calls to the host go to the very address that the caller wrote."""
-        return any(passes_on(rule) for pattern in _patterns(host) for rule in self._rules.get(pattern, ()))
+        return any(passes_on(rule) for rule in self._rules.covering(host))
 
     def peer_modes(self, namespace: str, labels: Labels) -> PeerModes:
         """Whom the workloads with these labels let in."""
@@ -345,17 +297,17 @@ class Mesh:
         return lambda labels, number: self.peer_modes(namespace, labels).at(number) is TlsMode.DISABLE
 
     def instances(self, namespace: str) -> Iterable[Instance]:
-        return self._instances.get(namespace, {}).values()
+        return self._registry.instances(namespace)
 
     def virtual_services(self, host: str, scope: Scope) -> tuple[VirtualService, ...]:
         """The VirtualServices that speak for a host to sidecars of this scope, the deciding one first.
 
         An exact host beats a wildcard, a longer wildcard a shorter one; among equals the oldest object decides.
         """
-        for pattern in _patterns(host):
+        for pattern in patterns(host):
             found = [
                 routes
-                for routes in self._virtual_services.get(pattern, ())
+                for routes in self._virtual_services.to(pattern)
                 if "mesh" in routes.gateways
                 and exported(self._export_to(routes), owner=routes.namespace, viewer=scope.namespace)
                 and scope.sees_routes(routes.namespace, host)
@@ -370,7 +322,7 @@ class Mesh:
 
     def routed_hosts(self) -> Iterable[str]:
         """Every host or wildcard that some VirtualService speaks for."""
-        return self._virtual_services.keys()
+        return self._virtual_services.names()
 
     def destination_rule(self, host: str, service: Service | None, group: Group) -> DestinationRule | None:
         """The rule for calls to a host: the caller's namespace first, then the service's, then the root's."""
@@ -378,7 +330,7 @@ class Mesh:
         if service is not None:
             owners.append(service.namespace)
         owners.append(self.settings.root_namespace)
-        candidates = [rule for pattern in _patterns(host) for rule in self._rules.get(pattern, ())]
+        candidates = self._rules.covering(host)
         for owner in owners if candidates else ():
             for rule in candidates:
                 if rule.namespace != owner:
@@ -408,7 +360,7 @@ class Mesh:
             and any(
                 provider.namespace in ("", service.namespace)
                 and any(port.number == provider.port for port in service.ports)
-                for service in self._services.get(provider.host, ())
+                for service in self._registry.services.to(provider.host)
             )
         )
 
@@ -419,11 +371,11 @@ class Mesh:
 
     def sidecar(self, group: Group) -> Sidecar | None:
         """The Sidecar that rules a group: one that selects it, then the namespace's, then the root namespace's."""
-        own = self._sidecars.get(group.namespace, ())
+        own = self._sidecars.to(group.namespace)
         chosen = next((s for s in own if s.selector and selects(s.selector, group.labels)), None)
         chosen = chosen or next((s for s in own if not s.selector), None)
         if chosen is None:
-            root = self._sidecars.get(self.settings.root_namespace, ())
+            root = self._sidecars.to(self.settings.root_namespace)
             chosen = next((s for s in root if not s.selector), None)
         return chosen
 
@@ -452,7 +404,7 @@ class Mesh:
         sample = next((i for i in self.instances(group.namespace) if i.labels == group.labels), None)
         instance = sample or Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
         ports: dict[int, InboundPort] = {}
-        for service in sorted(self._services_selecting(instance), key=_claim):
+        for service in sorted(self._registry.selecting(instance), key=strength):
             for port in service.ports:
                 number = instance.port_for(port)
                 if number is None or port.protocol is Protocol.UDP:
@@ -477,49 +429,9 @@ class Mesh:
                 ports[number] = msgspec.structs.replace(known, protocol=protocol)
         return tuple(ports[number] for number in sorted(ports))
 
-    def _services_selecting(self, instance: Instance) -> list[Service]:
-        hosts = {host for pair in instance.labels for host in self._selectors.get((instance.namespace, pair), ())}
-        return [
-            service
-            for host in hosts
-            for service in self._services.get(host, ())
-            if service.namespace == instance.namespace
-            and service.selector
-            and selects(service.selector, instance.labels)
-        ]
-
     def _export_to(self, value: VirtualService | DestinationRule) -> tuple[str, ...]:
         if value.export_to:
             return value.export_to
         if isinstance(value, VirtualService):
             return self.settings.virtual_service_export_to
         return self.settings.destination_rule_export_to
-
-
-def _selection(service: Service) -> _Selection:
-    return (service.host, service.namespace, service.selector or ())
-
-
-@lru_cache(maxsize=65_536)
-def _patterns(host: str) -> tuple[str, ...]:
-    """The host itself, then ever wider wildcards: `*.shop.svc.cluster.local`, `*.svc.cluster.local`, … `*`."""
-    labels = host.removeprefix("*.").split(".")
-    return (host, *(f"*.{'.'.join(labels[start:])}" for start in range(1, len(labels))), "*")
-
-
-def _claim(value: Service | VirtualService | DestinationRule | Sidecar) -> tuple[int, str, str, str]:
-    """Best claim first: Services before ServiceEntries, then the oldest, then by name. Unknown age is newest."""
-    kind = 1 if value.origin is not None and value.origin.key.kind == "ServiceEntry" else 0
-    return (kind, value.created or "9999", value.namespace, value.name)
-
-
-def _insert(entries: list[Claim], value: Claim) -> None:
-    entries.append(value)
-    entries.sort(key=_claim)
-
-
-def _discard(index: dict[str, list[Claim]], key: str, value: Claim) -> None:
-    entries = index[key]
-    entries.remove(value)
-    if not entries:
-        del index[key]
