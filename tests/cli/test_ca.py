@@ -94,7 +94,7 @@ def test_says_how_a_plugged_in_ca_is_rotated(directory):
     assert done.stderr.count("hint: ") == 2
 
 
-@pytest.mark.parametrize("time", ["x", "10", "10y", "-5s", "٣s", "1.5h"])
+@pytest.mark.parametrize("time", ["x", "10", "10y", "-5s", "٣s", "9" * 5000 + "s"])
 def test_says_what_a_time_is(directory, time):
     run("init", directory)
     done = run("rotate", directory, f"--propagation={time}")
@@ -102,10 +102,9 @@ def test_says_what_a_time_is(directory, time):
     assert "is not a time" in done.stderr
 
 
-@pytest.mark.parametrize("time", ["367d", "9" * 5000 + "s"])
-def test_a_root_does_not_wait_for_longer_than_a_year(directory, time):
+def test_a_root_does_not_wait_for_longer_than_a_year(directory):
     run("init", directory)
-    done = run("rotate", directory, f"--propagation={time}")
+    done = run("rotate", directory, "--propagation=367d")
     assert done.exit_code == 2
     assert "longer than a year" in done.stderr
 

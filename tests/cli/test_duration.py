@@ -1,8 +1,9 @@
 from datetime import timedelta
 
 import pytest
+import typer
 
-from weft.cli.duration import parse_duration
+from weft.cli.duration import duration_of, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -16,3 +17,11 @@ def test_times_are_read_as_people_write_them(text, seconds):
 def test_anything_else_is_refused_in_words(text):
     with pytest.raises(ValueError, match=r"is not a time|longer than"):
         parse_duration(text)
+
+
+def test_a_flag_that_says_no_time_ends_the_command_and_shows_one_that_does(capsys):
+    assert duration_of("10m", "--wait 10s") == timedelta(minutes=10)
+    with pytest.raises(typer.Exit) as ended:
+        duration_of("soon", "--wait 10s")
+    assert ended.value.exit_code == 2
+    assert capsys.readouterr().err.endswith("hint: for example: --wait 10s\n")

@@ -26,14 +26,14 @@ from weft.ca.status import AuthorityStatus
 log = logging.getLogger("weft.ca")
 
 SOCKET = "authority.sock"
+LONGEST_WAIT_SECONDS = 366 * 86_400
 _LONGEST_LINE = 64 * 1024
 _PATIENCE_SECONDS = 5.0
-_LONGEST_WAIT = 366 * 86_400  # seconds
 
 
 class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     do: str  # status, rotate, switch
-    propagation: Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_WAIT)] | None = None  # seconds
+    propagation: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_WAIT_SECONDS)] | None = None  # seconds
     follow: bool = False  # until the rotation is over
 
 

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from weft.ca.status import AuthorityStatus, CertificateFacts
 
 DIRECTORY = Path("/var/lib/weft/ca")
-_LONGEST_WAIT = 366 * 86_400  # seconds
 _LOOK_SECONDS = 0.2
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -110,7 +108,7 @@ def rotate(
     from weft.ca.door import Wish, ask
     from weft.ca.rotation import Phase
 
-    pause = _seconds(propagation)
+    pause = _pause(propagation)
     if mesh is not None:
         if now:
             fail("--now is for the CA of weft control", "a mesh of weft up needs no wait: --propagation 0s", code=2)
@@ -118,7 +116,8 @@ def rotate(
         return
     if not directory.is_dir():
         fail(f"there is no CA in {directory}", "give its directory: weft ca rotate DIR")
-    wish = Wish(do="switch" if now else "rotate", propagation=pause, follow=wait)
+    seconds = None if pause is None else pause.total_seconds()
+    wish = Wish(do="switch" if now else "rotate", propagation=seconds, follow=wait)
     status: AuthorityStatus | None = None
     try:
         for status in ask(directory, wish):
@@ -144,7 +143,7 @@ def _of_mesh(mesh: str) -> AuthorityStatus:
     return fetch_ca(choose_mesh(mesh))
 
 
-def _rotate_mesh(mesh: str, pause: float | None, *, wait: bool) -> None:
+def _rotate_mesh(mesh: str, pause: timedelta | None, *, wait: bool) -> None:
     import time
 
     from weft.ca.rotation import Phase
@@ -152,7 +151,7 @@ def _rotate_mesh(mesh: str, pause: float | None, *, wait: bool) -> None:
     from weft.local.client import fetch_ca, rotate_ca
 
     name = choose_mesh(mesh)
-    status = rotate_ca(name, None if pause is None else timedelta(seconds=pause))
+    status = rotate_ca(name, pause)
     say(f"{status.phase}: {status.next_step}")
     try:
         while wait and status.phase is not Phase.STEADY:
@@ -165,27 +164,27 @@ def _rotate_mesh(mesh: str, pause: float | None, *, wait: bool) -> None:
         raise typer.Exit(130) from None
 
 
-def _rotate_here(directory: Path, pause: float | None, *, now: bool) -> AuthorityStatus:
+def _rotate_here(directory: Path, pause: timedelta | None, *, now: bool) -> AuthorityStatus:
     from weft.ca.authority import Authority
     from weft.ca.status import read_status
 
     authority = Authority.open(directory, read_status(directory).trust_domain or "cluster.local")
     try:
-        return authority.switch() if now else authority.rotate(None if pause is None else timedelta(seconds=pause))
+        return authority.switch() if now else authority.rotate(pause)
     finally:
         authority.close()
 
 
-def _seconds(text: str) -> float | None:
+def _pause(text: str) -> timedelta | None:
+    from weft.ca.door import LONGEST_WAIT_SECONDS
+    from weft.cli.duration import duration_of
+
     if not text:
         return None
-    number, unit = text[:-1], text[-1]
-    if unit not in _UNITS or not number.isascii() or not number.isdecimal():
-        fail(f"`{text}` is not a time", "for example: --propagation 10m (s, m, h, d)", code=2)
-    seconds = float(int(number[:12]) * _UNITS[unit])
-    if seconds > _LONGEST_WAIT:
+    pause = duration_of(text, "--propagation 10m")
+    if pause.total_seconds() > LONGEST_WAIT_SECONDS:
         fail(f"`{text}` is longer than a year", "a root that nobody uses for so long is of no use", code=2)
-    return seconds
+    return pause
 
 
 def _of_file(path: Path) -> tuple[CertificateFacts, ...]:

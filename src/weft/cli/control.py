@@ -48,7 +48,7 @@ def control(
     import asyncio
 
     from weft.base import log
-    from weft.cli.duration import parse_duration
+    from weft.cli.duration import duration_of
     from weft.cli.output import fail
     from weft.control.plane import ControlPlane
 
@@ -57,10 +57,7 @@ def control(
     for address, example in ((listen, "--listen 127.0.0.1:15010"), (ca_listen, "--ca-listen 127.0.0.1:15012")):
         if not _is_address(address):
             fail(f"`{address}` is not an address to serve on", f"give HOST:PORT or unix:/path: {example}", code=2)
-    try:
-        skew = parse_duration(clock_skew)
-    except ValueError as error:
-        fail(str(error), "for example: --clock-skew 60s", code=2)
+    skew = duration_of(clock_skew, "--clock-skew 60s")
     authority = _ca(ca, ca_listen, trust_domain, (token_keys, token_issuer, token_audience), skew)
     log.configure("INFO")
     asyncio.run(_serve(ControlPlane(domain=domain), config, listen, authority))

@@ -5,8 +5,18 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from weft.cli.output import fail
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _LONGEST_TEXT = 20
+
+
+def duration_of(text: str, example: str) -> timedelta:
+    """What a flag says. Ends the command if that is no time; `example` shows the flag as it should be."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        fail(str(error), f"for example: {example}", code=2)
 
 
 def parse_duration(text: str) -> timedelta:

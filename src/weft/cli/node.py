@@ -32,14 +32,10 @@ def node(
     import asyncio
 
     from weft.base import log
-    from weft.cli.duration import parse_duration
-    from weft.cli.output import fail
+    from weft.cli.duration import duration_of
     from weft.node.registrations import refuse_unless_ours_alone
 
-    try:
-        lifetime = parse_duration(certificate_ttl)
-    except ValueError as error:
-        fail(str(error), "for example: --certificate-ttl 24h", code=2)
+    lifetime = duration_of(certificate_ttl, "--certificate-ttl 24h")
     refuse_unless_ours_alone(workloads)
     roots = _roots(ca, ca_root)
     log.configure("INFO")

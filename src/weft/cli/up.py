@@ -43,14 +43,11 @@ def up(
 
 
 def _trust(ca: Path | None, certificate_ttl: str) -> Trust:
-    from weft.cli.duration import parse_duration
+    from weft.cli.duration import duration_of
     from weft.cli.output import fail
     from weft.local.identities import LONGEST_TTL, SHORTEST_TTL, Trust
 
-    try:
-        ttl = parse_duration(certificate_ttl)
-    except ValueError as error:
-        fail(str(error), "for example: --certificate-ttl 24h", code=2)
+    ttl = duration_of(certificate_ttl, "--certificate-ttl 24h")
     if not SHORTEST_TTL <= ttl <= LONGEST_TTL:
         fail(f"a certificate lives from {SHORTEST_TTL.seconds} s to {LONGEST_TTL.days} days", code=2)
     return Trust(ca.absolute() if ca else None, ttl)
