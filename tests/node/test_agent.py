@@ -10,8 +10,8 @@ import pytest
 from identity_rig import identities
 from weft.base.secrecy import is_memory_private
 from weft.ca.signer import CaUnavailable
+from weft.model.proxy import CERTIFICATE, ROOTS
 from weft.node.door import DoorError
-from weft.node.sds import CERTIFICATE, ROOTS
 
 pytestmark = pytest.mark.root
 

@@ -15,8 +15,8 @@ from translate.live import FRONTEND, Authority, free_port, running
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
 from weft.model.mesh import Mesh
 from weft.model.service import Protocol, Service, ServicePort, StaticEndpoint
-from weft.translate.origination import SYSTEM_ROOTS, secrets
-from weft.translate.tls import from_agent
+from weft.translate.origination import secrets
+from weft.translate.tls import SYSTEM_ROOTS, from_agent
 
 SIMPLE, MUTUAL = ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL
 HOST = "api.example.com"

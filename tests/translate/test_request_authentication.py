@@ -29,7 +29,8 @@ from weft.model.request_authentication import JwtRule, RequestAuthentication, To
 from weft.model.request_authentication import KeyServer as WrittenServer
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
-from weft.translate.request_authentication import SYSTEM_ROOTS, clusters, filters
+from weft.translate.request_authentication import clusters, filters
+from weft.translate.tls import SYSTEM_ROOTS
 from weft.translate.view import GroupView
 
 KEYS = key_set(rsa=RSA_KEY, ec=EC_KEY, ed=ED_KEY)

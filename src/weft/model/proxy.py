@@ -1,4 +1,4 @@
-"""What is the proxy's own in every pod: its ports, its user, and the name under which it knows its machine's agent.
+"""What is the proxy's own in every pod: its ports, its user, and the names by which it asks its machine's agent.
 
 Whoever starts, configures, fills or surrounds a proxy reads it here. The numbers are Istio's, so that tools and habits
 keep working.
@@ -24,4 +24,6 @@ OPEN_PORTS: Final = (METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT)
 PROXY_UID: Final = 1337
 PROXY_GID: Final = 1337
 
-SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: where its certificate comes from
+SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the agent of its machine
+CERTIFICATE: Final = "default"  # what it asks for there: its own chain and key
+ROOTS: Final = "ROOTCA"  # and whom to trust

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
 
+from weft.model.proxy import CERTIFICATE, ROOTS
 from weft.node.door import Door, DoorError, Doorway
 from weft.xds.clients import Peer
 from weft.xds.request import NodeInfo, Refused
@@ -23,9 +24,6 @@ from weft.xds.server import SECRET_SERVICE, ListenError, Server
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.types import SECRET
-
-CERTIFICATE = "default"
-ROOTS = "ROOTCA"
 
 log = logging.getLogger("weft.node.sds")
 

@@ -22,11 +22,7 @@ from weft.model.names import ObjectKey
 from weft.model.service import Service, ServicePort
 from weft.translate.built import Built, build
 from weft.translate.protos import packed
-from weft.translate.tls import TLS, name_matcher
-
-SYSTEM_ROOTS = (
-    "/etc/ssl/certs/ca-certificates.crt"  # of Debian's and most others' packages; a missing file trusts nobody
-)
+from weft.translate.tls import SYSTEM_ROOTS, TLS, name_matcher
 
 
 def is_foreign(written: ClientTls | None) -> bool:

@@ -37,6 +37,7 @@ from weft.translate import names
 from weft.translate.built import Built, build
 from weft.translate.protos import duration, packed, socket_address
 from weft.translate.provenance import keys, of_objects
+from weft.translate.tls import SYSTEM_ROOTS, TLS
 from weft.translate.view import GroupView
 
 CHECK = "envoy.filters.http.jwt_authn"  # the filter, and the namespace of its metadata
@@ -44,8 +45,6 @@ PAYLOAD = "payload"  # the key there: the claims of the token that was believed
 FAILURE = "failure"  # the key there: why a token was not
 STRIP = "envoy.filters.http.header_mutation"
 REFUSE = "envoy.filters.http.rbac"
-
-SYSTEM_ROOTS = "/etc/ssl/certs/ca-certificates.crt"  # of the machine or image that the proxy runs on
 
 _SPACE_DELIMITED = frozenset({"permission", "scope"})  # always, as RFC 8693 writes `scope`
 _FETCH_TIMEOUT = timedelta(seconds=5)  # Istio's
@@ -258,7 +257,7 @@ def _key_cluster(name: str, server: KeyServer, settings: Settings, sources: tupl
             )
         )
     if server.tls:
-        cluster.transport_socket.name = "envoy.transport_sockets.tls"
+        cluster.transport_socket.name = TLS
         cluster.transport_socket.typed_config.CopyFrom(packed(_verified(server.host)))
     cluster.metadata.CopyFrom(of_objects(sources))
     return build(name, cluster, sources)

@@ -22,12 +22,9 @@ from google.protobuf.duration_pb2 import Duration
 
 from weft.api.syntax import is_address
 from weft.model.identity import Identity
-from weft.model.proxy import SDS_CLUSTER
+from weft.model.proxy import CERTIFICATE, ROOTS, SDS_CLUSTER
 from weft.model.settings import Settings
 from weft.translate.protos import packed
-
-CERTIFICATE = "default"
-ROOTS = "ROOTCA"
 
 HTTP2 = ("istio-h2", "h2")
 HTTP1 = ("istio-http/1.1", "http/1.1")
@@ -43,6 +40,8 @@ OF_THE_MESH = ("istio", "istio-peer-exchange", *OF_HTTP)
 _SESSION = Duration(seconds=3600)
 
 TLS = "envoy.transport_sockets.tls"
+# Whom a machine trusts beyond the mesh: where Debian's and most others' packages put it. A missing file trusts nobody.
+SYSTEM_ROOTS = "/etc/ssl/certs/ca-certificates.crt"
 _UPSTREAM = f"type.googleapis.com/{UpstreamTlsContext.DESCRIPTOR.full_name}"
 _RAW = "envoy.transport_sockets.raw_buffer"
 _MATCH = "tlsMode"
