@@ -22,3 +22,10 @@ def test_only_a_route_carries_version_and_line():
 
 def test_says_nothing_where_nothing_is_known():
     assert not of_objects(()).ByteSize() and not of_route(()).ByteSize()
+
+
+def test_what_one_writes_into_its_metadata_nobody_else_reads():
+    found = origin("Service", "orders")
+    for made in (lambda: of_objects((found.key,)), lambda: of_route((found,), 7)):
+        made().filter_metadata["weft"].update({"sources": []})
+        assert MessageToDict(made())["filterMetadata"]["weft"]["sources"]

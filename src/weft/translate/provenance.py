@@ -23,20 +23,31 @@ def keys(*origins: Origin | None) -> tuple[ObjectKey, ...]:
     return tuple(dict.fromkeys(origin.key for origin in origins if origin is not None))
 
 
-@lru_cache(maxsize=65536)
 def of_objects(sources: tuple[ObjectKey, ...]) -> Metadata:
+    return Metadata.FromString(_of_objects(sources))
+
+
+def of_route(origins: tuple[Origin, ...], line: int = 0) -> Metadata:
+    """`line` is that of the route itself, in the file of the first origin."""
+    return Metadata.FromString(_of_route(origins, line))
+
+
+# Bytes are remembered, not messages: whoever gets a message may write into it.
+
+
+@lru_cache(maxsize=65536)
+def _of_objects(sources: tuple[ObjectKey, ...]) -> bytes:
     result = Metadata()
     if sources:
         listed = result.filter_metadata["weft"].get_or_create_list("sources")
         for source in sources:
             listed.add_struct().update({"kind": source.kind, "namespace": source.namespace, "name": source.name})
         _for_istioctl(result, sources)
-    return result
+    return result.SerializeToString()
 
 
 @lru_cache(maxsize=65536)
-def of_route(origins: tuple[Origin, ...], line: int = 0) -> Metadata:
-    """`line` is that of the route itself, in the file of the first origin."""
+def _of_route(origins: tuple[Origin, ...], line: int) -> bytes:
     result = Metadata()
     if origins:
         listed = result.filter_metadata["weft"].get_or_create_list("sources")
@@ -48,7 +59,7 @@ def of_route(origins: tuple[Origin, ...], line: int = 0) -> Metadata:
             if origin.file:
                 entry.update({"file": origin.file, "line": (line if position == 0 else 0) or origin.line})
         _for_istioctl(result, tuple(origin.key for origin in origins))
-    return result
+    return result.SerializeToString()
 
 
 def _for_istioctl(metadata: Metadata, sources: tuple[ObjectKey, ...]) -> None:
