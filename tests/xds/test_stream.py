@@ -362,6 +362,31 @@ def test_what_others_accepted_is_withheld_from_the_one_who_refuses_and_from_nobo
     assert refusals == [each for each in strange.outcomes if isinstance(each, Nacked)]
 
 
+@both
+def test_what_was_refused_and_taken_back_is_refused_and_reported_again_when_it_comes_again(snapshots, dialect):
+    client = envoy(snapshots, dialect)
+    client.bad = {("a", "2")}
+    for _ in range(2):
+        snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
+        client.settle()
+        assert client.have[CLUSTER]["a"] == "1" and (CLUSTER, "a") in snapshots.rejected("shop")
+        snapshots.update("shop", {CLUSTER: blobs("a")})
+        client.settle()
+        assert not snapshots.rejected("shop")
+    assert sum(1 for each in client.outcomes if isinstance(each, Nacked) and each.resource) == 2
+
+
+def test_a_refusal_is_forgotten_with_what_was_refused(snapshots):
+    client = envoy(snapshots)
+    client.bad = {("a", "2")}
+    snapshots.update("shop", {CLUSTER: blobs("a", version="2")})
+    client.settle()
+    assert client.stream.subscriptions[CLUSTER].error
+    snapshots.update("shop", {CLUSTER: blobs("a", "b")})
+    client.settle()
+    assert client.stream.subscriptions[CLUSTER].error is None
+
+
 def test_after_the_fault_is_found_changes_go_out_together_again(snapshots):
     client = envoy(snapshots)
     client.bad = {("b", "1"), ("c", "1")}

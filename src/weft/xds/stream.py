@@ -198,7 +198,7 @@ class Stream:
             resource
             for name in names
             if (resource := table.accepted.get(name) if name in later else table.live[name]) is not None
-            and subscription.refused.get(name) != resource.version
+            and not subscription.withholds(resource, table)
         ]
         kept = (table.removed.get(name) for name in later if name not in table.live)
         return resources + [resource for resource in kept if resource is not None]

@@ -13,7 +13,7 @@ import msgspec
 
 from weft.xds.request import NAMES, Refused, Request
 from weft.xds.response import Dialect, Response
-from weft.xds.snapshot import Behind, Table
+from weft.xds.snapshot import Behind, Resource, Table
 from weft.xds.types import WHOLE_SET, WILDCARD
 
 # Proxies of one group ask for the same names, thousands of them: one set of strings serves them all.
@@ -102,11 +102,19 @@ class Subscription:
         for name in table.changed_since(self.revision):
             if self.watches(name):
                 self.owed.setdefault(name, False)
-                if name in self.refused and name not in table.rejected:
-                    resource = table.live.get(name)
-                    if resource is None or resource.version != self.refused[name]:
-                        del self.refused[name]
+        for name, version in tuple(self.refused.items()):
+            resource = table.live.get(name)
+            if name not in table.rejected and (resource is None or resource.version != version):
+                del self.refused[name]
         self.revision = table.revision
+
+    def withholds(self, resource: Resource, table: Table) -> bool:
+        """Whether this client has refused what another of its group took. What nobody took is hidden by the table; if it
+        is live all the same, it was taken back and has come again, and is tried, and reported, again."""
+        if self.refused.get(resource.name) != resource.version:
+            return False
+        accepted = table.accepted.get(resource.name)
+        return accepted is not None and accepted.version == resource.version
 
     def sendable(self, table: Table, dialect: Dialect) -> tuple[list[str], list[str]]:
         """Split what is owed into upserts and removals, and forget what need not or cannot be said."""
@@ -115,7 +123,7 @@ class Subscription:
         for name, awaited in tuple(self.owed.items()):
             resource = table.live.get(name)
             if resource is not None:
-                if self.refused.get(name) == resource.version:
+                if self.withholds(resource, table):
                     del self.owed[name]
                 else:
                     upserts.append(name)
