@@ -106,6 +106,7 @@ async def test_a_deleted_file_takes_its_pods_away_and_a_new_one_brings_them_back
         (rig.directory / "1.yaml").unlink()
         status = await rig.until_ready("caller-0")
         assert [each.name for each in status.workloads] == ["caller"]
+        assert [key.name for key in rig.engine._replicas] == ["caller"]
         status, _ = await rig.fetch("caller", rig.address())
         assert status == 503
         rig.write("1.yaml", web())

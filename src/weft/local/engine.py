@@ -261,6 +261,13 @@ class Engine:
                 return
             replicas = self._replicas[key] = Replicas(self._make_pod, self._free_pod, self._slots)
         replicas.want(workload)
+        self._forget_if_over(key)
+
+    def _forget_if_over(self, key: ObjectKey) -> None:
+        replicas = self._replicas.get(key)
+        if replicas is not None and not replicas.wanted and not replicas.pods:
+            replicas.close()
+            del self._replicas[key]
 
     def _make_pod(self, name: str, workload: Workload) -> Pod:
         here, bridge = self._run_directory, self._bridge
@@ -301,6 +308,7 @@ class Engine:
             for address in pod.plan.addresses.texts:
                 self._namespace_by_address.pop(address, None)
             shutil.rmtree(pod.place.directory, ignore_errors=True)
+            self._forget_if_over(_workload_key(pod))
 
     def _make_proxy(
         self, plan: PodPlan, where: Namespace, directory: Path, changed: Callable[[], None], pod_log: PodLog
@@ -331,7 +339,7 @@ class Engine:
         if not pod.ended and self.control.mesh.get(_pod_key(pod)) != (instance,):
             self.control.put(_pod_key(pod), (instance,))
             self._forget_names()
-        replicas = self._replicas.get(ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name))
+        replicas = self._replicas.get(_workload_key(pod))
         if replicas is not None:
             replicas.wake()
 
@@ -384,11 +392,7 @@ class Engine:
             directory=str(self.directory),
             pid=os.getpid(),
             started=self.started,
-            workloads=tuple(
-                _workload_status(key, each, sync)
-                for key, each in sorted(self._replicas.items())
-                if each.wanted or each.pods
-            ),
+            workloads=tuple(_workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
@@ -438,6 +442,10 @@ def _allow_many_files() -> None:
 
 def _pod_key(pod: Pod) -> ObjectKey:
     return ObjectKey("Pod", pod.plan.workload.namespace, pod.plan.name)
+
+
+def _workload_key(pod: Pod) -> ObjectKey:
+    return ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name)
 
 
 def _workload_status(key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:

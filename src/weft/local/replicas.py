@@ -59,6 +59,11 @@ class Replicas:
     def wake(self) -> None:
         self._woken.set()
 
+    def close(self) -> None:
+        """Nobody wants it, and no pod is left."""
+        if self._loop is not None:
+            self._loop.cancel()
+
     async def stop(self) -> None:
         """End all pods, and return when they are gone."""
         if self._loop is not None:
