@@ -7,9 +7,9 @@ import sys
 import pytest
 import pytest_asyncio
 
+from authority import Authority
 from e2e.mesh import eventually, running_mesh
 from e2e.objects import destination_rule, http_service, istio, service, text, workload
-from translate.live import Authority
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,10 +37,10 @@ def peer_authentication(mode, name="default", **spec):
 
 
 def files(control):
-    secure = Authority().identity("secure.shop.svc.cluster.local")
+    secure = Authority().issue("secure.shop.svc.cluster.local")
     (control / "pair.pem").write_bytes(secure.key + secure.certificate)
     (control / "ca.pem").write_bytes(secure.root)
-    (control / "other.pem").write_bytes(Authority().identity("x").root)
+    (control / "other.pem").write_bytes(Authority().issue("x").root)
     for file in ("pair.pem", "ca.pem", "other.pem"):
         (control / file).chmod(0o644)
     return {

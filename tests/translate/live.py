@@ -8,22 +8,19 @@ test makes, by SDS over a Unix socket, as they do in a mesh.
 
 import asyncio
 import contextlib
-import datetime
 import socket
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
 from envoy.service.secret.v3 import sds_pb2_grpc
 
+from authority import Authority
 from golden.render import compile_group
 from model.builders import group, put, service
 from weft.envoy import binary
@@ -31,6 +28,7 @@ from weft.envoy.validate import bootstrap
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.names import labels_of
+from weft.model.proxy import ROOTS, SDS_CLUSTER
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import IngressListener, Sidecar
 from weft.translate.built import Built
@@ -44,55 +42,6 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-@dataclass
-class Identity:
-    certificate: bytes
-    key: bytes
-    root: bytes
-
-
-@dataclass
-class Authority:
-    """A root, and what it signs."""
-
-    key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
-
-    def __post_init__(self):
-        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "root")])
-        self.root = self._sign(self.name, self.key.public_key(), authority=True)
-
-    def identity(self, name, **more):
-        """`name`: a URI, or a DNS name."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        written = x509.UniformResourceIdentifier(name) if "://" in name else x509.DNSName(name)
-        certificate = self._sign(x509.Name([]), key.public_key(), written, **more)
-        encoded = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        return Identity(_pem(certificate), encoded, _pem(self.root))
-
-    def revoked(self, identity):
-        """A list of this one certificate, signed."""
-        now = datetime.datetime.now(datetime.UTC)
-        serial = x509.load_pem_x509_certificate(identity.certificate).serial_number
-        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
-        builder = x509.CertificateRevocationListBuilder(self.name, now, now + datetime.timedelta(hours=1), [], [entry])
-        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    def _sign(self, subject, key, name=None, *, authority=False, lifetime=datetime.timedelta(hours=1)):
-        now = datetime.datetime.now(datetime.UTC)
-        builder = (
-            x509.CertificateBuilder(subject_name=subject, issuer_name=self.name, public_key=key)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(min(now, now + lifetime) - datetime.timedelta(hours=1))
-            .not_valid_after(now + lifetime)
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-        )
-        if name is not None:
-            builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=True)
-        return builder.sign(self.key, hashes.SHA256())
 
 
 @dataclass
@@ -143,8 +92,8 @@ async def both(
     receiving, _ = compile_group(mesh, group("orders"))
     async with contextlib.AsyncExitStack() as stack:
         for resources, port, ending, identity in (
-            (receiving, inbound, "virtualInbound", server or authority.identity(ORDERS)),
-            (calling, outbound, "_80", caller or authority.identity(FRONTEND)),
+            (receiving, inbound, "virtualInbound", server or authority.issue(ORDERS)),
+            (calling, outbound, "_80", caller or authority.issue(FRONTEND)),
         ):
             listener = next(each for each in resources.listeners if each.name.endswith(ending))
             del listener.additional_addresses[:]
@@ -166,7 +115,7 @@ async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(),
     """An Envoy with just these."""
     messages = [Cluster.FromString(each.body) if isinstance(each, Built) else each for each in clusters]
     document = bootstrap(listeners=listeners, clusters=messages, routes=routes, endpoints=endpoints)
-    async with _envoy(document, listening, Authority().identity(ORDERS), change, secrets):
+    async with _envoy(document, listening, Authority().issue(ORDERS), change, secrets):
         yield
 
 
@@ -179,7 +128,7 @@ async def _envoy(document, listening, identity, change=None, secrets=()):
         file = Path(directory, "bootstrap.pb")
         async with agent(f"{directory}/sds", identity, {secret.name: secret for secret in secrets}):
             for cluster in document.static_resources.clusters:
-                if cluster.name == "sds-grpc":
+                if cluster.name == SDS_CLUSTER:
                     del cluster.load_assignment.endpoints[:]
                     place = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
                     place.address.pipe.path = f"{directory}/sds"
@@ -226,16 +175,12 @@ async def agent(path, identity, more):
 
 def _secret(name, identity):
     secret = Secret(name=name)
-    if name == "ROOTCA":
+    if name == ROOTS:
         secret.validation_context.trusted_ca.inline_bytes = identity.root
     else:
         secret.tls_certificate.certificate_chain.inline_bytes = identity.certificate
         secret.tls_certificate.private_key.inline_bytes = identity.key
     return secret
-
-
-def _pem(certificate):
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 async def _listening(port, process):

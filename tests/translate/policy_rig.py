@@ -5,7 +5,6 @@ check before the policies. Requests are bytes, so that nobody tidies them up on 
 
 import asyncio
 import contextlib
-import datetime
 import functools
 import json
 import ssl
@@ -16,10 +15,7 @@ from pathlib import Path
 
 import jwt
 import msgspec
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
@@ -28,6 +24,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
 from google.protobuf.json_format import ParseDict
 
+from authority import Authority
 from golden.render import compile_group
 from model.builders import group, put
 from weft.api.parse import parse
@@ -187,11 +184,11 @@ def _with_keys(written):
     common = context.common_tls_context
     del common.tls_certificate_sds_secret_configs[:]
     certificate = common.tls_certificates.add()
-    chain, key = _certificate("spiffe://cluster.local/ns/shop/sa/orders")
-    certificate.certificate_chain.inline_bytes = chain
-    certificate.private_key.inline_bytes = key
+    own = _credentials("spiffe://cluster.local/ns/shop/sa/orders")
+    certificate.certificate_chain.inline_bytes = own.certificate
+    certificate.private_key.inline_bytes = own.key
     common.ClearField("combined_validation_context")
-    common.validation_context.trusted_ca.inline_bytes = _authority()[0].public_bytes(serialization.Encoding.PEM)
+    common.validation_context.trusted_ca.inline_bytes = own.root
     return context
 
 
@@ -240,36 +237,12 @@ def token(claims):
 
 @functools.cache
 def _authority():
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "tests")])
-    builder = _unsigned(name, name, key).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-    return builder.sign(key, hashes.SHA256()), key
+    return Authority()
 
 
 @functools.cache
-def _certificate(identity):
-    authority, authority_key = _authority()
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = _unsigned(x509.Name([]), authority.subject, key).add_extension(
-        x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)]), critical=True
-    )
-    plain = serialization.NoEncryption()
-    return builder.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain
-    )
-
-
-def _unsigned(subject, issuer, key):
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-    )
+def _credentials(identity):
+    return _authority().issue(identity)
 
 
 @functools.cache
@@ -279,7 +252,8 @@ def _client_tls(identity, protocol):
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols([protocol])
     with tempfile.NamedTemporaryFile() as file:
-        file.write(b"".join(_certificate(identity)))
+        own = _credentials(identity)
+        file.write(own.certificate + own.key)
         file.flush()
         context.load_cert_chain(file.name)
     return context

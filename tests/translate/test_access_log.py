@@ -5,13 +5,9 @@ import contextlib
 import json
 import ssl
 import tempfile
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
@@ -19,6 +15,7 @@ from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StderrAccessLog
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext, UpstreamTlsContext
 from google.protobuf.json_format import ParseDict
 
+from authority import Authority
 from translate.live import app, free_port, running
 from weft.model.access_log import Encoding, FileLog, Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule
@@ -115,44 +112,20 @@ def test_own_answers_are_counted_only_where_no_upstream_counts_them():
 
 
 class Certificates:
-    """A root, and whom it vouches for, as files that proxies and Python read."""
+    """In files, as Envoy and Python's TLS read them."""
 
     def __init__(self, directory, root="root"):
         self.directory = Path(directory)
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._root = self._sign(self._key, root, x509.BasicConstraints(ca=True, path_length=None))
-        self.root = self._write(f"{root}.pem", self._root)
+        self._authority = Authority()
+        self.root = self._write(f"{root}.pem", self._authority.root)
 
     def issue(self, name, uri):
-        key = ec.generate_private_key(ec.SECP256R1())
-        certificate = self._sign(key, name, x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri)]))
-        text = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        (self.directory / f"{name}.key").write_bytes(text)
-        return self._write(f"{name}.pem", certificate), str(self.directory / f"{name}.key")
+        made = self._authority.issue(uri)
+        return self._write(f"{name}.pem", made.certificate), self._write(f"{name}.key", made.key)
 
-    def _sign(self, key, name, extension):
-        def named(text):
-            return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
-
-        now = datetime.now(UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(named(name))
-            .issuer_name(self._root.subject if hasattr(self, "_root") else named(name))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(hours=1))
-            .add_extension(extension, critical=False)
-        )
-        return builder.sign(self._key, hashes.SHA256())
-
-    def _write(self, name, certificate):
-        path = self.directory / name
-        path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        return str(path)
+    def _write(self, name, text):
+        (self.directory / name).write_bytes(text)
+        return str(self.directory / name)
 
 
 class Rig:

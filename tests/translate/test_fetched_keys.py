@@ -3,19 +3,16 @@
 import asyncio
 import json
 import ssl
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 
+from authority import Authority
 from model.builders import service
 from translate.asking import ask, bearer, guarded
 from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, RSA_KEY, KeyServer, key_set
@@ -139,42 +136,17 @@ async def test_keys_come_from_a_service_of_the_mesh():
             await until(port, 200, bearer())
 
 
-def _certificate(name, key, issuer=None, issuer_key=None):
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer.subject if issuer else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .sign(issuer_key or key, hashes.SHA256())
-    )
-
-
-def _pem(certificate):
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
 @pytest.fixture
 def authority(tmp_path):
     """Gives the roots' file, and a TLS context for a server of any name."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    root = _certificate("root", key)
+    made = Authority()
     roots = tmp_path / "roots.pem"
-    roots.write_bytes(_pem(root))
+    roots.write_bytes(made.root)
 
     def serving(name):
-        own = ec.generate_private_key(ec.SECP256R1())
+        own = made.issue(name)
         file = tmp_path / f"{name}.pem"
-        private = own.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        file.write_bytes(_pem(_certificate(name, own, root, key)) + private)
+        file.write_bytes(own.certificate + own.key)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(file)
         return context

@@ -9,9 +9,10 @@ import pytest
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 
+from authority import Authority
 from golden.render import compile_group
 from model.builders import group, put
-from translate.live import FRONTEND, Authority, free_port, running
+from translate.live import FRONTEND, free_port, running
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
 from weft.model.mesh import Mesh
 from weft.model.service import Protocol, Service, ServicePort, StaticEndpoint
@@ -28,8 +29,8 @@ class World:
 
     def __init__(self, directory):
         self.directory, self.authority, self.seen, self.spoken = directory, Authority(), [], []
-        self.show(self.authority.identity(HOST))
-        self.write("client", self.authority.identity(FRONTEND))
+        self.show(self.authority.issue(HOST))
+        self.write("client", self.authority.issue(FRONTEND))
 
     def write(self, name, identity):
         """As a volume does it: whole files, moved into place."""
@@ -155,7 +156,7 @@ async def test_what_is_offered_is_what_is_spoken(world, protocol, spoken):
 
 
 async def test_a_revoked_certificate_is_refused(world):
-    other = world.authority.identity(HOST)
+    other = world.authority.issue(HOST)
     (world.directory / "crl.pem").write_bytes(world.authority.revoked(other))
     async with world.called(world.tls(revoked=f"{world.directory}/crl.pem")) as port:
         assert "200 OK" in await _ask(port)
@@ -166,7 +167,7 @@ async def test_a_revoked_certificate_is_refused(world):
 
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP, Protocol.UNDECLARED])
 async def test_a_certificate_for_another_name_is_refused(world, protocol):
-    world.show(world.authority.identity("evil.example.com"))
+    world.show(world.authority.issue("evil.example.com"))
     async with world.called(world.tls(), protocol) as port:
         assert "200 OK" not in await _ask(port)
 
@@ -174,14 +175,14 @@ async def test_a_certificate_for_another_name_is_refused(world, protocol):
 async def test_a_name_that_is_asked_for_is_also_verified(world):
     async with world.called(world.tls(server_name="other.example.com")) as port:
         assert "200 OK" not in await _ask(port)
-    world.show(world.authority.identity("other.example.com"))
+    world.show(world.authority.issue("other.example.com"))
     async with world.called(world.tls(server_name="other.example.com")) as port:
         assert "200 OK" in await _ask(port)
     assert world.seen[-1] == "other.example.com"
 
 
 async def test_the_rules_names_win_over_the_services_and_those_over_the_asked_one(world):
-    world.show(world.authority.identity("spiffe://example.com/api"))
+    world.show(world.authority.issue("spiffe://example.com/api"))
     async with world.called(world.tls(subject_alt_names=("spiffe://example.com/api",))) as port:
         assert "200 OK" in await _ask(port)
     async with world.called(world.tls(), subject_alt_names=("spiffe://example.com/api",)) as port:
@@ -193,8 +194,8 @@ async def test_the_rules_names_win_over_the_services_and_those_over_the_asked_on
 
 
 async def test_another_authority_is_refused_unless_nobody_looks(world):
-    world.show(Authority().identity("anything.example.com"))
-    world.write("server", world.authority.identity(HOST))  # so that the trusted root is not the server's
+    world.show(Authority().issue("anything.example.com"))
+    world.write("server", world.authority.issue(HOST))  # so that the trusted root is not the server's
     async with world.called(world.tls()) as port:
         assert "200 OK" not in await _ask(port)
     async with world.called(ClientTls(SIMPLE, verify=False)) as port:
@@ -209,11 +210,11 @@ async def test_without_a_word_only_the_systems_authorities_are_trusted(world):
 
 
 async def test_a_certificate_of_ours_is_shown_and_a_new_one_is_taken_up(world):
-    world.show(world.authority.identity(HOST), wants_certificate=True)
+    world.show(world.authority.issue(HOST), wants_certificate=True)
     async with world.called(world.tls(MUTUAL)) as port:
         first = await _ask(port)
         assert "200 OK" in first
-        world.write("client", world.authority.identity(FRONTEND))
+        world.write("client", world.authority.issue(FRONTEND))
         async with asyncio.timeout(10):
             while await _ask(port) == first:
                 await asyncio.sleep(0.02)

@@ -12,9 +12,10 @@ import pytest
 from envoy.extensions.transport_sockets.tls.v3.common_pb2 import TlsParameters
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext, UpstreamTlsContext
 
+from authority import Authority
 from golden.render import compile_group
 from model.builders import group, instance, put, service
-from translate.live import FRONTEND, ORDERS, Authority, app, both, pair
+from translate.live import FRONTEND, ORDERS, app, both, pair
 from weft.model.mesh import Mesh
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol
@@ -124,7 +125,7 @@ async def test_who_answers_must_be_who_stands_behind_the_service(server, answer)
     authority = Authority()
     async with (
         app(_answering([])) as app_port,
-        pair(app_port, authority=authority, server=authority.identity(server)) as port,
+        pair(app_port, authority=authority, server=authority.issue(server)) as port,
     ):
         assert (await _ask(port)).startswith(f"HTTP/1.1 {answer}")
 
@@ -139,7 +140,7 @@ async def test_a_service_that_nobody_stands_behind_is_answered_by_nobody():
 async def test_a_former_trust_domain_is_still_good_on_both_sides():
     settings = Settings(trust_domain_aliases=("old.example",))
     authority = Authority()
-    old = [authority.identity(name.replace("cluster.local", "old.example")) for name in (FRONTEND, ORDERS)]
+    old = [authority.issue(name.replace("cluster.local", "old.example")) for name in (FRONTEND, ORDERS)]
     async with (
         app(_answering([])) as app_port,
         pair(app_port, STRICT, settings=settings, authority=authority, caller=old[0], server=old[1]) as port,
@@ -151,32 +152,32 @@ async def test_whom_a_strict_workload_turns_away():
     seen = []
     async with app(_answering(seen)) as app_port, both(app_port, STRICT) as made:
         stranger, home = Authority(), made.authority
-        expired = home.identity(FRONTEND, lifetime=datetime.timedelta(minutes=-5))
+        expired = home.issue(FRONTEND, lifetime=datetime.timedelta(minutes=-5))
         refused = {
             "without a certificate": None,
-            "another root": stranger.identity(FRONTEND),
-            "another trust domain": home.identity("spiffe://elsewhere/ns/shop/sa/frontend"),
-            "a trust domain that only begins like ours": home.identity("spiffe://cluster.local.evil/ns/shop/sa/x"),
-            "a DNS name": home.identity("frontend.shop"),
+            "another root": stranger.issue(FRONTEND),
+            "another trust domain": home.issue("spiffe://elsewhere/ns/shop/sa/frontend"),
+            "a trust domain that only begins like ours": home.issue("spiffe://cluster.local.evil/ns/shop/sa/x"),
+            "a DNS name": home.issue("frontend.shop"),
             "expired": expired,
         }
         for why, identity in refused.items():
             assert await _ask(made.inbound, context=_client(identity)) == "", why
         assert seen == []
-        assert (await _ask(made.inbound, context=_client(home.identity(FRONTEND)))).endswith("hi")
+        assert (await _ask(made.inbound, context=_client(home.issue(FRONTEND)))).endswith("hi")
 
 
 async def test_versions_below_tls_1_2_and_weak_ciphers_are_not_spoken():
     v12, v13 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
     async with app(_answering([])) as app_port, both(app_port, STRICT) as made:
-        me = made.authority.identity(FRONTEND)
+        me = made.authority.issue(FRONTEND)
         for version in (v12, v13):
             assert (await _ask(made.inbound, context=_client(me, least=version, most=version))).endswith("hi")
         weak = _client(me, most=v12)
         weak.set_ciphers("AES128-SHA:ECDHE-ECDSA-AES128-SHA:ECDHE-ECDSA-AES128-SHA256:@SECLEVEL=0")
         assert await _ask(made.inbound, context=weak) == ""
     async with app(_answering([])) as app_port, both(app_port, settings=Settings(mtls_least="TLSV1_3")) as made:
-        me = made.authority.identity(FRONTEND)
+        me = made.authority.issue(FRONTEND)
         assert await _ask(made.inbound, context=_client(me, most=v12)) == ""
         assert (await _ask(made.outbound)).endswith("hi")
 
@@ -184,7 +185,7 @@ async def test_versions_below_tls_1_2_and_weak_ciphers_are_not_spoken():
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_session_is_resumed(version):
     async with app(_answering([])) as app_port, both(app_port, STRICT) as made:
-        context = _client(made.authority.identity(FRONTEND), most=version)
+        context = _client(made.authority.issue(FRONTEND), most=version)
         first = await asyncio.to_thread(_handshake, context, made.inbound)
         again = await asyncio.to_thread(_handshake, context, made.inbound, first.session)
         assert (first.session_reused, again.session_reused) == (False, True)
@@ -249,7 +250,7 @@ async def test_bytes_of_a_declared_tcp_port_cross_inside_the_meshs_tls():
 
 @pytest.mark.parametrize("protocol", [Protocol.TCP, Protocol.TLS, Protocol.UNDECLARED])
 async def test_an_applications_own_tls_passes_a_permissive_port_unopened(protocol):
-    own = Authority().identity("orders.example")
+    own = Authority().issue("orders.example")
     server = await asyncio.start_server(_echo, "127.0.0.1", 0, ssl=_server(own))
     async with server, both(server.sockets[0].getsockname()[1], protocol=protocol) as made:
         for port in (made.inbound, made.outbound):  # from outside, and inside the mesh's TLS
@@ -264,7 +265,7 @@ async def test_an_applications_own_tls_passes_a_permissive_port_unopened(protoco
 async def test_between_proxies_http_is_http_2_and_the_application_sees_http_1():
     seen = []
     async with app(_answering(seen)) as app_port, both(app_port) as made:
-        context = _client(made.authority.identity(FRONTEND), ("istio-h2", "h2"))
+        context = _client(made.authority.issue(FRONTEND), ("istio-h2", "h2"))
         _, writer = await asyncio.open_connection("127.0.0.1", made.inbound, ssl=context)
         assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         writer.close()

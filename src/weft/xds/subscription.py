@@ -109,7 +109,7 @@ class Subscription:
         self.revision = table.revision
 
     def withholds(self, resource: Resource, table: Table) -> bool:
-        """Whether this client has refused what another of its group took. What nobody took is hidden by the table; if it
+        """Whether this client has refused what another of its group took. What nobody took the table hides; if it
         is live all the same, it was taken back and has come again, and is tried, and reported, again."""
         if self.refused.get(resource.name) != resource.version:
             return False
