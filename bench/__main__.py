@@ -22,6 +22,7 @@ from bench.process import Failed
 # In the order of a run: the data path first, while nothing else has warmed the machine up.
 RIGS = {
     "data-path": "latency and CPU per request through both sidecars, next to bare Envoys and a direct connection",
+    "handshakes": "CPU per TLS handshake, full and resumed, of a sidecar and of a bare Envoy",
     "cold-start": "namespace made → Envoy has its config → first intercepted request answered",
     "saves": "a file saved → every Envoy has ACKed, for 20 pods",
     "memory": "memory per sidecar in the demo",

@@ -1,7 +1,7 @@
 """Two bare Envoys: one plain route each, nothing else. What any mesh of Envoys costs at the least.
 
 The first listens on loopback in the client's namespace and calls the second, which listens in the server's and calls
-the server. No interception, no discovery, no logs.
+the server. No interception, no discovery, no logs; mutual TLS between them where credentials are given.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.certificates import Credentials
 from bench.process import Failed, Running
 from weft.envoy import binary
 from weft.netns.namespace import Namespace, socket_in
@@ -21,7 +22,15 @@ _READY_SECONDS = 20.0
 _TYPES = "type.googleapis.com"
 
 
-def plain_proxy(listen: tuple[str, int], upstream: tuple[str, int], *, http2_in: bool, http2_out: bool) -> Config:
+def plain_proxy(
+    listen: tuple[str, int],
+    upstream: tuple[str, int],
+    *,
+    http2_in: bool,
+    http2_out: bool,
+    tls_in: Credentials | None = None,
+    tls_out: Credentials | None = None,
+) -> Config:
     options: Config = {}
     if http2_out:
         options = {
@@ -58,7 +67,8 @@ def plain_proxy(listen: tuple[str, int], upstream: tuple[str, int], *, http2_in:
                         {
                             "filters": [
                                 {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
-                            ]
+                            ],
+                            **(_tls("Downstream", tls_in, require_client_certificate=True) if tls_in else {}),
                         }
                     ],
                 }
@@ -73,6 +83,7 @@ def plain_proxy(listen: tuple[str, int], upstream: tuple[str, int], *, http2_in:
                         "endpoints": [{"lb_endpoints": [{"endpoint": {"address": _address(upstream)}}]}],
                     },
                     **options,
+                    **(_tls("Upstream", tls_out, sni="far") if tls_out else {}),
                 }
             ],
         }
@@ -106,6 +117,24 @@ def wait_open(namespace: Namespace, address: tuple[str, int]) -> None:
                 return
         time.sleep(0.005)
     raise Failed(f"nobody listens on {address[0]}:{address[1]} in {namespace} after {_READY_SECONDS} s")
+
+
+def _tls(side: str, credentials: Credentials, **more: Any) -> Config:
+    files = {
+        "certificate_chain": {"filename": str(credentials.chain)},
+        "private_key": {"filename": str(credentials.key)},
+    }
+    context = {
+        "@type": f"{_TYPES}/envoy.extensions.transport_sockets.tls.v3.{side}TlsContext",
+        "common_tls_context": {
+            "tls_params": {"tls_minimum_protocol_version": "TLSv1_3", "tls_maximum_protocol_version": "TLSv1_3"},
+            "tls_certificates": [files],
+            "validation_context": {"trusted_ca": {"filename": str(credentials.roots)}},
+            "alpn_protocols": ["h2"],
+        },
+        **more,
+    }
+    return {"transport_socket": {"name": "envoy.transport_sockets.tls", "typed_config": context}}
 
 
 def _address(address: tuple[str, int]) -> Config:

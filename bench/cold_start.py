@@ -7,7 +7,6 @@ a second, so that nothing in the engine is there for the sake of measuring.
 from __future__ import annotations
 
 import asyncio
-import socket
 import tempfile
 import time
 from itertools import pairwise
@@ -20,7 +19,7 @@ from bench.load import BODY
 from bench.process import Failed, start_server
 from weft.local.engine import Engine
 from weft.local.pod import Pod
-from weft.netns.namespace import exists, socket_in
+from weft.netns.namespace import exists
 
 _STEPS = ("interface and addresses", "Envoy started", "Envoy asks for its config", "config taken, interception on")
 _LOOK_SECONDS = 0.001
@@ -96,13 +95,6 @@ async def _look_for(engine: Engine, name: str) -> Pod:
 
 
 def _request(pod: Pod, address: tuple[str, int]) -> None:
-    """From inside the pod, as its app would: nothing is tried twice."""
-    with socket_in(pod.namespace, socket.AF_INET) as connection:
-        connection.settimeout(10.0)
-        connection.connect(address)
-        connection.sendall(b"GET / HTTP/1.1\r\nhost: server\r\nconnection: close\r\n\r\n")
-        answer = b""
-        while received := connection.recv(65536):
-            answer += received
+    answer = mesh.request(pod, address, "server")
     if not answer.startswith(b"HTTP/1.1 200") or not answer.endswith(BODY) or b"x-envoy" not in answer:
         raise Failed(f"{pod.plan.name} was answered {answer[:200]!r}")

@@ -1,9 +1,11 @@
 """What a request costs on its way through both sidecars, next to two bare Envoys and to no proxy at all.
 
-All ways lead between the same two pods, and every round takes each way once, in an order that turns, so that what
-disturbs the machine disturbs all of them. Figures are medians over the calmer half of a way's rounds: those in which
-its proxies, by the kernel's count, waited least for their core. The proxies have one core, the load and the server the
-other; CPU time is the kernel's count for the proxies alone.
+All ways begin in the same pod and every round takes each way once, in an order that turns, so that what disturbs the
+machine disturbs all of them. Figures are medians over the calmer half of a way's rounds: those in which its proxies, by
+the kernel's count, waited least for their core. The proxies have one core, the load and the servers the other; CPU time
+is the kernel's count for the proxies alone. The sidecars as they are by default, mutual TLS and all, are held against
+a bare pair with mutual TLS; a second server refuses TLS, to show what it costs and to be held against a bare pair
+without it.
 """
 
 from __future__ import annotations
@@ -20,21 +22,39 @@ import msgspec
 
 from bench import mesh
 from bench.bare import plain_proxy, start_envoy, wait_open
+from bench.certificates import Credentials, Root
 from bench.figure import Effort, Figure, Say
-from bench.process import Running, scheduled, start_client, start_server
+from bench.process import Failed, Running, scheduled, start_client, start_server
 from weft.local.engine import Engine
+from weft.local.pod import Pod
 
 _PROXY_CORE, _LOAD_CORE = 0, 1
 _APP, _DIRECT = 8080, 8081
-# Listened on by the bare pairs: in the client's pod, in the server's pod.
-_PAIRS = {"bare": (9001, 9002), "bare, HTTP/2 between": (9011, 9012)}
-_UNSEEN = (_DIRECT, *(port for pair in _PAIRS.values() for port in pair))
 _CONNECTIONS = 32
 _RATE = 1000
 _RATE_SECONDS, _FLAT_OUT_SECONDS = 0.5, 0.4
 # Before the first round, so that every connection on the way is open and every cache is warm.
 _WARM_SECONDS = 0.3
-_WITHIN = 1.15
+
+_WEFT, _WEFT_PLAIN, _DIRECTLY = "weft", "weft, plaintext", "direct"
+_BARE, _BARE_HTTP2, _BARE_MTLS = "bare", "bare, HTTP/2 between", "bare, mTLS and HTTP/2 between"
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Two bare Envoys: where each listens, and what they speak between them."""
+
+    near: int  # in the client's pod
+    far: int  # in the server's pod
+    http2: bool = False
+    mtls: bool = False
+
+
+_PAIRS = {
+    _BARE: Pair(9001, 9002),
+    _BARE_HTTP2: Pair(9011, 9012, http2=True),
+    _BARE_MTLS: Pair(9021, 9022, http2=True, mtls=True),
+}
+_UNSEEN = (_DIRECT, *(port for pair in _PAIRS.values() for port in (pair.near, pair.far)))
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -42,6 +62,7 @@ class Way(msgspec.Struct, frozen=True):
     address: str
     port: int
     proxies: tuple[int, ...] = ()  # process ids
+    host: str = "server"
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -52,6 +73,24 @@ class Cost(msgspec.Struct, frozen=True):
     cpu: float  # of all proxies on the way, per request
     waited: float  # for their core, all proxies, per request
     rate: float  # requests per second
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A way held against its baseline, and by how many times it may cost more; None: to know it is enough."""
+
+    name: str
+    way: str
+    baseline: str
+    p50: float | None
+    cpu: float | None
+
+
+_MATCHES = (
+    Match("sidecars to bare pair, mTLS and HTTP/2 between", _WEFT, _BARE_MTLS, None, 1.20),
+    Match("plaintext sidecars to bare pair", _WEFT_PLAIN, _BARE, 1.15, 1.15),
+    Match("sidecars, mTLS to plaintext", _WEFT, _WEFT_PLAIN, None, None),
+    Match("bare pair, HTTP/2 between, mTLS to plaintext", _BARE_MTLS, _BARE_HTTP2, None, None),
+)
 
 
 def run(effort: Effort, say: Say) -> list[Figure]:
@@ -68,45 +107,59 @@ Round = dict[str, Cost]
 
 
 def _compare(when: str, rounds: list[Round]) -> list[Figure]:
-    bare, weft, direct, http2 = "bare", "weft", "direct", "bare, HTTP/2 between"
-
     def mid(name: str, what: str) -> float:
         return _calm(rounds, name, what) * 1e6
 
-    def ratio(what: str) -> float:
-        return mid(weft, what) / mid(bare, what)
+    def more(name: str, than: str, what: str) -> float:
+        return mid(name, what) - mid(than, what)
 
-    def plain(what: str) -> float:
-        """Over all rounds: what the choice of the calmer half makes of the figure must be there to see."""
-        mids = (median(getattr(each[name], what) for each in rounds) for name in (weft, bare))
-        return float(next(mids) / next(mids))
-
+    figures = []
+    for match in _MATCHES:
+        for label, what, goal in (("p50", "p50", match.p50), ("CPU per request", "cpu", match.cpu)):
+            ratio = mid(match.way, what) / mid(match.baseline, what)
+            name = f"{label} {when}, {match.name}"
+            figures.append(Figure(name, ratio, "×", goal, 1))
+            if goal is not None:
+                # What the choice of the calmer half makes of the figure must be there to see.
+                over_all = _median(rounds, match.way, what) / _median(rounds, match.baseline, what)
+                figures.append(Figure(f"{name}, over all rounds", over_all, "×", None, 1))
     return [
-        Figure(f"p50 {when}, sidecars to bare pair", ratio("p50"), "×", _WITHIN, 1),
-        Figure(f"p50 {when}, sidecars to bare pair, over all rounds", plain("p50"), "×", None, 1),
-        Figure(f"CPU per request {when}, sidecars to bare pair", ratio("cpu"), "×", _WITHIN, 1),
-        Figure(f"CPU per request {when}, sidecars to bare pair, over all rounds", plain("cpu"), "×", None, 1),
-        Figure(f"p50 {when}, through both sidecars", mid(weft, "p50"), "µs", None, mid(bare, "p50")),
-        Figure(f"p50 {when}, direct", mid(direct, "p50"), "µs"),
+        *figures,
+        Figure(f"p50 {when}, through both sidecars", mid(_WEFT, "p50"), "µs", None, mid(_BARE_MTLS, "p50")),
+        Figure(f"p99 {when}, through both sidecars", mid(_WEFT, "p99"), "µs", None, mid(_BARE_MTLS, "p99")),
+        Figure(f"CPU per request {when}, both sidecars", mid(_WEFT, "cpu"), "µs", None, mid(_BARE_MTLS, "cpu")),
+        Figure(f"p50 {when}, both plaintext sidecars", mid(_WEFT_PLAIN, "p50"), "µs", None, mid(_BARE, "p50")),
+        Figure(f"CPU per request {when}, plaintext sidecars", mid(_WEFT_PLAIN, "cpu"), "µs", None, mid(_BARE, "cpu")),
+        Figure(f"p50 {when}, bare pair, HTTP/2 between", mid(_BARE_HTTP2, "p50"), "µs", None, mid(_BARE, "p50")),
+        Figure(f"CPU per request {when}, bare pair, HTTP/2", mid(_BARE_HTTP2, "cpu"), "µs", None, mid(_BARE, "cpu")),
+        Figure(f"p50 {when}, direct", mid(_DIRECTLY, "p50"), "µs"),
         Figure(
             f"p50 {when}, added by both sidecars",
-            mid(weft, "p50") - mid(direct, "p50"),
+            more(_WEFT, _DIRECTLY, "p50"),
             "µs",
             None,
-            mid(bare, "p50") - mid(direct, "p50"),
+            more(_BARE_MTLS, _DIRECTLY, "p50"),
         ),
-        Figure(f"p99 {when}, through both sidecars", mid(weft, "p99"), "µs", None, mid(bare, "p99")),
-        Figure(f"CPU per request {when}, both sidecars", mid(weft, "cpu"), "µs", None, mid(bare, "cpu")),
-        Figure(f"p50 {when}, bare pair, HTTP/2 between", mid(http2, "p50"), "µs", None, mid(bare, "p50")),
-        Figure(f"CPU per request {when}, bare pair, HTTP/2 between", mid(http2, "cpu"), "µs", None, mid(bare, "cpu")),
+        *(
+            Figure(
+                f"{label} {when}, added by mTLS",
+                _added(rounds, _WEFT, _WEFT_PLAIN, what) * 1e6,
+                "µs",
+                None,
+                _added(rounds, _BARE_MTLS, _BARE_HTTP2, what) * 1e6,
+            )
+            for label, what in (("p50", "p50"), ("CPU per request", "cpu"))
+        ),
     ]
 
 
 def _throughput(rounds: list[Round]) -> list[Figure]:
     rates = {name: _calm(rounds, name, "rate") for name in rounds[0]}
     return [
-        Figure("requests/s, both sidecars on one core", rates["weft"], "/s", None, rates["bare"]),
-        Figure("requests/s, direct", rates["direct"], "/s"),
+        Figure("requests/s, both sidecars on one core", rates[_WEFT], "/s", None, rates[_BARE_MTLS]),
+        Figure("requests/s, both plaintext sidecars on one core", rates[_WEFT_PLAIN], "/s", None, rates[_BARE]),
+        Figure("requests/s, bare pair on one core, HTTP/2 between", rates[_BARE_HTTP2], "/s", None, rates[_BARE]),
+        Figure("requests/s, direct", rates[_DIRECTLY], "/s"),
     ]
 
 
@@ -115,49 +168,93 @@ def _calm(rounds: list[Round], name: str, what: str) -> float:
     return float(median(getattr(cost, what) for cost in calmest))
 
 
+def _added(rounds: list[Round], name: str, than: str, what: str) -> float:
+    """Round by round, in the half in which both had the calmest: a small difference drowns in how rounds differ."""
+    calmest = sorted(rounds, key=lambda each: each[name].waited + each[than].waited)[: (len(rounds) + 1) // 2]
+    return float(median(getattr(each[name], what) - getattr(each[than], what) for each in calmest))
+
+
+def _median(rounds: list[Round], name: str, what: str) -> float:
+    return float(median(getattr(each[name], what) for each in rounds))
+
+
 async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, Round]]:
     objects = directory / "objects"
     objects.mkdir()
     mesh.save(
         objects / "pods.yaml",
-        mesh.workload("client", excludeInboundPorts=_UNSEEN, excludeOutboundPorts=_UNSEEN),
-        mesh.workload("server", excludeInboundPorts=_UNSEEN, excludeOutboundPorts=_UNSEEN),
+        *(
+            mesh.workload(name, excludeInboundPorts=_UNSEEN, excludeOutboundPorts=_UNSEEN)
+            for name in ("client", "server", "open")
+        ),
         mesh.service("server", 80, _APP),
+        mesh.service("open", 80, _APP),
+        mesh.peer_authentication("open", "DISABLE"),
     )
     with on_core(_LOAD_CORE):
         async with mesh.running(objects) as engine:
-            await mesh.until_ready(engine, 2)
-            client, server = engine.find_pod("client"), engine.find_pod("server")
+            await mesh.until_ready(engine, 3)
+            client, server, without = (engine.find_pod(name) for name in ("client", "server", "open"))
             with (
                 start_server(server.namespace, _LOAD_CORE, [_APP, _DIRECT]),
+                start_server(without.namespace, _LOAD_CORE, [_APP]),
                 start_client(client.namespace, _LOAD_CORE) as load,
                 contextlib.ExitStack() as stack,
             ):
-                ways = [_weft(engine), Way("direct", str(server.plan.addresses.ipv4), _DIRECT)]
-                for name, (near, far) in _PAIRS.items():
-                    pids = stack.enter_context(_bare_pair(engine, name, near, far, directory))
-                    ways.append(Way(name, "127.0.0.1", near, pids))
+                ways = [
+                    _through_sidecars(_WEFT, engine, "server"),
+                    _through_sidecars(_WEFT_PLAIN, engine, "open"),
+                    Way(_DIRECTLY, str(server.plan.addresses.ipv4), _DIRECT),
+                ]
+                for way in ways[:2]:
+                    await mesh.until_answered(client, (way.address, way.port), way.host)
+                await _check_tls(client, {"server": True, "open": False})
+                root = Root(directory)
+                credentials = (root.credentials("near"), root.credentials("far"))
+                for name, pair in _PAIRS.items():
+                    pids = stack.enter_context(_bare_pair(engine, pair, credentials, directory))
+                    ways.append(Way(name, "127.0.0.1", pair.near, pids))
                 say(f"{len(ways)} ways, {rounds} rounds: {', '.join(way.name for way in ways)}")
                 for way in ways:
                     await asyncio.to_thread(_drive, load, way, 0, _WARM_SECONDS)
                 return [await asyncio.to_thread(_round, load, ways, number, say) for number in range(rounds)]
 
 
-def _weft(engine: Engine) -> Way:
-    pids = tuple(pod.proxy.pid for pod in engine.pods() if pod.proxy is not None)
-    for pid in pids:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(task.name), {_PROXY_CORE})
-    return Way("weft", mesh.service_address(engine, "server"), 80, pids)
+async def _check_tls(client: Pod, wanted: dict[str, bool]) -> None:
+    """A figure of mutual TLS is none if there was no handshake."""
+    assert client.proxy is not None
+    stats = await client.proxy.admin.stats(r"^cluster\.outbound.*\.(ssl\.handshake|upstream_cx_http2_total)$")
+    for name, is_tls in wanted.items():
+        of_cluster = {stat: count for stat, count in stats.values.items() if f"|{name}.bench." in stat}
+        handshakes = sum(count for stat, count in of_cluster.items() if stat.endswith("handshake"))
+        if bool(handshakes) != is_tls or not any(stat.endswith("http2_total") for stat in of_cluster):
+            raise Failed(f"{name} is to be called {'with' if is_tls else 'without'} TLS, by HTTP/2: {of_cluster}")
+
+
+def _through_sidecars(name: str, engine: Engine, server: str) -> Way:
+    pids = tuple(pin(engine.find_pod(each), _PROXY_CORE) for each in ("client", server))
+    return Way(name, mesh.service_address(engine, server), 80, pids, server)
+
+
+def pin(pod: Pod, core: int) -> int:
+    """The process id of the pod's proxy, which has this core from now on."""
+    if pod.proxy is None:
+        raise Failed(f"{pod.plan.name} has no proxy")
+    for task in Path(f"/proc/{pod.proxy.pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {core})
+    return pod.proxy.pid
 
 
 @contextlib.contextmanager
-def _bare_pair(engine: Engine, name: str, near: int, far: int, directory: Path) -> Iterator[tuple[int, ...]]:
+def _bare_pair(
+    engine: Engine, pair: Pair, credentials: tuple[Credentials, ...], directory: Path
+) -> Iterator[tuple[int, ...]]:
     client, server = engine.find_pod("client"), engine.find_pod("server")
     address = str(server.plan.addresses.ipv4)
-    http2 = "HTTP/2" in name
-    first = plain_proxy(("127.0.0.1", near), (address, far), http2_in=False, http2_out=http2)
-    second = plain_proxy(("0.0.0.0", far), ("127.0.0.1", _APP), http2_in=http2, http2_out=False)
+    caller, called = credentials if pair.mtls else (None, None)
+    near, far, http2 = pair.near, pair.far, pair.http2
+    first = plain_proxy(("127.0.0.1", near), (address, far), http2_in=False, http2_out=http2, tls_out=caller)
+    second = plain_proxy(("0.0.0.0", far), ("127.0.0.1", _APP), http2_in=http2, http2_out=False, tls_in=called)
     with (
         start_envoy(f"far-{far}", second, namespace=server.namespace, core=_PROXY_CORE, directory=directory) as behind,
         start_envoy(f"near-{near}", first, namespace=client.namespace, core=_PROXY_CORE, directory=directory) as before,
@@ -175,7 +272,8 @@ def _round(load: Running, ways: list[Way], number: int, say: Say) -> tuple[Round
         steady[way.name] = _drive(load, way, _RATE, _RATE_SECONDS)
         flat_out[way.name] = _drive(load, way, 0, _FLAT_OUT_SECONDS)
     if number % 10 == 9:
-        say(f"round {number + 1}: {flat_out['weft'].cpu * 1e6:.0f} µs, bare {flat_out['bare'].cpu * 1e6:.0f} µs of CPU")
+        costs = ", ".join(f"{name} {cost.cpu * 1e6:.0f}" for name, cost in sorted(flat_out.items()) if cost.cpu)
+        say(f"round {number + 1}, µs of CPU per request: {costs}")
     return steady, flat_out
 
 
@@ -185,7 +283,7 @@ def _drive(load: Running, way: Way, rate: int, seconds: float) -> Cost:
         {
             "address": way.address,
             "port": way.port,
-            "host": "server",
+            "host": way.host,
             "connections": _CONNECTIONS,
             "rate": rate,
             "seconds": seconds,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ from typing import Any
 from bench.process import Failed
 from weft.local import run_directory
 from weft.local.engine import Engine
+from weft.local.identities import Trust
+from weft.local.pod import Pod
+from weft.netns.namespace import socket_in
 
 SLEEP = ("sleep", "infinity")  # an app that costs nothing; rigs start what is to be measured themselves
 _READY_SECONDS = 60.0
@@ -24,13 +28,13 @@ Holds = Callable[[], bool]
 
 
 @contextlib.asynccontextmanager
-async def running(directory: Path) -> AsyncIterator[Engine]:
+async def running(directory: Path, *, trust: Trust = Trust()) -> AsyncIterator[Engine]:  # noqa: B008 - a frozen value
     """The engine's name carries the process id, so that meshes side by side do not meet. What a bench that was killed
     has left behind goes first: nobody else would ever use its name again."""
     for record in run_directory.meshes():
         if record.name.startswith(_PREFIX) and not record.running:
             run_directory.clean(record.name)
-    engine = Engine(directory, name=f"{_PREFIX}{os.getpid()}")
+    engine = Engine(directory, name=f"{_PREFIX}{os.getpid()}", trust=trust)
     await engine.start()
     try:
         yield engine
@@ -55,6 +59,30 @@ async def until_ready(engine: Engine, pods: int) -> None:
     await until(f"{pods} pods are ready", all_ready)
 
 
+async def until_answered(pod: Pod, address: tuple[str, int], host: str) -> None:
+    """A ready pod may call before it knows of the others; and a server may not listen yet."""
+
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if (await asyncio.to_thread(request, pod, address, host)).startswith(b"HTTP/1.1 200"):
+                return
+        await asyncio.sleep(0.02)
+    raise Failed(f"{host} did not answer {pod.plan.name} for {_READY_SECONDS:.0f} s")
+
+
+def request(pod: Pod, address: tuple[str, int], host: str) -> bytes:
+    """From inside the pod, as its app would: nothing is tried twice."""
+    with socket_in(pod.namespace, socket.AF_INET) as connection:
+        connection.settimeout(10.0)
+        connection.connect(address)
+        connection.sendall(f"GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
+        answer = b""
+        while received := connection.recv(65536):
+            answer += received
+    return answer
+
+
 def service_address(engine: Engine, name: str) -> str:
     return next(service.addresses[0] for service in engine.control.mesh.services() if service.name == name)
 
@@ -73,6 +101,12 @@ def workload(name: str, **spec: Any) -> Object:
 def service(name: str, port: int, target: int) -> Object:
     spec = {"selector": {"app": name}, "ports": [{"name": "http", "port": port, "targetPort": target}]}
     return _object("v1", "Service", name, spec)
+
+
+def peer_authentication(app: str, mode: str) -> Object:
+    """For the workload of this name alone."""
+    spec = {"selector": {"matchLabels": {"app": app}}, "mtls": {"mode": mode}}
+    return _object("security.istio.io/v1", "PeerAuthentication", app, spec)
 
 
 def weighted_route(host: str, weights: dict[str, int]) -> Object:

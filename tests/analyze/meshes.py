@@ -39,7 +39,8 @@ def facts(text):
     assert reading.problems == ()
     values = [parse(document).values for document in reading.documents]
     assert all(values), "an object was refused"
-    return facts_of(Settings(), values)
+    settings = next((value for held in values for value in held if isinstance(value, Settings)), Settings())
+    return facts_of(settings, values)
 
 
 def said(text):

@@ -56,6 +56,19 @@ def test_says_what_is_wrong():
     ]
 
 
+def test_reads_how_paths_are_normalized_and_warns_of_not_at_all():
+    assert value(config("{}")).path_normalization == "BASE"
+    assert value(config("pathNormalization: {normalization: DEFAULT}")).path_normalization == "BASE"
+    assert value(config("pathNormalization: {normalization: MERGE_SLASHES}")).path_normalization == "MERGE_SLASHES"
+    (said,) = told(config("pathNormalization: {normalization: NONE}"))
+    assert "gets round a policy on paths" in said
+
+
+def test_reads_the_other_names_of_the_trust_domain():
+    assert value(config("trustDomainAliases: [old.local, older]")).trust_domain_aliases == ("old.local", "older")
+    assert "is not a trust domain" in told(config("trustDomainAliases: ['a/b']"))[0]
+
+
 def test_reads_how_workloads_trust_each_other():
     found = value(
         config(

@@ -30,6 +30,7 @@ def test_copies_the_shop_to_where_it_can_be_edited_and_says_where(ran, tmp_path)
     ((directory,), named) = ran[0]
     assert str(directory) == "weft-demo"
     assert named["live"]
+    assert named["trust"].certificate_ttl == shop.CERTIFICATE_TTL
 
 
 def test_a_second_demo_is_refused_before_it_is_copied_and_may_have_another_name(ran, tmp_path, monkeypatch):
@@ -61,8 +62,8 @@ def test_without_root_it_says_so_before_it_copies(ran, tmp_path, monkeypatch):
 
 def test_it_says_how_many_workloads_there_are():
     counted = sum(path.read_text().count("kind: Workload\n") for path in shop.source().glob("*.yaml"))
-    assert counted == 8
-    assert "Eight small workloads" in CliRunner().invoke(app, ["demo", "--help"]).stdout
+    assert counted == 9
+    assert "Nine small workloads" in CliRunner().invoke(app, ["demo", "--help"]).stdout
 
 
 def test_an_edited_copy_is_not_overwritten(ran, tmp_path):
@@ -84,7 +85,7 @@ def test_a_place_that_cannot_be_written_is_an_error_with_a_hint(ran, tmp_path):
 def test_the_tips_name_the_process_of_a_pod_that_runs(ran):
     CliRunner().invoke(app, ["demo"])
     tips = ran[0][1]["tips"](status_of(workload("catalog", pod("catalog", pid=815))))
-    assert len(tips) == 3
+    assert len(tips) == 4
     assert tips[-1][1] == ["kill -9 815"]
 
 

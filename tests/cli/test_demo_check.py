@@ -15,7 +15,7 @@ class FakeRig:
     def __init__(self, *answers, status=None):
         self.answers, self._status = list(answers), status
 
-    def ask(self, url, count):
+    def ask(self, url, count, by="loadgen"):
         return (self.answers * count)[:count]
 
     def status(self):
@@ -46,7 +46,7 @@ def test_a_split_with_failures_is_refused():
 def test_a_split_that_was_wrong_before_the_edit_has_not_moved():
     class Even(FakeRig):
         @contextlib.contextmanager
-        def stream(self, url):
+        def stream(self, url, by="loadgen"):
             yield itertools.cycle(self.answers)
 
     with pytest.raises(StepFailed, match="not 90/10 before"):

@@ -52,13 +52,51 @@ def test_a_fault_comes_and_goes_as_a_file(copy):
 
 def test_the_commands_to_try_do_what_they_say(copy, monkeypatch):
     monkeypatch.chdir(copy.parent)
-    (_, (move,)), (_, (inject, heal)), _ = shop.things_to_try(copy, victim=0)
+    (_, (move,)), (_, (inject, heal)), (_, (let_in, keep_out)), _ = shop.things_to_try(copy, victim=0)
     subprocess.run(move, shell=True, check=True)
     assert weights(copy) == [50, 50]
     subprocess.run(inject, shell=True, check=True)
     assert (copy / "fault.yaml").exists()
     subprocess.run(heal, shell=True, check=True)
     assert not (copy / "fault.yaml").exists()
+    before = (copy / "payments.yaml").read_text()
+    subprocess.run(let_in, shell=True, check=True)
+    assert accounts(copy) == [["frontend", "snoop"]] * 2
+    subprocess.run(keep_out, shell=True, check=True)
+    assert (copy / "payments.yaml").read_text() == before
+
+
+def accounts(directory: Path) -> list[list[str]]:
+    """Whom the policies of payments name."""
+    documents = yaml.safe_load_all((directory / "payments.yaml").read_text())
+    policies = [each["spec"] for each in documents if each["kind"] == "AuthorizationPolicy"]
+    sources = [policy["rules"][0]["from"][0]["source"] for policy in policies]
+    return [named for source in sources for named in source.values()]
+
+
+def test_snoop_is_let_in_and_kept_out_by_the_policies_of_payments(copy):
+    before = (copy / "payments.yaml").read_text()
+    assert accounts(copy) == [["frontend"]] * 2
+    shop.let_snoop_in(copy)
+    assert accounts(copy) == [["frontend", "snoop"]] * 2
+    shop.keep_snoop_out(copy)
+    assert (copy / "payments.yaml").read_text() == before
+
+
+def test_an_outsider_has_no_proxy_and_comes_and_goes_as_a_file(copy):
+    names = sorted(path.name for path in copy.iterdir())
+    shop.add_outsider(copy)
+    (outsider,) = yaml.safe_load_all((copy / "outsider.yaml").read_text())
+    assert outsider["metadata"]["labels"]["sidecar.istio.io/inject"] == "false"
+    shop.remove_outsider(copy)
+    assert sorted(path.name for path in copy.iterdir()) == names
+
+
+def test_every_workload_of_the_shop_has_an_account_of_its_own_and_no_two_services_share_one():
+    documents = [each for path in shop.source().glob("*.yaml") for each in yaml.safe_load_all(path.read_text())]
+    workloads = [each for each in documents if each["kind"] == "Workload"]
+    by_app = {(each["metadata"]["labels"]["app"], each["spec"]["serviceAccount"]) for each in workloads}
+    assert all(app == account for app, account in by_app)
 
 
 def test_no_command_is_broken_by_the_width_of_a_usual_terminal(monkeypatch, tmp_path):

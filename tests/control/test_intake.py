@@ -100,32 +100,6 @@ def test_a_defect_of_ours_costs_only_the_object_that_shows_it(monkeypatch):
     assert problems.all()[0].where.line == 2
 
 
-TOKENS = """
-apiVersion: security.istio.io/v1
-kind: RequestAuthentication
-metadata: {name: tokens, namespace: shop}
-spec:
-  selector: {matchLabels: {app: orders}}
-  jwtRules: [{issuer: a, jwksUri: https://a.example.com/keys}]
-"""
-
-
-def test_a_guard_that_was_never_good_keeps_everybody_out_until_it_is():
-    mesh, problems, one = intake()
-    key = ObjectKey("RequestAuthentication", "shop", "tokens")
-    broken = TOKENS.replace("jwksUri", "jwks_uri")
-    touched, _ = one.documents(changes(broken))
-    assert touched.inbound == {"shop"}
-    assert mesh.get(key)[0].refused
-    assert problems.all()
-    one.documents(changes(TOKENS))
-    assert not mesh.get(key)[0].refused
-    one.documents(changes(broken))
-    assert not mesh.get(key)[0].refused  # the last good one stays
-    one.documents([Change(key, None)])
-    assert mesh.get(key) == ()
-
-
 POLICY = """
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
@@ -181,3 +155,29 @@ def test_a_closed_door_opens_when_the_policy_is_mended_or_gone():
     one.documents(changes(bad))
     one.documents([Change(POLICY_KEY, None)])
     assert guarding(mesh) == []
+
+
+TOKENS = """
+apiVersion: security.istio.io/v1
+kind: RequestAuthentication
+metadata: {name: tokens, namespace: shop}
+spec:
+  selector: {matchLabels: {app: orders}}
+  jwtRules: [{issuer: a, jwksUri: https://a.example.com/keys}]
+"""
+
+
+def test_a_guard_that_was_never_good_keeps_everybody_out_until_it_is():
+    mesh, problems, one = intake()
+    key = ObjectKey("RequestAuthentication", "shop", "tokens")
+    broken = TOKENS.replace("jwksUri", "jwks_uri")
+    touched, _ = one.documents(changes(broken))
+    assert touched.inbound == {"shop"}
+    assert mesh.get(key)[0].refused
+    assert problems.all()
+    one.documents(changes(TOKENS))
+    assert not mesh.get(key)[0].refused
+    one.documents(changes(broken))
+    assert not mesh.get(key)[0].refused  # the last good one stays
+    one.documents([Change(key, None)])
+    assert mesh.get(key) == ()

@@ -270,41 +270,6 @@ async def test_findings_go_with_those_who_would_meet_them(rig):
     assert rig.problems.all() == ()
 
 
-def logged(name="logs", **more):
-    return Telemetry(name, "shop", access_logging=(AccessLogging(providers=("envoy",), **more),))
-
-
-async def test_a_telemetry_changes_listeners_of_those_it_is_for_and_nothing_else(rig):
-    rig.put(service("orders"), service("orders", namespace="bank"), instance("orders-0", "orders"))
-    for each in (group("web"), group("web", "bank")):
-        rig.push.join(each)
-    before = rig.versions(group("web"))
-    listeners = {(LISTENER, name) for name in ("virtualInbound", "virtualOutbound", "0.0.0.0_80")}
-    assert rig.put(logged()) == {group("web"): listeners}
-    assert rig.put(logged(reporter=Reporter.SERVER)) == {group("web"): listeners - {(LISTENER, "virtualInbound")}}
-    rig.push.touch(rig.mesh.apply(ObjectKey("Telemetry", "shop", "logs"), ()))
-    rig.push.flush()
-    assert rig.versions(group("web")) == before
-
-
-async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgotten(rig, monkeypatch):
-    asked = []
-    monkeypatch.setattr("weft.control.push.contribute", lambda view, own: asked.append(view) or contribute(view, own))
-    rig.put(service("orders", protocol=Protocol.TCP, addresses=("10.96.0.1",)))
-    groups = [group(name) for name in ("a", "b", "c")]
-    for each in groups:
-        rig.push.join(each)
-    rig.put(logged(), Telemetry("c", "shop", labels_of({"app": "c"}), (AccessLogging(disabled=True),)))
-    assert len(asked) == 2, "once without a log, as `c` still is, and once with one"
-    own = [rig.snapshots.resources(each, LISTENER)["10.96.0.1_80"] for each in groups]
-    assert own[0] is own[1]
-    assert own[0].version != own[2].version
-    rig.push.touch(rig.mesh.apply(ObjectKey("Telemetry", "shop", "c"), ()))
-    rig.push.flush()
-    assert len(rig.push._made[ORDERS]) == 1
-    assert len(asked) == 2
-
-
 async def test_a_policy_changes_the_way_in_of_whom_it_selects_and_nothing_else(rig):
     rig.put(service("orders"), service("cart"))
     rig.push.join(group("orders"))
@@ -341,3 +306,38 @@ async def test_who_has_to_ask_an_authorizer_sees_it_whatever_its_sidecar_shows(r
     again = rig.versions(group("orders"))
     assert (CLUSTER, asked) in again
     assert again[(LISTENER, "virtualInbound")] != without[(LISTENER, "virtualInbound")]
+
+
+def logged(name="logs", **more):
+    return Telemetry(name, "shop", access_logging=(AccessLogging(providers=("envoy",), **more),))
+
+
+async def test_a_telemetry_changes_listeners_of_those_it_is_for_and_nothing_else(rig):
+    rig.put(service("orders"), service("orders", namespace="bank"), instance("orders-0", "orders"))
+    for each in (group("web"), group("web", "bank")):
+        rig.push.join(each)
+    before = rig.versions(group("web"))
+    listeners = {(LISTENER, name) for name in ("virtualInbound", "virtualOutbound", "0.0.0.0_80")}
+    assert rig.put(logged()) == {group("web"): listeners}
+    assert rig.put(logged(reporter=Reporter.SERVER)) == {group("web"): listeners - {(LISTENER, "virtualInbound")}}
+    rig.push.touch(rig.mesh.apply(ObjectKey("Telemetry", "shop", "logs"), ()))
+    rig.push.flush()
+    assert rig.versions(group("web")) == before
+
+
+async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgotten(rig, monkeypatch):
+    asked = []
+    monkeypatch.setattr("weft.control.push.contribute", lambda view, own: asked.append(view) or contribute(view, own))
+    rig.put(service("orders", protocol=Protocol.TCP, addresses=("10.96.0.1",)))
+    groups = [group(name) for name in ("a", "b", "c")]
+    for each in groups:
+        rig.push.join(each)
+    rig.put(logged(), Telemetry("c", "shop", labels_of({"app": "c"}), (AccessLogging(disabled=True),)))
+    assert len(asked) == 2, "once without a log, as `c` still is, and once with one"
+    own = [rig.snapshots.resources(each, LISTENER)["10.96.0.1_80"] for each in groups]
+    assert own[0] is own[1]
+    assert own[0].version != own[2].version
+    rig.push.touch(rig.mesh.apply(ObjectKey("Telemetry", "shop", "c"), ()))
+    rig.push.flush()
+    assert len(rig.push._made[ORDERS]) == 1
+    assert len(asked) == 2

@@ -21,5 +21,5 @@ def test_the_demo_shows_what_it_promises():
     )
     assert result.returncode == 0, result.stdout + result.stderr
     rows = [line for line in result.stdout.splitlines() if line.startswith("ok ")]
-    assert len(rows) == 12, result.stdout
+    assert len(rows) == 17, result.stdout
     assert "FAILED" not in result.stdout

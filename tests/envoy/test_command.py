@@ -33,3 +33,4 @@ async def test_runs_as_the_proxys_user_with_one_worker(ready_envoy):
     info = await admin.server_info()
     assert info["command_line_options"]["concurrency"] == 1
     assert info["command_line_options"]["disable_hot_restart"] is True
+    assert info["command_line_options"]["drain_strategy"] == "Immediate"

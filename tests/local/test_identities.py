@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from local.rig import CALLER, SERVICE, mesh, pods, web
+from weft.ca.door import SOCKET, Wish, ask
 from weft.ca.error import AuthorityError
 from weft.ca.signer import Refused
 from weft.local.client import fetch_ca, rotate_ca
@@ -77,14 +78,29 @@ async def test_without_an_identity_a_pod_is_not_ready_and_says_why_and_becomes_s
         await rig.until(lambda status: not status.problems)
 
 
-async def test_certificates_that_live_for_seconds_are_renewed_while_requests_go_on():
-    async with mesh(SERVICE, web(), CALLER, trust=Trust(certificate_ttl=timedelta(seconds=2))) as rig:
+ONE_EACH = """
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: shop}
+spec:
+  host: web
+  trafficPolicy: {connectionPool: {http: {maxRequestsPerConnection: 1}}}
+"""
+
+
+async def test_certificates_of_seconds_and_a_new_root_cost_no_request_though_each_one_is_a_handshake():
+    async with mesh(SERVICE, web(), CALLER, ONE_EACH, trust=Trust(certificate_ttl=timedelta(seconds=2))) as rig:
         await rig.until_ready("caller-0", "web-0")
-        asking = []
-        while rig.pod("web").status({}).identity.renewals < 3:
-            asking.append(await rig.fetch("caller", rig.address()))
-            await asyncio.sleep(0.05)
-        assert {status for status, _ in asking} == {200}
+        identities, address, answers = rig.engine._identities, rig.address(), []
+        before = identities.authority.bundle()[0]
+        while rig.pod("web").status({}).identity.renewals < 5 or identities.authority.bundle()[0] == before:
+            answers.append(await rig.fetch("caller", address))
+            if len(answers) == 20:
+                rig.engine.rotate_ca(timedelta(seconds=0.5))
+        assert {status for status, _ in answers} == {200}
+        stats = await rig.pod("web").proxy.admin.stats(r"15006\.ssl\.(handshake|connection_error|fail)")
+        assert stats.values.get("listener.0.0.0.0_15006.ssl.handshake", 0) >= len(answers)
+        assert not [name for name, count in stats.values.items() if count and "handshake" not in name]
         assert not rig.engine.problems()
 
 
@@ -112,6 +128,12 @@ async def test_a_ca_in_a_directory_is_the_same_for_the_next_mesh(tmp_path):
     for _ in range(2):
         async with mesh(SERVICE, trust=Trust(ca=tmp_path / "ca")) as rig:
             roots.append(rig.engine.ca_status().certificates[0].fingerprint)
+            async with asyncio.timeout(5):
+                while not (tmp_path / "ca" / SOCKET).exists():  # by which `weft ca rotate DIR` reaches it
+                    await asyncio.sleep(0.01)
+            (status,) = await asyncio.to_thread(lambda: list(ask(tmp_path / "ca", Wish(do="status"))))
+            assert status.certificates[0].fingerprint == roots[0]
+        assert not (tmp_path / "ca" / SOCKET).exists()
     assert roots[0] == roots[1]
     async with mesh(SERVICE) as rig:
         assert rig.engine.ca_status().certificates[0].fingerprint != roots[0]

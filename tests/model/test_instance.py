@@ -1,7 +1,7 @@
 import pytest
 
 from model.builders import instance
-from weft.model.instance import pod_of
+from weft.model.instance import Instance, pod_of
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.workload import Workload, WorkloadPort
@@ -59,3 +59,26 @@ def test_a_pod_is_what_its_workload_says():
     assert pod.port_for(ServicePort(80, "web", target="http")) == 8080
     assert pod.protocols == ((8080, Protocol.HTTP), (9000, Protocol.UNDECLARED))
     assert pod.intercepts(8080) and not pod.intercepts(9000)
+
+
+@pytest.mark.parametrize(
+    ("meshed", "label", "speaks"),
+    [
+        (True, "", True),
+        (True, "istio", True),
+        (True, "disabled", False),
+        (False, "", False),
+        (False, "istio", True),
+        (False, "disabled", False),
+    ],
+)
+def test_a_label_says_whether_it_speaks_the_meshs_tls(meshed, label, speaks):
+    labels = labels_of({"security.istio.io/tlsMode": label} if label else {})
+    assert Instance("a", "shop", (), labels, meshed=meshed).speaks_tls(80) is speaks
+
+
+def test_a_port_that_its_sidecar_does_not_intercept_speaks_no_tls():
+    pod = Instance(
+        "a", "shop", (), labels_of({"security.istio.io/tlsMode": "istio"}), meshed=True, excluded_ports=(80,)
+    )
+    assert not pod.speaks_tls(80) and pod.speaks_tls(81)

@@ -50,3 +50,10 @@ def test_an_egress_listener_with_a_port_shows_only_that_port():
 def test_without_a_sidecar_everything_exported_is_seen():
     assert scope_of("shop", None) == Scope("shop")
     assert Scope("other").ports(service("orders", export_to=(".",))) == ()
+
+
+def test_whom_the_proxies_themselves_ask_is_seen_whatever_is_imported_or_exported():
+    hidden = service("checker", "auth", export_to=(".",))
+    assert scope_of("shop", sidecar("./*")).ports(hidden) == ()
+    assert scope_of("shop", sidecar("./*"), asked=(hidden.host,)).ports(hidden) == hidden.ports
+    assert scope_of("shop", None, asked=(hidden.host,)).ports(hidden) == hidden.ports

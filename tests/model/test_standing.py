@@ -1,8 +1,9 @@
 import pytest
 
 from model.builders import instance, put, service
+from weft.model.destination_rule import DestinationRule, LoadBalancer, SimpleBalancer, TrafficPolicy
 from weft.model.mesh import Mesh
-from weft.model.names import labels_of
+from weft.model.names import ObjectKey, labels_of
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Service, ServicePort, StaticEndpoint
 from weft.model.standing import Standing
@@ -15,14 +16,25 @@ def pod(number, account="orders", **more):
     return instance(f"orders-{number}", "orders", address=f"10.244.0.{number}", service_account=account, **more)
 
 
-def standing(*values):
+def orders(*values):
     mesh = Mesh()
     put(mesh, service("orders"), *values)
-    return mesh.standing(next(mesh.services()))
+    return mesh, next(mesh.services())
+
+
+def standing(*values):
+    mesh, found = orders(*values)
+    return mesh.standing(found)
+
+
+def ports(*values):
+    """At which everyone takes the mesh's TLS."""
+    mesh, found = orders(*values)
+    return mesh.secured_ports(found)
 
 
 def test_everyone_behind_it_has_a_proxy_and_an_account():
-    assert standing(pod(1), pod(2, "legacy")) == Standing((80,), (80,), ("legacy", "orders"))
+    assert standing(pod(1), pod(2, "legacy")) == Standing((80,), ("legacy", "orders"))
 
 
 def test_those_that_are_not_ready_count_too():
@@ -44,15 +56,15 @@ def test_nobody_behind_it_has_no_account():
     ],
 )
 def test_one_that_is_different_counts_for_all(more, meshed, secured):
-    found = standing(pod(1), pod(2, **more))
-    assert (found.meshed, found.secured) == (meshed, secured)
+    assert standing(pod(1), pod(2, **more)).meshed == meshed
+    assert ports(pod(1), pod(2, **more)) == secured
 
 
 def test_a_policy_for_some_of_them_counts_for_all():
     off = PeerAuthentication("a", "shop", labels_of({"old": "yes"}), TlsMode.DISABLE)
-    assert standing(pod(1), pod(2), off).secured == (80,)
-    assert standing(pod(1), pod(2, labels={"old": "yes"}), off).secured == ()
-    assert standing(pod(1), PeerAuthentication("a", "shop", mode=TlsMode.DISABLE)).secured == ()
+    assert ports(pod(1), pod(2), off) == (80,)
+    assert ports(pod(1), pod(2, labels={"old": "yes"}), off) == ()
+    assert ports(pod(1), PeerAuthentication("a", "shop", mode=TlsMode.DISABLE)) == ()
 
 
 def test_written_endpoints_say_their_accounts():
@@ -68,3 +80,21 @@ def test_a_new_account_touches_how_the_host_is_called_and_another_pod_of_the_sam
     assert put(mesh, pod(2)).hosts == frozenset()
     assert put(mesh, pod(3, ready=False)).hosts == frozenset()
     assert put(mesh, pod(4, "legacy")).hosts == {ORDERS}
+
+
+def test_who_leaves_is_forgotten():
+    mesh, found = orders(pod(1), pod(2, "legacy", meshed=False))
+    assert mesh.standing(found) == Standing((), ("legacy", "orders"))
+    put(mesh, pod(2, "orders"))
+    assert mesh.standing(found) == Standing((80,), ("orders",))
+    mesh.apply(ObjectKey("Instance", "shop", "orders-2"), ())
+    mesh.apply(ObjectKey("Instance", "shop", "orders-1"), ())
+    assert mesh.standing(found) == Standing((80,), ())
+
+
+def test_a_rule_that_passes_calls_on_makes_each_pod_count():
+    mesh, _ = orders(pod(1))
+    assert put(mesh, pod(2)).hosts == frozenset()
+    policy = TrafficPolicy(load_balancer=LoadBalancer(SimpleBalancer.PASSTHROUGH))
+    put(mesh, DestinationRule("r", "shop", "*.shop.svc.cluster.local", policy))
+    assert put(mesh, pod(3)).hosts == {ORDERS}

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from identity_rig import identities
+from weft.base.secrecy import is_memory_private
 from weft.ca.signer import CaUnavailable
 from weft.node.door import DoorError
 from weft.node.sds import CERTIFICATE, ROOTS
-from weft.node.secrecy import is_memory_private
 
 pytestmark = pytest.mark.root
 

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,9 @@ from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import TokenIssuer
 from weft.ca.tokens import Caller
-from weft.node.service import NodeService
+from weft.node.door import Doorway
+from weft.node.registrations import DirectoryRefused, Registration
+from weft.node.service import NodeService, _doorway
 
 pytestmark = pytest.mark.root
 
@@ -194,18 +197,37 @@ async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine
         await until(lambda: not api.parent.exists())
         assert web.exists() and service.agent.status("shop/api-0") is None
         machine.register("web-0", network=network, service_account="other")
-        await until(lambda: str(identity("other")) in {each.identity for each in service.agent.statuses()})
         # Its token is still the first account's: the certificate is for somebody else, and is not used.
-        await until(
-            lambda: "not for spiffe://cluster.local/ns/shop/sa/other" in service.agent.status("shop/web-0").error
-        )
+        wrong = "not for spiffe://cluster.local/ns/shop/sa/other"
+        await until(lambda: (now := service.agent.status("shop/web-0")) is not None and wrong in now.error)
         assert service.agent.status("shop/web-0").serial == ""
     finally:
         running.cancel()
         await asyncio.wait({running})
     # A pod lives on, whatever its agent does and whoever it is said to be, and sees this very directory.
     assert not web.exists() and os.path.samestat(web.parent.stat(), shown)
-    assert [path.name for path in (machine.workloads / ".agent").iterdir()] == []
+    assert [path.name for path in (machine.workloads / ".agent").iterdir()] == ["lock"]
+
+
+async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_one_left_is_removed(machine, network):
+    def service() -> NodeService:
+        ca = CertificateService(machine.authority, machine.issuer.checker())
+        return NodeService(machine.workloads, ca, lifetime=timedelta(hours=1))
+
+    (machine.workloads / ".agent").mkdir(mode=0o700)
+    (machine.workloads / ".agent" / "7").touch()
+    web = machine.register(network=network)
+    first = service()
+    running = asyncio.create_task(first.run())
+    try:
+        await until(web.exists)
+        assert {path.name for path in (machine.workloads / ".agent").iterdir()} == {"lock", "0"}
+        with pytest.raises(DirectoryRefused, match="another agent"):
+            await service().run()
+        assert web.exists() and first.agent.status("shop/web-0") is not None
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
 
 
 async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, network):
@@ -232,3 +254,10 @@ async def test_a_token_that_is_missing_or_empty_is_said_and_read_again(machine, 
     finally:
         running.cancel()
         await asyncio.wait({running})
+
+
+def test_who_may_open_the_socket_is_what_the_registration_says():
+    fields = {"namespace": "shop", "pod": "web-0", "pod_uid": "1", "token_file": "/t", "socket": "/run/s/sds.sock"}
+    guarded = _doorway(Registration(**fields, network_namespace="/run/netns/web-0", uid=2000, gid=3000))
+    assert guarded == Doorway(path=Path("/run/s/sds.sock"), uid=2000, gid=3000, network=Path("/run/netns/web-0"))
+    assert _doorway(Registration(**fields)).network is None

@@ -1,6 +1,6 @@
 """Many policy sets before one real Envoy: each set guards a workload at an address of its own (127.1.N.M), with HTTP on
-port 8080 and bytes on port 7000. What translation makes is taken as it is; around it the rig puts what other rooms will
-bring: TLS with real client certificates, and a token check. Requests are bytes, so that nobody tidies them up on the way.
+port 8080 and bytes on port 7000. What translation makes is taken as it is, with keys put into its TLS contexts and a token
+check before the policies. Requests are bytes, so that nobody tidies them up on the way.
 """
 
 import asyncio
@@ -41,7 +41,6 @@ from weft.model.names import labels_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import IngressListener, Sidecar
-from weft.translate.chains import tls_inspector
 
 HTTP_PORT, TCP_PORT = 8080, 7000
 ISSUER, OTHER_ISSUER = "https://login.example.com", "issuer.example"
@@ -112,7 +111,9 @@ async def rig(policy_sets, settings=None, services=(), tcp_app=None):
                 made = _translated(policies, settings or Settings(), services, log, http_port, tcp_port)
                 listener = next(each for each in made.listeners if each.name == "virtualInbound")
                 listeners.append(_at(listener, address))
-                clusters |= {cluster.name: cluster for cluster in made.clusters}
+                for cluster in made.clusters:
+                    del cluster.transport_socket_matches[:]  # authorizers are not in the mesh here
+                    clusters[cluster.name] = cluster
                 endpoints |= {each.cluster_name: each for each in made.endpoints}
                 places.append(address)
             document = bootstrap(listeners=listeners, clusters=clusters.values(), endpoints=endpoints.values())
@@ -160,7 +161,6 @@ def _at(listener, address):
     listener.address.socket_address.port_value = HTTP_PORT
     second = listener.additional_addresses.add().address.socket_address
     second.address, second.port_value = address, TCP_PORT
-    listener.listener_filters.insert(0, tls_inspector())
     kept = [
         chain
         for chain in listener.filter_chains
@@ -173,25 +173,24 @@ def _at(listener, address):
                 manager = HttpConnectionManager.FromString(network_filter.typed_config.value)
                 manager.http_filters.insert(0, _token_check())
                 network_filter.typed_config.Pack(manager)
+        if chain.HasField("transport_socket"):
+            chain.transport_socket.typed_config.Pack(_with_keys(chain.transport_socket.typed_config.value))
         listener.filter_chains.append(chain)
-        encrypted = listener.filter_chains.add()
-        encrypted.CopyFrom(chain)
-        encrypted.name += "-tls"
-        encrypted.filter_chain_match.transport_protocol = "tls"
-        encrypted.transport_socket.name = "envoy.transport_sockets.tls"
-        encrypted.transport_socket.typed_config.Pack(_server_tls())
     return listener
 
 
 @functools.cache
-def _server_tls():
-    context = DownstreamTlsContext()
+def _with_keys(written):
+    """The mesh's own TLS context with keys in it instead of an agent to ask. It takes certificates of every trust
+    domain: what policies say of them is judged here, the handshake elsewhere."""
+    context = DownstreamTlsContext.FromString(written)
     common = context.common_tls_context
-    common.tls_params.tls_minimum_protocol_version = common.tls_params.TLSv1_3
+    del common.tls_certificate_sds_secret_configs[:]
     certificate = common.tls_certificates.add()
     chain, key = _certificate("spiffe://cluster.local/ns/shop/sa/orders")
     certificate.certificate_chain.inline_bytes = chain
     certificate.private_key.inline_bytes = key
+    common.ClearField("combined_validation_context")
     common.validation_context.trusted_ca.inline_bytes = _authority()[0].public_bytes(serialization.Encoding.PEM)
     return context
 
@@ -274,10 +273,11 @@ def _unsigned(subject, issuer, key):
 
 
 @functools.cache
-def _client_tls(identity):
+def _client_tls(identity, protocol):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols([protocol])
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"".join(_certificate(identity)))
         file.flush()
@@ -288,7 +288,10 @@ def _client_tls(identity):
 async def _connect(address, port, request):
     tls = {}
     if request.principal:
-        tls = {"ssl": _client_tls(request.principal), "server_hostname": request.server_name or None}
+        tls = {
+            "ssl": _client_tls(request.principal, "istio" if request.tcp else "istio-http/1.1"),
+            "server_hostname": request.server_name or None,
+        }
         if not request.server_name:
             tls["server_hostname"] = ""
     return await asyncio.open_connection(address, port, local_addr=(request.source, 0), **tls)

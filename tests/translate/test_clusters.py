@@ -16,7 +16,7 @@ from weft.model.destination_rule import (
     Subset,
     TrafficPolicy,
 )
-from weft.model.instance import Endpoint
+from weft.model.endpoint import Endpoint
 from weft.model.mesh import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol, Resolution

@@ -3,8 +3,8 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from model.builders import service
 from translate.views import HOST
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, TrafficPolicy
+from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
-from weft.model.instance import Endpoint
 from weft.model.names import labels_of
 from weft.model.service import Resolution
 from weft.translate.endpoints import assignments

@@ -5,18 +5,18 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
-from model.builders import service
+from model.builders import group, put, service
 from translate.views import origin
 from weft.model.group import ProxyKind
-from weft.model.mesh import InboundPort
-from weft.model.peer_authentication import PeerModes, TlsMode
+from weft.model.mesh import InboundPort, Mesh
+from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode
 from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate import guards, inbound
 from weft.translate.chains import chain
 from weft.translate.inbound import virtual_inbound
-from weft.translate.view import GroupView
+from weft.translate.view import GroupView, group_view
 
 STRICT, PERMISSIVE, DISABLE = TlsMode.STRICT, TlsMode.PERMISSIVE, TlsMode.DISABLE
 WEB, DATABASE, UNKNOWN = (
@@ -163,6 +163,20 @@ def test_the_guards_stand_in_every_chain_that_leads_to_the_workload(monkeypatch)
         for entry in _listener(WEB, DATABASE, UNKNOWN, mode=mode).filter_chains[1:]:
             if entry.filters[-1].name.endswith("tcp_proxy"):
                 assert entry.filters[0].name == "guard", entry.name
+
+
+def test_nobody_holds_a_connection_by_never_ending_a_handshake():
+    for entry in _listener(WEB, DATABASE, UNKNOWN).filter_chains:
+        assert entry.HasField("transport_socket") is (entry.transport_socket_connect_timeout.seconds == 15)
+
+
+def test_a_chain_names_the_policies_that_made_it():
+    mesh = Mesh()
+    put(mesh, PeerAuthentication("default", "shop", mode=STRICT, origin=origin("PeerAuthentication", "default")))
+    listener = Listener.FromString(virtual_inbound(group_view(mesh, group("orders"))).body)
+    for entry in listener.filter_chains[1:]:
+        (source,) = entry.metadata.filter_metadata["weft"]["sources"]
+        assert (source["kind"], source["name"]) == ("PeerAuthentication", "default")
 
 
 def test_a_chain_names_the_services_behind_it():

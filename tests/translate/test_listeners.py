@@ -2,7 +2,7 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from translate.views import view
-from weft.model.instance import Endpoint
+from weft.model.endpoint import Endpoint
 from weft.model.service import Protocol, Resolution
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy

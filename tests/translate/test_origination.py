@@ -106,12 +106,12 @@ class World:
 def _over_the_agents_socket(cluster):
     context = UpstreamTlsContext.FromString(cluster.transport_socket.typed_config.value)
     common = context.common_tls_context
-    for config in common.tls_certificate_sds_secret_configs:
-        assert config.sds_config.HasField("ads")
-        config.sds_config.CopyFrom(from_agent())
+    configs = list(common.tls_certificate_sds_secret_configs)
     if common.HasField("combined_validation_context"):
-        assert common.combined_validation_context.validation_context_sds_secret_config.sds_config.HasField("ads")
-        common.combined_validation_context.validation_context_sds_secret_config.sds_config.CopyFrom(from_agent())
+        configs.append(common.combined_validation_context.validation_context_sds_secret_config)
+    for config in configs:
+        assert config.sds_config.HasField("ads") and config.sds_config.initial_fetch_timeout.seconds
+        config.sds_config.CopyFrom(from_agent())
     cluster.transport_socket.typed_config.Pack(context)
 
 

@@ -1,11 +1,14 @@
 import asyncio
 
 import yaml
+from envoy.config.rbac.v3.rbac_pb2 import Permission
+from envoy.extensions.path.match.uri_template.v3.uri_template_match_pb2 import UriTemplateMatchConfig
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from translate.authorization_reference import verdict
 from translate.policy_rig import HTTP_PORT, TCP_PORT, Request, rig
+from weft.model.authorization_policy import AuthorizationPolicy, Operation, Rule
 
 NAMESPACES = ("shop", "test", "team-a")
 ACCOUNTS = ("web", "cart")
@@ -205,3 +208,55 @@ async def _compare(examples):
         note(yaml.dump_all(policies))
         note(f"{request}\nreference: {expected}, Envoy: {status}")
     assert not disagreements
+
+
+TEMPLATES = ("/foo/{*}", "/foo/{**}", "/foo/{**}/", "/foo/{*}/bar/{**}", "/{*}/b", "/{**}", "/a/{**}/c", "/{*}/{**}")
+TEMPLATE_PATHS = [
+    "/foo/bar",
+    "/foo/",
+    "/foo",
+    "/foo//",
+    "/foo/bar/",
+    "/foo/bar/baz.txt",
+    "/foo/buzz/bar/",
+    "/foo/buzz/bar/baz",
+    "/foo/buzz/bar",
+    "/",
+    "/a/b",
+    "//b",
+    "/a/c",
+    "/a//c",
+    "/a/b/c",
+    "/a/x/y/c",
+    "/x/",
+    "/x",
+]
+
+
+async def test_templates_mean_what_envoys_own_template_matcher_says(monkeypatch):
+    """Of ordinary characters; Envoy's matcher knows fewer of them than a path may hold."""
+
+    async def statuses():
+        policies = [
+            AuthorizationPolicy("p", "shop", rules=(Rule(operations=(Operation(paths=(each,)),)),))
+            for each in TEMPLATES
+        ]
+        async with rig([[policy] for policy in policies]) as one:
+            return {
+                (template, path): (await one.send(number, Request(path=path))).status
+                for number, template in enumerate(TEMPLATES)
+                for path in TEMPLATE_PATHS
+            }
+
+    def envoys_own(_, operation):
+        (template,) = operation.paths
+        result = Permission()
+        result.uri_template.name = "envoy.path.match.uri_template.uri_template_matcher"
+        written = template.replace("{*}", "*").replace("{**}", "**")
+        result.uri_template.typed_config.Pack(UriTemplateMatchConfig(path_template=written))
+        yield result
+
+    ours = await statuses()
+    monkeypatch.setattr("weft.translate.rbac._Builder.operation", envoys_own)
+    assert ours == await statuses()
+    assert set(ours.values()) == {200, 403}

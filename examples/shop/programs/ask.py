@@ -1,7 +1,7 @@
 """Ask a URL many times and print each answer as one line of JSON. To be run in a pod:
 
-weft exec loadgen -- python3 ask.py http://payments/pay 100
-weft exec loadgen -- python3 ask.py http://payments/pay 100 --summary
+weft exec frontend -- python3 ask.py http://payments/pay 100
+weft exec frontend -- python3 ask.py http://payments/pay 100 --summary
 """
 
 import argparse

@@ -28,14 +28,20 @@ def of_policies(facts: Facts) -> Iterator[Problem]:
         yield from _of_selector(policy, facts)
         yield from _of_provider(policy, facts)
         if not policy.dry_run:
-            guarded = [(namespace, runner.name) for namespace, runner in _guarded(policy, facts)]
+            guarded = [(namespace, runner.name) for namespace, runner in guarded_by(policy, facts)]
             others = sorted({port for place in guarded for port in tcp.get(place, ())})
             hint = next((port for place in guarded for port in sorted(http.get(place, ()))), 8080)
             yield from _of_ports(policy, others, hint, facts)
 
 
+def guarded_by(policy: AuthorizationPolicy, facts: Facts) -> list[tuple[str, Runner]]:
+    """Whom a policy selects, with their namespaces."""
+    namespaces = facts.runners if policy.namespace == facts.settings.root_namespace else (policy.namespace,)
+    return [(namespace, runner) for namespace in namespaces for runner in facts.selected(namespace, policy.selector)]
+
+
 def _of_selector(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]:
-    if not policy.selector or not facts.runs or _guarded(policy, facts):
+    if not policy.selector or not facts.runs or guarded_by(policy, facts):
         return
     mesh_wide = policy.namespace == facts.settings.root_namespace
     where = "the mesh" if mesh_wide else f"namespace {policy.namespace}"
@@ -91,11 +97,6 @@ def _of_ports(policy: AuthorizationPolicy, ports: list[int], http_port: int, fac
         yield warning(policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
-def _guarded(policy: AuthorizationPolicy, facts: Facts) -> list[tuple[str, Runner]]:
-    namespaces = facts.runners if policy.namespace == facts.settings.root_namespace else (policy.namespace,)
-    return [(namespace, runner) for namespace in namespaces for runner in facts.selected(namespace, policy.selector)]
-
-
 def _ports(facts: Facts) -> tuple[dict[_Place, set[int]], dict[_Place, set[int]]]:
     """The ports of each runner that Services declare to carry something else than HTTP, and those that carry it."""
     tcp: dict[_Place, set[int]] = defaultdict(set)
@@ -103,11 +104,9 @@ def _ports(facts: Facts) -> tuple[dict[_Place, set[int]], dict[_Place, set[int]]
     for service in facts.services:
         declared = [port for port in service.ports if port.protocol not in (Protocol.UDP, Protocol.UNDECLARED)]
         for runner in facts.selected(service.namespace, service.selector) if service.selector and declared else ():
-            named = dict(runner.ports or ())
             for port in declared:
-                target = named.get(port.target, 0) if isinstance(port.target, str) else port.target
                 found = http if port.protocol.is_http else tcp
-                found[(service.namespace, runner.name)].add(target or port.number)
+                found[(service.namespace, runner.name)].add(runner.instance.port_for(port) or port.number)
     return tcp, http
 
 

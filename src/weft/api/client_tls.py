@@ -10,7 +10,7 @@ import msgspec
 from weft.api.metadata import Meta
 from weft.api.reader import Fields, quoted
 from weft.api.syntax import is_host
-from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
+from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy, levels
 from weft.model.mesh import Value
 
 _MODES = tuple(mode.value for mode in ClientTlsMode if mode is not ClientTlsMode.CLOSED)
@@ -72,9 +72,7 @@ def closed_rule(values: Sequence[Value], meta: Meta) -> tuple[Value, ...]:
 
 
 def _asks_for_tls(rule: DestinationRule) -> bool:
-    levels = [level for level in (rule.policy, *(subset.policy for subset in rule.subsets)) if level is not None]
-    found = [entry.tls for level in levels for entry in (level, *(port for _, port in level.ports))]
-    return any(tls is not None and tls.mode is not ClientTlsMode.DISABLE for tls in found)
+    return any(level.tls is not None and level.tls.mode is not ClientTlsMode.DISABLE for level in levels(rule))
 
 
 def _closed(policy: TrafficPolicy | None) -> TrafficPolicy | None:

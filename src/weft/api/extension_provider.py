@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from weft.api import access_log
 from weft.api.reader import Fields
-from weft.api.syntax import is_header, is_host, words
+from weft.api.syntax import is_dns_label, is_header, is_host, words
 from weft.model.access_log import LogProvider
 from weft.model.extension_provider import Authorizer, CheckedBody, ExtensionProvider
 
@@ -94,9 +94,9 @@ def _authorizer(
     downstream_headers_on_deny: tuple[str, ...] = (),
 ) -> Authorizer:
     written = fields.text("service", required=True, most=320)
-    namespace, _, host = written.rpartition("/")
-    if written and not is_host(host):
-        fields.error("service", f"`{host[:80]}` is not a host name", "write NAMESPACE/HOST or HOST, in full")
+    namespace, slash, host = written.rpartition("/")
+    if written and not (is_host(host) and (is_dns_label(namespace) or not slash)):
+        fields.error("service", f"`{written[:80]}` is not a host name", "write NAMESPACE/HOST or HOST, in full")
     return Authorizer(
         name=name,
         host=host,

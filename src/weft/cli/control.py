@@ -84,6 +84,7 @@ def _ca(
     directory: Path, address: str, trust_domain: str, tokens: tuple[Path | None, str, str], skew: timedelta
 ) -> _Ca | None:
     """None without keys to check tokens by: a CA that cannot know who asks must not answer."""
+    from weft.base.secrecy import keep_memory_private
     from weft.ca.authority import Authority, Terms
     from weft.ca.signed_tokens import SignedTokens
     from weft.cli.output import fail
@@ -93,6 +94,7 @@ def _ca(
         return None
     if not issuer or not audience:
         fail("tokens are trusted only from a known issuer", "say which: --token-issuer https://…", code=2)
+    keep_memory_private()
     checker = SignedTokens.from_file(keys, issuer=issuer, audience=audience)
     return _Ca(Authority.open(directory, trust_domain, Terms(skew=skew)), checker, directory, address)
 

@@ -17,8 +17,9 @@ def demo(
 ) -> None:
     """Run the example shop and watch its traffic.
 
-    Eight small workloads, three protocols, two versions behind one name, a job, and steady requests. The shop is copied
-    to where you can edit it, and three things to try are shown.
+    Nine small workloads, three protocols, two versions behind one name, a job, and steady requests. All of it is mutual
+    TLS, with certificates that live for seconds, and one of the nine is kept out by policy. The shop is copied to where
+    you can edit it, and four things to try are shown.
 
     \b
     Example: weft demo
@@ -30,6 +31,7 @@ def demo(
         raise typer.Exit(run())
     from weft.cli import shop
     from weft.cli.foreground import refuse_without_privileges, run_foreground
+    from weft.local.identities import Trust
     from weft.local.run_directory import find
     from weft.local.status import MeshStatus
 
@@ -54,4 +56,5 @@ def demo(
         pids = [pod.pid for each in status.workloads if each.name == "catalog" for pod in each.pods if pod.pid]
         return shop.things_to_try(directory, pids[0] if pids else 0)
 
-    run_foreground(directory, name=name, live=not no_live, tips=tips)
+    trust = Trust(certificate_ttl=shop.CERTIFICATE_TTL)
+    run_foreground(directory, name=name, live=not no_live, tips=tips, trust=trust)

@@ -17,10 +17,10 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from weft.cli import shop
+from weft.cli import demo_trust, shop
 from weft.cli.likelihood import change_point, split_probability
 from weft.cli.output import print_table, say
-from weft.cli.rig import Answer, Rig, StepFailed
+from weft.cli.rig import Answer, Rig, StepFailed, odd_one, until
 from weft.cli.view import short_host
 from weft.local.status import MeshStatus, Phase, PodStatus
 
@@ -40,7 +40,13 @@ def run() -> int:
     """Exit code 0 if everything was seen as promised."""
     home = Path(tempfile.mkdtemp(prefix="weft-demo-check-"))
     home.chmod(0o755)
-    rig = Rig(home / "shop", name=f"check-{os.getpid()}", log=home / "weft.log", until=time.monotonic() + SECONDS)
+    rig = Rig(
+        home / "shop",
+        name=f"check-{os.getpid()}",
+        log=home / "weft.log",
+        until=time.monotonic() + SECONDS,
+        options=("--certificate-ttl", f"{shop.CERTIFICATE_TTL.total_seconds():.0f}s"),
+    )
     steps: list[Step] = []
     try:
         shop.copy_to(rig.directory)
@@ -84,6 +90,11 @@ def _journey(rig: Rig) -> Iterator[tuple[str, Callable[[], str]]]:
     yield "the app sees its proxy, 127.0.0.6", lambda: _sees_proxy(rig)
     yield "payments is split 90/10", lambda: _split(rig, 0.10)
     yield "HTTP, gRPC and TCP edges carry traffic", lambda: _edges(rig)
+    yield "plaintext to a STRICT workload is refused", lambda: demo_trust.plaintext_is_refused(rig)
+    yield "frontend may pay, snoop gets 403", lambda: demo_trust.one_is_served_the_other_is_not(rig)
+    yield "saving the policy lets snoop in, and out", lambda: demo_trust.snoop_comes_and_goes(rig)
+    yield "certificates rotate under load", lambda: demo_trust.certificates_rotate(rig)
+    yield "no private key lies about", lambda: demo_trust.no_key_lies_about(rig)
     yield "saving the weight moves the traffic", lambda: _weight_moves(rig)
     yield "payments is split 50/50", lambda: _split(rig, 0.50)
     yield "a fault makes catalog fail", lambda: _fault_appears(rig)
@@ -149,7 +160,7 @@ def _requests_pass(rig: Rig) -> str:
     answers = rig.ask(FRONTEND, 50)
     good = [answer for answer in answers if answer.status == 200]
     if len(good) != len(answers):
-        raise StepFailed(f"{len(good)} of {len(answers)} answered 200; for example {_odd_one(answers)}")
+        raise StepFailed(f"{len(good)} of {len(answers)} answered 200; for example {odd_one(answers)}")
     served = sorted({str(answer.body["catalog"]["pod"]) for answer in good})
     if len(served) < 2:
         raise StepFailed(f"only {served} of catalog's two pods answered")
@@ -170,10 +181,10 @@ def _sees_proxy(rig: Rig) -> str:
 
 
 def _split(rig: Rig, share: float) -> str:
-    answers = rig.ask(PAYMENTS, 500)
+    answers = rig.ask(PAYMENTS, 500, by="frontend")
     versions = [answer.body.get("version") for answer in answers if answer.status == 200]
     if len(versions) < len(answers):
-        raise StepFailed(f"{len(answers) - len(versions)} of {len(answers)} failed; for example {_odd_one(answers)}")
+        raise StepFailed(f"{len(answers) - len(versions)} of {len(answers)} failed; for example {odd_one(answers)}")
     second = versions.count("v2")
     likelihood = split_probability(second, len(versions), share)
     seen = f"v1 {len(versions) - second}, v2 {second} of {len(versions)} (p = {likelihood:.2g})"
@@ -205,13 +216,13 @@ def _edges(rig: Rig) -> str:
 
 
 def _weight_moves(rig: Rig) -> str:
-    with rig.stream(PAYMENTS) as answers:
+    with rig.stream(PAYMENTS, by="frontend") as answers:
         earlier = [next(answers) for _ in range(100)]
         if _moved(earlier, since=earlier[0].at) is not None:
             raise StepFailed("the split was not 90/10 before the weight was saved")
         shop.move_weight(rig.directory)
         saved = time.time()
-        moved = _moved(_until(answers, saved, seconds=20), since=saved)
+        moved = _moved(until(answers, saved, seconds=20), since=saved)
     if moved is None:
         raise StepFailed("20 s after saving, the split is still the old one")
     return f"moved about {1000 * moved[0]:.0f} ms after saving, beyond doubt after {1000 * moved[1]:.0f} ms"
@@ -223,14 +234,14 @@ def _moved(answers: Iterable[Answer], *, since: float) -> tuple[float, float] | 
 
 
 def _fault_appears(rig: Rig) -> str:
-    with rig.stream(CATALOG) as answers:
+    with rig.stream(CATALOG, by="frontend") as answers:
         next(answers)
         shop.inject_fault(rig.directory)
         saved = time.time()
-        first = next((answer for answer in _until(answers, saved, seconds=20) if answer.status == 503), None)
+        first = next((answer for answer in until(answers, saved, seconds=20) if answer.status == 503), None)
     if first is None:
         raise StepFailed("20 s after saving, nothing has failed")
-    sample = rig.ask(CATALOG, 200)
+    sample = rig.ask(CATALOG, 200, by="frontend")
     failed = sum(answer.status == 503 for answer in sample)
     likelihood = split_probability(failed, len(sample), 0.50)
     seen = f"first 503 after {1000 * (first.at - saved):.0f} ms, then {failed} of {len(sample)} (p = {likelihood:.2g})"
@@ -240,22 +251,22 @@ def _fault_appears(rig: Rig) -> str:
 
 
 def _fault_heals(rig: Rig) -> str:
-    with rig.stream(CATALOG) as answers:
+    with rig.stream(CATALOG, by="frontend") as answers:
         next(answers)
         shop.heal_fault(rig.directory)
         removed = time.time()
         well_since, well = removed, 0
-        for answer in _until(answers, removed, seconds=20):
+        for answer in until(answers, removed, seconds=20):
             if answer.status != 200:
                 well_since, well = answer.at, 0
             elif (well := well + 1) == 60:  # with the fault in place, chance gives that once in 10¹⁸
                 break
     if well < 60:
         raise StepFailed("20 s after removing the fault, catalog still fails")
-    sample = rig.ask(CATALOG, 200)
+    sample = rig.ask(CATALOG, 200, by="frontend")
     failed = sum(answer.status != 200 for answer in sample)
     if failed:
-        raise StepFailed(f"{failed} of {len(sample)} still fail; for example {_odd_one(sample)}")
+        raise StepFailed(f"{failed} of {len(sample)} still fail; for example {odd_one(sample)}")
     last = 1000 * (well_since - removed)
     return f"last failure {last:.0f} ms after removing it, then {len(sample)} of {len(sample)} well"
 
@@ -267,7 +278,7 @@ def _killed_pod_returns(rig: Rig) -> str:
         os.kill(before.pid, signal.SIGKILL)
         killed = time.time()
         failed, recovered = 0, 0.0
-        for answer in _until(answers, killed, seconds=30):
+        for answer in until(answers, killed, seconds=30):
             failed += answer.status != 200
             if answer.status == 200 and failed and not recovered:
                 recovered = answer.at
@@ -296,21 +307,8 @@ def _leaves_nothing(rig: Rig) -> str:
     return f"no namespace, process, mount or file of {rig.name} (there were {rig.most_processes} processes)"
 
 
-def _until(answers: Iterator[Answer], begun: float, *, seconds: float) -> Iterator[Answer]:
-    """The answers that came after a moment, for so long."""
-    for answer in answers:
-        if answer.at > begun + seconds:
-            return
-        if answer.at > begun:
-            yield answer
-
-
 def _pod(status: MeshStatus, workload: str) -> PodStatus:
     found = next((pod for pod in status.pods if pod.workload == workload), None)
     if found is None:
         raise StepFailed(f"there is no pod of {workload}")
     return found
-
-
-def _odd_one(answers: list[Answer]) -> str:
-    return next((f"{answer.status} {answer.body}" for answer in answers if answer.status != 200), "none")

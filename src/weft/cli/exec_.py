@@ -15,7 +15,7 @@ def exec_(
     """Run a command in a pod. Its input, output, terminal and exit code are passed through; 127 if it cannot start.
 
     \b
-    Example: weft exec loadgen -- python3 ask.py http://payments/pay 100 --summary
+    Example: weft exec frontend -- python3 ask.py http://payments/pay 100 --summary
              weft exec catalog
     """
     import os

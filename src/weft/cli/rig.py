@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from weft.cli.key_search import Searched, files_below, search, started_with
 from weft.local.client import fetch_status
 from weft.local.error import LocalError
 from weft.local.run_directory import base_directory
@@ -34,18 +36,19 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Rig:
-    def __init__(self, directory: Path, *, name: str, log: Path, until: float) -> None:
+    def __init__(self, directory: Path, *, name: str, log: Path, until: float, options: tuple[str, ...] = ()) -> None:
         self.directory = directory
         self.name = name
         self.log = log
         self.most_processes = 0
         self._until = until
+        self._options = options  # of weft up
         self._mesh: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("wb") as log:
             self._mesh = subprocess.Popen(
-                [*_COMMAND, "up", str(self.directory), "--name", self.name, "--no-live"],
+                [*_COMMAND, "up", str(self.directory), "--name", self.name, "--no-live", *self._options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -73,9 +76,9 @@ class Rig:
             time.sleep(0.1)
         raise StepFailed(f"after {seconds:.0f} s: {missing}")
 
-    def ask(self, url: str, count: int) -> list[Answer]:
-        """Real requests from inside the mesh, out of loadgen's pod."""
-        command = self._exec("loadgen", "python3", "ask.py", url, str(count))
+    def ask(self, url: str, count: int, *, by: str = "loadgen") -> list[Answer]:
+        """Real requests from inside the mesh, out of a workload's pod."""
+        command = self._exec(by, "python3", "ask.py", url, str(count))
         finished = self._run(command, seconds=40)
         answers = [_answer(line) for line in finished.splitlines()]
         if len(answers) != count:
@@ -83,9 +86,9 @@ class Rig:
         return answers
 
     @contextlib.contextmanager
-    def stream(self, url: str) -> Iterator[Iterator[Answer]]:
+    def stream(self, url: str, *, by: str = "loadgen") -> Iterator[Iterator[Answer]]:
         """Answers as they come, about a hundred a second, until the block ends."""
-        command = self._exec("loadgen", "python3", "ask.py", url, "100000", "--parallel", "2", "--pause", "0.015")
+        command = self._exec(by, "python3", "ask.py", url, "100000", "--parallel", "2", "--pause", "0.015")
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             yield self._answers(process)
@@ -97,8 +100,16 @@ class Rig:
                 process.kill()
                 process.communicate()
 
-    def logs(self, workload: str) -> str:
-        return self._run([*_COMMAND, "logs", "--mesh", self.name, workload], seconds=20)
+    def logs(self, workload: str, *, proxy: bool = False) -> str:
+        which = ["--proxy"] if proxy else []
+        return self._run([*_COMMAND, "logs", "--mesh", self.name, *which, workload], seconds=20)
+
+    def search_keys(self) -> Searched:
+        """In every file that the mesh made or was made of, and in what each of its processes was started with."""
+        base = base_directory()
+        files = files_below(base / self.name, base / f"{self.name}.log", self.directory, self.log)
+        weft = [self._mesh.pid] if self._mesh else []
+        return search(chain(files, started_with([*weft, *(pid for pid, _ in self._processes())])))
 
     def log_lines(self) -> list[str]:
         return self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
@@ -164,6 +175,19 @@ class Rig:
         """What lives in the mesh's namespaces now: (pid, when it began) → its name."""
         pids = {pid for each in namespaces() if self.name in each.name for pid in processes_in(each)}
         return {(pid, begun): _name(pid) for pid in sorted(pids) if (begun := _begun(pid))}
+
+
+def until(answers: Iterator[Answer], begun: float, *, seconds: float) -> Iterator[Answer]:
+    """The answers that came after a moment, for so long."""
+    for answer in answers:
+        if answer.at > begun + seconds:
+            return
+        if answer.at > begun:
+            yield answer
+
+
+def odd_one(answers: list[Answer]) -> str:
+    return next((f"{answer.status} {answer.body}" for answer in answers if answer.status != 200), "none")
 
 
 def _answer(line: str | bytes) -> Answer:

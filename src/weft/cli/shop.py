@@ -1,12 +1,16 @@
-"""The example mesh that comes with weft: where it is, a copy the user may edit, and the three edits worth trying."""
+"""The example mesh that comes with weft: where it is, a copy the user may edit, and the edits worth trying."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
+# Long enough for a machine that is busy with something else, short enough to be seen: renewed at 80 % of it.
+CERTIFICATE_TTL = timedelta(seconds=10)
+CALLERS = ("[frontend]", "[frontend, snoop]")  # of payments.yaml's policies, before and after the edit
 WEIGHTS = ((90, 50), (10, 50))  # payments.yaml's weights, before and after the edit
 
 
@@ -41,6 +45,22 @@ def heal_fault(directory: Path) -> None:
     (directory / "fault.yaml").unlink()
 
 
+def let_snoop_in(directory: Path) -> None:
+    _replace(directory / "payments.yaml", *CALLERS)
+
+
+def keep_snoop_out(directory: Path) -> None:
+    _replace(directory / "payments.yaml", *reversed(CALLERS))
+
+
+def add_outsider(directory: Path) -> None:
+    _save(directory / "outsider.yaml", (directory / "outsider.yaml.example").read_text())
+
+
+def remove_outsider(directory: Path) -> None:
+    (directory / "outsider.yaml").unlink()
+
+
 def things_to_try(directory: Path, victim: int) -> list[tuple[str, list[str]]]:
     """(what happens, the commands); `victim` is the process number of a pod to kill, 0 while there is none."""
     place = _short(directory)
@@ -50,8 +70,19 @@ def things_to_try(directory: Path, victim: int) -> list[tuple[str, list[str]]]:
             "Make half of catalog's answers fail, then heal it:",
             [f"cp {place / 'fault.yaml.example'} {place / 'fault.yaml'}", f"rm {place / 'fault.yaml'}"],
         ),
+        (
+            "Let snoop pay, then keep it out again (weft logs -f snoop):",
+            [
+                rf"sed -i 's/\[frontend\]/[frontend, snoop]/' {place / 'payments.yaml'}",
+                f"sed -i 's/, snoop//' {place / 'payments.yaml'}",
+            ],
+        ),
         ("Kill a pod of catalog and see it come back:", [f"kill -9 {victim or 'PID'}"]),
     ]
+
+
+def _replace(path: Path, old: str, new: str) -> None:
+    _save(path, path.read_text().replace(old, new))
 
 
 def _save(path: Path, text: str) -> None:

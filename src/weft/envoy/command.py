@@ -39,6 +39,9 @@ def prepare(
         # Hot restart shares memory by number, and the many Envoys of one machine would meet there.
         "--disable-hot-restart",
         *("--drain-time-s", str(drain_seconds)),
+        # Whoever is connected under rules that have been replaced is sent away with the next answer, and not by chance
+        # within the time above: a policy that is saved holds from the second request on.
+        *("--drain-strategy", "immediate"),
         *("--log-level", log_level),
         # `misc` warns of each field of Istio's configuration that Envoy would rather have under another name, again for
         # every listener of every proxy: nothing that a reader of the log could change.

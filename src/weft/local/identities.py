@@ -8,6 +8,7 @@ bound to one pod, and is worth nothing once that pod is gone.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ import msgspec
 
 from weft.base.problem import Problem, Severity
 from weft.ca.authority import Authority, Terms
+from weft.ca.door import Door
 from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import AUDIENCE, TokenIssuer
 from weft.ca.status import AuthorityStatus
@@ -29,6 +31,8 @@ from weft.node.agent import Agent
 from weft.node.door import Doorway
 from weft.node.identities import LIFETIME, Bearer
 from weft.node.status import IdentityStatus
+
+log = logging.getLogger("weft.local.identities")
 
 SHORTEST_TTL = timedelta(seconds=2)
 LONGEST_TTL = Terms().longest
@@ -58,18 +62,29 @@ class Identities:
         self._tokens = TokenIssuer()
         service = CertificateService(self.authority, self._tokens.checker())
         self._agent = Agent(service, directory / "agent", lifetime=trust.certificate_ttl)
+        self._door = Door(self.authority, trust.ca) if trust.ca is not None else None
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._directory.mkdir(mode=0o700, exist_ok=True)
         self._agent.start()
-        self._running = asyncio.create_task(self.authority.run(), name="authority")
+        self._running = asyncio.create_task(self._run(), name="authority")
+
+    async def _run(self) -> None:
+        if self._door is not None:
+            try:
+                await self._door.open()
+            except OSError as error:
+                log.warning("`weft ca rotate DIR` cannot reach this mesh: %s; `weft ca rotate --mesh` can", error)
+        await self.authority.run()
 
     async def close(self) -> None:
         await self._agent.close()
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
+        if self._door is not None:
+            await self._door.close()
         self.authority.close()
 
     def socket(self, plan: PodPlan) -> Path:

@@ -3,6 +3,7 @@ An absent field is None, so that a subset's policy can override field by field."
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
 
@@ -120,6 +121,20 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
+
+
+def levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:
+    """Everything that a rule says of any port or subset."""
+    for level in (rule.policy, *(subset.policy for subset in rule.subsets)) if rule else ():
+        if level is not None:
+            yield level
+            yield from (entry for _, entry in level.ports)
+
+
+def passes_on(rule: DestinationRule | None) -> bool:
+    """Whether some calls go to the very address that the caller wrote."""
+    balancers = (level.load_balancer for level in levels(rule))
+    return any(balancer is not None and balancer.simple is SimpleBalancer.PASSTHROUGH for balancer in balancers)
 
 
 def effective(rule: DestinationRule | None, port: int, subset: Subset | None = None) -> TrafficPolicy:

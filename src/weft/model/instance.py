@@ -1,5 +1,5 @@
 """What runs and has an address: a pod of the local engine, a Kubernetes pod, a WorkloadEntry. An instance together with
-a service port it serves is an Endpoint."""
+a service port it serves is an Endpoint (`endpoint.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.model.service import Protocol, ServicePort
 from weft.model.workload import Workload
 
 TLS_MODE_LABEL = "security.istio.io/tlsMode"
-_NO_TLS = (TLS_MODE_LABEL, "disabled")
+_NO_TLS, _OWN_TLS = (TLS_MODE_LABEL, "disabled"), (TLS_MODE_LABEL, "istio")
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -37,12 +37,9 @@ class Instance(msgspec.Struct, frozen=True):
         return self.meshed and included and number not in self.excluded_ports
 
     def speaks_tls(self, number: int) -> bool:
-        """Whether a call to this port of it can be the mesh's TLS, whatever policies say."""
-        return self.intercepts(number) and not self.refuses_tls
-
-    @property
-    def refuses_tls(self) -> bool:
-        return _NO_TLS in self.labels
+        """Whether a call to this port of it can be the mesh's TLS, whatever policies say. A label may turn it off, or
+        say of one without a sidecar that it brings its own."""
+        return self.intercepts(number) and _NO_TLS not in self.labels if self.meshed else _OWN_TLS in self.labels
 
     def port_for(self, port: ServicePort) -> int | None:
         """The port number on which this instance serves a service port, or None if it does not."""
@@ -71,16 +68,3 @@ def pod_of(workload: Workload, name: str, addresses: tuple[str, ...], *, ready: 
         workload=workload.name,
         origin=workload.origin,
     )
-
-
-class Endpoint(msgspec.Struct, frozen=True):
-    address: str  # an IP address, a host name or `unix:///path`
-    port: int
-    extra_addresses: tuple[str, ...] = ()  # the other address family's, for one and the same endpoint
-    labels: Labels = ()
-    weight: int = 1
-    locality: str = ""
-    meshed: bool = False
-    tls: bool = False  # called over the mesh's TLS wherever nobody says otherwise
-    service_account: str = ""
-    instance: str = ""  # NAMESPACE/NAME, for diagnosis

@@ -7,7 +7,7 @@ one place in the model that is not frozen; it belongs to the control plane's loo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import TypeVar
 
@@ -15,20 +15,21 @@ import msgspec
 
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
-from weft.model.destination_rule import DestinationRule
+from weft.model.destination_rule import DestinationRule, passes_on
+from weft.model.endpoint import Endpoint, Off, endpoint_of, written_endpoint
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import Gateway
 from weft.model.group import Group
-from weft.model.instance import TLS_MODE_LABEL, Endpoint, Instance
+from weft.model.instance import Instance
 from weft.model.names import Labels, ObjectKey, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode, peer_modes
 from weft.model.policies import Kind, Policies, Policy
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope, exported, scope_of
-from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
+from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
-from weft.model.standing import Standing, standing_of
+from weft.model.standing import Members, Standing, written_standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
@@ -93,7 +94,7 @@ class Mesh:
         self._services: dict[str, list[Service]] = defaultdict(list)  # by host, best claim first
         self._selectors: dict[tuple[str, tuple[str, str]], set[str]] = defaultdict(set)  # (namespace, pair) → hosts
         self._instances: dict[str, dict[str, Instance]] = defaultdict(dict)  # namespace → name → instance
-        self._members: dict[_Selection, dict[str, Instance]] = {}  # whom a service selects, by name
+        self._members: dict[_Selection, Members] = {}  # whom a service selects
         self._virtual_services: dict[str, list[VirtualService]] = defaultdict(list)  # by host or wildcard
         self._rules: dict[str, list[DestinationRule]] = defaultdict(list)  # by host or wildcard
         self._sidecars: dict[str, list[Sidecar]] = defaultdict(list)  # by namespace
@@ -181,11 +182,10 @@ class Mesh:
         _insert(self._services[service.host], service)
         if service.selector:
             self._selectors[(service.namespace, service.selector[0])].add(service.host)
-            self._members[_selection(service)] = {
-                instance.name: instance
-                for instance in self.instances(service.namespace)
-                if selects(service.selector, instance.labels)
-            }
+            self._members[_selection(service)] = members = Members()
+            for instance in self.instances(service.namespace):
+                if selects(service.selector, instance.labels):
+                    members.put(instance)
         return self._touched_by_service(service)
 
     def _remove_service(self, service: Service) -> Touched:
@@ -216,11 +216,11 @@ class Mesh:
         for service, standing in services.items():
             members = self._members[_selection(service)]
             if before is not None:
-                members.pop(before.name, None)
+                members.discard(before.name)
             if after is not None and selects(service.selector or (), after.labels):
-                members[after.name] = after
+                members.put(after)
             touched_endpoints.add(service.host)
-            by_proxy = service.headless or service.resolution is not Resolution.STATIC
+            by_proxy = service.headless or service.resolution is not Resolution.STATIC or self._passed_on(service.host)
             if self.standing(service) != standing or by_proxy:
                 touched_hosts.add(service.host)  # more than EDS depends on who is there
         if before is not None:
@@ -302,33 +302,31 @@ class Mesh:
 
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """Who answers on a service port now, in a stable order."""
-        modes = self._modes_in(service.namespace)
+        off = self._turned_off(service.namespace)
         if service.selector:
             found = [
                 endpoint
-                for instance in self._members.get(_selection(service), {}).values()
+                for instance in self._members.get(_selection(service), ())
                 if (instance.ready or service.publish_not_ready)
-                and (endpoint := _endpoint(instance, port, modes)) is not None
+                and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
             found.sort(key=lambda endpoint: endpoint.instance)
             return tuple(found)
-        return tuple(
-            Endpoint(
-                address=written.address,
-                port=_written_port(written, port),
-                labels=written.labels,
-                weight=written.weight,
-                locality=written.locality,
-                tls=not service.external and _written_tls(written, _written_port(written, port), modes),
-                service_account=written.service_account,
-            )
-            for written in service.static_endpoints
-        )
+        return tuple(written_endpoint(service, written, port, off) for written in service.static_endpoints)
 
     def standing(self, service: Service) -> Standing:
-        members = self._members.get(_selection(service), {}).values()
-        alike = not self._policies.by_labels(PeerAuthentication, service.namespace)
-        return standing_of(service, members, self._modes_in(service.namespace), alike=alike)
+        members = self._members.get(_selection(service))
+        return members.standing(service) if members is not None else written_standing(service)
+
+    def secured_ports(self, service: Service) -> tuple[int, ...]:
+        """The ports at which everyone behind a service takes the mesh's TLS. Asked only where callers name an address:
+        elsewhere each endpoint says it for itself."""
+        members = self._members.get(_selection(service))
+        return members.secured(service, self._turned_off(service.namespace)) if members is not None else ()
+
+    def _passed_on(self, host: str) -> bool:
+        """Whether some rule has calls to the host go to the very address that the caller wrote."""
+        return any(passes_on(rule) for pattern in _patterns(host) for rule in self._rules.get(pattern, ()))
 
     def peer_modes(self, namespace: str, labels: Labels) -> PeerModes:
         """Whom the workloads with these labels let in."""
@@ -339,11 +337,12 @@ class Mesh:
             self._modes[(namespace, labels)] = known
         return known
 
-    def _modes_in(self, namespace: str) -> Callable[[Labels], PeerModes]:
+    def _turned_off(self, namespace: str) -> Off | None:
+        """Whether the workloads with these labels take no TLS at a port; None if there are none that take none."""
         if not self._policies.by_labels(PeerAuthentication, namespace):
-            everyone = self.peer_modes(namespace, ())
-            return lambda _: everyone
-        return lambda labels: self.peer_modes(namespace, labels)
+            everyone = self.peer_modes(namespace, ()).mode
+            return None if everyone is not TlsMode.DISABLE else lambda labels, number: True
+        return lambda labels, number: self.peer_modes(namespace, labels).at(number) is TlsMode.DISABLE
 
     def instances(self, namespace: str) -> Iterable[Instance]:
         return self._instances.get(namespace, {}).values()
@@ -495,36 +494,6 @@ class Mesh:
         if isinstance(value, VirtualService):
             return self.settings.virtual_service_export_to
         return self.settings.destination_rule_export_to
-
-
-def _endpoint(instance: Instance, port: ServicePort, modes: Callable[[Labels], PeerModes]) -> Endpoint | None:
-    number = instance.port_for(port)
-    if number is None or not instance.addresses:
-        return None
-    return Endpoint(
-        address=instance.addresses[0],
-        port=number,
-        extra_addresses=instance.addresses[1:],
-        labels=instance.labels,
-        weight=instance.weight,
-        locality=instance.locality,
-        meshed=instance.intercepts(number),
-        tls=instance.speaks_tls(number) and modes(instance.labels).at(number) is not TlsMode.DISABLE,
-        service_account=instance.service_account,
-        instance=f"{instance.namespace}/{instance.name}",
-    )
-
-
-def _written_port(written: StaticEndpoint, port: ServicePort) -> int:
-    target = port.target if isinstance(port.target, int) else 0
-    return dict(written.ports).get(port.name) or target or port.number
-
-
-def _written_tls(written: StaticEndpoint, number: int, modes: Callable[[Labels], PeerModes]) -> bool:
-    """As of a WorkloadEntry: by its label, or else because it names an account."""
-    label = dict(written.labels).get(TLS_MODE_LABEL)
-    meshed = label == "istio" if label is not None else bool(written.service_account)
-    return meshed and modes(written.labels).at(number) is not TlsMode.DISABLE
 
 
 def _selection(service: Service) -> _Selection:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from weft.model.names import Labels, Origin
+from weft.model.names import Labels, ObjectKey, Origin
 
 
 class TlsMode(StrEnum):
@@ -32,6 +32,7 @@ class PeerModes(msgspec.Struct, frozen=True):
 
     mode: TlsMode = TlsMode.PERMISSIVE
     ports: tuple[tuple[int, TlsMode], ...] = ()
+    sources: tuple[ObjectKey, ...] = ()  # the policies that say so, the widest first
 
     def at(self, port: int) -> TlsMode:
         for number, mode in self.ports:
@@ -53,7 +54,8 @@ def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> P
         elif policy.namespace != root_namespace:
             workload = workload or policy
     mode = TlsMode.PERMISSIVE
-    for level in (mesh, namespace, workload):
-        mode = (level.mode if level else None) or mode
+    levels = [level for level in (mesh, namespace, workload) if level is not None]
+    for level in levels:
+        mode = level.mode or mode
     ports = tuple((number, written or mode) for number, written in workload.ports) if workload else ()
-    return PeerModes(mode, ports)
+    return PeerModes(mode, ports, tuple(level.origin.key for level in levels if level.origin is not None))

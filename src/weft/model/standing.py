@@ -1,47 +1,73 @@
-"""How those behind a service stand to the mesh, as far as callers depend on it beyond the endpoints themselves: at
-which ports all of them are met by a proxy, at which all of them are called over the mesh's TLS, and who they are."""
+"""Who stands behind a service, kept so that the questions which every change of a pod raises cost the same for ten pods
+and for ten thousand: at which ports all of them are met by a proxy, and who they are.
+
+Almost all pods are plain: a proxy intercepts all of their ports. Only the odd ones are ever looked at one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
+from weft.model.endpoint import Off
 from weft.model.instance import Instance
-from weft.model.names import Labels
-from weft.model.peer_authentication import PeerModes, TlsMode
 from weft.model.service import Resolution, Service, ServicePort
 
 
 class Standing(msgspec.Struct, frozen=True):
+    """What callers depend on beyond the endpoints themselves."""
+
     meshed: tuple[int, ...] = ()  # service ports at which everyone is met by a proxy of this mesh
-    secured: tuple[int, ...] = ()  # service ports at which everyone takes the mesh's TLS
     accounts: tuple[str, ...] = ()  # service accounts of everyone, ready or not, in the service's namespace
 
 
-def standing_of(
-    service: Service, members: Collection[Instance], modes: Callable[[Labels], PeerModes], *, alike: bool
-) -> Standing:
-    """`alike`: the policies let the same peers in at all of them."""
-    if service.selector is None:
-        return Standing(accounts=_sorted(written.service_account for written in service.static_endpoints))
-    accounts = _sorted({member.service_account for member in members})
-    # Asked at every change of a pod, and of thousands of pods: almost all of them are like this.
-    odd = [member for member in members if not _is_plain(member)]
-    static = service.resolution is Resolution.STATIC
-    doubtful = odd if alike and modes(()).mode is not TlsMode.DISABLE else members
-    return Standing(
-        meshed=tuple(port.number for port in service.ports if all(_is_met(each, port) for each in odd))
-        if static
-        else (),
-        secured=tuple(port.number for port in service.ports if all(_takes_tls(each, port, modes) for each in doubtful)),
-        accounts=accounts,
-    )
+class Members:
+    """The instances that one selector selects, by name."""
+
+    def __init__(self) -> None:
+        self._all: dict[str, Instance] = {}
+        self._odd: dict[str, Instance] = {}
+        self._accounts: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[Instance]:
+        return iter(self._all.values())
+
+    def put(self, instance: Instance) -> None:
+        self.discard(instance.name)
+        self._all[instance.name] = instance
+        self._accounts[instance.service_account] += 1
+        if not instance.meshed or instance.included_ports is not None or instance.excluded_ports:
+            self._odd[instance.name] = instance
+
+    def discard(self, name: str) -> None:
+        instance = self._all.pop(name, None)
+        if instance is None:
+            return
+        self._odd.pop(name, None)
+        self._accounts[instance.service_account] -= 1
+        if not self._accounts[instance.service_account]:
+            del self._accounts[instance.service_account]
+
+    def standing(self, service: Service) -> Standing:
+        accounts = tuple(sorted(account for account in self._accounts if account))
+        if service.resolution is not Resolution.STATIC:
+            return Standing(accounts=accounts)
+        odd = self._odd.values()
+        return Standing(
+            tuple(port.number for port in service.ports if all(_is_met(each, port) for each in odd)), accounts
+        )
+
+    def secured(self, service: Service, off: Off | None) -> tuple[int, ...]:
+        """The service ports at which every one of them takes the mesh's TLS. `off`: whether policies have it turned off
+        for the workloads with these labels at a port."""
+        return tuple(port.number for port in service.ports if all(_takes_tls(each, port, off) for each in self))
 
 
-def _is_plain(instance: Instance) -> bool:
-    everywhere = instance.included_ports is None and not instance.excluded_ports
-    return instance.meshed and everywhere and not instance.refuses_tls
+def written_standing(service: Service) -> Standing:
+    """Of a service whose endpoints are written down."""
+    return Standing(accounts=tuple(sorted({each.service_account for each in service.static_endpoints} - {""})))
 
 
 def _is_met(instance: Instance, port: ServicePort) -> bool:
@@ -50,10 +76,8 @@ def _is_met(instance: Instance, port: ServicePort) -> bool:
     return instance.meshed and (number is None or instance.intercepts(number))
 
 
-def _takes_tls(instance: Instance, port: ServicePort, modes: Callable[[Labels], PeerModes]) -> bool:
+def _takes_tls(instance: Instance, port: ServicePort, off: Off | None) -> bool:
     number = instance.port_for(port)
-    return number is None or (instance.speaks_tls(number) and modes(instance.labels).at(number) is not TlsMode.DISABLE)
-
-
-def _sorted(accounts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({account for account in accounts if account}))
+    if number is None:
+        return True
+    return instance.speaks_tls(number) and not (off is not None and off(instance.labels, number))

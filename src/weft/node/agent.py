@@ -15,11 +15,11 @@ from datetime import timedelta
 from pathlib import Path
 
 from weft.base.backoff import Backoff
+from weft.base.secrecy import keep_memory_private
 from weft.ca.signer import CaUnavailable, Refused, Signer
 from weft.node.door import Doorway
 from weft.node.identities import LIFETIME, Bearer, Certified, KeptIdentity
 from weft.node.sds import SecretServer, certificate_secret, roots_secret
-from weft.node.secrecy import keep_memory_private
 from weft.node.status import IdentityStatus
 
 log = logging.getLogger("weft.node.agent")

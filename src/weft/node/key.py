@@ -16,6 +16,8 @@ from weft.model.identity import Identity
 
 
 class KeyKind(StrEnum):
+    """Envoys take no Ed25519 certificate from each other: it is for workloads whose peers are something else."""
+
     P256 = "P-256"
     P384 = "P-384"
     RSA2048 = "RSA-2048"

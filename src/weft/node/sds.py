@@ -16,10 +16,10 @@ from pathlib import Path
 
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
 
-from weft.node.door import Door, Doorway
+from weft.node.door import Door, DoorError, Doorway
 from weft.xds.clients import Peer
 from weft.xds.request import NodeInfo, Refused
-from weft.xds.server import SECRET_SERVICE, Server
+from weft.xds.server import SECRET_SERVICE, ListenError, Server
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.types import SECRET
@@ -74,7 +74,10 @@ class SecretServer:
         self._private.mkdir(mode=0o700, parents=True, exist_ok=True)
         inner = self._private / f"{next(self._numbers)}"
         inner.unlink(missing_ok=True)  # of an agent that was killed
-        address = await self._server.listen(f"unix:{inner}")
+        try:
+            address = await self._server.listen(f"unix:{inner}")
+        except ListenError as error:
+            raise DoorError(str(error)) from error
         self._workloads[address] = workload
         door = Door(doorway, os.fspath(inner))
         try:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
+from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
@@ -20,11 +22,18 @@ from weft.ca.signer import Signer
 from weft.node.agent import Agent
 from weft.node.door import DoorError, Doorway
 from weft.node.identities import Bearer, TokenSource
-from weft.node.registrations import Registration, watch_registrations
+from weft.node.key import KeyKind
+from weft.node.registrations import (
+    DirectoryRefused,
+    Registration,
+    refuse_unless_ours_alone,
+    watch_registrations,
+)
 
 log = logging.getLogger("weft.node.service")
 
 _PRIVATE = ".agent"  # in the directory of registrations, which is root's alone
+_LOCK = "lock"
 _MOST_TOKEN_BYTES = 64 * 1024
 _RETRY = 2.0  # seconds until a socket that could not be made is tried again
 
@@ -39,6 +48,11 @@ class NodeService:
 
     async def run(self) -> None:
         """Until cancelled. Raises DirectoryRefused, at the start."""
+        refuse_unless_ours_alone(self._directory)
+        with _alone(self._directory / _PRIVATE):
+            await self._run()
+
+    async def _run(self) -> None:
         self.agent.start()
         following = asyncio.create_task(self._keep_following())
         try:
@@ -77,7 +91,28 @@ class NodeService:
                 continue
             self._served[name] = registration
             log.info("%s: %s at %s", name, registration.identity, registration.socket)
+            if registration.key is KeyKind.ED25519:
+                log.warning("%s: an Envoy that is called by other Envoys needs another key than Ed25519", name)
         return self._served == self._wanted
+
+
+@contextlib.contextmanager
+def _alone(private: Path) -> Iterator[None]:
+    """Two agents would take the sockets away from each other. What one that was killed has left is removed."""
+    private.mkdir(mode=0o700, exist_ok=True)
+    lock = os.open(private / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = "is followed by another agent already"
+            raise DirectoryRefused(what, f"find it with: fuser {private / _LOCK}", file=private.parent) from None
+        for left in private.iterdir():
+            if left.name != _LOCK:
+                left.unlink()
+        yield
+    finally:
+        os.close(lock)
 
 
 def _bearer(registration: Registration) -> Bearer:

@@ -10,16 +10,20 @@ from envoy.config.endpoint.v3.endpoint_components_pb2 import LocalityLbEndpoints
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from weft.model.destination_rule import DestinationRule, Subset, TrafficPolicy
+from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
-from weft.model.instance import Endpoint
 from weft.model.names import selects
 from weft.model.service import Resolution, Service, ServicePort
 from weft.translate import names
-from weft.translate.built import Built, build
+from weft.translate.built import Built, from_bytes
 from weft.translate.policy import by_callers_address, effective, is_closed
 from weft.translate.protos import socket_address
 from weft.translate.provenance import keys
 from weft.translate.tls import ENDPOINT_MATCH, ENDPOINT_METADATA
+
+_MESSAGE = ClusterLoadAssignment.DESCRIPTOR.full_name
+# What stands before each locality: its field, and that a length follows.
+_ENDPOINTS = bytes([ClusterLoadAssignment.DESCRIPTOR.fields_by_name["endpoints"].number << 3 | 2])
 
 
 def assignments(
@@ -36,7 +40,7 @@ def assignments(
     subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
     sources = keys(service.origin, rule.origin if rule else None)
     return tuple(
-        build(name, assignment(name, subset_endpoints(endpoints, subset)), sources)
+        from_bytes(_MESSAGE, name, _assigned(name, subset_endpoints(endpoints, subset)), sources)
         for subset in subsets
         if _asked_for(service, effective(rule, port.number, subset), kind)
         for name in (names.outbound_cluster(service.host, port.number, subset.name if subset else ""),)
@@ -56,19 +60,37 @@ def subset_endpoints(endpoints: tuple[Endpoint, ...], subset: Subset | None) -> 
 
 
 def assignment(name: str, endpoints: tuple[Endpoint, ...]) -> ClusterLoadAssignment:
+    result: ClusterLoadAssignment = ClusterLoadAssignment.FromString(_assigned(name, endpoints))
+    return result
+
+
+def _assigned(name: str, endpoints: tuple[Endpoint, ...]) -> bytes:
+    """The serialized assignment, joined from the endpoints' own bytes: thousands of them are not parsed to be written
+    again."""
     by_locality: dict[str, list[Endpoint]] = defaultdict(list)
     for endpoint in endpoints:
         by_locality[endpoint.locality].append(endpoint)
-    result = ClusterLoadAssignment(cluster_name=name)
+    parts: list[bytes] = [ClusterLoadAssignment(cluster_name=name).SerializeToString()]
     for locality, members in sorted(by_locality.items()):
-        entry = result.endpoints.add()
-        entry.MergeFromString(b"".join(map(_fragment, members)))
+        entry = LocalityLbEndpoints()
         entry.load_balancing_weight.value = sum(max(member.weight, 1) for member in members)
         # Always present, even when empty: gRPC's client refuses endpoints without a locality.
         entry.locality.SetInParent()
         region, zone, sub_zone = (*locality.split("/", 2), "", "", "")[:3]
         entry.locality.region, entry.locality.zone, entry.locality.sub_zone = region, zone, sub_zone
-    return result
+        body = b"".join((*map(_fragment, members), entry.SerializeToString()))
+        parts += (_ENDPOINTS, _varint(len(body)), body)
+    return b"".join(parts)
+
+
+def _varint(number: int) -> bytes:
+    """How protobuf writes a length."""
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
 
 
 @lru_cache(maxsize=65536)

@@ -19,6 +19,7 @@ from envoy.config.listener.v3.listener_components_pb2 import (
     ListenerFilterChainMatchPredicate,
 )
 from envoy.config.listener.v3.listener_pb2 import Listener
+from google.protobuf.duration_pb2 import Duration
 
 from weft.model.mesh import InboundPort
 from weft.model.names import ObjectKey
@@ -36,13 +37,14 @@ from weft.translate.chains import (
     original_destination,
     tls_inspector,
 )
-from weft.translate.guards import guards_of
+from weft.translate.guards import Guards, guards_of
 from weft.translate.listeners import on_both_families, wait_for_first_bytes
 from weft.translate.provenance import keys, of_objects
 from weft.translate.view import GroupView
 
 _TLS = "tls"
 _PLAIN = "raw_buffer"
+_HANDSHAKE = Duration(seconds=15)
 _OWN_PORTS = (names.INBOUND_PORT, names.OUTBOUND_PORT)
 
 
@@ -72,14 +74,14 @@ def virtual_inbound(view: GroupView) -> Built:
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = names.INBOUND_PORT
     result.filter_chains.append(loop)
-    doors = _doors(view)
+    doors, guards = _doors(view), guards_of(view)
     socket = tls.downstream(settings)
-    result.filter_chains.extend(joined.from_iterable(_chains(door, view, socket) for door in doors))
+    result.filter_chains.extend(joined.from_iterable(_chains(door, view, guards, socket) for door in doors))
     result.listener_filters.append(original_destination())
     result.listener_filters.extend(_looking(tls_inspector(), doors, _reads_tls))
     result.listener_filters.extend(_looking(http_inspector(), doors, _reads_http))
     wait_for_first_bytes(result, settings)
-    return build(name, result)
+    return build(name, result, keys(*(policy.origin for policy in view.authorization)))
 
 
 def _doors(view: GroupView) -> tuple[_Door, ...]:
@@ -91,10 +93,10 @@ def _doors(view: GroupView) -> tuple[_Door, ...]:
     return (*doors, _Door(0, Protocol.UNDECLARED, view.modes.mode))
 
 
-def _chains(door: _Door, view: GroupView, socket: TransportSocket) -> list[FilterChain]:
+def _chains(door: _Door, view: GroupView, guards: Guards, socket: TransportSocket) -> list[FilterChain]:
     """Plaintext comes in unless the mode is STRICT, TLS of the mesh unless it is DISABLE. TLS that is not the mesh's is
     the application's own business where the port may carry more than HTTP."""
-    ends = _ends(door, view)
+    ends = _ends(door, view, guards)
     http = door.protocol.is_http or door.protocol is Protocol.UNDECLARED
     mixed = door.protocol is Protocol.UNDECLARED
     found: list[FilterChain] = []
@@ -114,20 +116,21 @@ def _chains(door: _Door, view: GroupView, socket: TransportSocket) -> list[Filte
             found.append(_chain(ends.bytes, plain))
             if door.mode is TlsMode.PERMISSIVE:
                 found.append(_chain(ends.bytes, _TLS))
-    sources = _sources(door)
+    sources = (*_services(door), *view.modes.sources)
     for entry in found:
+        if sources:
+            entry.metadata.CopyFrom(of_objects(sources))
         if door.number:
             entry.name = names.listener("0.0.0.0", door.number)
             entry.filter_chain_match.destination_port.value = door.number
-            entry.metadata.CopyFrom(of_objects(sources))
         else:
             is_http = entry.filters[-1].name.endswith("http_connection_manager")
             entry.name = f"{names.VIRTUAL_INBOUND}-catchall-http" if is_http else names.VIRTUAL_INBOUND
     return found
 
 
-def _ends(door: _Door, view: GroupView) -> _Ends:
-    settings, guards, port = view.inbound_settings, guards_of(view), door.port
+def _ends(door: _Door, view: GroupView, guards: Guards) -> _Ends:
+    settings, port = view.inbound_settings, door.port
     if port is None:
         cluster, prefix, host_name, pool = names.INBOUND_PASSTHROUGH, names.INBOUND_PASSTHROUGH, "inbound|http|0", None
     else:
@@ -153,10 +156,11 @@ def _chain(
     result.filter_chain_match.application_protocols.extend(protocols)
     if socket is not None:
         result.transport_socket.CopyFrom(socket)
+        result.transport_socket_connect_timeout.CopyFrom(_HANDSHAKE)  # nobody holds a connection by never ending one
     return result
 
 
-def _sources(door: _Door) -> tuple[ObjectKey, ...]:
+def _services(door: _Door) -> tuple[ObjectKey, ...]:
     return keys(*(service.origin for service in door.port.services)) if door.port else ()
 
 

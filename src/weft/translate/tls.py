@@ -43,6 +43,7 @@ OF_THE_MESH = ("istio", "istio-peer-exchange", *OF_HTTP)
 _SESSION = Duration(seconds=3600)
 
 TLS = "envoy.transport_sockets.tls"
+_UPSTREAM = f"type.googleapis.com/{UpstreamTlsContext.DESCRIPTOR.full_name}"
 _RAW = "envoy.transport_sockets.raw_buffer"
 _MATCH = "tlsMode"
 ENDPOINT_METADATA = "envoy.transport_socket_match"
@@ -66,27 +67,35 @@ def downstream(settings: Settings) -> TransportSocket:
 def automatic(cluster: Cluster, socket: TransportSocket) -> None:
     """TLS to each endpoint that is marked for it, plaintext to the others: whoever gets or loses a proxy changes no
     cluster."""
-    marked = cluster.transport_socket_matches.add(name=f"{_MATCH}-istio")
-    marked.match.update(ENDPOINT_MATCH)
-    marked.transport_socket.CopyFrom(socket)
-    others = cluster.transport_socket_matches.add(name=f"{_MATCH}-disabled")
-    others.match.SetInParent()
-    others.transport_socket.CopyFrom(_raw())
+    marked, others = _matches()
+    cluster.transport_socket_matches.add().CopyFrom(marked)
+    cluster.transport_socket_matches[0].transport_socket.CopyFrom(socket)
+    cluster.transport_socket_matches.add().CopyFrom(others)
 
 
-@lru_cache(maxsize=8192)
 def upstream(
     names: tuple[str, ...], server_name: str, protocols: tuple[str, ...], settings: Settings
 ) -> TransportSocket:
     """The caller's side between two proxies: exactly one of these identities answers, or the call fails."""
-    context = UpstreamTlsContext(sni=server_name)
-    context.common_tls_context.CopyFrom(_common(settings))
+    own = UpstreamTlsContext(sni=server_name)
+    allowed = own.common_tls_context.combined_validation_context.default_validation_context
+    allowed.match_typed_subject_alt_names.extend(map(name_matcher, names))
+    result = TransportSocket(name=TLS)
+    result.typed_config.type_url = _UPSTREAM
+    # By protobuf's rules, joined bytes are the joined message: what every cluster has alike is serialized once.
+    result.typed_config.value = _shared_upstream(protocols, settings) + own.SerializeToString(deterministic=True)
+    return result
+
+
+@lru_cache(maxsize=64)
+def _shared_upstream(protocols: tuple[str, ...], settings: Settings) -> bytes:
+    context = UpstreamTlsContext(common_tls_context=_common(settings))
     context.common_tls_context.alpn_protocols.extend(protocols)
-    allowed = context.common_tls_context.combined_validation_context.default_validation_context
-    allowed.match_typed_subject_alt_names.extend(name_matcher(name) for name in names)
-    return TransportSocket(name=TLS, typed_config=packed(context))
+    written: bytes = context.SerializeToString(deterministic=True)
+    return written
 
 
+@lru_cache(maxsize=65536)
 def name_matcher(name: str) -> SubjectAltNameMatcher:
     if "://" in name:
         kind = SubjectAltNameMatcher.URI
@@ -123,8 +132,13 @@ def offering(protocols: tuple[str, ...]) -> Filter:
 
 
 @lru_cache(maxsize=1)
-def _raw() -> TransportSocket:
-    return TransportSocket(name=_RAW, typed_config=packed(RawBuffer()))
+def _matches() -> tuple[Cluster.TransportSocketMatch, Cluster.TransportSocketMatch]:
+    marked = Cluster.TransportSocketMatch(name=f"{_MATCH}-istio")
+    marked.match.update(ENDPOINT_MATCH)
+    raw = TransportSocket(name=_RAW, typed_config=packed(RawBuffer()))
+    others = Cluster.TransportSocketMatch(name=f"{_MATCH}-disabled", transport_socket=raw)
+    others.match.SetInParent()
+    return marked, others
 
 
 @lru_cache(maxsize=64)

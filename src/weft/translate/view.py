@@ -9,10 +9,10 @@ import msgspec
 
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
-from weft.model.destination_rule import ClientTlsMode, DestinationRule, TrafficPolicy
+from weft.model.destination_rule import ClientTlsMode, DestinationRule, levels, passes_on
+from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
 from weft.model.group import Group, ProxyKind
-from weft.model.instance import Endpoint
 from weft.model.mesh import InboundPort, Mesh
 from weft.model.names import Labels
 from weft.model.peer_authentication import PeerModes
@@ -58,7 +58,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     routes: tuple[VirtualService, ...] = ()  # the deciding one first
     delegates: tuple[VirtualService, ...] = ()  # those the routes delegate to
     meshed: tuple[int, ...] = ()  # ports at which everyone who answers is met by a proxy of the mesh
-    secured: tuple[int, ...] = ()  # ports at which everyone who answers takes the mesh's TLS
+    secured: tuple[int, ...] = ()  # where callers name an address: ports at which everyone takes the mesh's TLS
     accounts: tuple[str, ...] = ()  # the service accounts of everyone behind it, in its namespace
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
     targets: tuple[Target, ...] = ()  # the other hosts that the routes name
@@ -112,17 +112,18 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         or not all(target.known for target in targets)  # the warning says from where it is not seen
     )
     standing = mesh.standing(service) if service else Standing()
+    rule = mesh.destination_rule(host, service, group)
     by_labels = any(match.source_labels for match in conditions)
     return ServiceView(
         host=host,
         caller=Caller(group.kind, group.namespace if by_namespace else "", group.labels if by_labels else ()),
         service=service,
         ports=scope.ports(service) if service else (),
-        rule=mesh.destination_rule(host, service, group),
+        rule=rule,
         routes=routes,
         delegates=delegates,
         meshed=standing.meshed,
-        secured=standing.secured,
+        secured=mesh.secured_ports(service) if service and (service.headless or passes_on(rule)) else (),
         accounts=standing.accounts,
         endpoints=tuple((port.number, mesh.endpoints(service, port)) for port in service.ports)
         if service and (service.headless or not service.selector or service.resolution is not Resolution.STATIC)
@@ -168,21 +169,13 @@ def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
 
 
 def offering_http(service: Service | None, rule: DestinationRule | None) -> tuple[int, ...]:
-    if service is None or service.external or any(level.tls and level.tls.mode in _FOREIGN for level in _levels(rule)):
+    if service is None or service.external or any(level.tls and level.tls.mode in _FOREIGN for level in levels(rule)):
         return ()
     return tuple(port.number for port in service.ports if not port.protocol.is_tcp)
 
 
 def _hashes(rule: DestinationRule) -> bool:
-    return any(level.load_balancer and level.load_balancer.consistent_hash for level in _levels(rule))
-
-
-def _levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:
-    """Everything that a rule says of any port or subset."""
-    for level in (rule.policy, *(subset.policy for subset in rule.subsets)) if rule else ():
-        if level is not None:
-            yield level
-            yield from (entry for _, entry in level.ports)
+    return any(level.load_balancer and level.load_balancer.consistent_hash for level in levels(rule))
 
 
 def _conditions(routing: tuple[VirtualService, ...]) -> Iterator[HttpMatch | L4Match]:

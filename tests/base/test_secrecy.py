@@ -11,7 +11,7 @@ from weft.netns.process import Spawn, end, spawn
 
 PROGRAM = """
 import os, resource, sys
-from weft.node.secrecy import is_memory_private, keep_memory_private
+from weft.base.secrecy import is_memory_private, keep_memory_private
 resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 if sys.argv[1] == "private":
     keep_memory_private()

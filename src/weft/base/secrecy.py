@@ -1,4 +1,4 @@
-"""The memory of this process is nobody's to read: it holds the keys of every workload of the machine."""
+"""The memory of this process is nobody's to read: it holds keys, of workloads or of the CA."""
 
 from __future__ import annotations
 

@@ -1,0 +1,149 @@
+"""What a TLS handshake costs a sidecar, full and resumed, next to a bare Envoy and to a connection without TLS.
+
+The client shakes hands with the proxy in front of a server that takes nothing but mutual TLS, P-256 and TLS 1.3, and
+asks nothing. The proxy has one core, the client the other. What counts is the proxy's CPU time per handshake, by the
+kernel's count: the rate that one core can take follows from it, whereas the rate that is reached also says how fast
+the client is. Rounds are interleaved, figures are medians over the calmer half of them, as on the data path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from bench import mesh
+from bench.bare import plain_proxy, start_envoy, wait_open
+from bench.certificates import Credentials, Root
+from bench.data_path import on_core, pin
+from bench.figure import Effort, Figure, Say
+from bench.process import Failed, Running, scheduled
+from weft.local.identities import Trust
+
+_PROXY_CORE, _LOAD_CORE = 0, 1
+_APP, _BARE = 8080, 9001
+_PARALLEL = 8
+_PROXY_GID = 1337
+_CLIENT = str(Path(__file__).with_name("handshake_client.py"))
+_KINDS = ("full", "resumed", "without TLS")
+
+
+class Way(msgspec.Struct, frozen=True):
+    name: str
+    address: str
+    port: int
+    alpn: tuple[str, ...]
+    proxy: int  # process id
+    takes: tuple[str, ...]  # of the kinds
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """Per handshake, seconds."""
+
+    cpu: float
+    waited: float  # for its core
+    rate: float  # handshakes per second that the client reached
+
+
+Round = dict[tuple[str, str], Cost]  # by way and kind
+
+
+def run(effort: Effort, say: Say) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
+        rounds = asyncio.run(_measure(Path(directory), effort.of(12, 3), effort.of(600, 200), say))
+    figures = []
+    for kind in ("full", "resumed"):
+        weft, bare = _calm(rounds, "sidecar", kind, "cpu"), _calm(rounds, "bare", kind, "cpu")
+        figures += [
+            Figure(f"CPU per {kind} handshake, sidecar", weft * 1e6, "µs", None, bare * 1e6),
+            Figure(f"{kind} handshakes/s that one core of a sidecar can take", 1 / weft, "/s", None, 1 / bare),
+            Figure(f"{kind} handshakes/s that the client reached", _calm(rounds, "sidecar", kind, "rate"), "/s"),
+        ]
+    plain, bare = _calm(rounds, "open sidecar", "without TLS", "cpu"), _calm(rounds, "open bare", "without TLS", "cpu")
+    return [*figures, Figure("CPU per connection without TLS, sidecar", plain * 1e6, "µs", None, bare * 1e6)]
+
+
+def _calm(rounds: list[Round], name: str, kind: str, what: str) -> float:
+    costs = sorted((each[name, kind] for each in rounds), key=lambda cost: cost.waited)
+    return float(median(getattr(cost, what) for cost in costs[: (len(costs) + 1) // 2]))
+
+
+async def _measure(directory: Path, rounds: int, count: int, say: Say) -> list[Round]:
+    objects = directory / "objects"
+    objects.mkdir()
+    mesh.save(
+        objects / "pods.yaml",
+        *(
+            mesh.workload(name, excludeInboundPorts=(_BARE, _BARE + 1), excludeOutboundPorts=())
+            for name in ("client", "server", "open")
+        ),
+        mesh.service("server", 80, _APP),
+        mesh.service("open", 80, _APP),
+        mesh.peer_authentication("server", "STRICT"),
+        mesh.peer_authentication("open", "DISABLE"),
+    )
+    root = Root(directory)
+    client, own = root.credentials("client"), root.credentials("bare")
+    with on_core(_LOAD_CORE):
+        async with mesh.running(objects, trust=Trust(ca=root.save_as_ca(directory / "ca"))) as engine:
+            await mesh.until_ready(engine, 3)
+            caller, server, without = (engine.find_pod(name) for name in ("client", "server", "open"))
+            address, place = str(server.plan.addresses.ipv4), server.namespace
+            far = plain_proxy(("0.0.0.0", _BARE), ("127.0.0.1", _APP), http2_in=True, http2_out=False, tls_in=own)
+            bare = plain_proxy(("0.0.0.0", _BARE + 1), ("127.0.0.1", _APP), http2_in=True, http2_out=False)
+            with (
+                start_envoy("tls", far, namespace=place, core=_PROXY_CORE, directory=directory) as tls,
+                start_envoy("plain", bare, namespace=place, core=_PROXY_CORE, directory=directory) as plain,
+                # With the proxy's group id it is not intercepted: it is the calling proxy.
+                Running([sys.executable, _CLIENT], namespace=caller.namespace, core=_LOAD_CORE, gid=_PROXY_GID) as load,
+            ):
+                wait_open(place, ("127.0.0.1", _BARE))
+                wait_open(place, ("127.0.0.1", _BARE + 1))
+                ways = [
+                    Way("sidecar", address, _APP, ("istio", "h2"), pin(server, _PROXY_CORE), ("full", "resumed")),
+                    Way("bare", address, _BARE, ("h2",), tls.pid, ("full", "resumed")),
+                    Way(
+                        "open sidecar",
+                        str(without.plan.addresses.ipv4),
+                        _APP,
+                        (),
+                        pin(without, _PROXY_CORE),
+                        ("without TLS",),
+                    ),
+                    Way("open bare", address, _BARE + 1, (), plain.pid, ("without TLS",)),
+                ]
+                say(f"{rounds} rounds of {count} handshakes: {', '.join(way.name for way in ways)}")
+                await asyncio.to_thread(_round, load, ways, client, 20, 0)  # caches, and what is made at first use
+                return [await asyncio.to_thread(_round, load, ways, client, count, number) for number in range(rounds)]
+
+
+def _round(load: Running, ways: list[Way], credentials: Credentials, count: int, number: int) -> Round:
+    turned = ways[number % len(ways) :] + ways[: number % len(ways)]
+    return {(way.name, kind): _shake(load, way, kind, credentials, count) for way in turned for kind in way.takes}
+
+
+def _shake(load: Running, way: Way, kind: str, credentials: Credentials, count: int) -> Cost:
+    before = scheduled(way.proxy)
+    got = load.ask(
+        {
+            "address": way.address,
+            "port": way.port,
+            "name": "server",
+            "tls": kind != "without TLS",
+            "resumed": kind == "resumed",
+            "chain": str(credentials.chain),
+            "key": str(credentials.key),
+            "alpn": way.alpn,
+            "count": count,
+            "parallel": _PARALLEL,
+        }
+    )
+    after = scheduled(way.proxy)
+    if got["resumed"] != (got["handshakes"] if kind == "resumed" else 0):
+        raise Failed(f"{got['resumed']} of {got['handshakes']} handshakes of {way.name} were resumed; wanted: {kind}")
+    ran, waited = ((late - early) / count for early, late in zip(before, after, strict=True))
+    return Cost(ran, waited, got["handshakes"] / got["seconds"])

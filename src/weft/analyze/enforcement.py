@@ -1,0 +1,129 @@
+"""What gets past an AuthorizationPolicy: workloads without a proxy, ports that the proxy does not see, and callers in
+plaintext, whom a rule about identities cannot know."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts, Runner
+from weft.analyze.policies import guarded_by
+from weft.analyze.warning import warning
+from weft.base.problem import Problem
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Rule, Source
+from weft.model.peer_authentication import TlsMode
+from weft.model.service import Protocol
+
+_IDENTITY_KEYS = ("source.principal", "source.namespace", "source.serviceAccount")
+_Place = tuple[str, str]  # the namespace and the name of a runner
+
+
+def of_enforcement(facts: Facts) -> Iterator[Problem]:
+    policies = [each for each in facts.policies if not (each.refused or each.dry_run or each.action is Action.AUDIT)]
+    called = _called(facts) if policies else {}
+    known = _who_must_be_known(policies, facts) if policies else set()
+    for policy in policies:
+        guarded = guarded_by(policy, facts)
+        yield from _of_proxies(policy, guarded, called)
+        yield from _of_plaintext(policy, guarded, called, known, facts)
+
+
+def _of_proxies(
+    policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], called: dict[_Place, set[int]]
+) -> Iterator[Problem]:
+    bare, unseen = [], []
+    for namespace, runner in guarded:
+        ports = called.get((namespace, runner.name), set())
+        if not runner.instance.meshed:
+            bare += [runner.name] if policy.selector or ports else []
+        else:
+            unseen += [f"{port} of {runner.name}" for port in sorted(ports) if not runner.instance.intercepts(port)]
+    field = "spec.selector" if policy.selector else "spec"
+    if bare:
+        what = f"{_some(bare)} without a proxy: nothing enforces this policy there"
+        yield warning(policy.origin, field, what, "remove `sidecar.istio.io/inject: false` from the Workload")
+    if unseen:
+        what = f"calls to port {', '.join(unseen[:3])} do not pass the proxy: nothing enforces this policy there"
+        yield warning(policy.origin, field, what, "the Workload's annotations exclude the port from interception")
+
+
+def _of_plaintext(
+    policy: AuthorizationPolicy,
+    guarded: list[tuple[str, Runner]],
+    called: dict[_Place, set[int]],
+    known: set[_Place],
+    facts: Facts,
+) -> Iterator[Problem]:
+    """A caller without a certificate is nobody: no DENY that names callers matches him, and every ALLOW of all but
+    some callers does."""
+    for number, rule in enumerate(policy.rules):
+        if not (_excepts_callers(rule) if policy.action is Action.ALLOW else _names_callers(rule)):
+            continue
+        for namespace, runner in guarded:
+            ports = called.get((namespace, runner.name), ())
+            modes = facts.modes(namespace, runner.labels)
+            if (namespace, runner.name) in known or all(modes.at(port) is TlsMode.STRICT for port in ports):
+                continue
+            does = "lets in" if policy.action is Action.ALLOW else "does not match"
+            what = f"this rule {does} whoever calls in plaintext, and {runner.name} takes plaintext"
+            hint = 'make its PeerAuthentication STRICT, or add a DENY rule with notPrincipals: ["*"]'
+            yield warning(policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
+            break
+
+
+def _called(facts: Facts) -> dict[_Place, set[int]]:
+    """The ports of each runner that Services send calls to."""
+    found: dict[_Place, set[int]] = defaultdict(set)
+    for service in facts.services:
+        for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
+            for port in service.ports:
+                if port.protocol is not Protocol.UDP and (number := runner.instance.port_for(port)):
+                    found[(service.namespace, runner.name)].add(number)
+    return found
+
+
+def _who_must_be_known(policies: list[AuthorizationPolicy], facts: Facts) -> set[_Place]:
+    """Runners that callers in plaintext do not reach: some DENY is for all of them, or every ALLOW asks for a name."""
+    found: set[_Place] = set()
+    strangers: set[_Place] = set()
+    asking: set[_Place] = set()
+    for policy in policies:
+        places = {(namespace, runner.name) for namespace, runner in guarded_by(policy, facts)}
+        if policy.action is Action.DENY and any(_denies_strangers(rule) for rule in policy.rules):
+            found |= places
+        if policy.action is Action.ALLOW:
+            asking |= places
+            if not all(_names_callers(rule) for rule in policy.rules):
+                strangers |= places
+    return found | (asking - strangers)
+
+
+def _names_callers(rule: Rule) -> bool:
+    """Whether only a caller with an identity matches."""
+    named = bool(rule.sources) and all(
+        source.principals or source.namespaces or source.service_accounts for source in rule.sources
+    )
+    return named or any(each.key in _IDENTITY_KEYS and each.values for each in rule.conditions)
+
+
+def _excepts_callers(rule: Rule) -> bool:
+    """Whether everybody but some callers matches, and so does a caller without an identity."""
+    excepted = any(_excepts(source) for source in rule.sources) or any(_excepted_by(each) for each in rule.conditions)
+    return excepted and not _names_callers(rule)
+
+
+def _excepts(source: Source) -> bool:
+    return bool(source.not_principals or source.not_namespaces or source.not_service_accounts)
+
+
+def _excepted_by(condition: Condition) -> bool:
+    return condition.key in _IDENTITY_KEYS and bool(condition.not_values)
+
+
+def _denies_strangers(rule: Rule) -> bool:
+    return not rule.operations and not rule.conditions and any("*" in each.not_principals for each in rule.sources)
+
+
+def _some(names: list[str]) -> str:
+    listed = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+    return f"{listed} {'runs' if len(names) == 1 else 'run'}"

@@ -1,0 +1,101 @@
+import pytest
+
+from analyze import meshes
+from analyze.meshes import WEB
+
+DATABASE = """
+---
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {selector: {app: web}, ports: [{name: mysql, port: 3306, targetPort: 3307}]}
+"""
+PROVIDERS = """
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data:
+  mesh: |
+    extensionProviders:
+    - {name: checker, envoyExtAuthzHttp: {service: web.shop.svc.cluster.local, port: 80}}
+    - {name: grpc-checker, envoyExtAuthzGrpc: {service: web.shop.svc.cluster.local, port: 80}}
+    - {name: gone, envoyExtAuthzHttp: {service: gone.shop.svc.cluster.local, port: 80}}
+    - {name: other-port, envoyExtAuthzHttp: {service: shop/web.shop.svc.cluster.local, port: 81}}
+"""
+
+
+def said(text):
+    return [line for line in meshes.said(text) if line.startswith("AuthorizationPolicy")]
+
+
+def policy(spec, namespace="shop", annotations="{}"):
+    return (
+        "---\napiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n"
+        f"metadata: {{name: x, namespace: {namespace}, annotations: {annotations}}}\nspec: {spec}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "{}",
+        "{selector: {matchLabels: {app: web}}}",
+        "{action: DENY, rules: [{to: [{operation: {paths: [/a]}}]}]}",
+    ],
+)
+def test_a_policy_for_somebody_on_http_ports_is_well(spec):
+    assert said(WEB + policy(spec)) == []
+
+
+def test_a_policy_that_guards_nobody_is_said():
+    (line,) = said(WEB + policy("{selector: {matchLabels: {app: wbe}}}"))
+    assert line == (
+        "AuthorizationPolicy shop/x: spec.selector: warning: no workload of namespace shop has the labels app=wbe: "
+        "the policy guards nobody (hint: app: did you mean `web`?)"
+    )
+    assert said(WEB + policy("{selector: {matchLabels: {app: web}}}", namespace="istio-system")) == []
+    (line,) = said(WEB + policy("{selector: {matchLabels: {app: wbe}}}", namespace="istio-system"))
+    assert "no workload of the mesh has" in line
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome"),
+    [
+        ("ALLOW", "so this rule lets nobody in there (hint: let callers of that port in by a rule without"),
+        ("DENY", 'so this rule denies every connection that the rest of it matches (hint: add `ports` to its operations, such as ports: ["8080"])'),
+        ("AUDIT", "so this rule marks every connection that the rest of it matches"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_needs_http_is_said_with_the_port_that_has_none(action, outcome):
+    spec = f"{{action: {action}, rules: [{{}}, {{to: [{{operation: {{paths: [/a]}}}}]}}]}}"
+    (line,) = said(WEB + DATABASE + policy(spec))
+    assert "AuthorizationPolicy shop/x: spec.rules[1]: warning: port 3307 does not carry HTTP, " in line
+    assert outcome in line
+
+
+def test_a_rule_for_other_ports_or_a_dry_run_is_well():
+    paths = "{action: DENY, rules: [{to: [{operation: {paths: [/a], ports: ['8080']}}]}]}"
+    assert said(WEB + DATABASE + policy(paths)) == []
+    assert said(WEB + DATABASE + policy(paths.replace("ports: ['8080']", "notPorts: ['3307']"))) == []
+    assert said(WEB + DATABASE + policy("{rules: [{to: [{operation: {paths: [/a]}}]}]}", annotations="{istio.io/dry-run: 'true'}")) == []  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("provider", "outcome"),
+    [
+        ("checkr", "there is no authorizer `checkr`: what it would be asked about is denied (hint: did you mean `checker`?)"),
+        ("gone", "is the service gone.shop.svc.cluster.local, which does not exist"),
+        ("other-port", "is port 81 of web.shop.svc.cluster.local, which does not exist"),
+    ],
+)  # fmt: skip
+def test_an_authorizer_that_is_not_there_is_said(provider, outcome):
+    (line,) = said(WEB + PROVIDERS + policy(f"{{action: CUSTOM, provider: {{name: {provider}}}, rules: [{{}}]}}"))
+    assert outcome in line
+
+
+def test_an_http_authorizer_for_connections_is_said_and_a_grpc_one_is_well():
+    spec = "{action: CUSTOM, provider: {name: checker}, rules: [{}]}"
+    (line,) = said(WEB + DATABASE + PROVIDERS + policy(spec))
+    assert "port 3307 does not carry HTTP, and this authorizer decides about HTTP only" in line
+    assert said(WEB + DATABASE + PROVIDERS + policy(spec.replace("checker", "grpc-checker"))) == []

@@ -1,0 +1,149 @@
+"""Who may call what in a whole mesh: identities are those of real certificates, policies change while it runs."""
+
+from __future__ import annotations
+
+import pytest
+import pytest_asyncio
+
+from e2e.mesh import eventually, running_mesh
+from e2e.objects import http_service, istio, service, text, workload
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROVIDERS = """
+extensionProviders:
+- name: checker
+  envoyExtAuthzHttp: {service: checker.auth.svc.cluster.local, port: 80, pathPrefix: /check}
+"""
+
+
+def files(control):
+    return {
+        "callers.yaml": text(
+            workload("client", control=control, serviceAccount="client"),
+            workload("stranger", control=control, serviceAccount="stranger"),
+            workload("outsider", control=control, annotations={"sidecar.istio.io/inject": "false"}),
+        ),
+        "app.yaml": text(
+            workload("app", control=control, serve="http=8080 echo=9000"),
+            service("app", {"name": "http", "port": 80, "targetPort": 8080}, {"name": "tcp-echo", "port": 9000}),
+        ),
+        "checker.yaml": text(
+            workload("checker", control=control, serve="http=8080", namespace="auth"),
+            http_service("checker", namespace="auth"),
+        ),
+        "mesh.yaml": text(
+            istio("Sidecar", "default", {"egress": [{"hosts": ["./*"]}]}),
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "istio", "namespace": "istio-system"},
+                "data": {"mesh": PROVIDERS},
+            },
+        ),
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def whole_mesh():
+    async with running_mesh(files) as mesh:
+        yield mesh
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def mesh(whole_mesh):
+    yield whole_mesh
+    if (whole_mesh.directory / "test.yaml").exists():
+        await whole_mesh.edit({"test.yaml": None})
+
+
+def policy(name="p", **spec):
+    document = istio("AuthorizationPolicy", name, {"selector": {"matchLabels": {"app": "app"}}, **spec})
+    return document | {"apiVersion": "security.istio.io/v1"}
+
+
+async def apply(mesh, *documents):
+    await mesh.edit({"test.yaml": text(*documents)})
+
+
+async def status(mesh, caller, path="/", **more):
+    return (await mesh.get(caller, f"http://app{path}", keep_alive=False, **more))["status"]
+
+
+async def becomes(mesh, expected, caller, path="/"):
+    """Connections that are open know the policies of before, until the proxy that drains them has closed them."""
+
+    async def check():
+        return await status(mesh, caller, path) == expected
+
+    await eventually(check)
+
+
+async def echoes(mesh, caller):
+    """Whether bytes come back on the TCP port."""
+    try:
+        answer = await mesh.tell(caller, "tcp", host="app", port=9000, send="x", half_close=True)
+    except AssertionError:
+        return False
+    return answer["received"].startswith("x")
+
+
+async def test_only_the_account_that_is_named_gets_in_over_http_and_tcp(mesh):
+    assert await status(mesh, "stranger") == 200
+    principal = "cluster.local/ns/shop/sa/client"
+    await apply(mesh, policy(rules=[{"from": [{"source": {"principals": [principal]}}]}]))
+    await becomes(mesh, 403, "stranger")
+    assert [await status(mesh, caller) for caller in ("client", "stranger", "outsider")] == [200, 403, 403]
+    assert [await echoes(mesh, caller) for caller in ("client", "stranger", "outsider")] == [True, False, False]
+
+
+async def test_a_denied_path_is_denied_to_those_who_may_do_the_rest(mesh):
+    await apply(
+        mesh,
+        policy("allow", rules=[{"from": [{"source": {"serviceAccounts": ["client"]}}]}]),
+        policy("deny", action="DENY", rules=[{"to": [{"operation": {"paths": ["/admin*"], "ports": ["8080"]}}]}]),
+    )
+    await becomes(mesh, 403, "client", "/admin")
+    assert await status(mesh, "client", "/other") == 200
+    assert await echoes(mesh, "client")
+
+
+async def test_an_authorizer_beyond_the_sidecars_horizon_decides(mesh):
+    await apply(
+        mesh,
+        policy(
+            action="CUSTOM",
+            provider={"name": "checker"},
+            rules=[{"to": [{"operation": {"paths": ["/ask/*"], "ports": ["8080"]}}]}],
+        ),
+    )
+    await mesh.tell("checker", "script", path="/check/ask/no", forever={"status": 401})
+    await becomes(mesh, 401, "client", "/ask/no")
+    reached = await mesh.received("app", "/ask/no")
+    assert await status(mesh, "client", "/ask/no") == 401
+    assert await mesh.received("app", "/ask/no") == reached
+    assert await status(mesh, "client", "/ask/yes") == 200
+    assert await status(mesh, "client", "/free") == 200
+    assert await mesh.received("checker", "/check/ask/yes") == 1
+    assert await mesh.received("checker", "/check/free") == 0
+
+
+async def test_a_policy_that_was_never_good_shuts_the_door_until_it_is_mended(mesh):
+    await apply(mesh, policy(rules=[{"form": []}]))
+    await becomes(mesh, 403, "client")
+    assert any("unknown field `form`" in problem for problem in mesh.problems())
+    await apply(mesh, policy(rules=[{}]))
+    await becomes(mesh, 200, "client")
+    assert not [problem for problem in mesh.problems() if ": error: " in problem]
+
+
+async def test_a_dry_run_counts_what_it_would_have_denied(mesh):
+    tried = policy(action="DENY", rules=[{"to": [{"operation": {"paths": ["/tried"]}}]}])
+    tried["metadata"]["annotations"] = {"istio.io/dry-run": "true"}
+    await apply(mesh, tried)
+
+    async def counted():
+        assert await status(mesh, "client", "/tried") == 200
+        return await mesh.stat("app", r"^http\.inbound.*rbac\.istio_dry_run_deny_\.shadow_denied$")
+
+    await eventually(counted)

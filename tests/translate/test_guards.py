@@ -1,0 +1,20 @@
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
+from weft.model.group import ProxyKind
+from weft.model.settings import Settings
+from weft.model.sidecar import OutboundPolicy
+from weft.translate.guards import Guards, guards_of
+from weft.translate.view import GroupView
+
+
+def guards(*policies):
+    return guards_of(GroupView(ProxyKind.SIDECAR, (), OutboundPolicy.ALLOW_ANY, Settings(), authorization=policies))
+
+
+def test_without_policies_nobody_stands_in_the_way():
+    assert guards() == Guards()
+
+
+def test_the_same_policies_stand_before_requests_and_connections():
+    found = guards(AuthorizationPolicy("a", "shop"), AuthorizationPolicy("b", "shop", Action.DENY, rules=(Rule(),)))
+    assert [each.name for each in found.http] == ["envoy.filters.http.rbac"] * 2
+    assert [each.name for each in found.network] == ["envoy.filters.network.rbac"] * 2
