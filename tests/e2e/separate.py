@@ -96,8 +96,12 @@ class Presented(NamedTuple):
 
     seen: float
     serial: int
-    issuer: str
     ends: float
+
+    @property
+    def left(self) -> float:
+        """Seconds of its life, now."""
+        return self.ends - time.time()
 
 
 class Tokens:
@@ -250,8 +254,7 @@ class Pod:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.transport.abort()
         leaf = x509.load_der_x509_certificate(shown)
-        issuer = leaf.issuer.rfc4514_string()
-        self.presented.append(Presented(time.time(), leaf.serial_number, issuer, leaf.not_valid_after_utc.timestamp()))
+        self.presented.append(Presented(time.time(), leaf.serial_number, leaf.not_valid_after_utc.timestamp()))
 
     async def end(self) -> None:
         if self._app is not None:
@@ -333,9 +336,10 @@ class Separate:
         await pod.start()
         return pod
 
-    def watch(self) -> None:
+    async def watch(self) -> None:
         """Look at every proxy's certificate from now on, and keep tokens fresh."""
         self._tasks += [asyncio.create_task(self._look()), asyncio.create_task(self._refresh())]
+        await eventually(lambda: all(pod.presented for pod in self.pods.values()))
 
     async def new_certificates(self) -> None:
         """Every proxy presents another certificate than it does now."""
@@ -399,7 +403,7 @@ async def separate_mesh() -> AsyncIterator[Separate]:
         links.make_bridge(mesh.bridge)
         yield mesh
     except BaseException:
-        print(mesh.last_words())  # noqa: T201 - pytest shows it with the failure
+        print(mesh.last_words())
         raise
     finally:
         await mesh.close()
