@@ -26,6 +26,10 @@ def test_what_fits_together_is_not_said():
     assert said(WEB + STRICT + rule("{mode: ISTIO_MUTUAL}")) == []
     assert said(WEB + DISABLED + rule("{mode: DISABLE}")) == []
     assert said(WEB + rule("{mode: DISABLE}")) == []
+    nobody = WEB.replace(
+        "metadata: {name: web-v", "metadata: {annotations: {sidecar.istio.io/inject: 'false'}, name: web-v"
+    )
+    assert said(nobody + STRICT + rule("{mode: DISABLE}")) == []  # there is no proxy that would refuse plaintext
 
 
 def test_plaintext_to_who_takes_only_mutual_tls_is_said():

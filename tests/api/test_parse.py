@@ -67,7 +67,7 @@ VALID = {
           loadBalancer: {consistentHash: {httpCookie: {name: a, ttl: 1s}}}
           connectionPool: {tcp: {maxConnections: 1, tcpKeepalive: {time: 1s}}, http: {http2MaxRequests: 5}}
           outlierDetection: {consecutive5xxErrors: 5, interval: 1s}
-          tls: {mode: DISABLE}
+          tls: {mode: MUTUAL, clientCertificate: /a, privateKey: /b, caCertificates: /c, subjectAltNames: [d], sni: e.f}
           portLevelSettings: [{port: {number: 80}, loadBalancer: {simple: RANDOM}}]
         """,
     ),

@@ -89,8 +89,9 @@ def test_connects_without_tls_where_told(port, client, root):
     assert (answer["handshakes"], answer["resumed"]) == (5, 0)
 
 
-def test_says_that_the_server_refused_its_certificate(port, client, tmp_path):
+def test_fails_where_the_server_refuses_its_certificate(port, client, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with pytest.raises(Failed, match=r"alert|reset"):
+    # In TLS 1.3 the client has finished before it is refused: what it sends next may meet the end before the alert.
+    with pytest.raises(Failed, match=r"alert|reset|EOF|pipe"):
         client.ask(order(port, Root(elsewhere).credentials("client")))

@@ -30,7 +30,7 @@ NINE_TO_ONE = [answer(version="v1")] * 9 + [answer(version="v2")]
 
 
 def test_a_split_as_promised_is_accepted_and_told_in_numbers():
-    assert demo_check._split(FakeRig(*NINE_TO_ONE), 0.1).startswith("v1 450, v2 50 of 500")
+    assert demo_check._split(FakeRig(*NINE_TO_ONE), 0.1).startswith("v1 270, v2 30 of 300")
 
 
 def test_a_wrong_split_is_refused():
@@ -39,7 +39,7 @@ def test_a_wrong_split_is_refused():
 
 
 def test_a_split_with_failures_is_refused():
-    with pytest.raises(StepFailed, match="50 of 500 failed; for example 503"):
+    with pytest.raises(StepFailed, match="30 of 300 failed; for example 503"):
         demo_check._split(FakeRig(*NINE_TO_ONE[:9], answer(503, text="no healthy upstream")), 0.1)
 
 

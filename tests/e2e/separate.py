@@ -403,7 +403,7 @@ async def separate_mesh() -> AsyncIterator[Separate]:
         links.make_bridge(mesh.bridge)
         yield mesh
     except BaseException:
-        print(mesh.last_words())
+        sys.stderr.write(mesh.last_words())
         raise
     finally:
         await mesh.close()

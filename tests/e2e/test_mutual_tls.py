@@ -53,6 +53,9 @@ def files(control):
                 "raw", {"name": "tcp", "port": 9000}, {"name": "unknown", "port": 8081}, selector={"app": "server"}
             ),
         ),
+        "direct.yaml": text(
+            service("direct", {"name": "http", "port": 8080}, clusterIP="None", selector={"app": "server"})
+        ),
         "bare.yaml": text(workload("bare", control=control, serve="http=8080", labels=BARE), http_service("bare")),
         "secure.yaml": text(
             workload(
@@ -94,6 +97,20 @@ async def test_two_proxies_show_each_other_who_they_are_without_being_asked(mesh
     assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://server/"))
     assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://raw:8081/"))
     assert await mesh.stat("client", r"outbound.80..server.*ssl\.handshake") > 0
+
+
+async def test_a_headless_service_is_called_over_tls_while_everyone_behind_it_takes_it(mesh):
+    assert f"URI={CLIENT}" in caller(await mesh.get("client", "http://direct:8080/"))
+    one = peer_authentication("PERMISSIVE", "server", selector={"matchLabels": {"app": "server"}})
+    await mesh.edit({"peer.yaml": one.replace("PERMISSIVE", "DISABLE")})
+
+    async def in_plaintext():
+        answer = await mesh.get("client", "http://direct:8080/")
+        return answer["status"] == 200 and not caller(answer)
+
+    await eventually(in_plaintext)
+    await mesh.edit({"peer.yaml": None})
+    await eventually(lambda: certified(mesh))
 
 
 async def test_those_without_a_proxy_call_and_are_called_in_plaintext(mesh):

@@ -67,6 +67,16 @@ def test_a_policy_for_some_of_them_counts_for_all():
     assert ports(pod(1), PeerAuthentication("a", "shop", mode=TlsMode.DISABLE)) == ()
 
 
+def test_one_that_does_not_serve_the_port_does_not_count():
+    mesh = Mesh()
+    ports = (ServicePort(80, target="web"), ServicePort(90, target=90))
+    put(mesh, Service(ORDERS, "orders", "shop", ports, selector=labels_of({"app": "orders"})))
+    put(mesh, pod(1, ports=(("web", 8080),)), pod(2))
+    assert mesh.secured_ports(next(mesh.services())) == (80, 90)
+    put(mesh, pod(2, excluded_ports=(90,)))
+    assert mesh.secured_ports(next(mesh.services())) == (80,)
+
+
 def test_written_endpoints_say_their_accounts():
     mesh = Mesh()
     ports, written = (ServicePort(80),), (StaticEndpoint("10.0.0.1", service_account="vm"), StaticEndpoint("10.0.0.2"))

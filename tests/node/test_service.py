@@ -197,6 +197,7 @@ async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine
         await until(lambda: not api.parent.exists())
         assert web.exists() and service.agent.status("shop/api-0") is None
         machine.register("web-0", network=network, service_account="other")
+        await until(lambda: str(identity("other")) in {each.identity for each in service.agent.statuses()})
         # Its token is still the first account's: the certificate is for somebody else, and is not used.
         wrong = "not for spiffe://cluster.local/ns/shop/sa/other"
         await until(lambda: (now := service.agent.status("shop/web-0")) is not None and wrong in now.error)

@@ -73,6 +73,14 @@ class Authority:
         )
         return Identity(_pem(certificate), encoded, _pem(self.root))
 
+    def revoked(self, identity):
+        """A list of this one certificate, signed."""
+        now = datetime.datetime.now(datetime.UTC)
+        serial = x509.load_pem_x509_certificate(identity.certificate).serial_number
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
+        builder = x509.CertificateRevocationListBuilder(self.name, now, now + datetime.timedelta(hours=1), [], [entry])
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
     def _sign(self, subject, key, name=None, *, authority=False, lifetime=datetime.timedelta(hours=1)):
         now = datetime.datetime.now(datetime.UTC)
         builder = (

@@ -27,7 +27,7 @@ class World:
     """A server of somebody else's, and files in a directory that a proxy can read."""
 
     def __init__(self, directory):
-        self.directory, self.authority, self.seen = directory, Authority(), []
+        self.directory, self.authority, self.seen, self.spoken = directory, Authority(), [], []
         self.show(self.authority.identity(HOST))
         self.write("client", self.authority.identity(FRONTEND))
 
@@ -42,6 +42,7 @@ class World:
         self.write("server", identity)
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
+        self.context.set_alpn_protocols(["h2", "http/1.1"])
         self.context.sni_callback = lambda _, name, __: self.seen.append(name)
         if wants_certificate:
             self.context.load_verify_locations(self.directory / "client.ca")
@@ -94,6 +95,7 @@ class World:
 
     async def _answer(self, reader, writer):
         with contextlib.suppress(*REFUSED):
+            self.spoken.append(writer.get_extra_info("ssl_object").selected_alpn_protocol())
             shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
             await reader.readuntil(b"\r\n\r\n")
             serial = ssl.DER_cert_to_PEM_cert(shown) if shown else "nobody"
@@ -141,6 +143,25 @@ async def test_bytes_are_tls_outside_too(world):
     async with world.called(world.tls(), Protocol.TCP) as port:
         assert "200 OK" in await _ask(port)
     assert set(world.seen) == {HOST}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "spoken"), [(Protocol.HTTP, "http/1.1"), (Protocol.GRPC, "h2"), (Protocol.TCP, None)]
+)
+async def test_what_is_offered_is_what_is_spoken(world, protocol, spoken):
+    async with world.called(world.tls(), protocol) as port:
+        await _ask(port)
+    assert set(world.spoken) == {spoken}
+
+
+async def test_a_revoked_certificate_is_refused(world):
+    other = world.authority.identity(HOST)
+    (world.directory / "crl.pem").write_bytes(world.authority.revoked(other))
+    async with world.called(world.tls(revoked=f"{world.directory}/crl.pem")) as port:
+        assert "200 OK" in await _ask(port)
+    world.show(other)
+    async with world.called(world.tls(revoked=f"{world.directory}/crl.pem")) as port:
+        assert "200 OK" not in await _ask(port)
 
 
 @pytest.mark.parametrize("protocol", [Protocol.HTTP, Protocol.TCP, Protocol.UNDECLARED])

@@ -12,8 +12,10 @@ import pytest
 from envoy.extensions.transport_sockets.tls.v3.common_pb2 import TlsParameters
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext, UpstreamTlsContext
 
-from model.builders import instance
+from golden.render import compile_group
+from model.builders import group, instance, put, service
 from translate.live import FRONTEND, ORDERS, Authority, app, both, pair
+from weft.model.mesh import Mesh
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol
 from weft.model.settings import Settings
@@ -313,3 +315,12 @@ def test_every_account_and_every_trust_domain_gives_a_name():
         "spiffe://old/ns/shop/sa/a",
         "spiffe://old/ns/shop/sa/b",
     )
+
+
+def test_a_mesh_without_agents_asks_for_no_certificate():
+    mesh = Mesh(Settings(auto_mtls=False))
+    put(mesh, service("orders"), instance("orders-0", "orders", meshed=True))
+    put(mesh, PeerAuthentication("default", "istio-system", mode=TlsMode.DISABLE))
+    for name in ("orders", "frontend"):
+        resources, _ = compile_group(mesh, group(name))
+        assert all(b"sds-grpc" not in each.SerializeToString() for each in (*resources.clusters, *resources.listeners))

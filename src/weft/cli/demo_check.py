@@ -149,7 +149,11 @@ def _settled(status: MeshStatus) -> str:
 
 
 def _job_completed(rig: Rig) -> str:
-    job = _pod(rig.status(), "migrate")
+    def unfinished(status: MeshStatus) -> str:
+        phase = _pod(status, "migrate").phase
+        return "" if phase in (Phase.COMPLETED, Phase.FAILED) else f"it is {phase}"
+
+    job = _pod(rig.wait_for("the job has ended", unfinished, seconds=20), "migrate")
     lines = rig.logs("migrate").splitlines()
     if job.phase is not Phase.COMPLETED or job.exit_code != 0 or not lines:
         raise StepFailed(f"{job.phase}, exit code {job.exit_code}, last line {lines[-1:]}")
@@ -181,7 +185,7 @@ def _sees_proxy(rig: Rig) -> str:
 
 
 def _split(rig: Rig, share: float) -> str:
-    answers = rig.ask(PAYMENTS, 500, by="frontend")
+    answers = rig.ask(PAYMENTS, 300, by="frontend")
     versions = [answer.body.get("version") for answer in answers if answer.status == 200]
     if len(versions) < len(answers):
         raise StepFailed(f"{len(answers) - len(versions)} of {len(answers)} failed; for example {odd_one(answers)}")
@@ -241,7 +245,7 @@ def _fault_appears(rig: Rig) -> str:
         first = next((answer for answer in until(answers, saved, seconds=20) if answer.status == 503), None)
     if first is None:
         raise StepFailed("20 s after saving, nothing has failed")
-    sample = rig.ask(CATALOG, 200, by="frontend")
+    sample = rig.ask(CATALOG, 100, by="frontend")
     failed = sum(answer.status == 503 for answer in sample)
     likelihood = split_probability(failed, len(sample), 0.50)
     seen = f"first 503 after {1000 * (first.at - saved):.0f} ms, then {failed} of {len(sample)} (p = {likelihood:.2g})"
@@ -263,7 +267,7 @@ def _fault_heals(rig: Rig) -> str:
                 break
     if well < 60:
         raise StepFailed("20 s after removing the fault, catalog still fails")
-    sample = rig.ask(CATALOG, 200, by="frontend")
+    sample = rig.ask(CATALOG, 100, by="frontend")
     failed = sum(answer.status != 200 for answer in sample)
     if failed:
         raise StepFailed(f"{failed} of {len(sample)} still fail; for example {odd_one(sample)}")

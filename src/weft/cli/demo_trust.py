@@ -81,7 +81,8 @@ def certificates_rotate(rig: Rig) -> str:
             asked += 1
             if answer.status != 200:
                 failed, odd = failed + 1, f"{answer.status} {answer.body}"
-            if asked % 50 == 0 and _least_renewed(before, rig.status()) >= _LEAST_RENEWALS:
+            enough = asked >= _LEAST_REQUESTS and asked % 50 == 0
+            if enough and _least_renewed(before, rig.status()) >= _LEAST_RENEWALS:
                 break
     after = _renewals(rig.status())
     renewed = sum(after[pod] - before[pod] for pod in before)

@@ -84,9 +84,10 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
     wish = pool.h2_upgrade if pool else ""
     if wish == "UPGRADE":
         return Upstream.HTTP2
-    # A headless service is called by address, and the address may be anyone's: only what the port declares is sure.
-    between_proxies = port.number in view.meshed and view.service is not None and not view.service.headless
-    between_proxies = between_proxies and not is_foreign(chosen.tls)  # TLS that its proxy does not open
+    # A headless service is called by address, and the address may be anyone's: only what the port declares is sure. TLS
+    # that a rule asks for goes to the application, past its proxy's eyes.
+    by_address = view.service is None or view.service.headless
+    between_proxies = port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
     return Upstream.HTTP2 if between_proxies and wish != "DO_NOT_UPGRADE" else Upstream.HTTP1
 
 
