@@ -96,6 +96,7 @@ class Presented(NamedTuple):
 
     seen: float
     serial: int
+    issuer: str
     ends: float
 
     @property
@@ -254,7 +255,8 @@ class Pod:
         shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.transport.abort()
         leaf = x509.load_der_x509_certificate(shown)
-        self.presented.append(Presented(time.time(), leaf.serial_number, leaf.not_valid_after_utc.timestamp()))
+        issuer, ends = leaf.issuer.rfc4514_string(), leaf.not_valid_after_utc.timestamp()
+        self.presented.append(Presented(time.time(), leaf.serial_number, issuer, ends))
 
     async def end(self) -> None:
         if self._app is not None:

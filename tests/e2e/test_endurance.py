@@ -113,8 +113,14 @@ async def test_no_request_fails_while_every_part_is_replaced_but_for_a_ca_away_l
         journal.note("certificates rotate")
         await eventually(lambda: is_steady(mesh), 60)
         assert old_root not in await trusted(mesh, 1)
-        journal.note("the old root is gone")
+        gone = journal.note("the old root is gone")
+        for pod in mesh.pods.values():
+            kept = [each.ends for each in pod.presented if each.issuer == pod.presented[0].issuer]
+            assert max(kept) <= gone, "the old root went before a certificate of it had ended"
+            assert pod.presented[-1].issuer != pod.presented[0].issuer
         await eventually(lambda: all(len(pod.serials) > ROTATIONS for pod in mesh.pods.values()), 100)
+        seen = await caller.tell("steady_seen")
+        assert seen["failures"] == [], journal.tell(seen["failures"])
         window = await lose_the_ca_for_longer_than_a_certificate_lives(mesh, journal)
 
         seen = await caller.tell("steady_stop")
