@@ -212,6 +212,11 @@ def test_what_a_refused_policy_selects_is_its_namespace_if_that_cannot_be_read(t
     assert (found.action, found.namespace, found.selector, found.rules) == (Action.DENY, "shop", (), (Rule(),))
 
 
+def test_a_refused_policy_with_both_a_selector_and_targets_closes_what_it_selects():
+    (found,) = closed(written("{selector: {matchLabels: {app: orders}}, targetRefs: [{kind: Service, name: a}]}"))
+    assert (found.selector, found.targets, found.refused) == ((("app", "orders"),), (), True)
+
+
 def test_a_refused_policy_that_would_have_kept_nobody_out_closes_nothing():
     assert closed(written("{action: AUDIT, rules: 5}")) == ()
     assert closed(written("{rules: 5}", "{istio.io/dry-run: 'true'}")) == ()

@@ -72,5 +72,10 @@ def test_a_refused_one_of_unknown_selection_is_strict_for_its_namespace(spec):
     assert (found.namespace, found.selector, found.mode) == ("shop", (), TlsMode.STRICT)
 
 
+@pytest.mark.parametrize("labels", ["{app: 5}", "{app: or ders}", "{or ders: app}", "[app]"])
+def test_a_selector_that_cannot_be_read_selects_the_namespace(labels):
+    assert closed(written(f"{{selector: {{matchLabels: {labels}}}, mtls: {{mode: STRICT}}}}")).selector == ()
+
+
 def test_one_of_an_unknown_version_is_strict_too():
     assert closed(written("{}").replace("/v1", "/v9")).mode is TlsMode.STRICT

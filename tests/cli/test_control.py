@@ -2,6 +2,7 @@ import asyncio
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 
@@ -94,7 +95,7 @@ def test_serves_certificates_to_those_whose_tokens_are_trusted(tmp_path, port, i
     process = start(
         *("--config", shop.source(), "--listen", f"unix:{tmp_path}/xds.sock"),
         *("--ca", tmp_path / "ca", "--ca-listen", f"127.0.0.1:{port}"),
-        *("--token-keys", keys, "--token-issuer", "https://issuer.example"),
+        *("--token-keys", keys, "--token-issuer", "https://issuer.example", "--clock-skew", "5s"),
     )
     try:
         assert "serving xDS on" in process.stderr.readline()
@@ -110,6 +111,7 @@ def test_serves_certificates_to_those_whose_tokens_are_trusted(tmp_path, port, i
                 await client.close()
 
         issued = asyncio.run(ask())
+        assert 4 <= (issued.issued - issued.not_before).total_seconds() <= 6
         assert making.verifies(issued.chain, [(tmp_path / "ca" / "bundle.pem").read_text()])
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
@@ -124,6 +126,8 @@ def test_without_keys_for_tokens_there_is_no_ca_and_it_says_so(tmp_path):
         process.stderr.readline()
         assert "no CA is served: tokens cannot be checked without --token-keys" in process.stderr.readline()
         assert not (tmp_path / "ca").exists()
+        # Proxies are other users than the control plane.
+        assert stat.S_IMODE((tmp_path / "xds.sock").stat().st_mode) == 0o666
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
     finally:
@@ -137,6 +141,7 @@ def test_without_keys_for_tokens_there_is_no_ca_and_it_says_so(tmp_path):
         (("--token-keys", "issuer.pem"), "only from a known issuer", 2),
         (("--token-keys", "no.pem", "--token-issuer", "x"), "no.pem: cannot be read", 1),
         (("--ca-listen", "nope"), "`nope` is not an address", 2),
+        (("--clock-skew", "soon"), "`soon` is not a time", 2),
         (("--token-keys", "issuer.pem", "--token-issuer", "x", "--trust-domain", "A B"), "is not a trust domain", 1),
     ],
 )

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from model.builders import group, instance, put, service
+from weft.control import push
 from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.model.access_log import Reporter
@@ -11,6 +12,7 @@ from weft.model.destination_rule import DestinationRule, Subset
 from weft.model.extension_provider import Authorizer
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, labels_of
+from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.sidecar import EgressListener, Sidecar
@@ -53,6 +55,36 @@ async def rig():
     rig = Rig()
     yield rig
     rig.push.close()
+
+
+async def test_a_group_whose_push_fails_takes_nothing_from_the_others(rig, monkeypatch, caplog):
+    for name in ("bad", "web"):
+        rig.push.join(group(name))
+    translate = push.base
+
+    def base(view):
+        if any(each.name == "poison" for each in view.authorization):
+            raise ValueError("poison")
+        return translate(view)
+
+    monkeypatch.setattr(push, "base", base)
+    selected = AuthorizationPolicy("poison", "shop", selector=labels_of({"app": "bad"}))
+    changed = rig.put(selected, AuthorizationPolicy("all", "shop", Action.DENY, rules=(Rule(),)))
+    assert changed == {group("web"): {(LISTENER, "virtualInbound")}}
+    assert "proxies keep what they have" in caplog.text
+
+
+async def test_endpoints_follow_the_policies_of_another_root_namespace(rig):
+    rig.put(service("orders"), instance("orders-0", "orders", meshed=True))
+    rig.put(PeerAuthentication("default", "other", mode=TlsMode.DISABLE))
+    rig.push.join(group("web"))
+    endpoint, seen = (ENDPOINT, f"outbound|80||{ORDERS}"), []
+    for root in ("istio-system", "other", "istio-system"):
+        settings = Settings(root_namespace=root)
+        rig.push.touch(rig.mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (settings,)))
+        rig.push.flush()
+        seen.append(rig.versions(group("web"))[endpoint])
+    assert seen[0] == seen[2] != seen[1]
 
 
 async def test_a_group_gets_everything_it_sees_when_its_first_proxy_joins(rig):

@@ -1,9 +1,13 @@
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from weft.base.problem import Problem, Where
+from weft.control.intake import Intake
+from weft.control.problems import Problems
 from weft.files.directory import Directory, Unreadable
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 
 
@@ -56,6 +60,40 @@ def test_an_object_that_comes_back_in_time_never_left():
     assert directory.apply({"a.yaml": b""}) == []
     assert directory.apply({"a.yaml": content(service("a"))}) == []
     assert settle(directory) == []
+
+
+POLICY = "apiVersion: security.istio.io/v1\nkind: {kind}\nmetadata: {{name: a, namespace: shop}}\nspec: {{{spec}}}\n"
+
+
+@pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"])
+def test_a_policy_that_was_never_readable_shuts_the_door_until_it_is_mended(kind):
+    directory, mesh, problems = Directory(), Mesh(), Problems()
+    intake = Intake(mesh, problems, domain="cluster.local")
+    policy = ObjectKey(kind, "shop", "a")
+
+    def load(spec):
+        intake.documents(directory.apply({"a.yaml": POLICY.format(kind=kind, spec=spec).encode()}))
+        return mesh.get(policy)
+
+    (closed,) = load("selector: {matchLabels: {a: b}}, selector: {}")
+    assert closed.selector == ()
+    assert getattr(closed, "refused", True) and getattr(closed, "mode", "STRICT") == "STRICT"
+    assert directory.problems()
+    assert load("[") == (closed,)  # now it could be anything
+    (mended,) = load("")
+    assert mended != closed
+    assert load("selector: {}, selector: {}") == (mended,)
+    intake.documents(directory.apply({"a.yaml": b""}))
+    intake.documents(settle(directory))
+    assert mesh.get(policy) == ()
+
+
+def test_a_readable_policy_goes_before_an_unreadable_one_of_its_name():
+    directory = Directory()
+    broken, good = (POLICY.format(kind="AuthorizationPolicy", spec=spec).encode() for spec in ("a: 1, a: 1", ""))
+    directory.apply({"a.yaml": broken})
+    (change,) = directory.apply({"b.yaml": good})
+    assert change.document.usable
 
 
 def test_a_broken_document_removes_nothing():

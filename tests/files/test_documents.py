@@ -68,7 +68,7 @@ def test_a_broken_document_leaves_the_others():
 def test_a_duplicate_key_breaks_only_its_own_object():
     reading = read(GOOD % "a" + "metadata: {name: a}\n---\n" + GOOD % "b")
     assert names(reading) == ["b"]
-    assert reading.broken == {ObjectKey("Service", "default", "a")}
+    assert [(each.key, each.usable) for each in reading.broken] == [(ObjectKey("Service", "default", "a"), False)]
     assert not reading.unidentified
     assert told(reading) == [
         "5 `metadata` stands twice, here and on line 3 (YAML would silently take the last one; keep one)"

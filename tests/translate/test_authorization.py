@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from translate.policy_rig import Request, rig
+from translate.policy_rig import HTTP_PORT, Request, rig
+from translate.raw_http2 import ask_by_http2
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
 from weft.model.group import ProxyKind
 from weft.model.settings import PathNormalization, Settings
@@ -105,6 +106,32 @@ def full(decision):
     number, _, rest = rule.partition("-")
     prefix = f"ns[shop]-policy[{name}]-rule[{number}]"
     return f"{prefix}-{rest}" if rest else prefix
+
+
+BY_HTTP2 = [
+    [{"action": "DENY", "rules": [{"to": [{"operation": {"methods": ["POST", "DEL*", "*UT"]}}]}]}],
+    [{"action": "ALLOW", "rules": [{"to": [{"operation": {"notMethods": ["POST"]}}]}]}],
+    [{"action": "ALLOW", "rules": [{"to": [{"operation": {"methods": ["POST"]}}]}]}],
+    [{"action": "DENY", "rules": [{"when": [{"key": "request.headers[x-role]", "values": ["admin"]}]}]}],
+    [{"action": "ALLOW", "rules": [{"when": [{"key": "request.headers[x-role]", "notValues": ["admin"]}]}]}],
+]
+
+
+@pytest.mark.parametrize(
+    ("place", "verdicts"),
+    [
+        (0, {"POST": 403, "post": 403, "Post": 403, "dELETE": 403, "put": 403, "GET": 200, "get": 200}),
+        (1, {"POST": 403, "post": 403, "GET": 200}),
+        (2, {"POST": 200, "post": 403}),
+        (3, {"admin": 403, " admin": 403, "admin ": 403, "\tadmin": 403, "guest": 200, "ad min": 200}),
+        (4, {"admin": 403, " admin": 403, "admin\t": 403, "guest": 200}),
+    ],
+)
+async def test_what_only_http2_can_carry_gets_round_nothing(place, verdicts):
+    async with rig([documents(BY_HTTP2[place])]) as one:
+        for written, verdict in verdicts.items():
+            given = {"method": written} if place < 3 else {"headers": [("x-role", written)]}
+            assert await ask_by_http2(one.address(0), HTTP_PORT, **given) == verdict, written
 
 
 async def test_a_dry_run_is_seen_in_the_log_and_in_the_statistics():

@@ -18,3 +18,4 @@ def test_the_same_policies_stand_before_requests_and_connections():
     found = guards(AuthorizationPolicy("a", "shop"), AuthorizationPolicy("b", "shop", Action.DENY, rules=(Rule(),)))
     assert [each.name for each in found.http] == ["envoy.filters.http.rbac"] * 2
     assert [each.name for each in found.network] == ["envoy.filters.network.rbac"] * 2
+    assert found.unknown == found.network

@@ -7,9 +7,11 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 
 from model.builders import group, put, service
 from translate.views import origin
+from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.group import ProxyKind
 from weft.model.mesh import InboundPort, Mesh
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode
+from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
@@ -158,7 +160,7 @@ def test_only_a_caller_with_a_certificate_is_named_to_the_workload():
 def test_the_guards_stand_in_every_chain_that_leads_to_the_workload(monkeypatch):
     network = chain("", *_listener(DATABASE).filter_chains[0].filters).filters[0]
     network.name = "guard"
-    monkeypatch.setattr(inbound, "guards_of", lambda view: guards.Guards(network=(network,)))
+    monkeypatch.setattr(inbound, "guards_of", lambda view: guards.Guards(network=(network,), unknown=(network,)))
     for mode in TlsMode:
         for entry in _listener(WEB, DATABASE, UNKNOWN, mode=mode).filter_chains[1:]:
             if entry.filters[-1].name.endswith("tcp_proxy"):
@@ -177,6 +179,17 @@ def test_a_chain_names_the_policies_that_made_it():
     for entry in listener.filter_chains[1:]:
         (source,) = entry.metadata.filter_metadata["weft"]["sources"]
         assert (source["kind"], source["name"]) == ("PeerAuthentication", "default")
+
+
+def test_a_listener_that_is_refused_is_the_problem_of_every_policy_in_it():
+    mesh = Mesh()
+    put(
+        mesh,
+        AuthorizationPolicy("callers", "shop", origin=origin("AuthorizationPolicy", "callers")),
+        RequestAuthentication("tokens", "shop", origin=origin("RequestAuthentication", "tokens")),
+    )
+    sources = virtual_inbound(group_view(mesh, group("orders"))).sources
+    assert [key.name for key in sources] == ["callers", "tokens"]
 
 
 def test_a_chain_names_the_services_behind_it():

@@ -1,6 +1,7 @@
 """What is made is looked at here only where a request cannot show it; the rest is a table of requests through a real
 Envoy."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -8,6 +9,7 @@ import json
 import time
 from datetime import timedelta
 
+import pytest
 from cryptography.hazmat.primitives import serialization
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication
@@ -17,7 +19,8 @@ from google.protobuf.json_format import MessageToDict
 from api.reading import value
 from golden.render import compile_group
 from model.builders import group, put, service
-from translate.asking import Case, bearer, judge
+from translate.asking import Case, bearer, echo, judge
+from translate.live import app, pair
 from translate.tokens import EC_KEY, ED_KEY, ISSUER, OTHER_KEY, PARTNER, RSA_KEY, key_set, token
 from weft.envoy.validate import validate
 from weft.model.access_log import FileLog
@@ -27,6 +30,7 @@ from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.request_authentication import JwtRule, RequestAuthentication, TokenHeader
 from weft.model.request_authentication import KeyServer as WrittenServer
+from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate.request_authentication import clusters, filters
@@ -338,6 +342,26 @@ async def test_a_refused_one_lets_nobody_in_and_the_log_says_which(tmp_path):
     await judge(cases, good, authentication(name="broken", refused=True), settings=settings)
     assert "rbac_access_denied_matched_policy[refused_RequestAuthentication_shop/broken]" in log.read_text()
     await judge([Case("others")], good, authentication(name="broken", refused=True, selector=labels_of({"app": "x"})))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "refused", "heard"),
+    [
+        (Protocol.UNDECLARED, True, False),
+        (Protocol.UNDECLARED, False, True),
+        (Protocol.TCP, True, True),  # is declared not to be HTTP
+    ],
+)
+async def test_a_refused_one_lets_nobody_in_who_hides_his_http(protocol, refused, heard):
+    async with app(echo) as behind, pair(behind, authentication(refused=refused), protocol=protocol) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\r\nGET / HTTP/1.1\r\nhost: orders\r\n\r\n")
+        try:
+            said = await asyncio.wait_for(reader.read(), 15)
+        except ConnectionResetError:
+            said = b""
+        writer.close()
+        assert said.startswith(b"HTTP/1.1 200") is heard
 
 
 async def test_policies_and_logs_find_what_a_token_says(tmp_path):

@@ -85,13 +85,14 @@ def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPo
 
 def closed_authorization_policy(values: tuple[Value, ...], meta: Meta) -> tuple[Value, ...]:
     """What holds in the place of a policy that was refused and never good: nobody gets in. Only a policy that would
-    not have kept anybody out (AUDIT, a dry run, one that is not for workloads) leaves nothing."""
+    not have kept anybody out (AUDIT, a dry run, one that is not for workloads and selects none) leaves nothing."""
     meant = next((value for value in values if isinstance(value, AuthorizationPolicy)), None)
     if meant is None:
         meant = AuthorizationPolicy(meta.name, meta.namespace, created=meta.created, origin=meta.origin)
-    if meant.action is Action.AUDIT or meant.dry_run or meant.targets:
+    if meant.action is Action.AUDIT or meant.dry_run or (meant.targets and not meant.selector):
         return ()
-    return (msgspec.structs.replace(meant, action=Action.DENY, rules=(Rule(),), provider="", refused=True),)
+    shut = {"action": Action.DENY, "rules": (Rule(),), "provider": "", "targets": (), "refused": True}
+    return (msgspec.structs.replace(meant, **shut),)
 
 
 def _provider(spec: Fields, action: Action) -> str:

@@ -22,6 +22,7 @@ class Document(msgspec.Struct, frozen=True):
     directory: str = ""  # absolute: where relative paths in it start
     line: int = 0  # of the object itself
     lines: Mapping[Path, int] = {}  # of its fields, where the source has lines
+    usable: bool = True  # else it is told only which object it is, and nothing of what it says
 
     def where(self, path: Path = ()) -> Where:
         """The nearest known place of a field: its own line, or that of what holds it."""

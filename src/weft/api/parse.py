@@ -99,6 +99,8 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
     report = Report(document)
     values: tuple[Value, ...] = ()
     reader = KINDS.get(document.key.kind)
+    if not document.usable:  # who found that out has said why
+        return Parsed(closed=_closed_unread(document, reader, domain))
     if reader is None:
         _report_kind(report, document.key.kind)
     elif document.api_version not in reader.versions:
@@ -114,6 +116,12 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
             return Parsed(values, problems)
         return Parsed((), problems, meant=values, closed=reader.closed(values, meta) if reader.closed else ())
     return Parsed((), report.finish(), closed=_closed_unread(document, reader, domain))
+
+
+def may_close(document: Document) -> bool:
+    """Whether it is of a kind that keeps others out, and so does even if it is refused."""
+    reader = KINDS.get(document.key.kind)
+    return reader is not None and reader.closed is not None
 
 
 def _closed_unread(document: Document, reader: KindReader | None, domain: str) -> tuple[Value, ...]:

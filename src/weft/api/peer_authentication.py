@@ -18,6 +18,8 @@ def read_peer_authentication(root: Fields, meta: Meta) -> tuple[PeerAuthenticati
     if spec is None:
         return (PeerAuthentication(meta.name, meta.namespace, created=meta.created, origin=meta.origin),)
     chosen = selector(spec, "selector", "matchLabels")
+    if spec.report.is_wrong((*spec.path, "selector")):
+        chosen = ()  # for the one that stands in its place
     ports = _ports(spec)
     if spec.has("portLevelMtls") and not chosen:
         spec.error(

@@ -161,6 +161,9 @@ def _bundle(answer: bytes) -> tuple[str, ...]:
 
 def _renamed(error: grpc.aio.AioRpcError, target: str) -> Exception:
     said = error.details() or error.code().name
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        what = f"what answers at {target} has no certificate of a root that is trusted here"
+        return CaUnavailable(f"{what}: give the CA's own, with --ca-root")
     if error.code() not in _REFUSALS:
         return CaUnavailable(f"the CA at {target} does not answer: {said} ({error.code().name})")
     trailing: Any = error.trailing_metadata() or ()

@@ -168,7 +168,10 @@ class Push:
             self._made.pop(host, None)
             self._assigned.pop(host, None)
         for compiled in list(self._groups.values()):
-            self._push_group(compiled, pending, hosts)
+            try:
+                self._push_group(compiled, pending, hosts)
+            except Exception:  # what translation chokes on in one group must not keep a policy from the others
+                log.exception("a push to %s failed; its proxies keep what they have", compiled.group)
         self._push_endpoints((only_endpoints | pending.endpoints) - hosts)
         self._unchecked |= hosts
         self._check()

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from weft.api.document import Change, Document
-from weft.api.parse import parse
+from weft.api.parse import may_close, parse
 from weft.base.problem import Problem, Severity, Where
 from weft.files.documents import read_documents
 from weft.model.names import ObjectKey
@@ -98,10 +98,13 @@ class Directory:
         shown = printable(f"{self._shown}/{path}" if self._shown else path)
         reading = read_documents(content, shown, printable(directory))
         documents = {document.key: document for document in reading.documents}
-        kept = {
+        # One that keeps others out must be known of, even if nothing of it was ever good.
+        broken = {document.key: document for document in reading.broken if may_close(document)}
+        named = {document.key for document in reading.broken}
+        kept = broken | {
             key: document
             for key, document in held.items()
-            if key not in documents and (reading.unidentified or key in reading.broken)
+            if key not in documents and (reading.unidentified or key in named)
         }
         return _File(documents, kept, reading.problems)
 
@@ -159,6 +162,8 @@ class Directory:
 
 def refusals(document: Document) -> tuple[Problem, ...]:
     """Why an object would be refused; nothing if it would not."""
+    if not document.usable:
+        return (Problem(document.where(), "this cannot be read"),)
     try:
         problems = parse(document).problems
     except Exception:  # a defect of ours, which whoever takes the object in reports; here it must not stop the others

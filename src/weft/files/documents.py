@@ -29,7 +29,7 @@ _RIGHTLY_THERE = ("apiVersion", "kind", "metadata", "spec", "name", "namespace",
 class FileReading(msgspec.Struct, frozen=True):
     documents: tuple[Document, ...] = ()
     problems: tuple[Problem, ...] = ()
-    broken: frozenset[ObjectKey] = frozenset()  # objects that stand here, but not readably
+    broken: tuple[Document, ...] = ()  # objects that stand here, but not readably
     unidentified: bool = False  # something stands here that could be any object
 
 
@@ -60,12 +60,12 @@ class _Reading:
         self._file, self._directory = file, directory
         self._documents: dict[ObjectKey, Document] = {}
         self._problems: list[Problem] = []
-        self._broken: set[ObjectKey] = set()
+        self._broken: dict[ObjectKey, Document] = {}
         self.unidentified = False
 
     def result(self) -> FileReading:
         documents = tuple(self._documents.values())
-        broken = frozenset(self._broken - self._documents.keys())
+        broken = tuple(document for key, document in self._broken.items() if key not in self._documents)
         problems = tuple(sorted(self._problems, key=lambda problem: problem.where.line))
         return FileReading(documents, problems, broken, self.unidentified)
 
@@ -120,16 +120,17 @@ class _Reading:
         key = self._key(value, lines, line)
         if key is None:
             self.unidentified = True
-        elif not usable:
-            self._broken.add(key)
+            return None
+        document = Document(key, value["apiVersion"], value, self._file, self._directory, line, lines, usable)
+        if not usable:
+            self._broken[key] = document
         elif key in self._documents:
             first = self._documents[key].line
             self.add_flaw(
                 Flaw(line, f"{key} stands twice in this file; the one on line {first} holds", "remove one"), str(key)
             )
         else:
-            version = value["apiVersion"]
-            self._documents[key] = Document(key, version, value, self._file, self._directory, line, lines)
+            self._documents[key] = document
         return key
 
     def _key(self, value: Mapping[str, Any], lines: Mapping[Path, int], line: int) -> ObjectKey | None:

@@ -139,9 +139,7 @@ class Mesh:
                 self._modes.clear()
                 return self._touched_by_policy(value)
             case Settings():
-                self.settings = value
-                self._modes.clear()
-                return Touched(scopes=frozenset({EVERYWHERE}), inbound=frozenset({EVERYWHERE}))
+                return self._set(value)
             case _:
                 return Touched()
 
@@ -167,11 +165,19 @@ class Mesh:
                 self._modes.clear()
                 return self._touched_by_policy(value)
             case Settings():
-                self.settings = self._default_settings
-                self._modes.clear()
-                return Touched(scopes=frozenset({EVERYWHERE}), inbound=frozenset({EVERYWHERE}))
+                return self._set(self._default_settings)
             case _:
                 return Touched()
+
+    def _set(self, settings: Settings) -> Touched:
+        before, self.settings = self.settings, settings
+        self._modes.clear()
+        everywhere = frozenset({EVERYWHERE})
+        # Another root namespace has other policies for the mesh, and endpoints take TLS or not by them.
+        moved = before.root_namespace != settings.root_namespace
+        return Touched(
+            endpoints=frozenset(self.hosts()) if moved else frozenset(), inbound=everywhere, scopes=everywhere
+        )
 
     def _move_instance(self, before: Instance | None, after: Instance | None) -> Touched:
         moved = self._registry.move(before, after)

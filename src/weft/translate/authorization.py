@@ -149,19 +149,24 @@ def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http:
 
 def _disguises(policies: Iterable[AuthorizationPolicy]) -> Mapping[str, RbacPolicy]:
     """Spellings that only serve to get round a policy: dot segments that normalization does not see, and a header that
-    some servers take for the one that a policy looks at. Only where a policy that is enforced looks at paths or headers
-    at all."""
+    some servers take for the one that a policy looks at, or whose value is between spaces, which HTTP/2 carries and the
+    servers take away. Only where a policy that is enforced looks at paths or headers at all."""
     enforced = (policy for policy in policies if not policy.dry_run and policy.action is not Action.AUDIT)
     rules = [rule for policy in enforced for rule in policy.rules]
     result: dict[str, RbacPolicy] = {}
     if any(each.paths or each.not_paths for rule in rules for each in rule.operations):
         dots = PathMatcher(path=matchers.regex(matchers.DISGUISED_DOTS))
         result[DISGUISED_PATH] = RbacPolicy(permissions=[Permission(url_path=dots)], principals=[Principal(any=True)])
-    headers = {each.path[0] for rule in rules for each in rule.conditions if each.key == "request.headers"}
-    if names := sorted(spelling for header in headers for spelling in _spellings(header)):
+    headers = sorted({each.path[0] for rule in rules for each in rule.conditions if each.key == "request.headers"})
+    if headers:
+        others = sorted(spelling for header in headers for spelling in _spellings(header))
+        spaced = matchers.regex(matchers.BETWEEN_SPACES)
+        disguised = [
+            *(HeaderMatcher(name=name, present_match=True) for name in others),
+            *(HeaderMatcher(name=name, string_match=spaced) for name in headers),
+        ]
         result[DISGUISED_HEADER] = RbacPolicy(
-            permissions=[Permission(header=HeaderMatcher(name=name, present_match=True)) for name in names],
-            principals=[Principal(any=True)],
+            permissions=[Permission(header=each) for each in disguised], principals=[Principal(any=True)]
         )
     return result
 

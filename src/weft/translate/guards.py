@@ -14,10 +14,13 @@ from weft.translate.view import GroupView
 class Guards(msgspec.Struct, frozen=True):
     http: tuple[HttpFilter, ...] = ()
     network: tuple[Filter, ...] = ()  # of chains that carry anything but HTTP
+    unknown: tuple[Filter, ...] = ()  # of those that carry what was not taken for HTTP, and may be
 
 
 def guards_of(view: GroupView) -> Guards:
+    network = authorization.network_filters(view)
     return Guards(
         http=(*request_authentication.filters(view), *authorization.http_filters(view)),
-        network=authorization.network_filters(view),
+        network=network,
+        unknown=(*request_authentication.network_filters(view), *network),
     )

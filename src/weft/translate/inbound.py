@@ -82,7 +82,8 @@ def virtual_inbound(view: GroupView) -> Built:
     result.listener_filters.extend(_looking(tls_inspector(), doors, _reads_tls))
     result.listener_filters.extend(_looking(http_inspector(), doors, _reads_http))
     wait_for_first_bytes(result, settings)
-    return build(name, result, keys(*(policy.origin for policy in view.authorization)))
+    # Whose fault it may be if a proxy refuses it.
+    return build(name, result, _policies(view))
 
 
 def _doors(view: GroupView) -> tuple[_Door, ...]:
@@ -143,7 +144,8 @@ def _ends(door: _Door, view: GroupView, guards: Guards) -> _Ends:
     def http(certified: bool) -> tuple[Filter, ...]:
         return (http_to_workload(prefix, cluster, host_name, settings, guards.http, certified=certified),)
 
-    return _Ends(http, (*guards.network, bytes_to(((cluster, 1),), settings, pool)))
+    before = guards.unknown if door.protocol is Protocol.UNDECLARED else guards.network
+    return _Ends(http, (*before, bytes_to(((cluster, 1),), settings, pool)))
 
 
 def _chain(
@@ -159,6 +161,10 @@ def _chain(
         result.transport_socket.CopyFrom(socket)
         result.transport_socket_connect_timeout.CopyFrom(_HANDSHAKE)  # nobody holds a connection by never ending one
     return result
+
+
+def _policies(view: GroupView) -> tuple[ObjectKey, ...]:
+    return keys(*(each.origin for each in view.authorization), *(each.origin for each in view.authentication))
 
 
 def _services(door: _Door) -> tuple[ObjectKey, ...]:

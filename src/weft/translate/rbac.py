@@ -161,7 +161,7 @@ class _Builder:
 
 
 def _method(value: str, wide: bool) -> Permission:
-    return Permission(header=matchers.header(":method", value))
+    return Permission(header=matchers.method(value, wide=wide))
 
 
 def _destination_port(value: str, wide: bool) -> Permission:

@@ -31,6 +31,9 @@ _ENCODED_SEPARATOR = re.compile(r"[/\\]|%2[fF]|%5[cC]")
 # A `.` or `..` that Envoy's normalization leaves alone and some server resolves.
 DISGUISED_DOTS = r"(?:\C*(?:[/\\]|%2[fF]|%5[cC]))?(?:\.|%2[eE]){1,2}(?:(?:;|%3[bB]|[/\\]|%2[fF]|%5[cC])\C*)?"
 
+# Of a header's value: what a server that reads HTTP/1.1 takes away, and what HTTP/2 allows nobody to send.
+BETWEEN_SPACES = r"[ \t]\C*|\C*[ \t]"
+
 
 def text(value: str, *, before: str = "") -> StringMatcher:
     """`before` stands in front of every value but `*`."""
@@ -65,6 +68,14 @@ def host(value: str, *, wide: bool) -> HeaderMatcher:
         result.string_match.CopyFrom(regex(f"(?i){head}{re.escape(plain)}\\.?(?::[0-9]*)?"))
     else:
         result.string_match.CopyFrom(text(value))
+        result.string_match.ignore_case = True
+    return result
+
+
+def method(value: str, *, wide: bool) -> HeaderMatcher:
+    """HTTP/2 carries a `post` as well as a POST, and some servers take the one for the other."""
+    result = header(":method", value)
+    if wide and value != "*":
         result.string_match.ignore_case = True
     return result
 
