@@ -1,6 +1,7 @@
 import io
 
 import msgspec
+import pytest
 from rich.console import Console
 
 from cli.statuses import HTTP_EDGE, PROBLEM, TCP_EDGE, mesh, pod, workload
@@ -52,6 +53,15 @@ def test_shows_edges_with_rate_success_and_latency():
     assert http.split() == ["frontend", "payments:80", "v1", "18.0", "99.5", "%", "1.2", "ms", "140", "ms", "1804"]
     tcp = next(line for line in lines if "ledger:7000" in line)
     assert tcp.split() == ["payments-v1", "ledger:7000", "–", "–", "–", "321", "connections"]
+
+
+@pytest.mark.parametrize(
+    ("success", "denied", "shown"),
+    [(1.0, 0.0, "100 %"), (1.0, 1.0, "denied"), (1.0, 0.4, "40 % denied"), (0.5, 0.4, "50.0 %")],
+)
+def test_a_caller_that_may_not_does_not_look_well(success, denied, shown):
+    lines = rendered(edge_table((edge("snoop", "payments", success=success, denied=denied),)))
+    assert f" {shown} " in lines[1]
 
 
 def test_puts_problems_at_the_bottom_with_their_place_and_hint():

@@ -93,6 +93,20 @@ def test_own_answers_and_an_upstreams_make_one_row_and_begin_anew_apart():
     assert edge.requests == 1100
 
 
+def test_a_caller_that_may_not_is_denied_which_is_no_failure_of_the_called():
+    def name(stat):
+        return {"name": f"cluster.outbound|80|v1|{PAYMENTS.host};.{stat}", "value": 0}
+
+    def scrape(**values):
+        return read_stats(body(*({**name(f"upstream_rq_{stat}"), "value": value} for stat, value in values.items())))
+
+    traffic = Traffic()
+    traffic.record("web-0", "shop/web", scrape(completed=10).edges, now=0)
+    traffic.record("web-0", "shop/web", scrape(completed=20, **{"403": 3, "401": 1}).edges, now=1)
+    (edge,) = traffic.edges()
+    assert (edge.success, edge.denied) == (1.0, 0.4)
+
+
 def test_sums_the_pods_of_a_workload_over_the_last_seconds():
     traffic = Traffic(window=5)
     for second in range(11):

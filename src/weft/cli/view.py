@@ -137,7 +137,7 @@ def _edge_table(edges: Sequence[EdgeStatus], columns: Sequence[str], *, longest:
             "TO": destination,
             "SUBSET": shortened(edge.subset, longest),
             "REQ/S": calls,
-            "SUCCESS": _success(edge.success),
+            "SUCCESS": _success(edge.success, edge.denied or 0.0),
             "P50": _milliseconds(edge.p50_ms),
             "P99": _milliseconds(edge.p99_ms),
             "TOTAL": connections if is_tcp(edge) else str(edge.requests),
@@ -266,9 +266,11 @@ def _one_line(words: str) -> str:
     return " ".join(words.split())
 
 
-def _success(share: float | None) -> Text:
+def _success(share: float | None, denied: float) -> Text:
     if share is None:
         return Text("–", "dim")
+    if denied and share > 0.999:
+        return Text("denied" if denied > 0.999 else f"{100 * denied:.0f} % denied", "yellow")
     words = f"{100 * share:.0f} %" if share in (0.0, 1.0) else f"{100 * share:.1f} %"
     return Text(words, "green" if share > 0.999 else "yellow" if share > 0.95 else "red")
 

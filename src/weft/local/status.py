@@ -65,6 +65,7 @@ class EdgeStatus(msgspec.Struct, frozen=True):
     subset: str = ""
     requests_per_second: float = 0.0
     success: float | None = None  # 0.0–1.0; None where nothing was called (or for TCP)
+    denied: float | None = None  # the share that was answered 401 or 403, which is no failure of the called
     p50_ms: float | None = None
     p99_ms: float | None = None
     requests: int = 0  # since the proxies started

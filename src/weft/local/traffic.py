@@ -19,7 +19,7 @@ from weft.local.status import EdgeStatus
 WINDOW = 5.0  # seconds that "now" means: long enough to be a mean, short enough to follow an edit
 
 _FILTER = (
-    r"^cluster\.outbound\|[^;]*\.(upstream_rq_completed|upstream_rq_5xx|upstream_rq_time|upstream_cx_total)$"
+    r"^cluster\.outbound\|[^;]*\.(upstream_rq_completed|upstream_rq_(5xx|401|403|time)|upstream_cx_total)$"
     r"|^listener\..*\.downstream_(pre_cx_timeout|listener_filter_remote_close)$"
     r"|^weft\.answered_by_proxy\."
     r"|^http_inspector\.read_error$"
@@ -55,12 +55,14 @@ class Counts(msgspec.Struct):
     errors: int = 0
     connections: int = 0
     times: Counter[float] = msgspec.field(default_factory=Counter)  # lower bound of the bucket in ms → requests
+    denied: int = 0  # answered 401 or 403: the caller may not
 
     def add(self, other: Counts) -> None:
         self.requests += other.requests
         self.errors += other.errors
         self.connections += other.connections
         self.times.update(other.times)
+        self.denied += other.denied
 
     def since(self, before: Counts) -> Counts:
         """What came on top; all of it, if counting began anew in between."""
@@ -71,6 +73,7 @@ class Counts(msgspec.Struct):
             self.errors - before.errors,
             self.connections - before.connections,
             self.times - before.times,
+            self.denied - before.denied,
         )
 
 
@@ -111,6 +114,8 @@ def read_stats(body: bytes) -> Scrape:
                 counts.requests = int(entry["value"])
             case "upstream_rq_5xx":
                 counts.errors = int(entry["value"])
+            case "upstream_rq_401" | "upstream_rq_403":
+                counts.denied += int(entry["value"])
             case "upstream_cx_total":
                 counts.connections = int(entry["value"])
             case "upstream_rq_time":
@@ -204,6 +209,7 @@ def _edge_status(key: tuple[str, Edge], total: Counts, recent: Counts | None, se
         subset=edge.subset,
         requests_per_second=now.requests / seconds if seconds else 0.0,
         success=1.0 - now.errors / now.requests if now.requests else None,
+        denied=now.denied / now.requests if now.requests else None,
         p50_ms=percentile(now.times, 0.5),
         p99_ms=percentile(now.times, 0.99),
         requests=total.requests,
