@@ -40,12 +40,12 @@ def test_other_durations_are_none(text):
 
 
 @pytest.mark.parametrize("text", ["a", "a.b-c.example.com", "payments", "example.com.", "1.example"])
-def test_hosts(text):
+def test_host_names_are_recognised(text):
     assert is_host(text)
 
 
 @pytest.mark.parametrize("text", ["", ".", "a..b", "-a", "a_b", "a b", "http://a", "a:80", "*", "a" * 64, "*.a"])
-def test_not_hosts(text):
+def test_what_only_looks_like_a_host_is_none(text):
     assert not is_host(text)
 
 
@@ -67,7 +67,7 @@ def test_addresses_and_ranges():
     assert not is_range("10.0.0.0/33")
 
 
-def test_labels():
+def test_label_names_and_values_are_told_from_others():
     assert is_label_name("app.kubernetes.io/name")
     assert is_label_name("app")
     assert not is_label_name("/app")
@@ -79,7 +79,7 @@ def test_labels():
     assert not is_dns_label("A")
 
 
-def test_headers():
+def test_header_names_are_told_from_others():
     assert is_header("x-user")
     assert not is_header("x user")
     assert not is_header("")

@@ -39,7 +39,7 @@ def test_reads_a_workload():
     assert found.labels == (("app", "payments"),)
 
 
-def test_defaults():
+def test_what_is_left_out_has_its_default():
     found = workload("command: [true]".replace("true", "'true'"))
     assert found.labels == (("app", "pay"),)
     assert found.working_directory == "/meshes/shop"

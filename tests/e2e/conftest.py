@@ -1,4 +1,7 @@
-"""Meshes of the tests keep their run directories apart from those of the person at this machine."""
+"""Meshes of the tests keep their run directories apart from those of the person at this machine.
+
+A module that says `files` has one mesh for all of its tests. What a test writes into `test.yaml` goes with it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
+
+from e2e.mesh import running_mesh
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,3 +28,16 @@ def run_base():
     else:
         os.environ["WEFT_RUN_DIR"] = before
     shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def whole_mesh(request):
+    async with running_mesh(request.module.files) as mesh:
+        yield mesh
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def mesh(whole_mesh):
+    yield whole_mesh
+    if (whole_mesh.directory / "test.yaml").exists():
+        await whole_mesh.edit({"test.yaml": None})

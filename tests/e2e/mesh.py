@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from e2e.objects import Document, text
 from weft.control.plane import ControlPlane
 from weft.local.engine import Engine
 from weft.local.status import Phase, PodStatus
@@ -119,6 +120,10 @@ class Mesh:
         return sum((await self.stats(self.pod(workload).name, pattern)).values())
 
     # Config
+
+    async def try_out(self, *documents: Document) -> None:
+        """As `edit`, with objects that go when the test is over."""
+        await self.edit({"test.yaml": text(*documents)})
 
     async def edit(self, files: Mapping[str, str | None]) -> None:
         """Save files (None deletes) that change what proxies have; returns when every proxy has accepted the change."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import pytest_asyncio
 
-from e2e.mesh import eventually, running_mesh
+from e2e.mesh import eventually
 from e2e.objects import http_service, istio, service, text, workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -44,26 +43,9 @@ def files(control):
     }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def whole_mesh():
-    async with running_mesh(files) as mesh:
-        yield mesh
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def mesh(whole_mesh):
-    yield whole_mesh
-    if (whole_mesh.directory / "test.yaml").exists():
-        await whole_mesh.edit({"test.yaml": None})
-
-
 def policy(name="p", **spec):
     document = istio("AuthorizationPolicy", name, {"selector": {"matchLabels": {"app": "app"}}, **spec})
     return document | {"apiVersion": "security.istio.io/v1"}
-
-
-async def apply(mesh, *documents):
-    await mesh.edit({"test.yaml": text(*documents)})
 
 
 async def status(mesh, caller, path="/", **more):
@@ -91,15 +73,14 @@ async def echoes(mesh, caller):
 async def test_only_the_account_that_is_named_gets_in_over_http_and_tcp(mesh):
     assert await status(mesh, "stranger") == 200
     principal = "cluster.local/ns/shop/sa/client"
-    await apply(mesh, policy(rules=[{"from": [{"source": {"principals": [principal]}}]}]))
+    await mesh.try_out(policy(rules=[{"from": [{"source": {"principals": [principal]}}]}]))
     await becomes(mesh, 403, "stranger")
     assert [await status(mesh, caller) for caller in ("client", "stranger", "outsider")] == [200, 403, 403]
     assert [await echoes(mesh, caller) for caller in ("client", "stranger", "outsider")] == [True, False, False]
 
 
 async def test_a_denied_path_is_denied_to_those_who_may_do_the_rest(mesh):
-    await apply(
-        mesh,
+    await mesh.try_out(
         policy("allow", rules=[{"from": [{"source": {"serviceAccounts": ["client"]}}]}]),
         policy("deny", action="DENY", rules=[{"to": [{"operation": {"paths": ["/admin*"], "ports": ["8080"]}}]}]),
     )
@@ -109,8 +90,7 @@ async def test_a_denied_path_is_denied_to_those_who_may_do_the_rest(mesh):
 
 
 async def test_an_authorizer_beyond_the_sidecars_horizon_decides(mesh):
-    await apply(
-        mesh,
+    await mesh.try_out(
         policy(
             action="CUSTOM",
             provider={"name": "checker"},
@@ -129,10 +109,10 @@ async def test_an_authorizer_beyond_the_sidecars_horizon_decides(mesh):
 
 
 async def test_a_policy_that_was_never_good_shuts_the_door_until_it_is_mended(mesh):
-    await apply(mesh, policy(rules=[{"form": []}]))
+    await mesh.try_out(policy(rules=[{"form": []}]))
     await becomes(mesh, 403, "client")
     assert any("unknown field `form`" in problem for problem in mesh.problems())
-    await apply(mesh, policy(rules=[{}]))
+    await mesh.try_out(policy(rules=[{}]))
     await becomes(mesh, 200, "client")
     assert not [problem for problem in mesh.problems() if ": error: " in problem]
 
@@ -140,7 +120,7 @@ async def test_a_policy_that_was_never_good_shuts_the_door_until_it_is_mended(me
 async def test_a_dry_run_counts_what_it_would_have_denied(mesh):
     tried = policy(action="DENY", rules=[{"to": [{"operation": {"paths": ["/tried"]}}]}])
     tried["metadata"]["annotations"] = {"istio.io/dry-run": "true"}
-    await apply(mesh, tried)
+    await mesh.try_out(tried)
 
     async def counted():
         assert await status(mesh, "client", "/tried") == 200

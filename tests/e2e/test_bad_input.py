@@ -9,7 +9,7 @@ import random
 import pytest
 import pytest_asyncio
 
-from e2e.mesh import eventually, running_mesh
+from e2e.mesh import eventually
 from e2e.objects import destination_rule, http_service, text, to, virtual_service, workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -28,12 +28,6 @@ def files(control):
         ),
         "route.yaml": GOOD,
     }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def whole_mesh():
-    async with running_mesh(files) as mesh:
-        yield mesh
 
 
 @pytest_asyncio.fixture(loop_scope="module")

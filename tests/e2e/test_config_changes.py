@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from e2e.mesh import eventually, proxy_process, running_mesh
+from e2e.mesh import eventually, proxy_process
 from e2e.objects import NAMESPACE, destination_rule, http_service, istio, service, text, to, virtual_service, workload
 from weft.model.names import ObjectKey
 
@@ -35,12 +35,6 @@ def files(control):
         ),
         "route.yaml": text(virtual_service("app", {"route": [to("app", "v1")]})),
     }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def whole_mesh():
-    async with running_mesh(files) as mesh:
-        yield mesh
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from e2e.mesh import eventually, proxy_process, running_mesh, tell
+from e2e.mesh import eventually, proxy_process, tell
 from e2e.objects import http_service, text, workload
 from weft.local.status import Phase
 
@@ -50,12 +49,6 @@ for _ in range(100):
 else:
     raise SystemExit(1)
 """
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh():
-    async with running_mesh(files) as mesh:
-        yield mesh
 
 
 def ready(mesh, name, count):

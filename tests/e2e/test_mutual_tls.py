@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-import pytest_asyncio
 
 from authority import Authority
-from e2e.mesh import eventually, running_mesh
+from e2e.mesh import eventually
 from e2e.objects import destination_rule, http_service, istio, service, text, workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -70,12 +69,6 @@ def files(control):
             service("secure", {"name": "http", "port": 80, "targetPort": 8443}),
         ),
     }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh():
-    async with running_mesh(files) as mesh:
-        yield mesh
 
 
 def caller(answer):

@@ -6,9 +6,8 @@ import contextlib
 import hashlib
 
 import pytest
-import pytest_asyncio
 
-from e2e.mesh import eventually, running_mesh
+from e2e.mesh import eventually
 from e2e.objects import http_service, service, text, workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -49,12 +48,6 @@ def files(control):
         ),
         "other.yaml": text(workload("other", control=control, serve="http=8080"), http_service("other")),
     }  # fmt: skip
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def mesh():
-    async with running_mesh(files) as mesh:
-        yield mesh
 
 
 def pattern(size: int) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-import pytest_asyncio
 
-from e2e.mesh import eventually, running_mesh, tell
+from e2e.mesh import eventually, tell
 from e2e.objects import destination_rule, http_service, service, text, to, virtual_service, workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,26 +23,9 @@ def files(control):
     }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def whole_mesh():
-    async with running_mesh(files) as mesh:
-        yield mesh
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def mesh(whole_mesh):
-    yield whole_mesh
-    if (whole_mesh.directory / "test.yaml").exists():
-        await whole_mesh.edit({"test.yaml": None})
-
-
-async def rules(mesh, *documents):
-    await mesh.edit({"test.yaml": text(*documents)})
-
-
 async def test_a_timeout_ends_a_request_that_the_server_got(mesh):
     await mesh.tell("app", "script", path="/late", forever={"delay": 5})
-    await rules(mesh, virtual_service("app", {"timeout": "0.4s", "retries": {"attempts": 0}, "route": [to("app")]}))
+    await mesh.try_out(virtual_service("app", {"timeout": "0.4s", "retries": {"attempts": 0}, "route": [to("app")]}))
     answer = await mesh.get("client", "http://app/late")
     assert answer["status"] == 504
     assert 0.35 <= answer["seconds"] < 4
@@ -59,33 +41,28 @@ async def test_without_a_timeout_a_slow_answer_arrives(mesh):
 
 
 async def test_retries_are_made_and_counted_at_the_server(mesh):
-    await rules(
-        mesh, virtual_service("app", {"retries": {"attempts": 3, "retryOn": "5xx"}, "route": [to("app")]})
-    )  # fmt: skip
+    await mesh.try_out(virtual_service("app", {"retries": {"attempts": 3, "retryOn": "5xx"}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/third-time", steps=[{"status": 500}, {"status": 500}])
     assert (await mesh.get("client", "http://app/third-time"))["status"] == 200
     assert await mesh.received("app", "/third-time") == 3
 
 
 async def test_retries_end_after_as_many_attempts(mesh):
-    await rules(
-        mesh, virtual_service("app", {"retries": {"attempts": 2, "retryOn": "5xx"}, "route": [to("app")]})
-    )  # fmt: skip
+    await mesh.try_out(virtual_service("app", {"retries": {"attempts": 2, "retryOn": "5xx"}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/never", forever={"status": 500})
     assert (await mesh.get("client", "http://app/never"))["status"] == 500
     assert await mesh.received("app", "/never") == 3
 
 
 async def test_no_retry_where_none_is_wanted(mesh):
-    await rules(mesh, virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}))
+    await mesh.try_out(virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/once", forever={"status": 503})
     assert (await mesh.get("client", "http://app/once"))["status"] == 503
     assert await mesh.received("app", "/once") == 1
 
 
 async def test_status_codes_can_be_named_for_retries(mesh):
-    await rules(
-        mesh,
+    await mesh.try_out(
         virtual_service("app", {"retries": {"attempts": 2, "retryOn": "418,connect-failure"}, "route": [to("app")]}),
     )
     await mesh.tell("app", "script", path="/teapot", steps=[{"status": 418}])
@@ -96,8 +73,7 @@ async def test_status_codes_can_be_named_for_retries(mesh):
 
 
 async def test_a_try_that_takes_too_long_is_made_again(mesh):
-    await rules(
-        mesh,
+    await mesh.try_out(
         virtual_service(
             "app",
             {"retries": {"attempts": 2, "perTryTimeout": "0.3s", "retryOn": "gateway-error"}, "route": [to("app")]},
@@ -110,7 +86,7 @@ async def test_a_try_that_takes_too_long_is_made_again(mesh):
 
 async def test_aborts_are_injected_as_often_as_asked(mesh):
     fault = {"abort": {"httpStatus": 451, "percentage": {"value": 50}}}
-    await rules(mesh, virtual_service("app", {"fault": fault, "route": [to("app")]}))
+    await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
     before = await mesh.received("app", "/faulty")
     seen = Counter(answer["status"] for answer in await mesh.requests("client", "http://app/faulty", 400))
     assert set(seen) == {200, 451}
@@ -120,7 +96,7 @@ async def test_aborts_are_injected_as_often_as_asked(mesh):
 
 async def test_delays_are_injected(mesh):
     fault = {"delay": {"fixedDelay": "0.5s", "percentage": {"value": 100}}}
-    await rules(mesh, virtual_service("app", {"fault": fault, "route": [to("app")]}))
+    await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
     answer = await mesh.get("client", "http://app/")
     assert answer["status"] == 200
     assert answer["seconds"] >= 0.5
@@ -129,8 +105,8 @@ async def test_delays_are_injected(mesh):
 async def test_a_fault_for_some_requests_leaves_the_others_alone(mesh):
     fault = {"abort": {"httpStatus": 500, "percentage": {"value": 100}}}
     match = [{"headers": {"x-break": {"exact": "yes"}}}]
-    await rules(
-        mesh, virtual_service("app", {"match": match, "fault": fault, "route": [to("app")]}, {"route": [to("app")]})
+    await mesh.try_out(
+        virtual_service("app", {"match": match, "fault": fault, "route": [to("app")]}, {"route": [to("app")]})
     )
     assert (await mesh.get("client", "http://app/", headers={"x-break": "yes"}))["status"] == 500
     assert (await mesh.get("client", "http://app/"))["status"] == 200
@@ -139,8 +115,7 @@ async def test_a_fault_for_some_requests_leaves_the_others_alone(mesh):
 async def test_requests_beyond_the_pool_overflow(mesh):
     pool = {"http": {"http1MaxPendingRequests": 1, "http2MaxRequests": 1, "maxRequestsPerConnection": 1},
             "tcp": {"maxConnections": 1}}  # fmt: skip
-    await rules(
-        mesh,
+    await mesh.try_out(
         destination_rule("app", connectionPool=pool),
         virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}),
     )
@@ -158,7 +133,7 @@ async def test_requests_beyond_the_pool_overflow(mesh):
 
 
 async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
-    await rules(mesh, destination_rule("app", connectionPool={"tcp": {"maxConnections": 2}}))
+    await mesh.try_out(destination_rule("app", connectionPool={"tcp": {"maxConnections": 2}}))
     try:
         answer = await mesh.tell("client", "many", host="app", port=9000, count=6)
     except AssertionError as refused:
@@ -169,8 +144,7 @@ async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
 
 async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests(mesh):
     outlier = {"consecutive5xxErrors": 3, "interval": "0.5s", "baseEjectionTime": "60s", "maxEjectionPercent": 50}
-    await rules(
-        mesh,
+    await mesh.try_out(
         destination_rule("pool", outlierDetection=outlier, loadBalancer={"simple": "ROUND_ROBIN"}),
         virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]}),
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-import pytest_asyncio
 
-from e2e.mesh import eventually, running_mesh, tell
+from e2e.mesh import eventually, tell
 from e2e.objects import destination_rule, http_service, istio, text, to, virtual_service, workload
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -30,23 +29,6 @@ def files(control):
     }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def whole_mesh():
-    async with running_mesh(files) as mesh:
-        yield mesh
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def mesh(whole_mesh):
-    yield whole_mesh
-    if (whole_mesh.directory / "test.yaml").exists():
-        await whole_mesh.edit({"test.yaml": None})
-
-
-async def rules(mesh, *documents):
-    await mesh.edit({"test.yaml": text(*documents)})
-
-
 def versions(answers):
     assert {answer["status"] for answer in answers} == {200}, [a for a in answers if a["status"] != 200][:3]
     return Counter(answer["body"]["version"] for answer in answers)
@@ -63,14 +45,14 @@ async def test_without_a_rule_every_pod_gets_its_share(mesh):
 
 
 async def test_weights_split_the_traffic(mesh):
-    await rules(mesh, virtual_service("app", {"route": [to("app", "v1", 90), to("app", "v2", 10)]}))
+    await mesh.try_out(virtual_service("app", {"route": [to("app", "v1", 90), to("app", "v2", 10)]}))
     seen = versions(await mesh.requests("client", "http://app/", 1000, parallel=16))
     # Binomial, n 1000, p 0.1: five standard deviations are 47.
     assert 53 <= seen["v2"] <= 147
 
 
 async def test_a_weight_of_nothing_gets_nothing(mesh):
-    await rules(mesh, virtual_service("app", {"route": [to("app", "v1", 100), to("app", "v2", 0)]}))
+    await mesh.try_out(virtual_service("app", {"route": [to("app", "v1", 100), to("app", "v2", 0)]}))
     assert versions(await mesh.requests("client", "http://app/", 100)) == {"v1": 100}
 
 
@@ -81,8 +63,7 @@ async def test_headers_decide(mesh):
         {"headers": {"x-regex": {"regex": "[0-9]+"}}},
         {"headers": {"x-present": {}}},
     ]
-    await rules(
-        mesh,
+    await mesh.try_out(
         virtual_service("app", {"match": matches, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]}),
     )
     for name, value in (("x-exact", "yes"), ("x-prefix", "before"), ("x-regex", "42"), ("x-present", "anything")):
@@ -93,8 +74,8 @@ async def test_headers_decide(mesh):
 
 async def test_all_conditions_of_one_match_must_hold(mesh):
     match = [{"headers": {"x-a": {"exact": "1"}}, "uri": {"prefix": "/deep"}, "method": {"exact": "PUT"}}]
-    await rules(
-        mesh, virtual_service("app", {"match": match, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
+    await mesh.try_out(
+        virtual_service("app", {"match": match, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
     )
     assert await version(mesh, "http://app/deep/er", headers={"x-a": "1"}, method="PUT") == "v2"
     assert await version(mesh, "http://app/deep/er", headers={"x-a": "1"}) == "v1"
@@ -103,8 +84,7 @@ async def test_all_conditions_of_one_match_must_hold(mesh):
 
 
 async def test_methods_decide(mesh):
-    await rules(
-        mesh,
+    await mesh.try_out(
         virtual_service(
             "app", {"match": [{"method": {"exact": "POST"}}], "route": [to("app", "v2")]}, {"route": [to("app", "v1")]}
         ),
@@ -115,8 +95,8 @@ async def test_methods_decide(mesh):
 
 async def test_paths_decide(mesh):
     matches = [{"uri": {"exact": "/one"}}, {"uri": {"prefix": "/two/"}}, {"uri": {"regex": "/three/[a-z]+"}}]
-    await rules(
-        mesh, virtual_service("app", {"match": matches, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
+    await mesh.try_out(
+        virtual_service("app", {"match": matches, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
     )
     for path in ("/one", "/one?query=1", "/two/more", "/three/abc"):
         assert await version(mesh, f"http://app{path}") == "v2", path
@@ -126,21 +106,21 @@ async def test_paths_decide(mesh):
 
 async def test_who_calls_decides(mesh):
     match = [{"sourceLabels": {"team": "red"}}]
-    await rules(
-        mesh, virtual_service("app", {"match": match, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
+    await mesh.try_out(
+        virtual_service("app", {"match": match, "route": [to("app", "v2")]}, {"route": [to("app", "v1")]})
     )
     assert versions(await mesh.requests("client", "http://app/", 10)) == {"v2": 10}
     assert versions(await mesh.requests("stranger", "http://app/", 10)) == {"v1": 10}
 
 
 async def test_a_path_nobody_routes_is_not_found(mesh):
-    await rules(mesh, virtual_service("app", {"match": [{"uri": {"prefix": "/known"}}], "route": [to("app", "v1")]}))
+    await mesh.try_out(virtual_service("app", {"match": [{"uri": {"prefix": "/known"}}], "route": [to("app", "v1")]}))
     assert (await mesh.get("client", "http://app/known"))["status"] == 200
     assert (await mesh.get("client", "http://app/unknown"))["status"] == 404
 
 
 async def test_a_route_may_lead_to_another_service(mesh):
-    await rules(mesh, virtual_service("app", {"route": [to("other")]}))
+    await mesh.try_out(virtual_service("app", {"route": [to("other")]}))
     assert (await mesh.get("client", "http://app/"))["body"]["pod"] == mesh.pod("other").name
 
 
@@ -149,7 +129,7 @@ async def test_headers_are_changed_on_the_wire(mesh):
         "request": {"set": {"x-set": "new"}, "add": {"x-add": "second"}, "remove": ["x-remove"]},
         "response": {"set": {"server-says": "nothing"}, "add": {"x-answer": "added"}, "remove": ["content-type"]},
     }
-    await rules(mesh, virtual_service("app", {"headers": change, "route": [to("app", "v1")]}))
+    await mesh.try_out(virtual_service("app", {"headers": change, "route": [to("app", "v1")]}))
     sent = {"x-set": "old", "x-add": "first", "x-remove": "gone"}
     answer = await mesh.get("client", "http://app/", headers=sent)
     at_server = answer["body"]["headers"]
@@ -164,15 +144,14 @@ async def test_headers_are_changed_on_the_wire(mesh):
 
 async def test_headers_of_one_destination_are_its_own(mesh):
     marked = {**to("app", "v2", 50), "headers": {"request": {"set": {"x-marked": "v2"}}}}
-    await rules(mesh, virtual_service("app", {"route": [to("app", "v1", 50), marked]}))
+    await mesh.try_out(virtual_service("app", {"route": [to("app", "v1", 50), marked]}))
     for answer in await mesh.requests("client", "http://app/", 40):
         has = ["x-marked", "v2"] in answer["body"]["headers"]
         assert has == (answer["body"]["version"] == "v2")
 
 
 async def test_paths_and_hosts_are_rewritten(mesh):
-    await rules(
-        mesh,
+    await mesh.try_out(
         virtual_service(
             "app",
             {
@@ -190,8 +169,7 @@ async def test_paths_and_hosts_are_rewritten(mesh):
 
 
 async def test_redirects_are_answered_by_the_proxy(mesh):
-    await rules(
-        mesh,
+    await mesh.try_out(
         virtual_service(
             "app",
             {
@@ -207,8 +185,7 @@ async def test_redirects_are_answered_by_the_proxy(mesh):
 
 
 async def test_direct_responses_are_answered_by_the_proxy(mesh):
-    await rules(
-        mesh,
+    await mesh.try_out(
         virtual_service(
             "app",
             {"match": [{"uri": {"exact": "/fixed"}}], "directResponse": {"status": 418, "body": {"string": "short"}}},
@@ -221,13 +198,12 @@ async def test_direct_responses_are_answered_by_the_proxy(mesh):
 
 async def test_a_subset_is_chosen_by_labels(mesh):
     for subset in ("v1", "v2"):
-        await rules(mesh, virtual_service("app", {"route": [to("app", subset)]}))
+        await mesh.try_out(virtual_service("app", {"route": [to("app", subset)]}))
         assert versions(await mesh.requests("client", "http://app/", 20)) == {subset: 20}
 
 
 async def test_a_subset_without_pods_is_unavailable_and_the_rest_goes_on(mesh):
-    await rules(
-        mesh,
+    await mesh.try_out(
         istio(
             "DestinationRule", "other", {"host": "other", "subsets": [{"name": "none", "labels": {"version": "none"}}]}
         ),
@@ -240,13 +216,13 @@ async def test_a_subset_without_pods_is_unavailable_and_the_rest_goes_on(mesh):
 
 
 async def test_round_robin_takes_turns(mesh):
-    await rules(mesh, destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN"}))
+    await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN"}))
     answers = await mesh.requests("client", "http://pool/", 90, parallel=1)
     assert sorted(Counter(answer["body"]["pod"] for answer in answers).values()) == [30, 30, 30]
 
 
 async def test_least_request_avoids_the_pod_that_is_slow(mesh):
-    await rules(mesh, destination_rule("pool", loadBalancer={"simple": "LEAST_REQUEST"}))
+    await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "LEAST_REQUEST"}))
     slow = mesh.pods("pool")[0].name
     await tell(mesh.sockets, slow, "script", path="/least", forever={"delay": 0.3})
     answers = await mesh.requests("client", "http://pool/least", 150, parallel=12)
@@ -257,10 +233,10 @@ async def test_least_request_avoids_the_pod_that_is_slow(mesh):
 
 
 async def test_moving_the_weight_under_load_fails_no_request(mesh):
-    await rules(mesh, virtual_service("app", {"route": [to("app", "v1")]}))
+    await mesh.try_out(virtual_service("app", {"route": [to("app", "v1")]}))
     await mesh.tell("client", "load_start", name="weights", url="http://app/moving", parallel=4)
     for subset in ("v2", "v1", "v2", "v1", "v2"):
-        await rules(mesh, virtual_service("app", {"route": [to("app", subset)]}))
+        await mesh.try_out(virtual_service("app", {"route": [to("app", subset)]}))
     before = (await mesh.tell("client", "load_seen", name="weights"))["versions"]
 
     async def twenty_more():
@@ -278,8 +254,7 @@ async def test_a_new_subset_can_be_used_in_the_same_moment(mesh):
     await mesh.tell("client", "load_start", name="subset", url="http://pool/", parallel=4)
     for number in range(5):
         subset = f"s{number}"
-        await rules(
-            mesh,
+        await mesh.try_out(
             istio(
                 "DestinationRule", "pool", {"host": "pool", "subsets": [{"name": subset, "labels": {"version": "v1"}}]}
             ),

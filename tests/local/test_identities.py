@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from local.rig import CALLER, SERVICE, mesh, pods, web
-from weft.ca.door import SOCKET, Wish, ask
+from weft.ca.admin import SOCKET, Wish, ask
 from weft.ca.error import AuthorityError
 from weft.ca.signer import Refused
 from weft.local.client import fetch_ca, rotate_ca

@@ -4,6 +4,7 @@ no network and a clock that moves only when told to."""
 from __future__ import annotations
 
 import msgspec
+import pytest
 from envoy.service.discovery.v3 import discovery_pb2
 
 from weft.xds.request import parse
@@ -14,6 +15,9 @@ from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, WHOLE_SET, WILDCA
 
 DELTA, SOTW = Dialect.DELTA, Dialect.STATE_OF_THE_WORLD
 SHORT = {CLUSTER: "CDS", ENDPOINT: "EDS", LISTENER: "LDS", ROUTE: "RDS"}
+
+
+both = pytest.mark.parametrize("dialect", [DELTA, SOTW])
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -28,6 +32,12 @@ def blob(name: str, version: str = "1") -> Blob:
 
 def blobs(*names: str, version: str = "1") -> dict[str, Blob]:
     return {name: blob(name, version) for name in names}
+
+
+def small_shop() -> Snapshots:
+    snapshots = Snapshots()
+    snapshots.replace("shop", {CLUSTER: blobs("a"), ENDPOINT: blobs("a"), LISTENER: blobs("l"), ROUTE: blobs("r")})
+    return snapshots
 
 
 class Client:
@@ -141,6 +151,21 @@ class Client:
         have.update(content)
         for name in removed(self.dialect, response):
             have.pop(name, None)
+
+
+def envoy(snapshots: Snapshots, dialect=DELTA, **options: object) -> Client:
+    """A client that asks as Envoy does: every cluster and listener, endpoints and routes by name. At rest."""
+    client = Client(snapshots, dialect, **options)
+    client.ask(CLUSTER)
+    client.settle()
+    if client.have[CLUSTER]:
+        client.ask(ENDPOINT, *client.have[CLUSTER])
+    client.settle()
+    client.ask(LISTENER)
+    client.ask(ROUTE, "r")
+    client.settle()
+    client.seen.clear()
+    return client
 
 
 def contents(dialect: Dialect, response: Response) -> dict[str, str]:

@@ -105,7 +105,7 @@ def rotate(
              weft ca rotate --now
              weft ca rotate --mesh shop
     """
-    from weft.ca.door import Wish, ask
+    from weft.ca.admin import Wish, ask
     from weft.ca.rotation import Phase
 
     pause = _pause(propagation)
@@ -176,7 +176,7 @@ def _rotate_here(directory: Path, pause: timedelta | None, *, now: bool) -> Auth
 
 
 def _pause(text: str) -> timedelta | None:
-    from weft.ca.door import LONGEST_WAIT_SECONDS
+    from weft.ca.admin import LONGEST_WAIT_SECONDS
     from weft.cli.duration import duration_of
 
     if not text:

@@ -134,7 +134,7 @@ async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None)
 async def _serve_ca(ca: _Ca, stack: AsyncExitStack) -> str:
     import asyncio
 
-    from weft.ca.door import Door
+    from weft.ca.admin import AdminSocket
     from weft.ca.server import CaServer
     from weft.ca.service import CertificateService
     from weft.cli.output import say
@@ -144,10 +144,10 @@ async def _serve_ca(ca: _Ca, stack: AsyncExitStack) -> str:
     stack.push_async_callback(server.close)
     bound = await server.listen(ca.address)
     stack.callback(asyncio.create_task(ca.authority.run()).cancel)
-    door = Door(ca.authority, ca.directory)
+    admin = AdminSocket(ca.authority, ca.directory)
     try:
-        await door.open()
-        stack.push_async_callback(door.close)
+        await admin.open()
+        stack.push_async_callback(admin.close)
     except OSError as error:
         say(f"weft ca rotate cannot reach this process: {ca.directory}: {error.strerror}")
     return bound

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from weft.base.problem import Problem, Severity
+from weft.ca.admin import AdminSocket
 from weft.ca.authority import Authority, Terms
-from weft.ca.door import Door
 from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import AUDIENCE, TokenIssuer
 from weft.ca.status import AuthorityStatus
@@ -62,7 +62,7 @@ class Identities:
         self._tokens = TokenIssuer()
         service = CertificateService(self.authority, self._tokens.checker())
         self._agent = Agent(service, directory / "agent", lifetime=trust.certificate_ttl)
-        self._door = Door(self.authority, trust.ca) if trust.ca is not None else None
+        self._admin = AdminSocket(self.authority, trust.ca) if trust.ca is not None else None
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -71,9 +71,9 @@ class Identities:
         self._running = asyncio.create_task(self._run(), name="authority")
 
     async def _run(self) -> None:
-        if self._door is not None:
+        if self._admin is not None:
             try:
-                await self._door.open()
+                await self._admin.open()
             except OSError as error:
                 log.warning("`weft ca rotate DIR` cannot reach this mesh: %s; `weft ca rotate --mesh` can", error)
         await self.authority.run()
@@ -83,8 +83,8 @@ class Identities:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
-        if self._door is not None:
-            await self._door.close()
+        if self._admin is not None:
+            await self._admin.close()
         self.authority.close()
 
     def socket(self, plan: PodPlan) -> Path:

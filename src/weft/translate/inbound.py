@@ -49,8 +49,8 @@ _HANDSHAKE = Duration(seconds=15)
 _OWN_PORTS = (INBOUND_PORT, OUTBOUND_PORT)
 
 
-class _Door(msgspec.Struct, frozen=True):
-    """One port, or with the number 0 all those without a door of their own."""
+class _Entrance(msgspec.Struct, frozen=True):
+    """One port, or with the number 0 all those without an entrance of their own."""
 
     number: int
     protocol: Protocol
@@ -59,7 +59,7 @@ class _Door(msgspec.Struct, frozen=True):
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """The filters behind a door; of HTTP they depend on whether the caller has shown a certificate."""
+    """The filters behind an entrance; of HTTP they depend on whether the caller has shown a certificate."""
 
     http: Callable[[bool], tuple[Filter, ...]]
     bytes: tuple[Filter, ...]
@@ -75,64 +75,64 @@ def virtual_inbound(view: GroupView) -> Built:
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = INBOUND_PORT
     result.filter_chains.append(loop)
-    doors, guards = _doors(view), guards_of(view)
+    entrances, guards = _entrances(view), guards_of(view)
     socket = tls.downstream(settings)
-    result.filter_chains.extend(joined.from_iterable(_chains(door, view, guards, socket) for door in doors))
+    result.filter_chains.extend(joined.from_iterable(_chains(entrance, view, guards, socket) for entrance in entrances))
     result.listener_filters.append(original_destination())
-    result.listener_filters.extend(_looking(tls_inspector(), doors, _reads_tls))
-    result.listener_filters.extend(_looking(http_inspector(), doors, _reads_http))
+    result.listener_filters.extend(_looking(tls_inspector(), entrances, _reads_tls))
+    result.listener_filters.extend(_looking(http_inspector(), entrances, _reads_http))
     wait_for_first_bytes(result, settings)
     # Whose fault it may be if a proxy refuses it.
     return build(name, result, _policies(view))
 
 
-def _doors(view: GroupView) -> tuple[_Door, ...]:
+def _entrances(view: GroupView) -> tuple[_Entrance, ...]:
     named = {port.number: port for port in view.inbound if port.number not in _OWN_PORTS}
-    doors = [_Door(number, port.protocol, view.modes.at(number), port) for number, port in named.items()]
+    entrances = [_Entrance(number, port.protocol, view.modes.at(number), port) for number, port in named.items()]
     for number, mode in view.modes.ports:
         if number not in named and number not in _OWN_PORTS and mode is not view.modes.mode:
-            doors.append(_Door(number, Protocol.UNDECLARED, mode))
-    return (*doors, _Door(0, Protocol.UNDECLARED, view.modes.mode))
+            entrances.append(_Entrance(number, Protocol.UNDECLARED, mode))
+    return (*entrances, _Entrance(0, Protocol.UNDECLARED, view.modes.mode))
 
 
-def _chains(door: _Door, view: GroupView, guards: Guards, socket: TransportSocket) -> list[FilterChain]:
+def _chains(entrance: _Entrance, view: GroupView, guards: Guards, socket: TransportSocket) -> list[FilterChain]:
     """Plaintext comes in unless the mode is STRICT, TLS of the mesh unless it is DISABLE. TLS that is not the mesh's is
     the application's own business where the port may carry more than HTTP."""
-    ends = _ends(door, view, guards)
-    http = door.protocol.is_http or door.protocol is Protocol.UNDECLARED
-    mixed = door.protocol is Protocol.UNDECLARED
+    ends = _ends(entrance, view, guards)
+    http = entrance.protocol.is_http or entrance.protocol is Protocol.UNDECLARED
+    mixed = entrance.protocol is Protocol.UNDECLARED
     found: list[FilterChain] = []
-    if door.mode is not TlsMode.DISABLE:
-        strict = door.mode is TlsMode.STRICT
+    if entrance.mode is not TlsMode.DISABLE:
+        strict = entrance.mode is TlsMode.STRICT
         if http:
             of_http = tls.OF_HTTP if mixed else () if strict else tls.OF_THE_MESH
             found.append(_chain(ends.http(True), _TLS, of_http, socket))
-        if not door.protocol.is_http:
+        if not entrance.protocol.is_http:
             of_bytes = () if strict else tls.OF_BYTES if mixed else tls.OF_THE_MESH
             found.append(_chain(ends.bytes, _TLS, of_bytes, socket))
-    if door.mode is not TlsMode.STRICT:
-        plain = _PLAIN if door.mode is TlsMode.PERMISSIVE else ""
+    if entrance.mode is not TlsMode.STRICT:
+        plain = _PLAIN if entrance.mode is TlsMode.PERMISSIVE else ""
         if http:
             found.append(_chain(ends.http(False), plain, DETECTED_HTTP if mixed else ()))
-        if not door.protocol.is_http:
+        if not entrance.protocol.is_http:
             found.append(_chain(ends.bytes, plain))
-            if door.mode is TlsMode.PERMISSIVE:
+            if entrance.mode is TlsMode.PERMISSIVE:
                 found.append(_chain(ends.bytes, _TLS))
-    sources = (*_services(door), *view.modes.sources)
+    sources = (*_services(entrance), *view.modes.sources)
     for entry in found:
         if sources:
             entry.metadata.CopyFrom(of_objects(sources))
-        if door.number:
-            entry.name = names.listener("0.0.0.0", door.number)
-            entry.filter_chain_match.destination_port.value = door.number
+        if entrance.number:
+            entry.name = names.listener("0.0.0.0", entrance.number)
+            entry.filter_chain_match.destination_port.value = entrance.number
         else:
             is_http = entry.filters[-1].name.endswith("http_connection_manager")
             entry.name = f"{names.VIRTUAL_INBOUND}-catchall-http" if is_http else names.VIRTUAL_INBOUND
     return found
 
 
-def _ends(door: _Door, view: GroupView, guards: Guards) -> _Ends:
-    settings, port = view.inbound_settings, door.port
+def _ends(entrance: _Entrance, view: GroupView, guards: Guards) -> _Ends:
+    settings, port = view.inbound_settings, entrance.port
     if port is None:
         cluster, prefix, host_name, pool = names.INBOUND_PASSTHROUGH, names.INBOUND_PASSTHROUGH, "inbound|http|0", None
     else:
@@ -144,7 +144,7 @@ def _ends(door: _Door, view: GroupView, guards: Guards) -> _Ends:
     def http(certified: bool) -> tuple[Filter, ...]:
         return (http_to_workload(prefix, cluster, host_name, settings, guards.http, certified=certified),)
 
-    before = guards.unknown if door.protocol is Protocol.UNDECLARED else guards.network
+    before = guards.unknown if entrance.protocol is Protocol.UNDECLARED else guards.network
     return _Ends(http, (*before, bytes_to(((cluster, 1),), settings, pool)))
 
 
@@ -167,29 +167,29 @@ def _policies(view: GroupView) -> tuple[ObjectKey, ...]:
     return keys(*(each.origin for each in view.authorization), *(each.origin for each in view.authentication))
 
 
-def _services(door: _Door) -> tuple[ObjectKey, ...]:
-    return keys(*(service.origin for service in door.port.services)) if door.port else ()
+def _services(entrance: _Entrance) -> tuple[ObjectKey, ...]:
+    return keys(*(service.origin for service in entrance.port.services)) if entrance.port else ()
 
 
-def _reads_tls(door: _Door) -> bool:
-    return door.mode is not TlsMode.DISABLE
+def _reads_tls(entrance: _Entrance) -> bool:
+    return entrance.mode is not TlsMode.DISABLE
 
 
-def _reads_http(door: _Door) -> bool:
+def _reads_http(entrance: _Entrance) -> bool:
     """Inside the mesh's TLS, ALPN tells."""
-    return door.protocol is Protocol.UNDECLARED and door.mode is not TlsMode.STRICT
+    return entrance.protocol is Protocol.UNDECLARED and entrance.mode is not TlsMode.STRICT
 
 
 def _looking(
-    inspector: ListenerFilter, doors: Iterable[_Door], reads: Callable[[_Door], bool]
+    inspector: ListenerFilter, entrances: Iterable[_Entrance], reads: Callable[[_Entrance], bool]
 ) -> tuple[ListenerFilter, ...]:
-    """The inspector, switched off at every door that does not need it; none if no door does."""
-    *named, others = doors
+    """The inspector, switched off at every entrance that does not need it; none if no entrance does."""
+    *named, others = entrances
     if reads(others):
-        unread = [door.number for door in named if not reads(door)]
+        unread = [entrance.number for entrance in named if not reads(entrance)]
         inspector.filter_disabled.CopyFrom(_on_ports([*unread, INBOUND_PORT]))
         return (inspector,)
-    read = [door.number for door in named if reads(door)]
+    read = [entrance.number for entrance in named if reads(entrance)]
     if not read:
         return ()
     inspector.filter_disabled.not_match.CopyFrom(_on_ports(read))

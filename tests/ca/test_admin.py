@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from ca import making
+from weft.ca.admin import SOCKET, AdminSocket, Wish, ask
 from weft.ca.authority import Authority, Terms
-from weft.ca.door import SOCKET, Door, Wish, ask
 from weft.ca.error import AuthorityError
 from weft.ca.rotation import Phase
 
@@ -25,10 +25,10 @@ async def authority(tmp_path):
 
 @pytest.fixture
 async def directory(authority, tmp_path):
-    door = Door(authority, tmp_path / "ca")
-    await door.open()
+    admin = AdminSocket(authority, tmp_path / "ca")
+    await admin.open()
     yield tmp_path / "ca"
-    await door.close()
+    await admin.close()
     assert not (tmp_path / "ca" / SOCKET).exists()
 
 
@@ -98,10 +98,10 @@ async def test_who_follows_may_leave(directory, authority):
 
 async def test_a_socket_of_a_dead_process_is_replaced(authority, tmp_path):
     (tmp_path / "ca" / SOCKET).touch()
-    door = Door(authority, tmp_path / "ca")
-    await door.open()
+    admin = AdminSocket(authority, tmp_path / "ca")
+    await admin.open()
     assert await answers(tmp_path / "ca", do="status")
-    await door.close()
+    await admin.close()
 
 
 def test_says_when_nobody_is_there(tmp_path):

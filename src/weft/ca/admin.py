@@ -1,4 +1,4 @@
-"""The authority's own socket, in its directory: how `weft ca rotate` reaches the process that signs. Root's, or the
+"""The authority's admin socket, in its directory: how `weft ca rotate` reaches the process that signs. Root's, or the
 owner's, alone.
 
 One JSON object asks, lines of JSON answer: a status for each phase until a rotation is over, or what stands in the way.
@@ -43,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""
 
 
-class Door:
+class AdminSocket:
     def __init__(self, authority: Authority, directory: Path) -> None:
         self._authority = authority
         self._path = directory / SOCKET
