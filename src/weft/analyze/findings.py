@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from weft.analyze.callers import of_callers
 from weft.analyze.enforcement import of_enforcement
 from weft.analyze.facts import Facts
 from weft.analyze.policies import of_policies
@@ -27,6 +28,7 @@ def findings(facts: Facts, refused: Collection[ObjectKey] = ()) -> tuple[Problem
         *of_routes(facts),
         *of_sidecars(facts),
         *of_policies(facts),
+        *of_callers(facts),
         *of_enforcement(facts),
         *of_telemetries(facts),
         *of_transport(facts),
