@@ -48,7 +48,11 @@ def _known(facts: Facts) -> _Known:
 
 
 def _of_rule(policy: AuthorizationPolicy, number: int, rule: Rule, known: _Known) -> Iterator[Problem]:
-    for against, named in ((_principal, _principals(rule)), (_namespace, _namespaces(rule)), (_account, _accounts(rule))):
+    for against, named in (
+        (_principal, _principals(rule)),
+        (_namespace, _namespaces(rule)),
+        (_account, _accounts(rule)),
+    ):
         for field, values in named:
             for index, value in enumerate(values):
                 what, hint = against(value, known)

@@ -20,6 +20,7 @@ from weft.model.mesh import Value
 from weft.model.names import Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
 from weft.model.policies import age
+from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Service
 from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import Sidecar
@@ -47,6 +48,7 @@ class Facts(msgspec.Struct, frozen=True):
     sidecars: tuple[Sidecar, ...] = ()
     policies: tuple[AuthorizationPolicy, ...] = ()
     peer_authentications: Mapping[str, tuple[PeerAuthentication, ...]] = {}  # by namespace, the oldest first
+    authentications: tuple[RequestAuthentication, ...] = ()
     telemetries: tuple[Telemetry, ...] = ()
     gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
     accounts: frozenset[str] = frozenset()  # NAMESPACE/NAME: service accounts that are declared or run as
@@ -112,6 +114,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         sidecars=_of_kind(values, Sidecar),
         policies=_of_kind(values, AuthorizationPolicy),
         peer_authentications=_by_namespace(sorted(_of_kind(values, PeerAuthentication), key=age)),
+        authentications=_of_kind(values, RequestAuthentication),
         telemetries=_of_kind(values, Telemetry),
         gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),
         accounts=frozenset(

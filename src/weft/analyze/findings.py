@@ -14,6 +14,7 @@ from weft.analyze.rules import of_rules
 from weft.analyze.services import of_services
 from weft.analyze.sidecars import of_sidecars
 from weft.analyze.telemetries import of_telemetries
+from weft.analyze.tokens import of_tokens
 from weft.analyze.transport import of_transport
 from weft.base.problem import Problem
 from weft.model.names import ObjectKey
@@ -29,6 +30,7 @@ def findings(facts: Facts, refused: Collection[ObjectKey] = ()) -> tuple[Problem
         *of_sidecars(facts),
         *of_policies(facts),
         *of_callers(facts),
+        *of_tokens(facts),
         *of_enforcement(facts),
         *of_telemetries(facts),
         *of_transport(facts),
