@@ -48,6 +48,8 @@ def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]
         hint = did_you_mean(policy.provider, known) or "add it to `extensionProviders` in the mesh's settings"
         yield warning(policy.origin, "spec.provider.name", what, hint)
         return
+    if not (found.host and found.port):  # then the settings have an error, and that is said
+        return
     services = [service for service in facts.by_host.get(found.host, ()) if found.namespace in ("", service.namespace)]
     if not any(port.number == found.port for service in services for port in service.ports):
         missing = f"port {found.port} of {found.host}" if services else f"the service {found.host}"

@@ -5,6 +5,7 @@ never raises; what is wrong is recorded with its line, and fields nobody asked f
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -32,6 +33,7 @@ MOST_PROBLEMS = 100  # per object: nobody reads more
 MILLISECOND = timedelta(milliseconds=1)
 
 _LONGEST = timedelta(days=3_650)
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 class _Consequence(msgspec.Struct, frozen=True):
@@ -146,6 +148,7 @@ class Fields:
             return None
         if isinstance(value, float) and value.is_integer():
             value = int(value)
+        value = self._unquoted(value)
         if isinstance(value, bool) or not isinstance(value, int):
             self.error(name, f"`{name}` must be a whole number, not {describe(value)}")
             return None
@@ -178,7 +181,7 @@ class Fields:
 
     def ports(self, name: str) -> tuple[int, ...]:
         found = []
-        for index, value in enumerate(self._list(name)):
+        for index, value in enumerate(map(self._unquoted, self._list(name))):
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65_535:
                 self.error((name, index), f"a port is a number between 1 and 65535, not {describe(value)}")
             else:
@@ -380,6 +383,11 @@ class Fields:
         if tail and camel in self._known:
             return f"did you mean `{camel}`? field names are in camelCase"
         return did_you_mean(name[:80], self._known)
+
+    def _unquoted(self, value: Any) -> Any:
+        """A whole number in quotes, where Istio takes one: its objects are protobuf's JSON."""
+        quoted_number = isinstance(value, str) and _WHOLE.fullmatch(value)
+        return int(value) if quoted_number and self.report.document.is_protobuf else value
 
     def _value(self, name: str, *, required: bool = False) -> Any:
         value = self.raw(name)
