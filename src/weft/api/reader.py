@@ -350,6 +350,19 @@ class Fields:
         """Fields whose being there is an error that the reader tells with another one, or in other words."""
         self._known.update(names)
 
+    def outdented(self, holder: str, names: Iterable[str]) -> bool:
+        """Whether fields that belong below `holder`, which is empty, stand beside it: said here, and only here."""
+        there = [name for name in names if name in self._body] if self.raw(holder) is None else []
+        for name in there:
+            self._known.add(name)
+            self.error(name, f"`{name}` belongs below `{holder}`", f"indent it below `{holder}:`")
+        return bool(there)
+
+    def texts_beside(self, name: str) -> list[str]:
+        """Other fields that hold text and are not this one misspelled."""
+        texts = [other for other, value in self._body.items() if isinstance(value, str) and other not in self._known]
+        return [other for other in texts if not did_you_mean(other[:80], (name,)).startswith("did you")]
+
     def unsupported(self, *names: str) -> None:
         """Fields of the world that weft does not act on; the object still works."""
         for name in names:
