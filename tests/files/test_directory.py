@@ -88,6 +88,35 @@ def test_a_policy_that_was_never_readable_shuts_the_door_until_it_is_mended(kind
     assert mesh.get(policy) == ()
 
 
+BROKEN_POLICIES = [
+    "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata:\n  name: a\n  namespace: shop\nspec: {rules: [\n",
+    '{"kind": "AuthorizationPolicy", "metadata": {"namespace": "shop", "name": "a"}, "spec": {"provider": {"name": "b"}, ',
+    "kind: AuthorizationPolicy\nmetadata: {namespace: shop, name: 'a'}\nspec:\n\trules: []\n",
+]
+
+
+@pytest.mark.parametrize("text", BROKEN_POLICIES)
+def test_what_seems_to_be_a_policy_shuts_the_door_at_the_first_start(text):
+    directory, mesh = Directory(), Mesh()
+    intake = Intake(mesh, Problems(), domain="cluster.local")
+    intake.documents(directory.apply({"a.yaml": content(service("a"), text)}))
+    (closed,) = mesh.get(ObjectKey("AuthorizationPolicy", "shop", "a"))
+    assert closed.refused
+    assert mesh.get(key("a"))
+    intake.documents(directory.apply({"a.yaml": content(service("a"))}))
+    intake.documents(settle(directory))
+    assert mesh.get(ObjectKey("AuthorizationPolicy", "shop", "a")) == ()
+
+
+def test_a_policy_that_was_good_stays_as_it_was_however_it_is_broken():
+    directory = Directory()
+    good = POLICY.format(kind="AuthorizationPolicy", spec="")
+    directory.apply({"a.yaml": good.encode()})
+    before = dict(directory.live)
+    assert directory.apply({"a.yaml": good.replace("name: a", "name: ab, [").encode()}) == []
+    assert directory.live == before
+
+
 def test_a_readable_policy_goes_before_an_unreadable_one_of_its_name():
     directory = Directory()
     broken, good = (POLICY.format(kind="AuthorizationPolicy", spec=spec).encode() for spec in ("a: 1, a: 1", ""))

@@ -146,6 +146,14 @@ async def test_a_path_that_cannot_be_is_said(tmp_path, name):
         await Door(doorway(tmp_path / name), "/inner").open()
 
 
+async def test_a_directory_with_other_things_in_it_is_refused_and_stays_as_it_is(tmp_path):
+    (tmp_path / "run").mkdir(mode=0o755)
+    (tmp_path / "run" / "other.pid").touch()
+    with pytest.raises(DoorError, match=r"is not the socket's alone: it holds other\.pid"):
+        await Door(doorway(tmp_path / "run" / "sds.sock"), "/inner").open()
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
+
+
 @pytest.mark.root
 async def test_a_directory_that_is_somebody_elses_is_refused(tmp_path):
     (tmp_path / "pod").mkdir()

@@ -210,6 +210,28 @@ async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine
     assert [path.name for path in (machine.workloads / ".agent").iterdir()] == ["lock"]
 
 
+async def test_nothing_that_fails_for_one_workload_keeps_the_next_from_its_identity(machine, network, monkeypatch):
+    service = NodeService(
+        machine.workloads, CertificateService(machine.authority, machine.issuer.checker()), lifetime=timedelta(hours=1)
+    )
+    add = service.agent.add
+
+    async def failing(bearer, doorway):
+        if bearer.name == "shop/api-0":
+            raise RuntimeError("not thought of")
+        await add(bearer, doorway)
+
+    monkeypatch.setattr(service.agent, "add", failing)
+    running = asyncio.create_task(service.run())
+    try:
+        machine.register("api-0", network=network)
+        web = machine.register("web-0", network=network)
+        await until(web.exists)
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
 async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_one_left_is_removed(machine, network):
     def service() -> NodeService:
         ca = CertificateService(machine.authority, machine.issuer.checker())

@@ -101,11 +101,12 @@ class Directory:
         # One that keeps others out must be known of, even if nothing of it was ever good.
         broken = {document.key: document for document in reading.broken if may_close(document)}
         named = {document.key for document in reading.broken}
-        kept = broken | {
-            key: document
-            for key, document in held.items()
-            if key not in documents and (reading.unidentified or key in named)
-        }
+        missing = {key: document for key, document in held.items() if key not in documents}
+        kept = {key: document for key, document in missing.items() if reading.unidentified or key in named}
+        # What is not readable any more and what is missing are one and the same, most probably, and that one is kept.
+        new = (each for each in reading.guessed if all(each.key.kind != key.kind for key in missing))
+        guessed = {document.key: document for document in new if document.key not in documents}
+        kept = guessed | broken | kept
         return _File(documents, kept, reading.problems)
 
     def _index(self, path: str, before: _File, now: _File) -> set[ObjectKey]:

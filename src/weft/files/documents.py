@@ -23,6 +23,9 @@ MOST_BYTES = 8 << 20
 MOST_DOCUMENTS = 10_000
 
 _MARKER = re.compile(r"^(---|\.\.\.)(?=[ \t\r\n]|$)", re.MULTILINE)
+_WRITTEN = re.compile(
+    r"""(?:^|[{,])[ \t]*["']?(kind|name|namespace)["']?[ \t]*:[ \t]*["']?([\w.-]{1,253})""", re.MULTILINE
+)
 _RIGHTLY_THERE = ("apiVersion", "kind", "metadata", "spec", "name", "namespace", "labels", "annotations")
 
 
@@ -31,6 +34,7 @@ class FileReading(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
     broken: tuple[Document, ...] = ()  # objects that stand here, but not readably
     unidentified: bool = False  # something stands here that could be any object
+    guessed: tuple[Document, ...] = ()  # which object that seems to be, where one keeps others out
 
 
 def read_documents(content: bytes, file: str, directory: str = "") -> FileReading:
@@ -61,13 +65,14 @@ class _Reading:
         self._documents: dict[ObjectKey, Document] = {}
         self._problems: list[Problem] = []
         self._broken: dict[ObjectKey, Document] = {}
+        self._guessed: dict[ObjectKey, Document] = {}
         self.unidentified = False
 
     def result(self) -> FileReading:
         documents = tuple(self._documents.values())
         broken = tuple(document for key, document in self._broken.items() if key not in self._documents)
         problems = tuple(sorted(self._problems, key=lambda problem: problem.where.line))
-        return FileReading(documents, problems, broken, self.unidentified)
+        return FileReading(documents, problems, broken, self.unidentified, tuple(self._guessed.values()))
 
     def broken_file(self, flaw: Flaw) -> FileReading:
         self.add_flaw(flaw)
@@ -80,6 +85,7 @@ class _Reading:
         except YamlError as error:
             self.add_flaw(error.flaw)
             self.unidentified = True
+            self._guess(text, line)
             return
         if composed.value is not None:
             self._objects(composed)
@@ -93,6 +99,7 @@ class _Reading:
             line = getattr(error, "lineno", 1)
             self.add_flaw(Flaw(line, f"this is not JSON: {getattr(error, 'msg', error)}"))
             self.unidentified = True
+            self._guess(text, 1)
             return
         try:
             composed = compose(text)  # JSON is YAML, almost: this is for the lines
@@ -102,6 +109,18 @@ class _Reading:
                 return
             composed = Composed(value=value, line=1, lines={})
         self._objects(composed)
+
+    def _guess(self, text: str, line: int) -> None:
+        """A policy with a bracket too few is still meant to keep somebody out."""
+        found = dict(reversed(_WRITTEN.findall(text)))  # the first of each
+        kind, name = found.get("kind", ""), found.get("name", "")
+        if not name or kind not in KINDS or KINDS[kind].closed is None:
+            return
+        key = ObjectKey(kind, found.get("namespace", "default"), name)
+        body = {"kind": kind, "metadata": {"name": key.name, "namespace": key.namespace}}
+        self._guessed[key] = Document(
+            key, KINDS[kind].versions[0], body, self._file, self._directory, line, usable=False
+        )
 
     def _objects(self, composed: Composed) -> None:
         wrong = any(flaw.severity is Severity.ERROR for flaw in composed.flaws)

@@ -21,6 +21,7 @@ log = logging.getLogger("weft.node.door")
 
 LONGEST_PATH = 107  # bytes, the kernel's limit
 _DIRECTORY_MODE, _SOCKET_MODE = 0o750, 0o660
+_FRESH = ".new"
 _MOST_VISITORS = 16  # connections; an Envoy has one
 _CHUNK = 64 * 1024
 _CREDENTIALS = struct.Struct("=3i")
@@ -89,9 +90,12 @@ class Door:
         directory.mkdir(mode=0o700, exist_ok=True)
         if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
             raise DoorError(f"{directory} is not ours: somebody else could put another socket there")
+        if others := {each.name for each in os.scandir(directory)} - {doorway.path.name, _FRESH}:
+            # Its mode is about to change, and a pod to see it: that must not happen to /run.
+            raise DoorError(f"{directory} is not the socket's alone: it holds {min(others)}")
         os.chown(directory, -1, doorway.gid)
         directory.chmod(_DIRECTORY_MODE)
-        fresh = directory / ".new"
+        fresh = directory / _FRESH
         fresh.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:

@@ -89,6 +89,9 @@ class NodeService:
             except (DoorError, OSError) as error:
                 log.error("%s: no socket, and so no identity for its proxy: %s", name, error)
                 continue
+            except Exception:
+                log.exception("%s: no identity for its proxy, for a reason nobody thought of", name)
+                continue
             self._served[name] = registration
             log.info("%s: %s at %s", name, registration.identity, registration.socket)
             if registration.key is KeyKind.ED25519:
