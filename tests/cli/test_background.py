@@ -201,3 +201,19 @@ spec: {selector: {app: nobody}, ports: [{name: http, port: 80}]}
         assert result.stderr.splitlines()[-1] == f"1 warning: see `weft status --mesh {name}`"
     finally:
         weft("down", name)
+
+
+def test_a_module_in_the_directory_one_stands_in_is_never_run(weft, tmp_path):
+    here, mesh = tmp_path / "here", tmp_path / "mesh"
+    here.mkdir()
+    mesh.mkdir()
+    for module in ("jwt", "typer", "yaml", "grpc", "msgspec"):
+        (here / f"{module}.py").write_text(f"open({str(here / 'was-run')!r}, 'w')\n")
+    name = f"safe-{os.getpid()}"
+    command = [sys.executable, "-P", "-m", "weft.cli", "up", str(mesh), "--name", name, "--detach"]
+    try:
+        done = subprocess.run(command, cwd=here, env=weft.environment, capture_output=True, text=True, timeout=60)
+        assert not (here / "was-run").exists()
+        assert done.returncode == 0, done.stderr
+    finally:
+        weft("down", name)
