@@ -203,6 +203,18 @@ spec: {selector: {app: nobody}, ports: [{name: http, port: 80}]}
         weft("down", name)
 
 
+def test_a_root_for_another_trust_domain_is_said_by_the_mesh_itself_and_nothing_goes_on(weft, tmp_path):
+    mesh, ca = tmp_path / "mesh", tmp_path / "ca"
+    mesh.mkdir()
+    (mesh / "mesh.yaml").write_text(FAILS)
+    assert weft("ca", "init", ca, "--trust-domain", "other.example").returncode == 0
+    result = weft("up", mesh, "--name", f"other-{os.getpid()}", "--detach", "--ca", ca)
+    assert result.returncode == 1
+    what, hint = result.stderr.splitlines()
+    assert what.startswith(f"error: {ca}/authority.json: its root is for the trust domain 'other.example'")
+    assert hint.startswith("hint: ")
+
+
 def test_a_module_in_the_directory_one_stands_in_is_never_run(weft, tmp_path):
     here, mesh = tmp_path / "here", tmp_path / "mesh"
     here.mkdir()

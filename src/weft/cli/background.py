@@ -10,6 +10,8 @@ import time
 from io import FileIO
 from pathlib import Path
 
+import typer
+
 from weft.base.problem import Severity
 from weft.cli.foreground import no_objects, tell_of_killed
 from weft.cli.output import fail, say
@@ -79,6 +81,9 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
             output_file(name).unlink(missing_ok=True)
             log.seek(0)  # ours is still open, whoever has removed the file
             words = log.read().decode(errors="replace").strip()
+            if words.startswith("error: "):  # it says itself what kept it from starting
+                say(words)
+                raise typer.Exit(1)
             fail(f"the mesh ended with code {process.returncode}" + (words and f":\n{words}"))
         try:
             before, status = status, fetch_status(name)

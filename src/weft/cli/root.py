@@ -1,5 +1,5 @@
-"""How to run this very weft once more, as a process of its own or as root: sudo has a PATH of its own, on which a weft of
-a virtual environment is not.
+"""How to run this very weft once more, as a process of its own or as root: sudo has a PATH of its own, on which a weft
+of a virtual environment is not.
 
 Rule: the directory that somebody stands in is never searched for modules (-P); it may hold a `jwt.py` of anybody's.
 """
