@@ -201,3 +201,31 @@ spec: {selector: {app: nobody}, ports: [{name: http, port: 80}]}
         assert result.stderr.splitlines()[-1] == f"1 warning: see `weft status --mesh {name}`"
     finally:
         weft("down", name)
+
+
+def test_a_root_for_another_trust_domain_is_said_by_the_mesh_itself_and_nothing_goes_on(weft, tmp_path):
+    mesh, ca = tmp_path / "mesh", tmp_path / "ca"
+    mesh.mkdir()
+    (mesh / "mesh.yaml").write_text(FAILS)
+    assert weft("ca", "init", ca, "--trust-domain", "other.example").returncode == 0
+    result = weft("up", mesh, "--name", f"other-{os.getpid()}", "--detach", "--ca", ca)
+    assert result.returncode == 1
+    what, hint = result.stderr.splitlines()
+    assert what.startswith(f"error: {ca}/authority.json: its root is for the trust domain 'other.example'")
+    assert hint.startswith("hint: ")
+
+
+def test_a_module_in_the_directory_one_stands_in_is_never_run(weft, tmp_path):
+    here, mesh = tmp_path / "here", tmp_path / "mesh"
+    here.mkdir()
+    mesh.mkdir()
+    for module in ("jwt", "typer", "yaml", "grpc", "msgspec"):
+        (here / f"{module}.py").write_text(f"open({str(here / 'was-run')!r}, 'w')\n")
+    name = f"safe-{os.getpid()}"
+    command = [sys.executable, "-P", "-m", "weft.cli", "up", str(mesh), "--name", name, "--detach"]
+    try:
+        done = subprocess.run(command, cwd=here, env=weft.environment, capture_output=True, text=True, timeout=60)
+        assert not (here / "was-run").exists()
+        assert done.returncode == 0, done.stderr
+    finally:
+        weft("down", name)

@@ -23,7 +23,7 @@ def test_a_weft_that_sudo_would_not_find_is_named_by_its_path_with_what_was_type
 
 def test_a_module_is_run_as_a_module(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/src/weft/cli/__main__.py", "up"])
-    assert with_this_weft("sudo weft up") == f"sudo {sys.executable} -m weft.cli up"
+    assert with_this_weft("sudo weft up") == f"sudo {sys.executable} -P -m weft.cli up"
 
 
 def test_other_hints_stay_as_they_are(weft):

@@ -1,9 +1,11 @@
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from weft.base.problem import Problem, Where
+from weft.ca.authority import Authority
 from weft.cli.background import _flags
 from weft.cli.main import app
 from weft.cli.up import name_of
@@ -52,6 +54,29 @@ def test_a_certificate_that_would_live_too_short_or_too_long_or_no_time_at_all_i
     for ttl, why in (("1s", "from 2 s to 90 days"), ("91d", "from 2 s to 90 days"), ("soon", "is not a time")):
         result = CliRunner().invoke(app, ["up", str(tmp_path), "--certificate-ttl", ttl])
         assert result.exit_code == 2 and why in result.stderr
+
+
+def test_a_ca_that_cannot_be_used_is_said_in_two_lines_before_anything_starts(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.cli.foreground.missing_privileges", list)
+    monkeypatch.setattr("weft.cli.foreground.tell_of_killed", lambda name: pytest.fail("it went on"))
+    monkeypatch.setattr("weft.cli.background.run_background", lambda *_, **__: pytest.fail("it went on"))
+    garbage, keyless, file = tmp_path / "garbage", tmp_path / "keyless", tmp_path / "file"
+    file.write_text("")
+    for directory in (garbage, keyless):
+        directory.mkdir()
+    (garbage / "ca-cert.pem").write_text("not a certificate")
+    Authority.open(keyless, "cluster.local").close()
+    (keyless / "bundle.pem").rename(keyless / "ca-cert.pem")
+    for ca, why in (
+        (garbage, f"{garbage}/ca-cert.pem: holds no certificates in PEM"),
+        (keyless, f"{keyless}/ca-key.pem: does not exist"),
+        (file, f"{file}: is not a directory"),
+    ):
+        for how in ([], ["--detach"]):
+            result = CliRunner().invoke(app, ["up", str(tmp_path), "--ca", str(ca), *how])
+            assert result.exit_code == 1
+            what, hint = result.stderr.splitlines()
+            assert what == f"error: {why}" and hint.startswith("hint: ")
 
 
 def test_how_the_mesh_vouches_for_its_pods_reaches_the_engine_in_the_foreground_and_the_background(

@@ -10,6 +10,7 @@ import pytest
 
 from local.rig import CALLER, SERVICE, mesh, pods, web
 from weft.ca.admin import SOCKET, Wish, ask
+from weft.ca.authority import Authority
 from weft.ca.error import AuthorityError
 from weft.ca.signer import Refused
 from weft.local.client import fetch_ca, rotate_ca
@@ -145,6 +146,16 @@ async def test_a_ca_that_cannot_be_used_keeps_the_mesh_from_starting_and_says_wh
         async with mesh(SERVICE, trust=Trust(ca=tmp_path)):
             pass
     assert str(tmp_path) in str(refused.value)
+
+
+async def test_a_root_for_another_trust_domain_keeps_the_mesh_from_starting_without_a_traceback(tmp_path, caplog):
+    Authority.open(tmp_path / "ca", "cluster.local").close()
+    with pytest.raises(LocalError) as refused:
+        async with mesh(SETTINGS.format("shop.example"), SERVICE, web(), trust=Trust(ca=tmp_path / "ca")):
+            pass
+    assert "is for the trust domain 'cluster.local', not 'shop.example'" in refused.value.problem.what
+    assert "authority.json" in str(refused.value.problem.where)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_the_trust_domain_is_the_one_of_the_first_files_and_stays():

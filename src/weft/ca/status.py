@@ -81,6 +81,17 @@ def read_status(directory: Path) -> AuthorityStatus:
     return self_made_status(state)
 
 
+def refuse_unusable(directory: Path) -> None:
+    """Before anything is begun with it; a directory that is empty, or not there, has room for a new root. Raises
+    AuthorityError."""
+    if directory.exists() and not directory.is_dir():
+        raise AuthorityError("is not a directory", "give a directory: --ca DIR", file=directory)
+    if is_plugged_in(directory):
+        read_plugged(directory, time.time())
+    else:
+        read_state(directory)
+
+
 def certificate_facts(pem: str, role: str) -> CertificateFacts:
     """Raises ValueError."""
     certificate = x509.load_pem_x509_certificate(pem.encode())

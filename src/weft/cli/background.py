@@ -6,22 +6,23 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import time
 from io import FileIO
 from pathlib import Path
+
+import typer
 
 from weft.base.problem import Severity
 from weft.cli.foreground import no_objects, tell_of_killed
 from weft.cli.output import fail, say
 from weft.cli.plain import changes
+from weft.cli.root import WEFT
 from weft.local.client import fetch_status
 from weft.local.error import LocalError
 from weft.local.identities import Trust
 from weft.local.run_directory import base_directory, find, output_file
 from weft.local.status import MeshStatus, Phase, PodStatus
 
-_WEFT = (sys.executable, "-m", "weft.cli")
 _WELL = (Phase.READY, Phase.COMPLETED)
 
 
@@ -33,7 +34,7 @@ def run_background(directory: Path, *, name: str, patience: float, trust: Trust 
     tell_of_killed(name)
     with _open_log(name) as log:
         process = subprocess.Popen(
-            [*_WEFT, "up", str(directory.absolute()), "--name", name, "--no-live", *_flags(trust or Trust())],
+            [*WEFT, "up", str(directory.absolute()), "--name", name, "--no-live", *_flags(trust or Trust())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -80,6 +81,9 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
             output_file(name).unlink(missing_ok=True)
             log.seek(0)  # ours is still open, whoever has removed the file
             words = log.read().decode(errors="replace").strip()
+            if words.startswith("error: "):  # it says itself what kept it from starting
+                say(words)
+                raise typer.Exit(1)
             fail(f"the mesh ended with code {process.returncode}" + (words and f":\n{words}"))
         try:
             before, status = status, fetch_status(name)

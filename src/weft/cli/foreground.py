@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from weft.base import log
+from weft.ca.status import refuse_unusable
 from weft.cli.output import fail, say
 from weft.cli.plain import changes
 from weft.cli.root import with_this_weft
@@ -40,7 +41,7 @@ LOOK = 0.1  # seconds between two looks for changes worth a line
 def run_foreground(
     directory: Path, *, name: str, live: bool, tips: Tips | None = None, trust: Trust | None = None
 ) -> None:
-    refuse_what_cannot_run(directory)
+    refuse_what_cannot_run(directory, trust)
     tell_of_killed(name)
     show = _draw if live and sys.stdout.isatty() else _print
     # Problems are part of the status, which is shown; saying them in the log as well would be twice.
@@ -49,12 +50,14 @@ def run_foreground(
     asyncio.run(_run(Engine(directory, name=name, trust=trust or Trust()), show, tips))
 
 
-def refuse_what_cannot_run(directory: Path) -> None:
-    """Before anything is made: is there a directory, and may we make namespaces?"""
+def refuse_what_cannot_run(directory: Path, trust: Trust | None = None) -> None:
+    """Before anything is made: is there a directory, may we make namespaces, is the CA good? Raises AuthorityError."""
     if not directory.is_dir():
         what = "is not a directory" if directory.exists() else "does not exist"
         fail(f"{directory} {what}", "give a directory of YAML files, or see the example: weft demo")
     refuse_without_privileges()
+    if trust is not None and trust.ca is not None:
+        refuse_unusable(trust.ca)
 
 
 def refuse_without_privileges() -> None:
@@ -79,6 +82,8 @@ async def _run(engine: Engine, show: Show, tips: Tips | None) -> None:
     waits = {asyncio.create_task(ended.wait()), asyncio.create_task(engine.ending.wait())}
     try:
         await asyncio.wait({starting, showing, *waits}, return_when=asyncio.FIRST_COMPLETED)
+        if engine.failure is not None:
+            await asyncio.wait({starting})  # it could not start, and is cleaning up
         if starting.done() and starting.exception() is None:
             await asyncio.wait({showing, *waits}, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -16,13 +15,12 @@ from typing import Any
 import msgspec
 
 from weft.cli.key_search import Searched, files_below, search, started_with
+from weft.cli.root import WEFT
 from weft.local.client import fetch_status
 from weft.local.error import LocalError
 from weft.local.run_directory import base_directory
 from weft.local.status import MeshStatus
 from weft.netns.namespace import namespaces, processes_in
-
-_COMMAND = (sys.executable, "-m", "weft.cli")
 
 
 class StepFailed(Exception):
@@ -48,7 +46,7 @@ class Rig:
     def start(self) -> None:
         with self.log.open("wb") as log:
             self._mesh = subprocess.Popen(
-                [*_COMMAND, "up", str(self.directory), "--name", self.name, "--no-live", *self._options],
+                [*WEFT, "up", str(self.directory), "--name", self.name, "--no-live", *self._options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -102,7 +100,7 @@ class Rig:
 
     def logs(self, workload: str, *, proxy: bool = False) -> str:
         which = ["--proxy"] if proxy else []
-        return self._run([*_COMMAND, "logs", "--mesh", self.name, *which, workload], seconds=20)
+        return self._run([*WEFT, "logs", "--mesh", self.name, *which, workload], seconds=20)
 
     def search_keys(self) -> Searched:
         """In every file that the mesh made or was made of, and in what each of its processes was started with."""
@@ -123,7 +121,7 @@ class Rig:
         traces: list[str] = []
         try:
             # Its own time: what was started must end, whatever came before.
-            subprocess.run([*_COMMAND, "down", self.name], capture_output=True, timeout=30, check=False)
+            subprocess.run([*WEFT, "down", self.name], capture_output=True, timeout=30, check=False)
             code = self._mesh.wait(timeout=20)
             if code != 0:
                 traces.append(f"weft up ended with {code}")
@@ -131,7 +129,7 @@ class Rig:
             traces.append("weft up did not end")
             self._mesh.send_signal(signal.SIGKILL)
             self._mesh.wait()
-            subprocess.run([*_COMMAND, "down", self.name], capture_output=True, timeout=30, check=False)
+            subprocess.run([*WEFT, "down", self.name], capture_output=True, timeout=30, check=False)
         traces += [f"process {pid} ({name})" for (pid, begun), name in alive.items() if _begun(pid) == begun]
         traces += [f"namespace {each.name}" for each in namespaces() if self.name in each.name]
         mounts = Path("/proc/self/mounts").read_text().splitlines()
@@ -150,17 +148,17 @@ class Rig:
         return self._mesh.poll() if self._mesh else None
 
     def _exec(self, workload: str, *command: str) -> list[str]:
-        return [*_COMMAND, "exec", "--mesh", self.name, workload, "--", *command]
+        return [*WEFT, "exec", "--mesh", self.name, workload, "--", *command]
 
     def _run(self, command: list[str], *, seconds: float) -> str:
         left = max(1.0, min(seconds, self._until - time.monotonic()))
         try:
             finished = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
         except subprocess.TimeoutExpired as expired:
-            raise StepFailed(f"`{' '.join(command[3:])}` did not end in {left:.0f} s") from expired
+            raise StepFailed(f"`{' '.join(command[len(WEFT) :])}` did not end in {left:.0f} s") from expired
         if finished.returncode != 0:
             said = finished.stderr.strip() or finished.stdout[-300:]
-            raise StepFailed(f"`weft {' '.join(command[3:])}` ended with {finished.returncode}: {said}")
+            raise StepFailed(f"`weft {' '.join(command[len(WEFT) :])}` ended with {finished.returncode}: {said}")
         return finished.stdout
 
     def _answers(self, process: subprocess.Popen[bytes]) -> Iterator[Answer]:

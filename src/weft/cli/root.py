@@ -1,4 +1,8 @@
-"""How to run this very weft as root: sudo has a PATH of its own, on which a weft of a virtual environment is not."""
+"""How to run this very weft once more, as a process of its own or as root: sudo has a PATH of its own, on which a weft
+of a virtual environment is not.
+
+Rule: the directory that somebody stands in is never searched for modules (-P); it may hold a `jwt.py` of anybody's.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+
+WEFT = (sys.executable, "-P", "-m", "weft.cli")
 
 
 def with_this_weft(hint: str) -> str:
@@ -17,6 +23,6 @@ def with_this_weft(hint: str) -> str:
 
 def _command() -> str:
     if Path(sys.argv[0]).name == "__main__.py":
-        return f"{shlex.quote(sys.executable)} -m weft.cli"
+        return shlex.join(WEFT)
     found = shutil.which(sys.argv[0])
     return shlex.quote(str(Path(found).absolute())) if found else "weft"

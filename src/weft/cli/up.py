@@ -36,7 +36,7 @@ def up(
     if detach:
         from weft.cli.background import run_background
 
-        refuse_what_cannot_run(directory)
+        refuse_what_cannot_run(directory, trust)
         run_background(directory, name=name, patience=patience, trust=trust)
     else:
         run_foreground(directory, name=name, live=not no_live, trust=trust)

@@ -121,11 +121,14 @@ class Engine:
         try:
             await self._starting
         except (NetworkError, EnvoyError, AuthorityError) as error:
+            problem = error.problem
+            self.failure = LocalError(problem.what, problem.hint, where=str(problem.where))
             await self.stop()
-            raise LocalError(error.problem.what, error.problem.hint, where=str(error.problem.where)) from error
+            raise self.failure from error
         except (DirectoryMissing, ListenError) as error:
+            self.failure = LocalError(str(error))
             await self.stop()
-            raise LocalError(str(error)) from error
+            raise self.failure from error
         except BaseException:
             await self.stop()
             raise
@@ -190,6 +193,8 @@ class Engine:
 
     def _on_task_end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if self._starting is None or not self._starting.done():
+            return  # `start` raises what the first look at the files came to
         if not task.cancelled() and task.exception() is not None and self._stopping is None:
             error = task.exception()
             log.error("the mesh cannot go on", exc_info=error)
