@@ -26,10 +26,17 @@ def test_what_fits_together_is_not_said():
     assert said(WEB + STRICT + rule("{mode: ISTIO_MUTUAL}")) == []
     assert said(WEB + DISABLED + rule("{mode: DISABLE}")) == []
     assert said(WEB + rule("{mode: DISABLE}")) == []
+
+
+def test_where_no_proxy_is_strict_refuses_nobody():
     nobody = WEB.replace(
         "metadata: {name: web-v", "metadata: {annotations: {sidecar.istio.io/inject: 'false'}, name: web-v"
     )
-    assert said(nobody + STRICT + rule("{mode: DISABLE}")) == []  # there is no proxy that would refuse plaintext
+    (line,) = said(nobody + STRICT + rule("{mode: DISABLE}"))
+    assert "PeerAuthentication shop/default: spec: warning: no proxy is there that would refuse plaintext: " in line
+    assert "web-v1, web-v2 run without" in line
+    assert said(nobody + peer("{mtls: {mode: PERMISSIVE}}")) == []
+    assert said(BARE + STRICT) == []  # some have one
 
 
 def test_plaintext_to_who_takes_only_mutual_tls_is_said():

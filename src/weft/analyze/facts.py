@@ -66,6 +66,11 @@ class Facts(msgspec.Struct, frozen=True):
         fewest = min(candidates, key=len, default=self.runners.get(namespace, ()))
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
 
+    def chosen(self, namespace: str, labels: Labels) -> list[tuple[str, Runner]]:
+        """Whom a policy of this namespace is for, with their namespaces: in the root namespace that is everywhere."""
+        places = self.runners if namespace == self.settings.root_namespace else (namespace,)
+        return [(place, runner) for place in places for runner in self.selected(place, labels)]
+
     def modes(self, namespace: str, labels: Labels) -> PeerModes:
         """Whom the workloads with these labels let in."""
         root = self.settings.root_namespace

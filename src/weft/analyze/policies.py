@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
-from weft.analyze.warning import meant_labels, warning, written
+from weft.analyze.nobody import of_nobody
+from weft.analyze.warning import warning
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
 from weft.model.extension_provider import Authorizer
-from weft.model.names import Labels
 from weft.model.service import Protocol
 
 _MOST_PORTS = 3  # named in one finding
@@ -25,7 +25,7 @@ def of_policies(facts: Facts) -> Iterator[Problem]:
     for policy in facts.policies:
         if policy.refused:
             continue
-        yield from _of_selector(policy, facts)
+        yield from of_nobody(policy, facts, "the policy guards nobody")
         yield from _of_provider(policy, facts)
         if not policy.dry_run:
             guarded = [(namespace, runner.name) for namespace, runner in guarded_by(policy, facts)]
@@ -36,23 +36,7 @@ def of_policies(facts: Facts) -> Iterator[Problem]:
 
 def guarded_by(policy: AuthorizationPolicy, facts: Facts) -> list[tuple[str, Runner]]:
     """Whom a policy selects, with their namespaces."""
-    namespaces = facts.runners if policy.namespace == facts.settings.root_namespace else (policy.namespace,)
-    return [(namespace, runner) for namespace in namespaces for runner in facts.selected(namespace, policy.selector)]
-
-
-def _of_selector(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]:
-    if not policy.selector or not facts.runs or guarded_by(policy, facts):
-        return
-    mesh_wide = policy.namespace == facts.settings.root_namespace
-    where = "the mesh" if mesh_wide else f"namespace {policy.namespace}"
-    known: list[Labels] = [
-        runner.labels
-        for namespace, runners in facts.runners.items()
-        if mesh_wide or namespace == policy.namespace
-        for runner in runners
-    ]
-    what = f"no workload of {where} has the labels {written(policy.selector)}: the policy guards nobody"
-    yield warning(policy.origin, "spec.selector", what, meant_labels(policy.selector, known))
+    return facts.chosen(policy.namespace, policy.selector)
 
 
 def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
-from weft.analyze.warning import meant_labels, warning, written
+from weft.analyze.nobody import of_nobody
+from weft.analyze.warning import warning
 from weft.base.problem import Problem
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, effective
 from weft.model.names import selects
@@ -100,20 +101,17 @@ def _of_headless(service: Service, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_policy(policy: PeerAuthentication, facts: Facts) -> Iterator[Problem]:
-    if not policy.selector:
-        return
-    if policy.namespace == facts.settings.root_namespace:
+    if policy.selector and policy.namespace == facts.settings.root_namespace:
         what = "in the root namespace a PeerAuthentication is for the whole mesh: with a `selector` it is for nobody"
         yield warning(policy.origin, "spec.selector", what, "write it in the namespace of the workload")
         return
-    found = facts.selected(policy.namespace, policy.selector)
-    if facts.runs and not found:
-        labels = (runner.labels for runner in facts.runners.get(policy.namespace, ()))
-        what = (
-            f"no workload of namespace {policy.namespace} has the labels {written(policy.selector)}: "
-            "the PeerAuthentication is for nobody"
-        )
-        yield warning(policy.origin, "spec.selector", what, meant_labels(policy.selector, labels))
+    yield from of_nobody(policy, facts, "the PeerAuthentication is for nobody")
+    found = tuple(runner for _, runner in facts.chosen(policy.namespace, policy.selector))
+    strict = TlsMode.STRICT in (policy.mode, *(mode for _, mode in policy.ports))
+    if strict and found and not any(runner.instance.meshed for runner in found):
+        names = ", ".join(runner.name for runner in found[:3]) + (" and others" if len(found) > 3 else "")
+        what = f"no proxy is there that would refuse plaintext: {names} {'runs' if len(found) == 1 else 'run'} without"
+        yield warning(policy.origin, "spec", what, "remove `sidecar.istio.io/inject: false` from the Workload")
     for number, _ in policy.ports:
         meant = _meant_port(number, found, policy, facts)
         if meant:
