@@ -106,10 +106,11 @@ def _context(protocol, key, chain, roots) -> ssl.SSLContext:
 
 
 def ca(name, key, *, by=None, by_key=None, begins=-1, ends=365, is_ca=True, path_length=None, signs=True):
-    """A CA certificate, self-signed if nobody signs it; `begins` and `ends` in days from now."""
+    """A CA certificate, self-signed if nobody signs it; `begins` and `ends` in days from now. `is_ca` and `signs` may be
+    None: then it does not say."""
     now = datetime.now(UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    return (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(by.subject if by else subject)
@@ -117,27 +118,30 @@ def ca(name, key, *, by=None, by_key=None, begins=-1, ends=365, is_ca=True, path
         .serial_number(x509.random_serial_number())
         .not_valid_before(now + timedelta(days=begins))
         .not_valid_after(now + timedelta(days=ends))
-        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=path_length if is_ca else None), critical=True)
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=False,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                key_cert_sign=signs,
-                crl_sign=False,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            critical=True,
-        )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key() if by else key.public_key()),
             critical=False,
         )
-        .sign(by_key or key, None if isinstance(by_key or key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+    )
+    if is_ca is not None:
+        constraints = x509.BasicConstraints(ca=is_ca, path_length=path_length if is_ca else None)
+        builder = builder.add_extension(constraints, critical=True)
+    if signs is not None:
+        usage = x509.KeyUsage(
+            digital_signature=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=signs,
+            crl_sign=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        builder = builder.add_extension(usage, critical=True)
+    return builder.sign(
+        by_key or key, None if isinstance(by_key or key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
     )
 
 

@@ -253,6 +253,19 @@ def test_a_servers_certificate_holds_up_no_rotation(clock):
     assert authority.phase is Phase.STEADY
 
 
+async def test_who_shows_no_status_is_told_in_the_log_once_that_what_signs_ends(caplog):
+    clock = making.Clock()
+    authority = Authority.in_memory(making.DOMAIN, clock=clock)
+    authority._tell_of_ends()
+    assert not caplog.records
+    clock.advance(days=3640)
+    for _ in range(5):
+        authority._tell_of_ends()
+        clock.advance(seconds=60)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and "signing root" in record.message and "expires at" in record.message
+
+
 async def test_bundles_come_as_they_change():
     authority = Authority.in_memory(making.DOMAIN)
     bundles = authority.bundles()

@@ -83,14 +83,22 @@ def test_every_step_up_to_the_root_is_needed(tmp_path):
     [
         ({"ends": -0.5}, "expired on"),
         ({"begins": 1}, "is valid only from"),
-        ({"is_ca": False}, "is not a CA"),
-        ({"signs": False}, "is not a CA"),
+        ({"is_ca": False}, "is not a CA: its basic constraints say CA:FALSE"),
+        ({"is_ca": None}, "is not a CA: it has no basic constraints"),
+        ({"signs": False}, "may not sign certificates: its key usage lacks keyCertSign"),
     ],
 )
 def test_what_cannot_sign_is_refused(tmp_path, how, why):
     bad = making.ca("bad", SIGNER_KEY, by=ROOT, by_key=ROOT_KEY, **how)
     making.plug_in(tmp_path, certificate=bad, key=SIGNER_KEY, roots=[ROOT])
     assert why in str(refused(tmp_path))
+
+
+def test_a_root_that_does_not_say_what_its_key_is_for_may_sign(tmp_path):
+    """As `openssl req -x509` makes it."""
+    root = making.ca("root", ROOT_KEY, signs=None)
+    making.plug_in(tmp_path, certificate=root, key=ROOT_KEY)
+    assert read_plugged(tmp_path, NOW).signing.certificate == root
 
 
 def test_an_expired_root_is_refused(tmp_path):

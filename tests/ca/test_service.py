@@ -64,6 +64,19 @@ async def test_refusals_are_counted_and_logged_without_what_was_sent(service, is
         assert secret not in caplog.text
 
 
+async def test_a_caller_who_tries_again_and_again_is_told_of_once_a_minute(caplog):
+    clock = making.Clock()
+    service = CertificateService(Authority.in_memory(making.DOMAIN), TokenIssuer().checker(), clock=clock)
+    for _ in range(45):
+        await refused(service, "")
+        clock.advance(seconds=1)
+    assert service.refused["token-missing"] == 45
+    assert len(caplog.records) == 1
+    clock.advance(seconds=15)
+    await refused(service, "")
+    assert len(caplog.records) == 2
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=200), st.binary(max_size=300), st.none() | st.timedeltas())
 def test_noise_from_the_network_is_refused_and_crashes_nothing(token, csr, lifetime):

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from ca import making
+from weft.base.problem import Severity
 from weft.ca.authority import Authority
 from weft.ca.certificates import certificate_pem
 from weft.ca.error import AuthorityError
@@ -47,6 +48,51 @@ def test_a_plugged_in_chain_is_shown_from_the_signer_up(tmp_path):
         ("root", "CN=root"),
         ("root", "CN=next"),
     ]
+
+
+def plugged(directory, *, root_ends, signer_ends):
+    root_key, key = making.p256(), making.p256()
+    root = making.ca("root", root_key, ends=root_ends)
+    signer = making.ca("signer", key, by=root, by_key=root_key, ends=signer_ends)
+    making.plug_in(directory, certificate=signer, key=key, roots=[root])
+    return read_status(directory)
+
+
+def test_what_signs_is_warned_of_before_it_ends_and_when_it_has(tmp_path):
+    now = datetime.now(UTC)
+    status = plugged(tmp_path, root_ends=3650, signer_ends=365)
+    assert status.next_step == "one root is trusted, and an intermediate of it signs"
+    assert status.problems(now) == ()
+    (soon,) = status.problems(now + timedelta(days=340))
+    assert soon.severity is Severity.WARNING and "signer 'CN=signer' expires at" in soon.what
+    (over,) = status.problems(now + timedelta(days=366))
+    assert over.severity is Severity.ERROR and "signer 'CN=signer' expired at" in over.what
+    assert len(status.problems(now + timedelta(days=3651))) == 2
+    short = plugged(tmp_path, root_ends=3650, signer_ends=1)  # it began a day ago
+    assert short.problems(now) == ()
+    assert len(short.problems(now + timedelta(hours=9))) == 1
+
+
+def test_what_signs_no_more_or_not_yet_may_end(tmp_path):
+    authority = Authority.in_memory(making.DOMAIN)
+    authority.rotate(timedelta(0))
+    old, new = authority.status().certificates
+    status = msgspec.structs.replace(
+        authority.status(), certificates=(old, msgspec.structs.replace(new, expires=new.not_before))
+    )
+    assert status.problems(datetime.now(UTC)) == ()
+
+
+def test_an_expired_signer_is_not_said_to_sign():
+    status = Authority.in_memory(making.DOMAIN).status()
+    root = msgspec.structs.replace(status.certificates[0], expires=datetime.now(UTC))
+    assert "signs nothing" in msgspec.structs.replace(status, certificates=(root,)).next_step
+
+
+def test_files_that_are_not_used_are_a_problem():
+    status = msgspec.structs.replace(Authority.in_memory(making.DOMAIN).status(), problem="ca-key.pem: is gone")
+    (problem,) = status.problems(datetime.now(UTC))
+    assert "not used, the old ones go on: ca-key.pem: is gone" in str(problem)
 
 
 def test_says_when_there_is_none(tmp_path):

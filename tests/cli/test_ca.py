@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -8,11 +9,14 @@ import sys
 from datetime import timedelta
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from ca import forging, making
 from weft.ca.authority import Authority
+from weft.ca.certificates import certificate_pem
 from weft.ca.status import read_status
+from weft.cli.ca import _table
 from weft.cli.main import app
 
 
@@ -55,6 +59,37 @@ def test_shows_a_ca_to_people_and_to_programs(directory):
     assert "PRIVATE" not in run("show", directory, "-o", "json").output
 
 
+def test_gives_the_roots_in_pem_to_those_who_shall_trust_them(directory):
+    run("init", directory)
+    bundle = (directory / "bundle.pem").read_text()
+    assert run("show", directory, "--pem").stdout == bundle
+    assert json.loads(run("show", directory, "-o", "json").stdout)["certificates"][0]["pem"] == bundle
+    run("rotate", directory, "--no-wait")
+    assert run("show", directory, "--pem").stdout == (directory / "bundle.pem").read_text() != bundle
+
+
+def test_of_an_intermediate_only_the_root_is_to_be_trusted(tmp_path):
+    root_key, key = making.p256(), making.p256()
+    root = making.ca("root", root_key)
+    soon = making.ca("soon", key, by=root, by_key=root_key, ends=0.1)
+    making.plug_in(tmp_path, certificate=soon, key=key, roots=[root])
+    assert run("show", tmp_path, "--pem").stdout == certificate_pem(root)
+    shown = run("show", tmp_path).stderr
+    assert "one root is trusted, and an intermediate of it signs" in shown
+    assert "CA: warning: signer 'CN=soon' expires at" in shown
+
+
+def test_a_roots_name_is_whole_on_a_narrow_terminal(directory):
+    run("init", directory)
+    status = read_status(directory)
+    for wide in (False, True):
+        console = Console(file=io.StringIO(), width=80, highlight=False)
+        console.print(_table(status.certificates, wide=wide))
+        shown = console.file.getvalue()
+        assert status.certificates[0].subject in shown
+        assert all(len(line) <= 80 for line in shown.splitlines())
+
+
 def test_shows_the_certificates_of_a_file(tmp_path):
     authority = Authority.in_memory(making.DOMAIN)
     chain = authority.sign(making.csr(), making.WEB, timedelta(minutes=90)).chain
@@ -79,7 +114,7 @@ def test_rotates_a_ca_that_nobody_signs_with(directory):
     done = run("rotate", directory, "--propagation", "10m")
     assert done.exit_code == 0
     assert "announced: both roots are trusted" in done.stderr
-    assert "goes on when weft control runs" in done.stderr
+    assert "goes on when weft control or weft up runs with it" in done.stderr
     assert "under way" in run("rotate", directory).stderr
     assert "fading" in run("rotate", directory, "--now").stderr
     assert read_status(directory).phase == "fading"

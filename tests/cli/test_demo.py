@@ -1,3 +1,5 @@
+import os
+
 import pytest
 from typer.testing import CliRunner
 
@@ -92,3 +94,16 @@ def test_the_tips_name_the_process_of_a_pod_that_runs(ran):
 def test_checking_exits_with_the_judges_verdict(monkeypatch):
     monkeypatch.setattr("weft.cli.demo_check.run", lambda: 1)
     assert CliRunner().invoke(app, ["demo", "--check"]).exit_code == 1
+
+
+def test_unattended_it_has_the_name_it_is_given_and_takes_nobody_elses(ran, monkeypatch):
+    names = []
+    monkeypatch.setattr("weft.cli.demo_check.run", lambda name: names.append(name) or 0)
+    assert CliRunner().invoke(app, ["demo", "--check", "--name", "mine"]).exit_code == 0
+    assert CliRunner().invoke(app, ["demo", "--check"]).exit_code == 0
+    assert names == ["mine", f"check-{os.getpid()}"]
+    running = MeshRecord("mine", "/run/weft/mine", running=True, directory="/shops/first")
+    monkeypatch.setattr("weft.local.run_directory.find", lambda name: running)
+    result = CliRunner().invoke(app, ["demo", "--check", "--name", "mine"])
+    assert result.exit_code == 1 and "weft demo --check --name mine-2" in result.stderr
+    assert len(names) == 2

@@ -3,13 +3,25 @@ import io
 from rich.console import Console
 from rich.text import Text
 
-from weft.cli.fit import FirstThatFits, Fitted, shortened
+from weft.cli.fit import FirstThatFits, Fitted, shortened, stacked
 
 
 def rendered(renderable, width=20):
     console = Console(file=io.StringIO(), width=width)
     console.print(renderable)
     return console.file.getvalue().splitlines()
+
+
+def test_rows_too_wide_for_a_table_are_blocks_of_lines_without_what_is_empty():
+    names, rows = ["POD", "AGE", "MESSAGE"], [["a-0", "3s", ""], ["b-0", Text("4s"), "[not] markup"]]
+    assert [line.rstrip() for line in rendered(stacked(names, rows), width=40)] == [
+        "a-0",
+        "  AGE  3s",
+        "",
+        "b-0",
+        "  AGE      4s",
+        "  MESSAGE  [not] markup",
+    ]
 
 
 def test_the_fullest_form_that_fits_is_taken_and_else_the_last():

@@ -34,10 +34,20 @@ def test_a_mesh_that_was_never_started_left_nothing(tmp_path):
     assert never.log_lines() == []
 
 
+def test_what_another_mesh_has_is_not_taken_for_ours(tmp_path):
+    ours = Rig(tmp_path, name="shop", log=tmp_path / "log", until=0)._is_ours
+    assert all(
+        map(ours, ["weft-shop.mesh", "weft-shop@3f.mesh", "/run/netns/weft-shop.a", "/run/weft/shop", "shop.log"])
+    )
+    assert not any(
+        map(ours, ["weft-shop-2.mesh", "weft-my-shop.mesh", "/run/weft/shop-2", "my-shop.log", "/srv/shops"])
+    )
+
+
 @pytest.mark.root
 def test_a_namespace_and_a_process_left_behind_are_told(tmp_path):
     name = f"rig-{os.getpid()}"
-    left = namespace.make(f"left-{name}")
+    left = namespace.make(f"weft-{name}@0.left")  # which `weft down` does not know
     stray = subprocess.Popen(["ip", "netns", "exec", left.name, "sleep", "100"])
     try:
         broken = Rig(tmp_path, name=name, log=tmp_path / "log", until=time.monotonic() + 30)

@@ -7,6 +7,7 @@ from rich.console import Console
 from cli.statuses import HTTP_EDGE, PROBLEM, TCP_EDGE, mesh, pod, workload
 from weft.cli.view import age, edge_table, mesh_view, pod_table, problem_list, short_host, workload_table
 from weft.local.status import EdgeStatus, Phase, Sync
+from weft.node.status import IdentityStatus
 
 
 def rendered(renderable, width=120):
@@ -87,7 +88,17 @@ def test_ps_lists_each_pod_and_wide_adds_what_is_rarely_asked():
     short = rendered(pod_table(pods, wide=False, now=190.0))
     assert short[1].split() == ["a-0", "Ready", "SYNCED", "0", "90s", "4711", "10.0.0.7"]
     wide = rendered(pod_table(pods, wide=True, now=190.0), width=160)
-    assert wide[1].split()[7:] == ["fd00::7", "15.5", "MB", "137"]
+    assert wide[1].split()[7:] == ["fd00::7", "15.5", "MB", "137", "–"]
+
+
+def test_ps_wide_has_the_identity_and_on_a_narrow_terminal_stands_below_the_pods_name():
+    identity = IdentityStatus(workload="shop/a-0", identity="spiffe://cluster.local/ns/shop/sa/a")
+    pods = [mesh(workload("a", pod("a", identity=identity)))]
+    assert rendered(pod_table(pods, wide=True, now=0.0), width=160)[1].split()[-1] == identity.identity
+    lines = rendered(pod_table(pods, wide=True, now=0.0), width=80)
+    assert lines[0] == "a-0"
+    assert ["IDENTITY", identity.identity] in [line.split() for line in lines]
+    assert all(len(line) <= 80 for line in lines)
 
 
 def test_ps_names_the_mesh_where_there_are_several():

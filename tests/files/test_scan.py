@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from weft.base.problem import Severity
 from weft.files.directory import Unreadable
 from weft.files.scan import holds_objects, look, problems_of, read, shown
 
@@ -34,6 +35,21 @@ def test_a_changed_file_looks_different(tmp_path):
     assert look(str(tmp_path), "mesh").files["a.yaml"] == before
     file.write_text("bc")
     assert look(str(tmp_path), "mesh").files["a.yaml"] != before
+
+
+@pytest.mark.parametrize("below", ["", "ca"])
+def test_a_ca_among_the_files_is_passed_over_with_one_warning(tmp_path, below):
+    kept = tmp_path / below
+    kept.mkdir(exist_ok=True)
+    for name in ("authority.json", "authority.lock", "bundle.pem"):
+        (kept / name).write_text("{}")
+    (kept / "a.yaml").write_text("")
+    seen = look(str(tmp_path), "mesh")
+    assert set(seen.files) == {f"{below}/a.yaml".lstrip("/")}
+    (problem,) = problems_of(seen)
+    assert problem.severity is Severity.WARNING and problem.where.file == f"mesh/{below}".rstrip("/")
+    (kept / "authority.lock").unlink()  # then it is anybody's file of that name
+    assert len(look(str(tmp_path), "mesh").files) == 2
 
 
 def test_no_directory_is_an_error(tmp_path):

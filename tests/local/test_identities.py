@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ca import making
 from local.rig import CALLER, SERVICE, mesh, pods, web
 from weft.ca.admin import SOCKET, Wish, ask
 from weft.ca.authority import Authority
@@ -156,6 +157,21 @@ async def test_a_root_for_another_trust_domain_keeps_the_mesh_from_starting_with
     assert "is for the trust domain 'cluster.local', not 'shop.example'" in refused.value.problem.what
     assert "authority.json" in str(refused.value.problem.where)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_files_of_a_ca_that_turn_bad_and_what_signs_and_ends_soon_are_problems_of_the_mesh(tmp_path):
+    root_key, key = making.p256(), making.p256()
+    root = making.ca("root", root_key)
+    soon = making.ca("soon", key, by=root, by_key=root_key, ends=0.1)
+    making.plug_in(tmp_path, certificate=soon, key=key, roots=[root])
+    async with mesh(SERVICE, trust=Trust(ca=tmp_path)) as rig:
+        await rig.until(lambda status: any("signer 'CN=soon' expires at" in each.what for each in status.problems))
+        (tmp_path / "ca-cert.pem").write_text("noise")
+        bad = "the old ones go on"
+        await rig.until(lambda status: any(bad in str(each) and "ca-cert.pem" in each.what for each in status.problems))
+        later = making.ca("later", key, by=root, by_key=root_key)
+        making.plug_in(tmp_path, certificate=later, key=key, roots=[root])
+        await rig.until(lambda status: not any(str(each.where) == "CA" for each in status.problems))
 
 
 async def test_the_trust_domain_is_the_one_of_the_first_files_and_stays():

@@ -57,7 +57,7 @@ def test_a_registration_says_who_where_and_with_what():
         ({"network_namespace": "netns"}, "network_namespace must be an absolute path"),
         ({"key": "DSA"}, "Invalid enum value"),
         ({"uid": 0}, "not root"),
-        ({"more": 1}, "unknown field"),
+        ({"more": 1}, "unknown: 'more'; its fields are namespace, pod,"),
         ({"pod": 7}, "Expected `str`"),
     ],
 )
@@ -66,7 +66,31 @@ def test_what_cannot_be_is_said(fields, why):
         parse_registration(text(**fields))
 
 
-@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b"\xff", b"null"])
+def test_all_that_is_wrong_is_said_at_once():
+    with pytest.raises(ValueError) as names:
+        parse_registration(b'{"name": "web-0", "namespace": "shop", "token": "/x"}')
+    assert "unknown: 'name', 'token'; needed: pod, pod_uid, token_file, socket; its fields are" in str(names.value)
+    with pytest.raises(ValueError) as values:
+        parse_registration(text(pod="", socket="s", uid=0))
+    assert all(word in str(values.value) for word in ("which pod", "socket must be", "not root"))
+
+
+async def test_says_what_is_in_force_while_a_file_is_broken(directory, caplog):
+    (directory / "a.json").write_bytes(b"{}")
+    (directory / "b.json").write_bytes(text())
+    async with aclosing(watch_registrations(directory)) as batches:
+        await within(batches)
+        (directory / "b.json").write_bytes(b"{}")
+        (directory / "c.json").write_bytes(text(pod="web-1", socket="/run/sds/web-1/sds.sock"))
+        await within(batches)
+    said = [record.message for record in caplog.records]
+    assert [each.rpartition("; ")[2] for each in said] == [
+        "until it is mended, nothing is in force",
+        "until it is mended, what it said before is in force",
+    ]
+
+
+@pytest.mark.parametrize("broken", [b"[" * 60_000, b'{"a":' * 10_000, b"", b"{", b"[]", b"\xff", b"null"])
 def test_what_is_no_registration_at_all_is_said(broken):
     with pytest.raises(ValueError):
         parse_registration(broken)

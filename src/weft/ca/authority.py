@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from weft.base.problem import Problem, Severity
 from weft.ca.certificates import Issued, Validity, certificate_pem, make_leaf, make_server
 from weft.ca.csr import CsrReason, CsrRefused, PublicKey, read_public_key
 from weft.ca.error import AuthorityError
@@ -27,8 +28,10 @@ from weft.ca.store import Store
 from weft.model.identity import Identity, parse_identity
 
 log = logging.getLogger("weft.ca")
+problems_log = logging.getLogger("weft.ca.problems")  # for who shows no status
 
 _TICK_SECONDS = 1.0
+_LOOK_SECONDS = 30.0
 _SHORTEST = timedelta(seconds=1)
 
 
@@ -53,6 +56,8 @@ class Authority:
         self._keeper = keeper
         self._clock = clock
         self._subscribers: list[Callable[[], None]] = []
+        self._looked = -_LOOK_SECONDS
+        self._told: frozenset[Problem] = frozenset()  # of what ends
 
     @classmethod
     def in_memory(
@@ -173,6 +178,7 @@ class Authority:
                 self.tick()
             except Exception:
                 log.exception("the authority could not do what is due; it tries again")
+            self._tell_of_ends()
             due = self._keeper.due_at
             left = 0.0 if due is None else due - self._clock()
             # What is overdue could not be done just now: that is no reason to hurry.
@@ -213,6 +219,17 @@ class Authority:
             expires=datetime.fromtimestamp(int(ends), UTC),
             issued=datetime.fromtimestamp(now, UTC),
         )
+
+    def _tell_of_ends(self) -> None:
+        """Once of each: what signs has ended, or does so soon. Certificates are not read anew every second."""
+        now = self._clock()
+        if not self._looked <= now < self._looked + _LOOK_SECONDS:
+            self._looked = now
+            before, self._told = self._told, frozenset(self.status().ends(datetime.fromtimestamp(now, UTC)))
+            for problem in self._told - before:
+                problems_log.log(
+                    logging.ERROR if problem.severity is Severity.ERROR else logging.WARNING, "%s", problem
+                )
 
     def _tell(self) -> None:
         for callback in tuple(self._subscribers):

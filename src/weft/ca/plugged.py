@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from cryptography import x509
@@ -28,6 +29,7 @@ log = logging.getLogger("weft.ca")
 
 CERTIFICATE, KEY, ROOTS, CHAIN = "ca-cert.pem", "ca-key.pem", "root-cert.pem", "cert-chain.pem"
 FILES = (CERTIFICATE, KEY, ROOTS, CHAIN)
+ExtensionT = TypeVar("ExtensionT", bound=x509.ExtensionType)
 _MOST_BYTES = 1 << 20
 _LONGEST_CHAIN = 8
 _MOST_ROOTS = 32
@@ -169,24 +171,37 @@ def _check_authority(certificate: x509.Certificate, file: Path, now: float, *, b
             file=file,
         )
     try:
-        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        signs = certificate.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
-    except x509.ExtensionNotFound as error:
-        raise AuthorityError(
-            f"{shown!a} does not say that it is a CA (basic constraints and key usage)",
-            "make it anew as a CA",
-            file=file,
-        ) from error
+        constraints = _extension(certificate, x509.BasicConstraints)
+        usage = _extension(certificate, x509.KeyUsage)
     except ValueError as error:
         raise AuthorityError(f"{shown!a} has broken extensions", "make it anew", file=file) from error
-    if not constraints.ca or not signs:
-        raise AuthorityError(f"{shown!a} is not a CA: CA:TRUE and keyCertSign are needed", "make it anew", file=file)
+    if constraints is None or not constraints.ca:
+        said = "it has no basic constraints" if constraints is None else "its basic constraints say CA:FALSE"
+        raise AuthorityError(
+            f"{shown!a} is not a CA: {said}",
+            "make it anew, with openssl: -addext basicConstraints=critical,CA:TRUE",
+            file=file,
+        )
+    # One that does not say what its key is for may be used for everything (RFC 5280, 4.2.1.3).
+    if usage is not None and not usage.key_cert_sign:
+        raise AuthorityError(
+            f"{shown!a} may not sign certificates: its key usage lacks keyCertSign",
+            "make it anew, with openssl: -addext keyUsage=critical,keyCertSign,cRLSign",
+            file=file,
+        )
     if constraints.path_length is not None and constraints.path_length < below:
         raise AuthorityError(
             f"{shown!a} allows {constraints.path_length} CAs below it, and there are {below}",
             "shorten the chain",
             file=file,
         )
+
+
+def _extension(certificate: x509.Certificate, kind: type[ExtensionT]) -> ExtensionT | None:
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None
 
 
 def _issued(certificate: x509.Certificate, by: x509.Certificate) -> bool:

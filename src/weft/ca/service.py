@@ -1,7 +1,7 @@
 """A token and a CSR come in; a certificate for the identity that the token proves leaves, or Refused.
 
-Rule: the CSR has no say in who the caller is. Every refusal is logged and counted, with its reason and never with a
-token or a CSR.
+Rule: the CSR has no say in who the caller is. Every refusal is counted, and logged once a minute, with its reason and
+never with a token or a CSR.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ log = logging.getLogger("weft.ca")
 _BURST = 10.0
 _PER_SECOND = 1.0
 _MOST_CALLERS = 100_000
+_REMIND_SECONDS = 60.0
+_MOST_TOLD = 1_000
 
 
 class CertificateService:
@@ -38,7 +40,9 @@ class CertificateService:
         self.issued = 0
         self.refused: Counter[str] = Counter()  # by reason
         self._checker = checker
+        self._clock = clock
         self._rate = _Rate(clock)
+        self._told: dict[str, float] = {}  # when it was last said, so that a caller who tries again fills no log
 
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
         """Raises Refused, or CaUnavailable if it is the authority that cannot."""
@@ -70,7 +74,13 @@ class CertificateService:
 
     def _count(self, reason: str, caller: Caller | None, why: Exception) -> None:
         self.refused[reason] += 1
-        log.warning("refused a certificate to %s: %s (%s)", caller or "an unknown caller", why, reason)
+        words = f"refused a certificate to {caller or 'an unknown caller'}: {why} ({reason})"
+        now = self._clock()
+        if now - self._told.get(words, -_REMIND_SECONDS) >= _REMIND_SECONDS:
+            if len(self._told) >= _MOST_TOLD:
+                self._told.clear()
+            self._told[words] = now
+            log.warning("%s", words)
 
 
 class _Rate:

@@ -6,7 +6,8 @@ Read from a running authority, or from its directory, without disturbing who sig
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,17 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from weft.base.problem import Problem, Severity, Where
 from weft.ca.certificates import Signing
 from weft.ca.error import AuthorityError
 from weft.ca.plugged import is_plugged_in, read_plugged
 from weft.ca.rotation import Phase, State
 from weft.ca.store import read_state
+
+SELF_MADE, PLUGGED_IN = "self-made", "plugged-in"
+# Before something that signs ends: a month, or, if it lives for less, the last third of its life.
+_NOTICE = timedelta(days=30)
+_NOTICE_SHARE = 1 / 3
 
 
 class CertificateFacts(msgspec.Struct, frozen=True):
@@ -32,6 +39,11 @@ class CertificateFacts(msgspec.Struct, frozen=True):
     not_before: datetime
     expires: datetime
     fingerprint: str  # SHA-256 over the DER, as openssl and browsers show it
+    pem: str = ""
+
+    @property
+    def is_root(self) -> bool:
+        return "root" in self.role
 
 
 class AuthorityStatus(msgspec.Struct, frozen=True):
@@ -45,6 +57,12 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
     @property
     def next_step(self) -> str:
         """What happens next, in words."""
+        signer = self.certificates[0] if self.certificates else None
+        if signer is not None and signer.expires <= datetime.now(UTC):
+            return "what signs has expired, and signs nothing until it is replaced"
+        if signer is not None and not signer.is_root:
+            count = sum(each.is_root for each in self.certificates)
+            return f"{f'{count} roots are' if count > 1 else 'one root is'} trusted, and an intermediate of it signs"
         at = f"{self.due:%Y-%m-%d %H:%M:%S} UTC" if self.due else ""
         return {
             Phase.STEADY: "one root is trusted, and signs",
@@ -52,13 +70,41 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
             Phase.FADING: f"both roots are trusted; the new one signs, the old one is dropped at {at}",
         }[self.phase]
 
+    def problems(self, now: datetime) -> tuple[Problem, ...]:
+        """Files that are not used, and `ends`."""
+        if not self.problem:
+            return self.ends(now)
+        what = f"its changed files are not used, the old ones go on: {self.problem}"
+        return Problem(Where(object="CA"), what, "mend them; no restart is needed"), *self.ends(now)
+
+    def ends(self, now: datetime) -> tuple[Problem, ...]:
+        """Whatever of what signs has ended, or does so soon."""
+        where, found = Where(object="CA"), []
+        hint = "replace it in the CA's directory" if self.kind == PLUGGED_IN else "give it a new root: weft ca rotate"
+        for each in self._what_signs():
+            shown = f"{each.role} {each.subject!a}"
+            when = f"{each.expires:%Y-%m-%d %H:%M:%S} UTC"
+            if now >= each.expires:
+                found.append(Problem(where, f"{shown} expired at {when}: what it vouches for is refused", hint))
+            elif each.expires - now < min(_NOTICE, (each.expires - each.not_before) * _NOTICE_SHARE):
+                what = f"{shown} expires at {when}, and no certificate outlives it"
+                found.append(Problem(where, what, hint, Severity.WARNING))
+        return tuple(found)
+
+    def _what_signs(self) -> Iterator[CertificateFacts]:
+        """From what signs up to its root. What else is trusted may end without harm."""
+        for each in self.certificates:
+            yield each
+            if each.is_root:
+                return
+
 
 def self_made_status(state: State) -> AuthorityStatus:
     signer, *others = state.bundle()
     other_role = "next root" if state.next else "fading root"
     facts = (certificate_facts(signer, "signing root"), *(certificate_facts(other, other_role) for other in others))
     due = None if state.due_at is None else datetime.fromtimestamp(state.due_at, UTC)
-    return AuthorityStatus(state.trust_domain, "self-made", state.phase, due, facts)
+    return AuthorityStatus(state.trust_domain, SELF_MADE, state.phase, due, facts)
 
 
 def plugged_status(trust_domain: str, signing: Signing, roots: tuple[str, ...], problem: str = "") -> AuthorityStatus:
@@ -67,7 +113,7 @@ def plugged_status(trust_domain: str, signing: Signing, roots: tuple[str, ...], 
     )
     role = "root" if chain else "signing root"
     facts = (*chain, *(certificate_facts(each, role if place == 0 else "root") for place, each in enumerate(roots)))
-    return AuthorityStatus(trust_domain, "plugged-in", Phase.STEADY, None, facts, problem)
+    return AuthorityStatus(trust_domain, PLUGGED_IN, Phase.STEADY, None, facts, problem)
 
 
 def read_status(directory: Path) -> AuthorityStatus:
@@ -105,6 +151,7 @@ def certificate_facts(pem: str, role: str) -> CertificateFacts:
         not_before=certificate.not_valid_before_utc,
         expires=certificate.not_valid_after_utc,
         fingerprint=certificate.fingerprint(hashes.SHA256()).hex(":"),
+        pem=pem,
     )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from weft.ca.status import AuthorityStatus, CertificateFacts
+    from weft.cli.fit import FirstThatFits
 
 DIRECTORY = Path("/var/lib/weft/ca")
 _LOOK_SECONDS = 0.2
@@ -56,6 +57,7 @@ def show(
     path: Path = typer.Argument(DIRECTORY, help="A CA's directory, or a file of certificates in PEM."),
     mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
     output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints) or json."),
+    pem: bool = typer.Option(False, "--pem", help="Only the roots, in PEM, for those who shall trust them."),
 ) -> None:
     """Show a CA's certificates and how far a rotation is; or the certificates of a file.
 
@@ -63,20 +65,30 @@ def show(
     Example: weft ca show /var/lib/weft/ca
              weft ca show chain.pem -o wide
              weft ca show --mesh shop
+             weft ca show --mesh shop --pem > root.pem
     """
+    from datetime import UTC, datetime
+
     from weft.ca.status import read_status
 
     if mesh is not None or path.is_dir():
         status = read_status(path) if mesh is None else _of_mesh(mesh)
+        if pem:
+            _print_roots(status.certificates)
+            return
         if output is Format.JSON:
             print_json(status)
             return
         print_table(_table(status.certificates, wide=output is Format.WIDE))
         domain = f" for {status.trust_domain}" if status.trust_domain else ""
         say(f"{status.kind}{domain}, {status.phase}: {status.next_step}")
+        for problem in status.problems(datetime.now(UTC)):
+            say(str(problem))
         return
     certificates = _of_file(path)
-    if output is Format.JSON:
+    if pem:
+        _print_roots(certificates)
+    elif output is Format.JSON:
         print_json(certificates)
     else:
         print_table(_table(certificates, wide=output is Format.WIDE))
@@ -125,7 +137,7 @@ def rotate(
     except (FileNotFoundError, ConnectionError):
         status = _rotate_here(directory, pause, now=now)
         say(f"{status.phase}: {status.next_step}")
-        say("no process signs with this CA now; the rotation goes on when weft control runs")
+        say("no process signs with this CA now; the rotation goes on when weft control or weft up runs with it")
         return
     except PermissionError:
         fail(f"{directory} belongs to another user", "run this as the one who runs weft control, or as root")
@@ -133,7 +145,7 @@ def rotate(
         say("the rotation goes on without this command; see: weft ca show")
         raise typer.Exit(130) from None
     if wait and (status is None or status.phase is not Phase.STEADY):
-        say("weft control ended; the rotation goes on when it runs again")
+        say("who signs with this CA ended; the rotation goes on when it runs again")
 
 
 def _of_mesh(mesh: str) -> AuthorityStatus:
@@ -207,27 +219,48 @@ def _of_file(path: Path) -> tuple[CertificateFacts, ...]:
     )
 
 
-def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> Table:
-    from datetime import UTC, datetime
+def _print_roots(certificates: Sequence[CertificateFacts]) -> None:
+    typer.echo("".join(each.pem for each in certificates if each.is_root), nl=False)
 
+
+def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> FirstThatFits:
+    """Where there is no room, when it began goes first; a fingerprint has none beside the rest."""
+    from datetime import UTC, datetime
+    from functools import partial
+
+    from weft.cli.fit import FirstThatFits, stacked
+
+    now = datetime.now(UTC)
+    rows = [
+        {
+            "ROLE": each.role,
+            "NAME": ", ".join(each.names) or each.subject,
+            "KEY": each.key,
+            "NOT BEFORE": f"{each.not_before:%Y-%m-%d %H:%M}",
+            "EXPIRES": f"{each.expires:%Y-%m-%d %H:%M}",
+            "LEFT": "expired" if each.expires <= now else _left(each.expires - now),
+            **({"SERIAL": each.serial, "SHA-256": each.fingerprint} if wide else {}),
+        }
+        for each in certificates
+    ]
+    names = list(rows[0]) if rows else []
+    tight = [name for name in names if name != "NOT BEFORE"]
+    return FirstThatFits(
+        partial(_columns, names, rows),
+        *([] if wide else [partial(_columns, tight, rows)]),
+        partial(stacked, names, [list(row.values()) for row in rows]),
+    )
+
+
+def _columns(names: Sequence[str], rows: Sequence[dict[str, str]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("ROLE", "NAME", "KEY", "NOT BEFORE", "EXPIRES", "LEFT", *(("SERIAL", "SHA-256") if wide else ())):
-        table.add_column(name, no_wrap=name != "NAME")
-    now = datetime.now(UTC)
-    for each in certificates:
-        row = [
-            each.role,
-            ", ".join(each.names) or each.subject,
-            each.key,
-            f"{each.not_before:%Y-%m-%d %H:%M}",
-            f"{each.expires:%Y-%m-%d %H:%M}",
-            "expired" if each.expires <= now else _left(each.expires - now),
-        ]
-        # As text: `:cd:` in a fingerprint is an emoji to rich otherwise.
-        table.add_row(*(Text(cell) for cell in (*row, *((each.serial, each.fingerprint) if wide else ()))))
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in names))  # as text: `:cd:` in a fingerprint is an emoji otherwise
     return table
 
 

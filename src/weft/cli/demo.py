@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import typer
@@ -12,7 +13,7 @@ from weft.cli.output import fail, say
 def demo(
     directory: Path = typer.Argument(Path("weft-demo"), help="Where to copy the shop to; used as it is if it exists."),
     check: bool = typer.Option(False, "--check", help="Run it unattended, assert what it shows, and exit 0 or 1."),
-    name: str = typer.Option("demo", "--name", help="The mesh's name, for a second demo beside the first."),
+    own_name: str | None = typer.Option(None, "--name", help="The mesh's name, for a second demo beside the first."),
     no_live: bool = typer.Option(False, "--no-live", help="Plain lines instead of the live view."),
 ) -> None:
     """Run the example shop and watch its traffic.
@@ -25,10 +26,6 @@ def demo(
     Example: weft demo
              weft demo --check
     """
-    if check:
-        from weft.cli.demo_check import run
-
-        raise typer.Exit(run())
     from weft.cli import shop
     from weft.cli.foreground import refuse_without_privileges, run_foreground
     from weft.local.identities import Trust
@@ -37,12 +34,18 @@ def demo(
 
     # Before anything is copied: a copy that is never run would only be in the way of the next demo.
     refuse_without_privileges()
+    name = own_name or ("demo" if not check else f"check-{os.getpid()}")
     record = find(name)
     if record is not None and record.running:
+        again = "--check" if check else directory
         fail(
             f"a mesh named `{name}` is running already ({record.directory})",
-            f"end it with: weft down {name}\nor run another beside it: weft demo {directory} --name {name}-2",
+            f"end it with: weft down {name}\nor run another beside it: weft demo {again} --name {name}-2",
         )
+    if check:
+        from weft.cli.demo_check import run
+
+        raise typer.Exit(run(name))
     if directory.exists():
         say(f"using {directory} as it is (remove it for a fresh copy)")
     else:

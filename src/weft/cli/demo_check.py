@@ -36,13 +36,13 @@ class Step(msgspec.Struct, frozen=True):
     seconds: float
 
 
-def run() -> int:
-    """Exit code 0 if everything was seen as promised."""
+def run(name: str) -> int:
+    """Of a mesh of that name, which nobody else has. Exit code 0 if everything was seen as promised."""
     home = Path(tempfile.mkdtemp(prefix="weft-demo-check-"))
     home.chmod(0o755)
     rig = Rig(
         home / "shop",
-        name=f"check-{os.getpid()}",
+        name=name,
         log=home / "weft.log",
         until=time.monotonic() + SECONDS,
         options=("--certificate-ttl", f"{shop.CERTIFICATE_TTL.total_seconds():.0f}s"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
 
 
 class FirstThatFits:
@@ -53,6 +55,21 @@ class Fitted:
                 rows[part] -= min(spare[part], over + 1 if first else over)
                 drawn = self._draw(rows)
         yield drawn
+
+
+def stacked(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Group:
+    """A table's rows as blocks of lines, `NAME  value`, for where its columns do not fit side by side; the first value
+    heads its block, and what is empty is left out."""
+    blocks: list[RenderableType] = []
+    for heading, *values in rows:
+        block = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        block.add_column(no_wrap=True, style="dim")
+        block.add_column(overflow="fold")
+        for name, value in zip(names[1:], values, strict=True):
+            if str(value):
+                block.add_row(f"  {name}", value if isinstance(value, Text) else Text(value))
+        blocks += [*([Text()] if blocks else []), Text(str(heading), "bold"), block]
+    return Group(*blocks)
 
 
 def shortened(name: str, longest: int | None) -> str:

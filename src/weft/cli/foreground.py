@@ -46,7 +46,8 @@ def run_foreground(
     show = _draw if live and sys.stdout.isatty() else _print
     # Problems are part of the status, which is shown; saying them in the log as well would be twice.
     log.configure("ERROR" if show is _draw else "INFO")
-    logging.getLogger("weft.control.problems").setLevel(logging.CRITICAL)
+    for shown in ("weft.control.problems", "weft.ca.problems"):
+        logging.getLogger(shown).setLevel(logging.CRITICAL)
     asyncio.run(_run(Engine(directory, name=name, trust=trust or Trust()), show, tips))
 
 

@@ -27,6 +27,13 @@ def node(
     runs. The keys are made here and are in no file.
 
     \b
+    A file, such as web-0.json:
+      {"namespace": "shop", "pod": "web-0", "pod_uid": "0f6c6d6e-5f0c",
+       "service_account": "web", "token_file": "/run/weft-tokens/web-0",
+       "socket": "/run/weft-sds/web-0/sds.sock"}
+    More fields: trust_domain, network_namespace, key, uid, gid (docs/identity.md).
+
+    \b
     Example: weft node --workloads /run/weft-node --ca control:15012 --ca-root root-cert.pem
     """
     import asyncio

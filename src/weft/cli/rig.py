@@ -4,6 +4,7 @@ Stopping it says what was left behind, which should be nothing."""
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import subprocess
 import time
@@ -131,10 +132,10 @@ class Rig:
             self._mesh.wait()
             subprocess.run([*WEFT, "down", self.name], capture_output=True, timeout=30, check=False)
         traces += [f"process {pid} ({name})" for (pid, begun), name in alive.items() if _begun(pid) == begun]
-        traces += [f"namespace {each.name}" for each in namespaces() if self.name in each.name]
+        traces += [f"namespace {each.name}" for each in namespaces() if self._is_ours(each.name)]
         mounts = Path("/proc/self/mounts").read_text().splitlines()
-        traces += [f"mount {line.split()[1]}" for line in mounts if self.name in line]
-        traces += [f"file {path}" for path in base_directory().glob(f"*{self.name}*")]
+        traces += [f"mount {line.split()[1]}" for line in mounts if self._is_ours(line.split()[1])]
+        traces += [f"file {path}" for path in base_directory().glob("*") if self._is_ours(path.name)]
         self._mesh = None
         return traces
 
@@ -169,9 +170,14 @@ class Rig:
                 raise StepFailed("two minutes are over")
         raise StepFailed(f"the requests ended early: {process.stderr.read().decode(errors='replace')[-300:]}")
 
+    def _is_ours(self, place: str) -> bool:
+        """A namespace (weft-NAME.…, weft-NAME@…), or a path with it or the run directory in it; no other mesh's, whose
+        name only holds ours."""
+        return re.search(rf"(^|/|weft-){re.escape(self.name)}([.@/]|$)", place) is not None
+
     def _processes(self) -> dict[tuple[int, str], str]:
         """What lives in the mesh's namespaces now: (pid, when it began) → its name."""
-        pids = {pid for each in namespaces() if self.name in each.name for pid in processes_in(each)}
+        pids = {pid for each in namespaces() if self._is_ours(each.name) for pid in processes_in(each)}
         return {(pid, begun): _name(pid) for pid in sorted(pids) if (begun := _begun(pid))}
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.base.problem import Problem, Severity
-from weft.cli.fit import FirstThatFits, Fitted, shortened
+from weft.cli.fit import FirstThatFits, Fitted, shortened, stacked
 from weft.local.status import EdgeStatus, MeshStatus, Phase, PodStatus, Sync, WorkloadStatus
 
 # A workload is as well as its worst pod.
@@ -76,12 +76,14 @@ def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
     return table
 
 
-def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> Table:
+def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> RenderableType:
+    """`wide` has all there is; what has no room beside the rest then stands below it."""
     names = ["MESH"] if len(meshes) > 1 else []
     names += ["POD", "PHASE", "SYNC", "RESTARTS", "AGE", "PID", "ADDRESS"]
     if wide:
-        names += ["IPV6", "PROXY MEMORY", "EXIT"]
-    table = _table(*names, "MESSAGE", numbers={"RESTARTS", "AGE", "PID", "PROXY MEMORY", "EXIT"})
+        names += ["IPV6", "PROXY MEMORY", "EXIT", "IDENTITY"]
+    names.append("MESSAGE")
+    rows = []
     several = _several_namespaces(workload.namespace for mesh in meshes for workload in mesh.workloads)
     pods = [(mesh.name, pod) for mesh in meshes for workload in mesh.workloads for pod in workload.pods]
     for mesh_name, pod in pods:
@@ -102,8 +104,17 @@ def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> Table:
                 ", ".join(six) or "–",
                 f"{pod.proxy_memory / 1e6:.1f} MB" if pod.proxy_memory else "–",
                 "–" if pod.exit_code is None else str(pod.exit_code),
+                pod.identity.identity if pod.identity else "–",
             ]
-        _add(table, *row, _one_line(pod.message))
+        rows.append([*row, _one_line(pod.message)])
+    table = partial(_pod_table, names, rows)
+    return FirstThatFits(table, partial(stacked, names, rows)) if wide else table()
+
+
+def _pod_table(names: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> Table:
+    table = _table(*names, numbers={"RESTARTS", "AGE", "PID", "PROXY MEMORY", "EXIT"})
+    for row in rows:
+        _add(table, *row)
     return table
 
 

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from weft.base.problem import Problem, Where
+from weft.base.problem import Problem, Severity, Where
 from weft.files.directory import Content, Unreadable, printable
 from weft.files.documents import MOST_BYTES
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MOST_FILES = 20_000
 MOST_LEVELS = 32
+_CA = {"authority.json", "authority.lock"}  # both in one directory: what weft's own CA is kept in
 
 Signature = tuple[int, int, int, int, int]
 
@@ -25,6 +26,7 @@ class Seen(msgspec.Struct, frozen=True):
     root: tuple[int, int]  # device and inode: another directory may come to stand under the same name
     files: dict[str, Signature]  # by path relative to the root
     blind: dict[str, Problem]  # directories that could not be looked into; what is below them stays as it was
+    passed_over: dict[str, Problem] = {}  # files that hold something else, though their names do not say so
 
     def hides(self, path: str) -> bool:
         """Whether a path that was not seen may still be there."""
@@ -78,6 +80,12 @@ def _walk(root: str, below: str, shown: str, seen: Seen, visited: set[tuple[int,
     except OSError as error:
         _blind(seen, below, shown, f"the directory cannot be read: {error.strerror or error}")
         return
+    if {entry.name for entry in ordered} >= _CA:
+        place = f"{shown}/{below}" if below else shown
+        what = "a CA is kept here, among the mesh's files: its key is not read as a resource"
+        hint = "keep it elsewhere: --ca DIR, a directory outside of this one"
+        seen.passed_over[below] = Problem(Where(file=printable(place)), what, hint, Severity.WARNING)
+        ordered = [entry for entry in ordered if entry.name not in _CA]
     for entry in ordered:
         path = f"{below}/{entry.name}" if below else entry.name
         if entry.name.startswith("."):
@@ -117,4 +125,4 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def problems_of(seen: Seen | None) -> Iterable[Problem]:
-    return () if seen is None else seen.blind.values()
+    return () if seen is None else (*seen.blind.values(), *seen.passed_over.values())

@@ -409,7 +409,7 @@ class Engine:
         return sum(key.kind != "Pod" for key, _ in self.control.mesh.values())
 
     def problems(self) -> tuple[Problem, ...]:
-        return (*self.control.problems(), *self._pod_problems(), *self._identity_problems())
+        return (*self.control.problems(), *self._ca_problems(), *self._pod_problems(), *self._identity_problems())
 
     def ca_status(self) -> AuthorityStatus:
         return self._vouch().authority.status()
@@ -426,6 +426,9 @@ class Engine:
                 where = where_of(pod.plan.workload.origin, f"pod {pod.plan.key}")
                 found.append(Problem(where, pod.trouble, "mend the Workload and save it", Severity.ERROR))
         return found
+
+    def _ca_problems(self) -> tuple[Problem, ...]:
+        return () if self._identities is None else self._identities.ca_problems()
 
     def _identity_problems(self) -> list[Problem]:
         found = [self._identities.problem(pod.plan) for pod in self.pods()] if self._identities is not None else []

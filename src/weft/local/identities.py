@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -122,6 +122,9 @@ class Identities:
         severity = Severity.WARNING if status.is_held(now) else Severity.ERROR
         where = where_of(plan.workload.origin, f"pod {plan.key}")
         return Problem(where, f"identity: {status.trouble(now)}", "it is tried again by itself; see the CA", severity)
+
+    def ca_problems(self) -> tuple[Problem, ...]:
+        return self.authority.status().problems(datetime.now(UTC))
 
     def rotate(self, propagation: timedelta | None = None) -> AuthorityStatus:
         """Begin to move to a new root. Raises AuthorityError."""

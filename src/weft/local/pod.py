@@ -145,7 +145,9 @@ class Pod:
             proxy_restarts=proxy.restarts if proxy else 0,
             pid=process.pid if process is not None and process.returncode is None else 0,
             exit_code=self.exit_code,
-            message=self.message or (proxy.message if proxy else "") or (identity.warning if identity else ""),
+            message=self.message
+            or (proxy.message if proxy else "")
+            or (identity.warning(time.time()) if identity else ""),
             since=self.since,
             proxy_memory=proxy.memory() if proxy else 0,
             identity=identity,

@@ -13,7 +13,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -65,25 +65,48 @@ class DirectoryRefused(Exception):
 
 
 def parse_registration(text: bytes) -> Registration:
-    """Raises ValueError, with words for who wrote the file."""
+    """Raises ValueError, with words for who wrote the file: all that is wrong with its fields, not the first of it."""
     try:
+        said = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        if wrong := _wrong_names(said.keys()):
+            raise ValueError(wrong)
         made = msgspec.json.decode(text, type=Registration)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    parse_identity(str(made.identity))
+    if found := "; ".join(_wrong_values(made)):
+        raise ValueError(found)
+    return made
+
+
+def _wrong_names(names: Iterable[str]) -> str:
+    fields = msgspec.structs.fields(Registration)
+    known, needed = [each.name for each in fields], [each.name for each in fields if each.required]
+    unknown = [name for name in names if name not in known]
+    lacking = [name for name in needed if name not in names]
+    wrong = [f"unknown: {', '.join(map(ascii, unknown))}"] if unknown else []
+    wrong += [f"needed: {', '.join(lacking)}"] if lacking else []
+    optional = [name for name in known if name not in needed]
+    fields_are = f"its fields are {', '.join(needed)}, and if you like {', '.join(optional)}"
+    return "; ".join([*wrong, fields_are]) if wrong else ""
+
+
+def _wrong_values(made: Registration) -> Iterator[str]:
+    try:
+        parse_identity(str(made.identity))
+    except ValueError as error:
+        yield str(error)
     if not made.pod or "/" in made.pod or not made.pod_uid:
-        raise ValueError("pod and pod_uid must say which pod it is")
+        yield "pod and pod_uid must say which pod it is"
     for field in ("token_file", "socket", "network_namespace"):
         value = getattr(made, field)
         if value and (not value.startswith("/") or ".." in value.split("/") or "\0" in value):
-            raise ValueError(f"{field} must be an absolute path, without ..")
+            yield f"{field} must be an absolute path, without .."
     if not made.token_file or not made.socket:
-        raise ValueError("token_file and socket are needed")
+        yield "token_file and socket are needed"
     if len(os.fsencode(made.socket)) > LONGEST_PATH:
-        raise ValueError(f"socket is too long a path: {LONGEST_PATH} bytes are the most")
+        yield f"socket is too long a path: {LONGEST_PATH} bytes are the most"
     if made.uid == 0:
-        raise ValueError("uid is the proxy's user, which is not root")
-    return made
+        yield "uid is the proxy's user, which is not root"
 
 
 async def watch_registrations(directory: Path) -> AsyncGenerator[dict[str, Registration], None]:
@@ -169,7 +192,8 @@ class _Looks:
             except (OSError, ValueError) as error:
                 if self._wrong.get(name) != str(error):
                     self._wrong[name] = str(error)
-                    log.error("%s: %s; it is left as it was", self._directory / name, error)
+                    meanwhile = "what it said before" if name in self._known else "nothing"
+                    log.error("%s: %s; until it is mended, %s is in force", self._directory / name, error, meanwhile)
                 if name in self._known:
                     present[name] = self._known[name]
         self._wrong = {name: why for name, why in self._wrong.items() if name in names}

@@ -26,9 +26,10 @@ class IdentityStatus(msgspec.Struct, frozen=True, kw_only=True):
         """Whether there is a certificate that is good now."""
         return bool(self.serial) and self.not_before <= now < self.not_after
 
-    @property
-    def warning(self) -> str:
+    def warning(self, now: float) -> str:
         """A hint for a table's last column."""
+        if self.serial and now >= self.not_after:
+            return f"certificate EXPIRED at {clock_text(self.not_after)}"
         what = "certificate not renewed" if self.serial else "no certificate"
         return f"{what} since {clock_text(self.failing_since)}" if self.error else ""
 
