@@ -99,3 +99,19 @@ def test_an_http_authorizer_for_connections_is_said_and_a_grpc_one_is_well():
     (line,) = said(WEB + DATABASE + PROVIDERS + policy(spec))
     assert "port 3307 does not carry HTTP, and this authorizer decides about HTTP only" in line
     assert said(WEB + DATABASE + PROVIDERS + policy(spec.replace("checker", "grpc-checker"))) == []
+
+
+def test_a_services_port_in_a_rule_is_said():
+    for spec in (
+        "{action: DENY, rules: [{to: [{operation: {ports: ['80']}}]}]}",
+        "{action: DENY, rules: [{when: [{key: destination.port, values: ['80']}]}]}",
+    ):
+        (line,) = said(WEB + policy(spec))
+        assert "spec.rules[0]: warning: 80 is a port of the service, and the workload's own is 8080" in line
+        assert said(WEB + policy(spec.replace("80", "8080"))) == []
+
+
+def test_a_port_that_only_the_workload_declares_counts():
+    own = WEB.replace("ports: [{name: http, port: 8080}]", "ports: [{port: 8080}, {port: 9000, protocol: tcp}]")
+    (line,) = said(own + policy("{action: DENY, rules: [{to: [{operation: {paths: [/a]}}]}]}"))
+    assert "port 9000 does not carry HTTP, so this rule denies every connection" in line

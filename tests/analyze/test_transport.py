@@ -98,4 +98,26 @@ def test_the_newer_of_two_for_the_same_workloads_is_said():
 def test_the_number_of_a_service_port_is_said():
     (line,) = said(WEB + peer("{selector: {matchLabels: {app: web}}, portLevelMtls: {80: {mode: DISABLE}}}"))
     assert "80 is a port of the service, and the workload's own is 8080" in line
-    assert said(WEB + peer("{selector: {matchLabels: {app: web}}, portLevelMtls: {9999: {mode: DISABLE}}}")) == []
+
+
+def test_a_mode_for_a_port_that_nobody_has_is_said():
+    spec = "{selector: {matchLabels: {app: web}}, portLevelMtls: {9999: {mode: DISABLE}}}"
+    (line,) = said(WEB + peer(spec))
+    assert "spec.portLevelMtls.9999: warning: no workload that this selects declares a port 9999" in line
+    assert "(hint: known here: 8080)" in line
+    assert said(WEB.replace(", ports: [{name: http, port: 8080}]", "") + peer(spec)) == []  # they do not say
+
+
+def test_tls_of_the_applications_own_to_a_proxy_that_wants_the_meshs_is_said():
+    (line,) = said(WEB + STRICT + rule("{mode: SIMPLE}"))
+    assert "calls to port 80 of web.shop.svc.cluster.local are TLS without a certificate of the mesh" in line
+    assert "web-v1 takes only mutual TLS there: they fail" in line
+    tcp = WEB.replace("name: http, port: 80,", "name: tls, port: 80,")
+    assert len(said(tcp + STRICT + rule("{mode: SIMPLE}"))) == 1
+    assert said(tcp + rule("{mode: SIMPLE}")) == []  # the application's own business
+    (line,) = said(WEB + rule("{mode: SIMPLE}"))
+    assert "web-v1 looks for HTTP there: they fail" in line
+    assert (
+        said(WEB.replace("app: web, ver", "sidecar.istio.io/inject: 'false', app: web, ver") + rule("{mode: SIMPLE}"))
+        == []
+    )

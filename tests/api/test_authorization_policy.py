@@ -292,3 +292,53 @@ def test_whatever_is_written_is_enforced_or_refused_and_closed(spec):
         labels = found.selector
         guards = guards_of(group_view(mesh, Group(ProxyKind.SIDECAR, "shop", labels)))
         assert guards.http or found.dry_run or not found.rules
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        'annotations: {istio.io/dryrun: "true"}',
+        'annotations: {istio.io/dry_run: "true"}',
+        'annotations: {security.istio.io/dry-run: "true"}',
+        'labels: {istio.io/dry-run: "true"}',
+    ],
+)
+def test_a_misspelled_dry_run_is_said(metadata):
+    text = written("{rules: [{}]}").replace("annotations: {}", metadata)
+    (line,) = told(text)
+    assert "means nothing to an AuthorizationPolicy" in line
+    assert 'did you mean the annotation `istio.io/dry-run: "true"`? without it the policy is enforced' in line
+    assert not value(text).dry_run
+
+
+def test_other_annotations_of_istio_are_said_and_those_of_others_are_not():
+    assert len(told(written("{rules: [{}]}", annotations="{istio.io/speed: fast}"))) == 1
+    assert told(written("{rules: [{}]}", annotations="{istio.io/rev: one, example.com/x: y}")) == []
+
+
+def test_a_dry_run_without_quotes_is_one_mistake():
+    (line,) = told(written("{rules: [{}]}", annotations="{istio.io/dry-run: true}"))
+    assert 'must be text, not true (put it in quotes: "true")' in line
+
+
+def test_what_belongs_below_source_or_operation_is_said_to_be_outdented():
+    said = told(rule("{from: [{source: , principals: [a], notNamespaces: [b]}]}"))
+    assert [line.split(" ", 1)[1] for line in said] == [
+        "`principals` belongs below `source` (indent it below `source:`)",
+        "`notNamespaces` belongs below `source` (indent it below `source:`)",
+    ]
+    (line,) = told(rule("{to: [{operation: , paths: [/a]}]}"))
+    assert "indent it below `operation:`" in line
+
+
+def test_each_wrong_value_is_told_with_its_own_index():
+    parsed = read(rule("{to: [{operation: {ports: [8000, http], paths: ['', a]}}]}"))
+    fields = [problem.where.field.partition("operation.")[2] for problem in parsed.problems]
+    assert sorted(fields) == ["paths[0]", "paths[1]", "ports[0]", "ports[1]"]
+
+
+def test_labels_right_below_the_selector_are_said_to_be_outdented():
+    (line,) = told(written("{selector: {app: x}, rules: [{}]}"))
+    assert "`app` belongs below `matchLabels` (indent it below `matchLabels:`)" in line
+    (line,) = told(written("{selector: {matchlabels: {app: x}}, rules: [{}]}"))
+    assert "did you mean `matchLabels`?" in line

@@ -88,7 +88,7 @@ def test_a_subset_and_a_port_have_their_own():
         ("{mode: SIMPLE, sni: 'a b'}", "`a b` is not a name for `sni`"),
         (
             "{mode: SIMPLE, credentialName: c}",
-            "`credentialName` without `workloadSelector` would give sidecars plaintext",
+            "`credentialName` names a Secret, and this version of weft reads no Secrets",
         ),
         ("{mode: SIMPEL}", "`mode` cannot be `SIMPEL` (did you mean `SIMPLE`?)"),
         ("{mode: CLOSED}", "`mode` cannot be `CLOSED`"),

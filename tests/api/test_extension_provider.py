@@ -72,3 +72,13 @@ def test_other_providers_are_named_in_a_warning():
 )  # fmt: skip
 def test_says_what_is_wrong(provider, said):
     assert any(said in line for line in told(config(f"[{provider}]")))
+
+
+def test_istios_own_example_is_read_as_it_stands():
+    (found,) = value(config('[{name: a, envoyExtAuthzHttp: {service: "ext-authz.foo.svc.cluster.local", port: "8000", includeHeadersInCheck: ["x-ext-authz"]}}]')).extension_providers  # fmt: skip
+    assert (found.port, found.request_headers) == (8000, ("x-ext-authz",))
+
+
+def test_of_the_old_and_the_new_name_for_headers_the_new_one_counts():
+    (found,) = value(config("[{name: a, envoyExtAuthzHttp: {service: a.b, port: 80, includeHeadersInCheck: [x-old], includeRequestHeadersInCheck: [x-new]}}]")).extension_providers  # fmt: skip
+    assert found.request_headers == ("x-new",)

@@ -79,3 +79,8 @@ def test_a_selector_that_cannot_be_read_selects_the_namespace(labels):
 
 def test_one_of_an_unknown_version_is_strict_too():
     assert closed(written("{}").replace("/v1", "/v9")).mode is TlsMode.STRICT
+
+
+def test_a_mode_beside_mtls_is_said_to_be_outdented():
+    (line,) = told(written("{mtls: , mode: STRICT}"))
+    assert "`mode` belongs below `mtls` (indent it below `mtls:`)" in line

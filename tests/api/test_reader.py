@@ -186,3 +186,43 @@ def test_two_ports_that_are_no_numbers_are_not_also_the_same_port():
 def test_a_field_that_is_simply_missing_is_told():
     (said,) = told_of(istio("VirtualService", ROUTE.format("route: [{destination: {subset: v1}}]")))
     assert "`host` is required" in said
+
+
+QUOTED_WRONG = ['"080"', '"8e1"', '"80.0"', '" 80"', '"+80"', '"0x50"', '"٨٠"', '"1_0"', '""', '"eighty"', '"80\\n"']
+
+
+def test_istios_objects_may_have_whole_numbers_in_quotes():
+    for api_version, kind in (("networking.istio.io/v1", "VirtualService"), ("v1", "ConfigMap")):
+        spec = quoting(api_version, kind, '{a: "80", b: ["80", 81], c: "-1"}')
+        assert (spec.integer("a"), spec.port("a"), spec.ports("b"), spec.integer("c", least=-5)) == (
+            80,
+            80,
+            (80, 81),
+            -1,
+        )
+        assert spec.report.finish() == ()
+
+
+@pytest.mark.parametrize("written", QUOTED_WRONG)
+def test_nonsense_in_quotes_is_no_number(written):
+    spec = quoting("networking.istio.io/v1", "VirtualService", f"{{a: {written}, b: [{written}]}}")
+    assert (spec.integer("a"), spec.ports("b")) == (None, ())
+    assert len(spec.report.finish()) == 2
+
+
+def test_bounds_hold_for_numbers_in_quotes():
+    spec = quoting("networking.istio.io/v1", "VirtualService", '{a: "70000", b: ["0"]}')
+    assert (spec.port("a"), spec.ports("b")) == (0, ())
+
+
+@pytest.mark.parametrize("kind", [("v1", "Service"), ("weft.dev/v1alpha1", "Workload")])
+def test_kubernetes_and_our_own_objects_have_their_numbers_without_quotes(kind):
+    spec = quoting(*kind, '{a: "80"}')
+    assert spec.integer("a") is None
+
+
+def quoting(api_version, kind, spec):
+    text = f"apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n"
+    root = Report(document(text)).root()
+    root.ignored("apiVersion", "kind", "metadata")
+    return root.fields("spec")

@@ -279,3 +279,9 @@ def test_any_spec_is_read_or_refused_but_never_raises_and_never_opens_a_door(spe
     assert not (failed and parsed.values)
     for found in parsed.values:
         assert all(each.issuer and bool(each.jwks) != bool(each.key_server) for each in found.rules)
+
+
+def test_keys_written_as_yaml_are_told_how_to_become_text():
+    assert problems(keys=f"jwks: {KEYS}") == [
+        "`jwks` must be text that holds JSON (write `jwks: |`, and the JSON indented below it)"
+    ]

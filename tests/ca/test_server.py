@@ -14,7 +14,7 @@ from weft.ca import messages
 from weft.ca.authority import Authority
 from weft.ca.certificates import key_pem
 from weft.ca.error import AuthorityError
-from weft.ca.server import CaServer
+from weft.ca.server import CaServer, _host
 from weft.ca.service import CertificateService
 from weft.ca.signed_tokens import TokenIssuer
 from weft.ca.signer import REASON
@@ -125,8 +125,9 @@ async def test_roots_are_told_without_a_token_and_again_when_they_change(served,
     stream.cancel()
 
 
-async def test_watchers_are_bounded(served, channel, monkeypatch):
-    monkeypatch.setattr("weft.ca.server._MOST_WATCHERS", 1)
+@pytest.mark.parametrize("limit", ["_MOST_WATCHERS", "_MOST_OF_ONE_HOST"])
+async def test_watchers_are_bounded(served, channel, monkeypatch, limit):
+    monkeypatch.setattr(f"weft.ca.server.{limit}", 1)
     first = channel.unary_stream(WATCH)(b"")
     await first.read()
     second = channel.unary_stream(WATCH)(b"")
@@ -134,6 +135,14 @@ async def test_watchers_are_bounded(served, channel, monkeypatch):
         await second.read()
     assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     first.cancel()
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [("ipv4:10.0.0.1:40000", "ipv4:10.0.0.1"), ("ipv6:%5B::1%5D:40000", "ipv6:%5B::1%5D"), ("unix:", ""), ("", "")],
+)
+def test_watchers_are_counted_by_host(peer, host):
+    assert _host(peer) == host
 
 
 def hello(address: str, roots: str, **how) -> str | None:

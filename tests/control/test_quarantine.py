@@ -6,8 +6,9 @@ import asyncio
 import pytest
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
-from control.proxy import Client, changes, serving
-from weft.xds.types import CLUSTER, ENDPOINT, ROUTE
+from control.proxy import Client, changes, serving, until
+from weft.xds.clients import Sync
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 SERVICE = """
 apiVersion: v1
@@ -141,3 +142,36 @@ async def test_a_host_that_was_bad_from_the_start_is_left_out_until_it_is_mended
         plane.apply(changes(routes(stock="/good")))
         await settles(plane, proxy, {"stock": "/good"})
         running.cancel()
+
+
+POLICY = """
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: nobody, namespace: shop}
+spec: {action: DENY, rules: [{}]}
+"""
+
+
+async def test_a_proxy_that_refuses_a_policy_lifts_it_from_nobody_who_takes_it(tmp_path):
+    async def read(client):
+        response = await client.read()
+        return response, b"policy[nobody]" in response.SerializeToString()
+
+    async with serving(tmp_path, services()) as (plane, channel):
+        honest, other = Client(channel), Client(channel)
+        for client in (honest, other):
+            await client.subscribe(LISTENER)
+            await client.answer(await client.read())
+        await until(lambda: all(status.sync is Sync.SYNCED for status in plane.proxies()))
+        plane.apply(changes(POLICY))
+        guarded, has_it = await read(honest)
+        assert has_it
+        await other.answer(await other.read(), error="virtualInbound: I will not have it")
+        await until(plane.problems)
+        await honest.answer(guarded)
+        await until(lambda: not plane.problems())
+        late = Client(channel)
+        await late.subscribe(LISTENER)
+        assert (await read(late))[1]
+        for client in (honest, other, late):
+            client.cancel()

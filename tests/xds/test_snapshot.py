@@ -134,6 +134,21 @@ def test_a_rejected_version_goes_back_to_what_was_accepted(snapshots):
     assert snapshots.rejected("shop")[CLUSTER, "a"].detail == "no such field"
 
 
+def test_a_rejected_version_that_another_proxy_takes_is_good(snapshots):
+    first, second = blob("a", "1"), blob("a", "2")
+    for version in (first, second):
+        snapshots.update("shop", {CLUSTER: {"a": version}})
+        if version is first:
+            snapshots.accept("shop", CLUSTER, [first])
+    assert snapshots.reject("shop", CLUSTER, "a", "2", "no")
+    snapshots.accept("shop", CLUSTER, [first])
+    assert snapshots.resources("shop", CLUSTER)["a"] is first
+    snapshots.accept("shop", CLUSTER, [second])
+    assert snapshots.resources("shop", CLUSTER)["a"] is second
+    assert snapshots.rejected("shop") == {}
+    assert not snapshots.reject("shop", CLUSTER, "a", "2", "no")
+
+
 def test_a_rejected_version_does_not_come_back_but_another_one_does(snapshots):
     snapshots.update("shop", {CLUSTER: blobs("a", version="bad")})
     snapshots.reject("shop", CLUSTER, "a", "bad", "no")

@@ -20,8 +20,9 @@ from weft.model.mesh import Value
 from weft.model.names import Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
 from weft.model.policies import age
+from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Service
-from weft.model.settings import Namespace, Settings
+from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import Sidecar
 from weft.model.telemetry import Telemetry
 from weft.model.virtual_service import VirtualService
@@ -47,8 +48,10 @@ class Facts(msgspec.Struct, frozen=True):
     sidecars: tuple[Sidecar, ...] = ()
     policies: tuple[AuthorizationPolicy, ...] = ()
     peer_authentications: Mapping[str, tuple[PeerAuthentication, ...]] = {}  # by namespace, the oldest first
+    authentications: tuple[RequestAuthentication, ...] = ()
     telemetries: tuple[Telemetry, ...] = ()
     gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
+    accounts: frozenset[str] = frozenset()  # NAMESPACE/NAME: service accounts that are declared or run as
     namespaces: frozenset[str] = frozenset()  # in which there is anything
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
     by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
@@ -111,8 +114,13 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         sidecars=_of_kind(values, Sidecar),
         policies=_of_kind(values, AuthorizationPolicy),
         peer_authentications=_by_namespace(sorted(_of_kind(values, PeerAuthentication), key=age)),
+        authentications=_of_kind(values, RequestAuthentication),
         telemetries=_of_kind(values, Telemetry),
         gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),
+        accounts=frozenset(
+            [f"{account.namespace}/{account.name}" for account in _of_kind(values, ServiceAccount)]
+            + [f"{place}/{each.instance.service_account}" for place, held in runners.items() for each in held]
+        ),
         namespaces=frozenset(namespaces | {settings.root_namespace}),
         runners=runners,
         by_label={place: tuple(each) for place, each in by_label.items()},

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from weft.analyze.callers import of_callers
 from weft.analyze.enforcement import of_enforcement
 from weft.analyze.facts import Facts
 from weft.analyze.policies import of_policies
@@ -13,6 +14,7 @@ from weft.analyze.rules import of_rules
 from weft.analyze.services import of_services
 from weft.analyze.sidecars import of_sidecars
 from weft.analyze.telemetries import of_telemetries
+from weft.analyze.tokens import of_tokens
 from weft.analyze.transport import of_transport
 from weft.base.problem import Problem
 from weft.model.names import ObjectKey
@@ -27,6 +29,8 @@ def findings(facts: Facts, refused: Collection[ObjectKey] = ()) -> tuple[Problem
         *of_routes(facts),
         *of_sidecars(facts),
         *of_policies(facts),
+        *of_callers(facts),
+        *of_tokens(facts),
         *of_enforcement(facts),
         *of_telemetries(facts),
         *of_transport(facts),

@@ -3,34 +3,33 @@ a port that does not carry HTTP."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
 from weft.analyze.nobody import of_nobody
+from weft.analyze.ports import Ports
 from weft.analyze.warning import warning
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
 from weft.model.extension_provider import Authorizer
-from weft.model.service import Protocol
 
 _MOST_PORTS = 3  # named in one finding
 
-_Place = tuple[str, str]  # the namespace and the name of a runner
-
 
 def of_policies(facts: Facts) -> Iterator[Problem]:
-    tcp, http = _ports(facts) if facts.policies else ({}, {})
+    ports = Ports(facts)
     for policy in facts.policies:
         if policy.refused:
             continue
         yield from of_nobody(policy, facts, "the policy guards nobody")
         yield from _of_provider(policy, facts)
+        guarded = guarded_by(policy, facts)
+        yield from _of_numbers(policy, guarded, ports)
         if not policy.dry_run:
-            guarded = [(namespace, runner.name) for namespace, runner in guarded_by(policy, facts)]
-            others = sorted({port for place in guarded for port in tcp.get(place, ())})
-            hint = next((port for place in guarded for port in sorted(http.get(place, ()))), 8080)
+            places = [(namespace, runner.name) for namespace, runner in guarded]
+            others = sorted({port for place in places for port in ports.tcp.get(place, ())})
+            hint = next((port for place in places for port in sorted(ports.http.get(place, ()))), 8080)
             yield from _of_ports(policy, others, hint, facts)
 
 
@@ -49,6 +48,8 @@ def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]
         hint = did_you_mean(policy.provider, known) or "add it to `extensionProviders` in the mesh's settings"
         yield warning(policy.origin, "spec.provider.name", what, hint)
         return
+    if not (found.host and found.port):  # then the settings have an error, and that is said
+        return
     services = [service for service in facts.by_host.get(found.host, ()) if found.namespace in ("", service.namespace)]
     if not any(port.number == found.port for service in services for port in service.ports):
         missing = f"port {found.port} of {found.host}" if services else f"the service {found.host}"
@@ -56,6 +57,21 @@ def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]
             f"the authorizer `{found.name}` is {missing}, which does not exist: what it would be asked about is denied"
         )
         yield warning(policy.origin, "spec.provider.name", what)
+
+
+def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], ports: Ports) -> Iterator[Problem]:
+    """A Service's port where the workload's own is asked for."""
+    for number, rule in enumerate(policy.rules):
+        named = {port for operation in rule.operations for port in (*operation.ports, *operation.not_ports)}
+        for condition in rule.conditions:
+            if condition.key == "destination.port":
+                named |= {int(port) for port in (*condition.values, *condition.not_values)}
+        for port in sorted(named):
+            if meant := ports.meant(port, guarded):
+                what = (
+                    f"{port} is a port of the service, and the workload's own is {meant}: nothing is called at {port}"
+                )
+                yield warning(policy.origin, f"spec.rules[{number}]", what, f'write "{meant}"', line=rule.line)
 
 
 def _of_ports(policy: AuthorizationPolicy, ports: list[int], http_port: int, facts: Facts) -> Iterator[Problem]:
@@ -79,19 +95,6 @@ def _of_ports(policy: AuthorizationPolicy, ports: list[int], http_port: int, fac
         if policy.action is Action.ALLOW:
             hint = "let callers of that port in by a rule without hosts, paths, methods, headers or tokens"
         yield warning(policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
-
-
-def _ports(facts: Facts) -> tuple[dict[_Place, set[int]], dict[_Place, set[int]]]:
-    """The ports of each runner that Services declare to carry something else than HTTP, and those that carry it."""
-    tcp: dict[_Place, set[int]] = defaultdict(set)
-    http: dict[_Place, set[int]] = defaultdict(set)
-    for service in facts.services:
-        declared = [port for port in service.ports if port.protocol not in (Protocol.UDP, Protocol.UNDECLARED)]
-        for runner in facts.selected(service.namespace, service.selector) if service.selector and declared else ():
-            for port in declared:
-                found = http if port.protocol.is_http else tcp
-                found[(service.namespace, runner.name)].add(runner.instance.port_for(port) or port.number)
-    return tcp, http
 
 
 def _may_be_on(rule: Rule, port: int) -> bool:

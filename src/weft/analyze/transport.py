@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
 from weft.analyze.nobody import of_nobody
+from weft.analyze.ports import Ports
 from weft.analyze.warning import warning
 from weft.base.problem import Problem
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, effective
@@ -20,9 +21,10 @@ def of_transport(facts: Facts) -> Iterator[Problem]:
         yield from _of_rule(rule, facts)
     for service in facts.services:
         yield from _of_headless(service, facts)
+    ports = Ports(facts)
     levels: dict[tuple[str, object], PeerAuthentication] = {}
     for policy in (each for held in facts.peer_authentications.values() for each in held):
-        yield from _of_policy(policy, facts)
+        yield from _of_policy(policy, facts, ports)
         first = levels.setdefault((policy.namespace, policy.selector), policy)
         if first is not policy:
             what = f"{first.namespace}/{first.name} is older and selects the same workloads: this one has no effect"
@@ -63,6 +65,14 @@ def _against(
                 f"calls to {at} are plaintext, and {runner.name} takes only mutual TLS there: they fail",
                 "leave `tls` out: proxies use mutual TLS by themselves",
             )
+        if tls.mode is ClientTlsMode.SIMPLE and runner.instance.intercepts(number):
+            wants = "takes only mutual TLS" if mode is TlsMode.STRICT else "looks for HTTP"
+            if mode is TlsMode.STRICT or port.protocol.is_http:
+                return (
+                    f"calls to {at} are TLS without a certificate of the mesh, and {runner.name} {wants} there: "
+                    "they fail",
+                    "leave `tls` out: proxies use mutual TLS by themselves",
+                )
         if tls.mode is ClientTlsMode.ISTIO_MUTUAL and not runner.instance.speaks_tls(number):
             return (
                 f"calls to {at} are mutual TLS, and {runner.name} has no proxy there to take it: they fail",
@@ -100,36 +110,32 @@ def _of_headless(service: Service, facts: Facts) -> Iterator[Problem]:
             yield warning(service.origin, f"spec.ports[{index}]", what, "give all of them a proxy, or none")
 
 
-def _of_policy(policy: PeerAuthentication, facts: Facts) -> Iterator[Problem]:
+def _of_policy(policy: PeerAuthentication, facts: Facts, ports: Ports) -> Iterator[Problem]:
     if policy.selector and policy.namespace == facts.settings.root_namespace:
         what = "in the root namespace a PeerAuthentication is for the whole mesh: with a `selector` it is for nobody"
         yield warning(policy.origin, "spec.selector", what, "write it in the namespace of the workload")
         return
     yield from of_nobody(policy, facts, "the PeerAuthentication is for nobody")
-    found = tuple(runner for _, runner in facts.chosen(policy.namespace, policy.selector))
+    chosen = facts.chosen(policy.namespace, policy.selector)
+    found = [runner for _, runner in chosen]
     strict = TlsMode.STRICT in (policy.mode, *(mode for _, mode in policy.ports))
     if strict and found and not any(runner.instance.meshed for runner in found):
         names = ", ".join(runner.name for runner in found[:3]) + (" and others" if len(found) > 3 else "")
         what = f"no proxy is there that would refuse plaintext: {names} {'runs' if len(found) == 1 else 'run'} without"
         yield warning(policy.origin, "spec", what, "remove `sidecar.istio.io/inject: false` from the Workload")
     for number, _ in policy.ports:
-        meant = _meant_port(number, found, policy, facts)
-        if meant:
-            what = f"{number} is a port of the service, and the workload's own is {meant}: this mode has no effect"
-            yield warning(policy.origin, "spec.portLevelMtls", what, f"write {meant}")
+        what, hint = _of_number(number, chosen, ports)
+        if what:
+            yield warning(policy.origin, f"spec.portLevelMtls.{number}", what, hint)
 
 
-def _meant_port(number: int, found: tuple[Runner, ...], policy: PeerAuthentication, facts: Facts) -> int:
-    """The workload's port where a service's number was written; 0 if the number may well be the workload's."""
-    targets = set()
-    for service in facts.services:
-        if service.namespace != policy.namespace or not service.selector:
-            continue
-        for runner in found:
-            if selects(service.selector, runner.labels):
-                targets |= {(port.number, runner.instance.port_for(port)) for port in service.ports}
-    if any(number == target for _, target in targets):
-        return 0
-    declared = {port for runner in found for _, port in runner.ports or ()}
-    meant = sorted(target for port, target in targets if port == number and target)
-    return meant[0] if meant and number not in declared else 0
+def _of_number(number: int, chosen: list[tuple[str, Runner]], ports: Ports) -> tuple[str, str]:
+    """What is wrong with a port, and a hint; empty if nothing."""
+    if meant := ports.meant(number, chosen):
+        what = f"{number} is a port of the service, and the workload's own is {meant}: this mode has no effect"
+        return what, f"write {meant}"
+    declared = ports.declared(chosen)
+    if declared and number not in declared:
+        listed = ", ".join(map(str, declared[:12]))
+        return f"no workload that this selects declares a port {number}", f"known here: {listed}"
+    return "", ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterator
 
 import msgspec
 
@@ -18,6 +19,7 @@ from weft.model.mesh import Value
 from weft.model.names import Labels
 
 DRY_RUN = "istio.io/dry-run"
+_REVISION = "istio.io/rev"  # which control plane is to read it; there is one
 MOST_RULES = 1_000
 MOST_VALUES = 20_000  # of one policy, all rules together: some 2 MB of Envoy's configuration
 MOST_SERVICE_ACCOUNTS = 16  # Istio's own limit
@@ -42,6 +44,13 @@ _REPLACED = {
     "destination.labels": "the policy's selector says it",
     "destination.name": "the policy's selector says it",
     "destination.user": "the policy's selector says it",
+}
+_BELOW = {
+    part: tuple(name for word in names.split() for name in (word, f"not{word[0].upper()}{word[1:]}"))
+    for part, names in {
+        "source": "principals requestPrincipals namespaces ipBlocks remoteIpBlocks serviceAccounts",
+        "operation": "hosts ports methods paths",
+    }.items()
 }
 _BRACKETS = re.compile(r"\[([^\[\]]+)\]")
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
@@ -109,7 +118,8 @@ def _provider(spec: Fields, action: Action) -> str:
 def _dry_run(root: Fields, action: Action, meta: Meta) -> bool:
     written = dict(meta.annotations).get(DRY_RUN)
     at = ("metadata", "annotations", DRY_RUN)
-    if written is None or written in _FALSE:
+    _check_annotations(root, meta)
+    if written is None or written in _FALSE or root.report.is_wrong(at):
         return False
     if written not in _TRUE:
         root.error(at, f"`{DRY_RUN}` is true or false, not `{written[:40]}`")
@@ -118,6 +128,20 @@ def _dry_run(root: Fields, action: Action, meta: Meta) -> bool:
         what = "nobody is asked" if action is Action.CUSTOM else "nothing is marked"
         root.warning(at, f"a dry run of a policy of action {action} only counts what it matches: {what}")
     return True
+
+
+def _check_annotations(root: Fields, meta: Meta) -> None:
+    """A dry run that is misspelled is enforced: its author must hear of it."""
+    for where, held in (("annotations", meta.annotations), ("labels", meta.labels)):
+        for name, _ in held:
+            prefix, _, word = name.rpartition("/")
+            near = "dryrun" in word.lower().replace("-", "").replace("_", "")
+            if name == DRY_RUN and where == "annotations":
+                continue
+            if near or (prefix == "istio.io" and where == "annotations" and name != _REVISION):
+                what = f"`{name[:80]}` among the {where} means nothing to an AuthorizationPolicy"
+                hint = f'did you mean the annotation `{DRY_RUN}: "true"`? without it the policy is enforced'
+                root.warning(("metadata", where, name), what, hint if near else f"known here: {DRY_RUN}")
 
 
 def _targets(spec: Fields) -> tuple[str, ...]:
@@ -171,6 +195,8 @@ def _listed(rule: Fields, name: str) -> list[Fields]:
 
 
 def _inner(item: Fields, name: str) -> Fields | None:
+    if item.outdented(name, _BELOW[name]):
+        return None
     fields = item.fields(name, required=True)
     if fields is not None and not any(value is not None for value in (item.raw(name) or {}).values()):
         item.error(name, f"`{name}` says nothing", f"leave the whole entry out to match every {name}")
@@ -271,11 +297,11 @@ def _values(fields: Fields, name: str) -> tuple[str, ...]:
     for index, value in enumerate(found):
         if not value and not fields.report.is_wrong((*fields.path, name, index)):
             fields.error((name, index), f"an empty text in `{name}`", '`"*"` matches whatever is there')
-    return tuple(value for value in found if value)
+    return found  # with the empty ones, each of which is an error: what comes after keeps its index
 
 
 def _ranges(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
-    for index, value in enumerate(values):
+    for index, value in _written(values):
         _, slash, length = value.partition("/")
         try:
             ipaddress.ip_network(value, strict=False)
@@ -289,7 +315,7 @@ def _ranges(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ..
 
 def _ports(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[int, ...]:
     found = []
-    for index, value in enumerate(values):
+    for index, value in _written(values):
         if not (value.isascii() and value.isdigit() and len(value) <= 5 and 0 < int(value) <= 65_535):
             fields.error((name, index), f"a port is a number between 1 and 65535, not `{value[:40]}`")
         else:
@@ -300,7 +326,7 @@ def _ports(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[int, ...
 def _service_accounts(fields: Fields, name: str, values: tuple[str, ...], meta: Meta) -> tuple[str, ...]:
     """In full: NAMESPACE/NAME. A name alone is of the policy's own namespace."""
     found = []
-    for index, value in enumerate(values):
+    for index, value in _written(values):
         namespace, slash, account = value.rpartition("/")
         namespace = namespace if slash else meta.namespace
         if not is_dns_label(namespace) or not is_host(account) or account != account.lower():
@@ -311,6 +337,10 @@ def _service_accounts(fields: Fields, name: str, values: tuple[str, ...], meta: 
     if len(values) > MOST_SERVICE_ACCOUNTS:
         fields.error(name, f"{len(values)} service accounts, and at most {MOST_SERVICE_ACCOUNTS} may be listed")
     return tuple(found)
+
+
+def _written(values: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    return ((index, value) for index, value in enumerate(values) if value)
 
 
 def _size(rule: Rule) -> int:

@@ -11,6 +11,7 @@ ONE, ANY = "{*}", "{**}"  # path templates: one segment, any number of them
 MOST_SEGMENTS = 200  # of one path
 
 _TEMPLATE_SEGMENT = re.compile(r"\{\*{1,2}\}|[^{}*]*")
+_BRACES = re.compile(r"\{[^/{}]*\}")
 _UNRESERVED = re.compile(r"%(2[dDeE]|3[0-9]|4[1-9a-fA-F]|5[0-9aAfF]|6[1-9a-fA-F]|7[0-9aAeE])")
 
 
@@ -21,12 +22,17 @@ def is_template(path: str) -> bool:
 def check_paths(fields: Fields, name: str, values: tuple[str, ...]) -> tuple[str, ...]:
     for index, path in enumerate(values):
         at = (name, index)
+        if not path:
+            continue
         if path.count("/") > MOST_SEGMENTS:
             fields.error(at, f"a path of more than {MOST_SEGMENTS} segments")
         elif is_template(path):
             _check_template(fields, at, path)
         else:
             _check_star(fields, at, path, f"for any one segment write `{ONE}`")
+            if found := _BRACES.search(path):
+                text = f"`{found[0][:80]}` in `{path[:80]}` stands for itself: only these very letters match it"
+                fields.warning(at, text, f"for any one segment write `{ONE}`, for any number of them `{ANY}`")
         if what := _why_never(path):
             fields.warning(at, f"no request's path matches `{path[:80]}`: {what[0]}", what[1])
     return values

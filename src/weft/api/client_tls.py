@@ -26,8 +26,7 @@ _READ = {
 }
 
 
-def read_client_tls(policy: Fields, *, selected: bool) -> ClientTls | None:
-    """`selected`: the rule has a workload selector."""
+def read_client_tls(policy: Fields) -> ClientTls | None:
     tls = policy.fields("tls")
     if tls is None:
         return _CLOSED if policy.has("tls") else None
@@ -51,7 +50,7 @@ def read_client_tls(policy: Fields, *, selected: bool) -> ClientTls | None:
         revoked=_file(tls, "caCrl"),
         verify=not tls.boolean("insecureSkipVerify"),
     )
-    _check_credential(tls, selected=selected)
+    _check_credential(tls)
     _check_files(tls, found)
     return found
 
@@ -97,16 +96,8 @@ def _file(tls: Fields, name: str) -> str:
     return path
 
 
-def _check_credential(tls: Fields, *, selected: bool) -> None:
-    if not tls.has("credentialName"):
-        return
-    if not selected:
-        tls.error(
-            "credentialName",
-            "`credentialName` without `workloadSelector` would give sidecars plaintext",
-            "select the workloads that hold the credential",
-        )
-    else:
+def _check_credential(tls: Fields) -> None:
+    if tls.has("credentialName"):
         tls.error(
             "credentialName",
             "`credentialName` names a Secret, and this version of weft reads no Secrets",

@@ -22,8 +22,8 @@ def read_destination_rule(root: Fields, meta: Meta) -> tuple[DestinationRule, ..
             name=meta.name,
             namespace=meta.namespace,
             host=host_reference(spec, "host", meta, star=True),
-            policy=read_policy(spec, selected=chosen is not None),
-            subsets=_subsets(spec, selected=chosen is not None),
+            policy=read_policy(spec),
+            subsets=_subsets(spec),
             workload_selector=chosen or (),
             export_to=exported,
             created=meta.created,
@@ -32,7 +32,7 @@ def read_destination_rule(root: Fields, meta: Meta) -> tuple[DestinationRule, ..
     )
 
 
-def _subsets(spec: Fields, *, selected: bool) -> tuple[Subset, ...]:
+def _subsets(spec: Fields) -> tuple[Subset, ...]:
     found: list[Subset] = []
     for item in spec.items("subsets"):
         name = item.text("name", required=True, most=63)
@@ -40,5 +40,5 @@ def _subsets(spec: Fields, *, selected: bool) -> tuple[Subset, ...]:
             item.error("name", f"`{name}` is not a subset name", "lower-case letters, digits and -")
         if name and any(other.name == name for other in found):
             item.error("name", f"two subsets are named `{name}`")
-        found.append(Subset(name, item.labels("labels"), read_policy(item, selected=selected), item.line))
+        found.append(Subset(name, item.labels("labels"), read_policy(item), item.line))
     return tuple(found)

@@ -24,6 +24,11 @@ class Document(msgspec.Struct, frozen=True):
     lines: Mapping[Path, int] = {}  # of its fields, where the source has lines
     usable: bool = True  # else it is told only which object it is, and nothing of what it says
 
+    @property
+    def is_protobuf(self) -> bool:
+        """Whether its fields are protobuf's JSON: Istio's objects, and the mesh's settings in their ConfigMap."""
+        return ".istio.io/" in self.api_version or self.key.kind == "ConfigMap"
+
     def where(self, path: Path = ()) -> Where:
         """The nearest known place of a field: its own line, or that of what holds it."""
         line = next((self.lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.lines), self.line)

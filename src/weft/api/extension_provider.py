@@ -52,7 +52,8 @@ def _http(fields: Fields, name: str) -> ExtensionProvider:
     prefix = fields.request_text("pathPrefix", most=4_096)
     if prefix and not prefix.startswith("/"):
         fields.error("pathPrefix", f"`pathPrefix` must begin with /, not `{prefix[:80]}`")
-    headers = _headers(fields, "includeRequestHeadersInCheck") or _headers(fields, "includeHeadersInCheck")
+    former = _headers(fields, "includeHeadersInCheck")  # its name in older Istios
+    headers = _headers(fields, "includeRequestHeadersInCheck") or former
     additional = fields.string_map("includeAdditionalHeadersInCheck")
     for header in additional:
         if not is_header(header):

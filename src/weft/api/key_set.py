@@ -94,9 +94,10 @@ def _public(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
 
 
 def _rsa(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
-    modulus, exponent = _number(key.get("n", "")), _number(key.get("e", ""))
-    if not modulus or not exponent:
-        return Flaw("lacks `n` or `e`, or they are not base64url")
+    for name in ("n", "e"):
+        if flaw := _flaw_of_number(name, key.get(name, "")):
+            return flaw
+    modulus, exponent = _number(key["n"]), _number(key["e"])
     if not _LEAST_RSA_BITS <= modulus.bit_length() <= _MOST_RSA_BITS:
         return Flaw(f"has {modulus.bit_length()} bits", f"use at least {_LEAST_RSA_BITS}, at most {_MOST_RSA_BITS}")
     if exponent not in _EXPONENTS:
@@ -136,6 +137,16 @@ def _edwards(key: Mapping[str, Any]) -> dict[str, str] | Flaw:
     if len(_bytes(key.get("x", ""))) != 32:
         return Flaw("needs an `x` of 32 bytes, in base64url")
     return {"crv": key["crv"], "x": key["x"]}
+
+
+def _flaw_of_number(name: str, text: str) -> Flaw | None:
+    if not text:
+        return Flaw(f"lacks `{name}`")
+    if len(text.rstrip("=")) % 4 == 1:
+        return Flaw(f"has an `{name}` that is cut short: no base64url has this length", "copy it anew")
+    if not _bytes(text):
+        return Flaw(f"has an `{name}` that is not base64url")
+    return None if _number(text) else Flaw(f"has an `{name}` of 0")
 
 
 def _number(text: str) -> int:

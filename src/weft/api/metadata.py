@@ -13,6 +13,7 @@ import msgspec
 from weft.api.document import Document
 from weft.api.reader import Fields
 from weft.api.syntax import is_address, is_dns_label, is_host
+from weft.base.problem import Severity
 from weft.model.names import Labels, Origin, full_host, labels_of
 
 
@@ -86,8 +87,11 @@ def selector(fields: Fields, name: str, labels_name: str = "labels") -> Labels |
     if inner is None:
         return None
     found = inner.labels(labels_name)
+    if inner.outdented(labels_name, inner.texts_beside(labels_name)):
+        return found
     if not found:
-        inner.warning((), f"`{name}` without labels selects every workload of the namespace")
+        what = f"`{name}` without labels selects every workload of the namespace"
+        inner.lacks(labels_name, what=what, severity=Severity.WARNING)
     return found
 
 

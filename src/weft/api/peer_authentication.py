@@ -17,6 +17,7 @@ def read_peer_authentication(root: Fields, meta: Meta) -> tuple[PeerAuthenticati
     spec = root.fields("spec")
     if spec is None:
         return (PeerAuthentication(meta.name, meta.namespace, created=meta.created, origin=meta.origin),)
+    spec.outdented("mtls", ("mode",))
     chosen = selector(spec, "selector", "matchLabels")
     if spec.report.is_wrong((*spec.path, "selector")):
         chosen = ()  # for the one that stands in its place

@@ -5,6 +5,7 @@ never raises; what is wrong is recorded with its line, and fields nobody asked f
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -32,6 +33,7 @@ MOST_PROBLEMS = 100  # per object: nobody reads more
 MILLISECOND = timedelta(milliseconds=1)
 
 _LONGEST = timedelta(days=3_650)
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
 class _Consequence(msgspec.Struct, frozen=True):
@@ -146,6 +148,7 @@ class Fields:
             return None
         if isinstance(value, float) and value.is_integer():
             value = int(value)
+        value = self._unquoted(value)
         if isinstance(value, bool) or not isinstance(value, int):
             self.error(name, f"`{name}` must be a whole number, not {describe(value)}")
             return None
@@ -178,7 +181,7 @@ class Fields:
 
     def ports(self, name: str) -> tuple[int, ...]:
         found = []
-        for index, value in enumerate(self._list(name)):
+        for index, value in enumerate(map(self._unquoted, self._list(name))):
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65_535:
                 self.error((name, index), f"a port is a number between 1 and 65535, not {describe(value)}")
             else:
@@ -347,6 +350,19 @@ class Fields:
         """Fields whose being there is an error that the reader tells with another one, or in other words."""
         self._known.update(names)
 
+    def outdented(self, holder: str, names: Iterable[str]) -> bool:
+        """Whether fields that belong below `holder`, which is empty, stand beside it: said here, and only here."""
+        there = [name for name in names if name in self._body] if self.raw(holder) is None else []
+        for name in there:
+            self._known.add(name)
+            self.error(name, f"`{name}` belongs below `{holder}`", f"indent it below `{holder}:`")
+        return bool(there)
+
+    def texts_beside(self, name: str) -> list[str]:
+        """Other fields that hold text and are not this one misspelled."""
+        texts = [other for other, value in self._body.items() if isinstance(value, str) and other not in self._known]
+        return [other for other in texts if not did_you_mean(other[:80], (name,)).startswith("did you")]
+
     def unsupported(self, *names: str) -> None:
         """Fields of the world that weft does not act on; the object still works."""
         for name in names:
@@ -380,6 +396,11 @@ class Fields:
         if tail and camel in self._known:
             return f"did you mean `{camel}`? field names are in camelCase"
         return did_you_mean(name[:80], self._known)
+
+    def _unquoted(self, value: Any) -> Any:
+        """A whole number in quotes, where Istio takes one: its objects are protobuf's JSON."""
+        quoted_number = isinstance(value, str) and _WHOLE.fullmatch(value)
+        return int(value) if quoted_number and self.report.document.is_protobuf else value
 
     def _value(self, name: str, *, required: bool = False) -> Any:
         value = self.raw(name)

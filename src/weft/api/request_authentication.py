@@ -6,6 +6,7 @@ being down, and a rule that was never good protects nobody who could have relied
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from weft.api.key_set import MOST_CHARACTERS, Flaw, read_key_set
@@ -129,6 +130,9 @@ def _lacks_keys(rule: Fields, issuer: str) -> None:
 
 
 def _keys(rule: Fields) -> str:
+    if isinstance(rule.raw("jwks"), (Mapping, list)):
+        rule.error("jwks", "`jwks` must be text that holds JSON", "write `jwks: |`, and the JSON indented below it")
+        return ""
     text = rule.text("jwks", most=MOST_CHARACTERS)
     if not text:
         if rule.raw("jwks") == "":

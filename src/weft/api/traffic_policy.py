@@ -31,8 +31,8 @@ _BALANCERS = {
 }
 
 
-def read_policy(holder: Fields, *, selected: bool) -> TrafficPolicy | None:
-    """The `trafficPolicy` below a rule or subset. `selected`: the rule has a workload selector."""
+def read_policy(holder: Fields) -> TrafficPolicy | None:
+    """The `trafficPolicy` below a rule or subset."""
     policy = holder.fields("trafficPolicy")
     if policy is None:
         return None
@@ -47,17 +47,17 @@ def read_policy(holder: Fields, *, selected: bool) -> TrafficPolicy | None:
         number = port.port("number", required=True) if port else 0
         if number and number in ports:
             setting.error("port", f"port {number} stands twice")
-        ports[number] = _settings(setting, selected=selected)
-    level = _settings(policy, selected=selected)
+        ports[number] = _settings(setting)
+    level = _settings(policy)
     return msgspec.structs.replace(level, ports=tuple(ports.items()))
 
 
-def _settings(policy: Fields, *, selected: bool) -> TrafficPolicy:
+def _settings(policy: Fields) -> TrafficPolicy:
     return TrafficPolicy(
         _load_balancer(policy),
         _connection_pool(policy),
         _outlier_detection(policy),
-        read_client_tls(policy, selected=selected),
+        read_client_tls(policy),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -29,6 +30,7 @@ log = logging.getLogger("weft.ca")
 
 _LONGEST_REQUEST = LONGEST_CSR + 16 * 1024  # Istio's agents add metadata
 _MOST_WATCHERS = 10_000
+_MOST_OF_ONE_HOST = 100  # an agent has one; nobody shows a token for it, so nobody may take it from the others
 _LONGEST_LIFETIME = 10 * 365 * 86_400  # seconds; more would not fit a timedelta, and is cut down anyway
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", _LONGEST_REQUEST),
@@ -52,7 +54,7 @@ class CaServer:
         self._names = names
         self._servers: list[grpc.aio.Server] = []
         self._renewing: list[asyncio.Task[None]] = []
-        self._watchers = 0
+        self._watchers: Counter[str] = Counter()  # by host
 
     async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
         """On `host:port`, always with TLS: by these credentials, or a certificate of the authority's own. On
@@ -133,16 +135,19 @@ class CaServer:
 
     async def _watch(self, _payload: bytes, context: Context) -> AsyncIterator[bytes]:
         """Without a token: roots are public, and who has lost its token must still learn of a new one."""
-        if self._watchers >= _MOST_WATCHERS:
+        host = _host(context.peer())
+        if self._watchers[host] >= _MOST_OF_ONE_HOST or self._watchers.total() >= _MOST_WATCHERS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch the roots already")
-        self._watchers += 1
+        self._watchers[host] += 1
         try:
             async for bundle in self._service.bundles():
                 yield messages.TrustBundle(
                     trust_domain=self._service.authority.trust_domain, roots=bundle
                 ).SerializeToString()
         finally:
-            self._watchers -= 1
+            self._watchers[host] -= 1
+            if not self._watchers[host]:
+                del self._watchers[host]
 
 
 _CODES: dict[str, grpc.StatusCode] = {
@@ -156,6 +161,11 @@ _CODES: dict[str, grpc.StatusCode] = {
 async def _refuse(context: Context, refused: Refused) -> bytes:
     code = _CODES.get(refused.reason, grpc.StatusCode.PERMISSION_DENIED)
     await context.abort(code, str(refused), ((REASON, str(refused.reason)),))
+
+
+def _host(peer: str) -> str:
+    """`ipv4:10.0.0.1:40000` without the port; of a Unix socket nothing is left, and all are one."""
+    return peer.rpartition(":")[0] if peer.startswith(("ipv4:", "ipv6:")) else ""
 
 
 def _token(context: Context) -> str:

@@ -11,7 +11,7 @@ just started would otherwise be told that all it has is gone. So the first updat
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
@@ -118,6 +118,17 @@ class Table:
         current = self.live.get(resource.name)
         if current is not None and current.version == resource.version:
             self.accepted[resource.name] = current
+
+    def restore(self, resource: Resource, revision: int) -> bool:
+        """One proxy refused it and another takes it: then it is not the resource that is wrong for the whole group, and
+        whoever was sent back to the one before gets it again. A policy is not lifted for all by one that refuses it."""
+        rejected = self.rejected.get(resource.name)
+        if rejected is None or rejected.version != resource.version:
+            return False
+        del self.rejected[resource.name]
+        self.live[resource.name] = self.accepted[resource.name] = resource
+        self._changed(resource.name, revision)
+        return True
 
     def collect(self, type_url: str, watchers: set[Watcher]) -> None:
         """Forget removed names that no stream needs any more."""
@@ -227,6 +238,19 @@ class Snapshots:
             return False
         self._announce(state, {type_url: (name,)})
         return True
+
+    def accept(self, group: Hashable, type_url: str, resources: Iterable[Resource]) -> None:
+        """A proxy of the group has taken these."""
+        state = self._groups.get(group)
+        if state is None or type_url not in state.tables:
+            return
+        table, restored = state.tables[type_url], []
+        for resource in resources:
+            table.accept(resource)
+            if table.restore(resource, self.push + 1):
+                restored.append(resource.name)
+        if restored:
+            self._announce(state, {type_url: tuple(restored)})
 
     def attach(self, group: Hashable, watcher: Watcher) -> Group:
         state = self._groups.setdefault(group, Group(group))

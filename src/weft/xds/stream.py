@@ -231,9 +231,7 @@ class Stream:
             return Nacked(subscription.type_url, response.nonce, error, culprit)
         if not response.accepted:
             response.accepted = True
-            table = self._table(subscription.type_url)
-            for resource in response.resources:
-                table.accept(resource)
+            self._snapshots.accept(self._group.identifier, subscription.type_url, response.resources)
         if subscription.at_most is None:
             if not subscription.refused:
                 subscription.error = None

@@ -1,0 +1,151 @@
+"""Callers that an AuthorizationPolicy names and that do not exist: a trust domain that no certificate here has, a
+namespace in which there is nothing, a service account that nobody runs as.
+
+The root namespace is left out: what runs there, such as Istio's own gateways, is often installed by others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weft.analyze.facts import Facts
+from weft.analyze.warning import warning
+from weft.base.problem import Problem
+from weft.base.suggest import did_you_mean
+from weft.model.authorization_policy import AuthorizationPolicy, Rule
+
+_DEFAULT_DOMAIN = "cluster.local"  # stands for the mesh's own, as in Istio
+_Named = tuple[str, tuple[str, ...]]  # a field of a rule, and what is listed there
+
+
+class _Known(msgspec.Struct, frozen=True):
+    domains: tuple[str, ...]
+    namespaces: frozenset[str]
+    accounts: frozenset[str]  # NAMESPACE/NAME
+    root: str
+
+
+def of_callers(facts: Facts) -> Iterator[Problem]:
+    """Where nothing runs, who may call is for others to know."""
+    if not facts.runs or not facts.policies:
+        return
+    known = _known(facts)
+    for policy in facts.policies:
+        for number, rule in enumerate(policy.rules) if not policy.refused else ():
+            yield from _of_rule(policy, number, rule, known)
+
+
+def _known(facts: Facts) -> _Known:
+    settings = facts.settings
+    return _Known(
+        domains=tuple(dict.fromkeys((settings.trust_domain, *settings.trust_domain_aliases, _DEFAULT_DOMAIN))),
+        namespaces=facts.namespaces,
+        accounts=facts.accounts,
+        root=settings.root_namespace,
+    )
+
+
+def _of_rule(policy: AuthorizationPolicy, number: int, rule: Rule, known: _Known) -> Iterator[Problem]:
+    for against, named in (
+        (_principal, _principals(rule)),
+        (_namespace, _namespaces(rule)),
+        (_account, _accounts(rule)),
+    ):
+        for field, values in named:
+            for index, value in enumerate(values):
+                what, hint = against(value, known)
+                if what:
+                    at = f"spec.rules[{number}].{field}[{index}]"
+                    yield warning(policy.origin, at, f"`{value}` is nobody here: {what}", hint, line=rule.line)
+
+
+def _principals(rule: Rule) -> Iterator[_Named]:
+    for index, source in enumerate(rule.sources):
+        yield f"from[{index}].source.principals", source.principals
+        yield f"from[{index}].source.notPrincipals", source.not_principals
+    yield from _in_conditions(rule, "source.principal")
+
+
+def _namespaces(rule: Rule) -> Iterator[_Named]:
+    for index, source in enumerate(rule.sources):
+        yield f"from[{index}].source.namespaces", source.namespaces
+        yield f"from[{index}].source.notNamespaces", source.not_namespaces
+    yield from _in_conditions(rule, "source.namespace")
+
+
+def _accounts(rule: Rule) -> Iterator[_Named]:
+    for index, source in enumerate(rule.sources):
+        yield f"from[{index}].source.serviceAccounts", source.service_accounts
+        yield f"from[{index}].source.notServiceAccounts", source.not_service_accounts
+    yield from _in_conditions(rule, "source.serviceAccount")
+
+
+def _in_conditions(rule: Rule, key: str) -> Iterator[_Named]:
+    for index, condition in enumerate(rule.conditions):
+        if condition.key == key:
+            yield f"when[{index}].values", condition.values
+            yield f"when[{index}].notValues", condition.not_values
+
+
+def _principal(value: str, known: _Known) -> tuple[str, str]:
+    """What is wrong with it, and a hint; empty if nothing."""
+    domain, is_whole, path = value.partition("/ns/")
+    namespace, _, account = path.partition("/sa/")
+    if f"/ns/{known.root}/" in value or value.startswith("spiffe://"):  # the latter has been said where it was read
+        return "", ""
+    if is_whole and "*" not in domain and domain not in known.domains:
+        return f"no caller is of the trust domain {domain}", did_you_mean(domain, known.domains)
+    if "*" in value:
+        there = any(_matches(value, each) for each in _principals_of(known))
+        return ("", "") if there else ("no caller has such an identity", "")
+    if not account:
+        return "a principal is TRUST_DOMAIN/ns/NAMESPACE/sa/ACCOUNT", ""
+    return _account(f"{namespace}/{account}", known)
+
+
+def _principals_of(known: _Known) -> Iterator[str]:
+    for account in known.accounts:
+        namespace, _, name = account.partition("/")
+        yield from (f"{domain}/ns/{namespace}/sa/{name}" for domain in known.domains)
+
+
+def _namespace(value: str, known: _Known) -> tuple[str, str]:
+    if any(_like(value, each) for each in known.namespaces):
+        return "", ""
+    return "there is nothing in such a namespace", did_you_mean(value.strip("*"), known.namespaces)
+
+
+def _account(value: str, known: _Known) -> tuple[str, str]:
+    namespace, _, name = value.partition("/")
+    if value in known.accounts or namespace == known.root:
+        return "", ""
+    there = {each.partition("/")[2] for each in known.accounts if each.startswith(f"{namespace}/")}
+    if not there:
+        places = {each.partition("/")[0] for each in known.accounts}
+        return f"nothing runs in namespace {namespace}", did_you_mean(namespace, places)
+    return f"nothing in namespace {namespace} runs as service account {name}", did_you_mean(name, there)
+
+
+def _matches(value: str, text: str) -> bool:
+    """As a policy matches principals: `x`, `x*`, `*x`, `*`."""
+    if value.startswith("*"):
+        return text.endswith(value[1:])
+    return text.startswith(value[:-1]) if value.endswith("*") else text == value
+
+
+def _like(value: str, text: str) -> bool:
+    """As a policy matches namespaces: `*` wherever it stands."""
+    first, *others = value.split("*")
+    if not others:
+        return text == first
+    if not text.startswith(first):
+        return False
+    rest = text[len(first) :]
+    for part in others[:-1]:
+        at = rest.find(part)
+        if at < 0:
+            return False
+        rest = rest[at + len(part) :]
+    return rest.endswith(others[-1])

@@ -1,0 +1,61 @@
+"""Ports of workloads, as numbers in policies mean them. A Service's number is not the workload's own: where one was
+written for the other, this room guesses which was meant."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from weft.analyze.facts import Facts, Runner
+from weft.model.service import Protocol
+
+_Place = tuple[str, str]  # the namespace and the name of a runner
+
+
+class Ports:
+    """Of everything that runs, for the policies that ask."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.tcp: dict[_Place, set[int]] = defaultdict(set)  # declared to carry something else than HTTP
+        self.http: dict[_Place, set[int]] = defaultdict(set)
+        self._targets: dict[_Place, set[tuple[int, int]]] = defaultdict(
+            set
+        )  # a Service's number and the workload's own
+        for service in facts.services:
+            for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
+                place = (service.namespace, runner.name)
+                for port in service.ports:
+                    number = runner.instance.port_for(port) or port.number
+                    self._targets[place].add((port.number, number))
+                    self._note(place, number, port.protocol)
+        for namespace, runners in facts.runners.items():
+            for runner in runners:
+                place = (namespace, runner.name)
+                for number, protocol in runner.instance.protocols:
+                    if number not in self.tcp.get(place, ()) and number not in self.http.get(place, ()):
+                        self._note(place, number, protocol)
+
+    def meant(self, number: int, chosen: Iterable[tuple[str, Runner]]) -> int:
+        """The workload's port where a Service's number was written; 0 if the number may well be the workload's."""
+        found: set[int] = set()
+        for namespace, runner in chosen:
+            targets = self._targets.get((namespace, runner.name), ())
+            own = {target for _, target in targets} | {port for _, port in runner.ports or ()}
+            if number in own:
+                return 0
+            found |= {target for port, target in targets if port == number}
+        return min(found, default=0)
+
+    def declared(self, chosen: Iterable[tuple[str, Runner]]) -> tuple[int, ...]:
+        """Every port that these are known to have; none if one of them does not say."""
+        found: set[int] = set()
+        for namespace, runner in chosen:
+            if not runner.ports:
+                return ()
+            found |= {port for _, port in runner.ports}
+            found |= {target for _, target in self._targets.get((namespace, runner.name), ())}
+        return tuple(sorted(found))
+
+    def _note(self, place: _Place, number: int, protocol: Protocol) -> None:
+        if protocol not in (Protocol.UDP, Protocol.UNDECLARED):
+            (self.http if protocol.is_http else self.tcp)[place].add(number)

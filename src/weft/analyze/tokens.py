@@ -1,0 +1,69 @@
+"""Where tokens and those who ask for them do not meet: a RequestAuthentication for nobody, keys that a pod cannot
+fetch, and policies about tokens where nobody checks any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts, Runner
+from weft.analyze.nobody import of_nobody
+from weft.analyze.warning import warning
+from weft.api.syntax import is_address
+from weft.base.problem import Problem
+from weft.model.authorization_policy import AuthorizationPolicy, Rule
+from weft.model.request_authentication import RequestAuthentication
+
+_OF_TOKENS = "request.auth."  # how keys of conditions begin
+
+
+def of_tokens(facts: Facts) -> Iterator[Problem]:
+    checked: set[tuple[str, str]] = set()
+    for each in facts.authentications:
+        yield from of_nobody(each, facts, "the RequestAuthentication is for nobody")
+        chosen = facts.chosen(each.namespace, each.selector)
+        checked |= {(namespace, runner.name) for namespace, runner in chosen if each.rules or each.refused}
+        yield from _of_keys(each, chosen, facts)
+    for policy in facts.policies:
+        guarded = facts.chosen(policy.namespace, policy.selector)
+        if policy.refused or not guarded or any((place, runner.name) in checked for place, runner in guarded):
+            continue
+        yield from _of_policy(policy, guarded)
+
+
+def _of_keys(
+    authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], facts: Facts
+) -> Iterator[Problem]:
+    """Pods of the local engine, which alone runs Workloads, have no way out of their mesh."""
+    local = any(runner.instance.origin and runner.instance.origin.key.kind == "Workload" for _, runner in chosen)
+    for number, rule in enumerate(authentication.rules):
+        server = rule.key_server
+        if not local or server is None or server.meshed or is_address(server.host):
+            continue
+        if not facts.services_of(server.host):
+            what = f"pods of a local mesh cannot reach {server.host}: every token of {rule.issuer} gets 401 there"
+            hint = "write the keys themselves: `jwks`"
+            yield warning(authentication.origin, f"spec.jwtRules[{number}].jwksUri", what, hint, line=rule.line)
+
+
+def _of_policy(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]]) -> Iterator[Problem]:
+    for number, rule in enumerate(policy.rules):
+        outcome = (
+            "never matches" if _asks_for(rule) else "matches as if no request had one" if _asks_about(rule) else ""
+        )
+        if outcome:
+            name = guarded[0][1].name
+            what = f"no RequestAuthentication is for {name}: nobody checks tokens there, and this rule {outcome}"
+            hint = "add a RequestAuthentication for the workload"
+            yield warning(policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
+
+
+def _asks_for(rule: Rule) -> bool:
+    """Whether only a request with a good token matches."""
+    named = bool(rule.sources) and all(source.request_principals for source in rule.sources)
+    return named or any(each.key.startswith(_OF_TOKENS) and each.values for each in rule.conditions)
+
+
+def _asks_about(rule: Rule) -> bool:
+    return any(source.request_principals or source.not_request_principals for source in rule.sources) or any(
+        each.key.startswith(_OF_TOKENS) for each in rule.conditions
+    )

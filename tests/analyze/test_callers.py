@@ -1,0 +1,80 @@
+import pytest
+
+from analyze import meshes
+from analyze.meshes import WEB
+from analyze.test_policies import policy
+
+CALLER = """
+---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: curl, namespace: bar}
+spec: {command: [sleep, infinity], serviceAccount: curl}
+"""
+ALIAS = """
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data: {mesh: "{trustDomain: new.org, trustDomainAliases: [old.org]}"}
+"""
+
+
+def said(source, more="", when=""):
+    rule = f"{{when: [{when}]}}" if when else f"{{from: [{{source: {source}}}]}}"
+    lines = meshes.said(WEB + CALLER + more + policy(f"{{rules: [{rule}]}}"))
+    return [line.partition(": warning: ")[2] for line in lines if "is nobody here" in line]
+
+
+@pytest.mark.parametrize(
+    ("source", "outcome"),
+    [
+        ("{principals: [cluster.local/ns/bar/sa/crul]}", "nothing in namespace bar runs as service account crul (hint: did you mean `curl`?)"),
+        ("{principals: [cluster.local/ns/nosuch/sa/x]}", "nothing runs in namespace nosuch (hint: known here: bar, shop)"),
+        ("{principals: [wrong.org/ns/bar/sa/curl]}", "no caller is of the trust domain wrong.org (hint: known here: cluster.local)"),
+        ("{principals: ['cluster.local/ns/baz/*']}", "no caller has such an identity"),
+        ("{principals: [curl]}", "a principal is TRUST_DOMAIN/ns/NAMESPACE/sa/ACCOUNT"),
+        ("{namespaces: [barr]}", "there is nothing in such a namespace (hint: did you mean `bar`?)"),
+        ("{namespaces: ['barr*']}", "there is nothing in such a namespace"),
+        ("{serviceAccounts: [bar/crul]}", "nothing in namespace bar runs as service account crul"),
+    ],
+)  # fmt: skip
+def test_a_caller_that_does_not_exist_is_said(source, outcome):
+    (line,) = said(source)
+    assert outcome in line
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{principals: [cluster.local/ns/bar/sa/curl, 'cluster.local/ns/bar/*', '*/sa/curl', '*']}",
+        "{principals: [cluster.local/ns/istio-system/sa/istio-ingressgateway-service-account]}",
+        "{namespaces: [bar, 'b*', '*', 's*o*p', istio-system]}",
+        "{serviceAccounts: [bar/curl, default]}",
+        "{requestPrincipals: [nobody], ipBlocks: [10.0.0.0/8]}",
+    ],
+)
+def test_callers_that_are_there_or_that_others_install_are_well(source):
+    assert said(source) == []
+
+
+def test_former_trust_domains_count():
+    for domain in ("new.org", "old.org", "cluster.local"):
+        assert said(f"{{principals: [{domain}/ns/bar/sa/curl]}}", ALIAS) == []
+    assert len(said("{principals: [older.org/ns/bar/sa/curl]}", ALIAS)) == 1
+
+
+@pytest.mark.parametrize("key", ["source.principal", "source.namespace", "source.serviceAccount"])
+@pytest.mark.parametrize("side", ["values", "notValues"])
+def test_conditions_are_looked_at_too(key, side):
+    assert len(said("", when=f"{{key: {key}, {side}: [nosuch]}}")) == 1
+
+
+def test_a_service_account_that_is_declared_may_yet_come():
+    account = "---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: later, namespace: bar}\n"
+    assert said("{serviceAccounts: [bar/later]}", account) == []
+    assert said("{principals: [cluster.local/ns/bar/sa/later]}", account) == []
+
+
+def test_a_double_star_in_a_namespace_matches_in_order_only():
+    assert len(said("{namespaces: ['p*o*s']}")) == 1

@@ -1,0 +1,59 @@
+import pytest
+
+from analyze.meshes import WEB, said
+from analyze.test_policies import policy
+
+KEYS = """'{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}'"""
+
+
+def believes(spec, namespace="shop"):
+    return (
+        "---\napiVersion: security.istio.io/v1\nkind: RequestAuthentication\n"
+        f"metadata: {{name: x, namespace: {namespace}}}\nspec: {spec}\n"
+    )
+
+
+INLINE = believes(f"{{jwtRules: [{{issuer: me, jwks: {KEYS}}}]}}")
+
+
+@pytest.mark.parametrize(
+    ("rule", "outcome"),
+    [
+        ("{from: [{source: {requestPrincipals: ['*']}}]}", "never matches"),
+        ("{when: [{key: 'request.auth.claims[role]', values: [a]}]}", "never matches"),
+        ("{from: [{source: {notRequestPrincipals: ['*']}}]}", "matches as if no request had one"),
+        ("{from: [{source: {requestPrincipals: ['*']}}, {source: {ipBlocks: [10.0.0.1]}}]}", "matches as if"),
+    ],
+)
+def test_a_rule_about_tokens_is_said_where_nobody_checks_them(rule, outcome):
+    (line,) = said(WEB + policy(f"{{rules: [{{}}, {rule}]}}"))
+    assert "spec.rules[1]: warning: no RequestAuthentication is for web-v1: nobody checks tokens there" in line
+    assert outcome in line
+    assert said(WEB + INLINE + policy(f"{{rules: [{rule}]}}")) == []
+
+
+def test_a_rule_about_tokens_is_well_if_some_of_its_workloads_check_them():
+    some = believes(f"{{selector: {{matchLabels: {{version: v2}}}}, jwtRules: [{{issuer: me, jwks: {KEYS}}}]}}")
+    asking = "{rules: [{from: [{source: {requestPrincipals: ['*']}}]}]}"
+    assert said(WEB + some + policy(asking)) == []
+    assert len(said(WEB + some + policy("{selector: {matchLabels: {version: v1}}, " + asking[1:]))) == 1
+
+
+def test_a_request_authentication_for_nobody_is_said():
+    (line,) = said(WEB + INLINE.replace("namespace: shop", "namespace: shpo"))
+    assert (
+        "nothing runs in namespace shpo: the RequestAuthentication is for nobody (hint: did you mean `shop`?)" in line
+    )
+
+
+def test_keys_that_a_pod_cannot_fetch_are_said():
+    fetched = "{jwtRules: [{issuer: me, jwksUri: 'https://login.example.com/keys'}]}"
+    (line,) = said(WEB + believes(fetched))
+    assert (
+        "RequestAuthentication shop/x: spec.jwtRules[0].jwksUri: warning: pods of a local mesh cannot reach "
+        "login.example.com: every token of me gets 401 there (hint: write the keys themselves: `jwks`)"
+    ) in line
+    assert said(believes(fetched)) == []  # whoever runs elsewhere may reach it
+    assert said(WEB + believes(fetched.replace("https://login.example.com", "http://web.shop.svc.cluster.local"))) == []
+    known = "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: login, namespace: shop}\nspec: {hosts: [login.example.com], ports: [{number: 443, name: tls, protocol: TLS}], resolution: STATIC, addresses: [240.0.0.9], endpoints: [{address: 10.0.0.9}]}\n"
+    assert said(WEB + known + believes(fetched)) == []
