@@ -150,10 +150,13 @@ def _ends(entrance: _Entrance, view: GroupView, guards: Guards) -> _Ends:
         pool = policy.effective(port.rule, port.service_port).connection_pool
 
     def http(certified: bool) -> tuple[Filter, ...]:
-        return (http_to_workload(prefix, cluster, host_name, settings, guards.http, certified=certified),)
+        end = http_to_workload(
+            prefix, cluster, host_name, settings, guards.http, noted=guards.noted, certified=certified
+        )
+        return (end,)
 
     before = guards.unknown if entrance.protocol is Protocol.UNDECLARED else guards.network
-    return _Ends(http, (*before, bytes_to(((cluster, 1),), settings, pool)))
+    return _Ends(http, (*before, bytes_to(((cluster, 1),), settings, pool, noted=guards.noted)))
 
 
 def _chain(
