@@ -224,7 +224,7 @@ def _print_roots(certificates: Sequence[CertificateFacts]) -> None:
 
 
 def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> FirstThatFits:
-    """Where there is no room, when it began goes first; a fingerprint has none beside the rest."""
+    """Where there is no room, when it began goes first, then the kind of key; fingerprints never have any."""
     from datetime import UTC, datetime
     from functools import partial
 
@@ -245,9 +245,10 @@ def _table(certificates: Sequence[CertificateFacts], *, wide: bool) -> FirstThat
     ]
     names = list(rows[0]) if rows else []
     tight = [name for name in names if name != "NOT BEFORE"]
+    tightest = [name for name in tight if name != "KEY"]
     return FirstThatFits(
         partial(_columns, names, rows),
-        *([] if wide else [partial(_columns, tight, rows)]),
+        *([] if wide else [partial(_columns, tight, rows), partial(_columns, tightest, rows)]),
         partial(stacked, names, [list(row.values()) for row in rows]),
     )
 
