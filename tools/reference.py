@@ -125,7 +125,7 @@ class Probe(Fields):
         self.raw(name)
         return [("x", Probe(self.report, (*self.path, name, "*"), self._book, full=self._full))]
 
-    def embedded(self, name: str, value: Mapping[str, Any]) -> Fields:
+    def embedded(self, name: str, value: Mapping[str, Any], lines: Mapping[Path, int] | None = None) -> Fields:
         return Probe(self.report, (*self.path, name), self._book, full=self._full)
 
     def one_of(self, *names: str) -> str:
