@@ -34,8 +34,8 @@ def said(source, more="", when=""):
         ("{principals: [wrong.org/ns/bar/sa/curl]}", "no caller is of the trust domain wrong.org (hint: known here: cluster.local)"),
         ("{principals: ['cluster.local/ns/baz/*']}", "no caller has such an identity"),
         ("{principals: [curl]}", "a principal is TRUST_DOMAIN/ns/NAMESPACE/sa/ACCOUNT"),
-        ("{namespaces: [barr]}", "there is nothing in such a namespace (hint: did you mean `bar`?)"),
-        ("{namespaces: ['barr*']}", "there is nothing in such a namespace"),
+        ("{namespaces: [barr]}", "nothing runs in such a namespace (hint: did you mean `bar`?)"),
+        ("{namespaces: ['barr*']}", "nothing runs in such a namespace"),
         ("{serviceAccounts: [bar/crul]}", "nothing in namespace bar runs as service account crul"),
     ],
 )  # fmt: skip
@@ -78,3 +78,10 @@ def test_a_service_account_that_is_declared_may_yet_come():
 
 def test_a_double_star_in_a_namespace_matches_in_order_only():
     assert len(said("{namespaces: ['p*o*s']}")) == 1
+
+
+def test_a_namespace_that_only_policies_are_in_is_not_a_callers():
+    misspelled = policy("{}", namespace="barr").replace("name: x", "name: y")
+    assert len(said("{namespaces: [barr]}", misspelled)) == 1
+    declared = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: barr}\n"
+    assert said("{namespaces: [barr]}", declared) == []

@@ -19,15 +19,18 @@ INLINE = believes(f"{{jwtRules: [{{issuer: me, jwks: {KEYS}}}]}}")
 @pytest.mark.parametrize(
     ("rule", "outcome"),
     [
-        ("{from: [{source: {requestPrincipals: ['*']}}]}", "never matches"),
-        ("{when: [{key: 'request.auth.claims[role]', values: [a]}]}", "never matches"),
-        ("{from: [{source: {notRequestPrincipals: ['*']}}]}", "matches as if no request had one"),
+        ("{from: [{source: {requestPrincipals: ['*']}}]}", "matches none"),
+        ("{when: [{key: 'request.auth.claims[role]', values: [a]}]}", "matches none"),
+        ("{from: [{source: {notRequestPrincipals: ['*']}}]}", "matches as if none had a token"),
         ("{from: [{source: {requestPrincipals: ['*']}}, {source: {ipBlocks: [10.0.0.1]}}]}", "matches as if"),
     ],
 )
 def test_a_rule_about_tokens_is_said_where_nobody_checks_them(rule, outcome):
     (line,) = said(WEB + policy(f"{{rules: [{{}}, {rule}]}}"))
-    assert "spec.rules[1]: warning: no RequestAuthentication is for web-v1: nobody checks tokens there" in line
+    assert (
+        "spec.rules[1]: warning: no RequestAuthentication is for web-v1: nobody checks the tokens of requests there"
+        in line
+    )
     assert outcome in line
     assert said(WEB + INLINE + policy(f"{{rules: [{rule}]}}")) == []
 

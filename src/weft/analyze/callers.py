@@ -41,7 +41,10 @@ def _known(facts: Facts) -> _Known:
     settings = facts.settings
     return _Known(
         domains=tuple(dict.fromkeys((settings.trust_domain, *settings.trust_domain_aliases, _DEFAULT_DOMAIN))),
-        namespaces=facts.namespaces,
+        # Not all in which there is something: a policy with the same misspelling would vouch for it.
+        namespaces=frozenset(
+            {*facts.declared, settings.root_namespace, *(each.partition("/")[0] for each in facts.accounts)}
+        ),
         accounts=facts.accounts,
         root=settings.root_namespace,
     )
@@ -114,7 +117,7 @@ def _principals_of(known: _Known) -> Iterator[str]:
 def _namespace(value: str, known: _Known) -> tuple[str, str]:
     if any(_like(value, each) for each in known.namespaces):
         return "", ""
-    return "there is nothing in such a namespace", did_you_mean(value.strip("*"), known.namespaces)
+    return "nothing runs in such a namespace", did_you_mean(value.strip("*"), known.namespaces)
 
 
 def _account(value: str, known: _Known) -> tuple[str, str]:

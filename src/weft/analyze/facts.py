@@ -53,6 +53,7 @@ class Facts(msgspec.Struct, frozen=True):
     gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
     accounts: frozenset[str] = frozenset()  # NAMESPACE/NAME: service accounts that are declared or run as
     namespaces: frozenset[str] = frozenset()  # in which there is anything
+    declared: frozenset[str] = frozenset()  # namespaces that have an object of their own
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
     by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
     by_host: Mapping[str, tuple[Service, ...]] = {}
@@ -122,6 +123,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
             + [f"{place}/{each.instance.service_account}" for place, held in runners.items() for each in held]
         ),
         namespaces=frozenset(namespaces | {settings.root_namespace}),
+        declared=frozenset(namespace.name for namespace in _of_kind(values, Namespace)),
         runners=runners,
         by_label={place: tuple(each) for place, each in by_label.items()},
         by_host={host: tuple(claims) for host, claims in by_host.items()},

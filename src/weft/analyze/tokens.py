@@ -47,13 +47,11 @@ def _of_keys(
 
 def _of_policy(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]]) -> Iterator[Problem]:
     for number, rule in enumerate(policy.rules):
-        outcome = (
-            "never matches" if _asks_for(rule) else "matches as if no request had one" if _asks_about(rule) else ""
-        )
+        outcome = "matches none" if _asks_for(rule) else "matches as if none had a token" if _asks_about(rule) else ""
         if outcome:
             name = guarded[0][1].name
-            what = f"no RequestAuthentication is for {name}: nobody checks tokens there, and this rule {outcome}"
-            hint = "add a RequestAuthentication for the workload"
+            nobody = f"no RequestAuthentication is for {name}: nobody checks the tokens of requests there"
+            what, hint = f"{nobody}, and this rule {outcome}", "add a RequestAuthentication for the workload"
             yield warning(policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
