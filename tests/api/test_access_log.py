@@ -52,9 +52,9 @@ def test_the_built_in_provider_looks_as_the_mesh_says():
 @pytest.mark.parametrize("sort", ["envoyOtelAls", "envoyHttpAls", "envoyTcpAls"])
 def test_of_other_providers_it_is_said_that_nothing_is_sent(sort):
     text = provider(f"{sort}: {{service: collector.shop.svc.cluster.local, port: 4317}}")
-    assert told(text) == [f"5 warning: `{sort}` is not acted on by this version of weft"]
+    assert told(text) == [f"8 warning: `{sort}` is not acted on by this version of weft"]
     assert told(text + "    defaultProviders: {accessLogging: [mine]}\n")[1] == (
-        "5 warning: nothing is sent to `mine`: this version of weft writes access logs to files only "
+        "9 warning: nothing is sent to `mine`: this version of weft writes access logs to files only "
         "(use an envoyFileAccessLog, and collect from there)"
     )
     assert value(text).logs_of("mine") == ()
@@ -62,36 +62,36 @@ def test_of_other_providers_it_is_said_that_nothing_is_sent(sort):
 
 def test_a_line_that_envoy_refuses_is_an_error_where_it_stands():
     assert told(config("accessLogFormat: '%RESPONSE_CODES%'\n")) == [
-        "5 Envoy cannot write this line: `%RESPONSE_CODES%`: Envoy knows no command RESPONSE_CODES "
+        "6 Envoy cannot write this line: `%RESPONSE_CODES%`: Envoy knows no command RESPONSE_CODES "
         "(did you mean `RESPONSE_CODE`?)"
     ]
     assert told(provider("envoyFileAccessLog: {logFormat: {text: '100%'}}"))[0].startswith(
-        "5 Envoy cannot write this line: `%` begins no command"
+        "8 Envoy cannot write this line: `%` begins no command"
     )
     assert told(provider("envoyFileAccessLog: {logFormat: {labels: {a: {b: '%REQ%'}}}}")) == [
-        "5 Envoy cannot write `b`: `%REQ%`: REQ wants something in parentheses"
+        "8 Envoy cannot write `b`: `%REQ%`: REQ wants something in parentheses"
     ]
 
 
 def test_labels_that_are_no_json_are_errors():
     assert told(config("accessLogEncoding: JSON\naccessLogFormat: '{'\n"))[0].startswith(
-        "5 `accessLogFormat` is not a JSON object: "
+        "7 `accessLogFormat` is not a JSON object: "
     )
     assert told(config("accessLogEncoding: JSON\naccessLogFormat: '[]'\n"))[0].startswith(
-        "5 `accessLogFormat` is not a JSON object"
+        "7 `accessLogFormat` is not a JSON object"
     )
     assert told(provider("envoyFileAccessLog: {logFormat: {labels: [a]}}"))[0].startswith(
-        "5 `labels` must be a mapping"
+        "8 `labels` must be a mapping"
     )
     assert told(config("accessLogEncoding: JSON\naccessLogFormat: '{\"a\": 1e999}'\n")) == [
-        "5 Envoy cannot write `a`: the number (very large) is no value of JSON (put it in quotes)"
+        "7 Envoy cannot write `a`: the number (very large) is no value of JSON (put it in quotes)"
     ]
     deep = "{a: " * 30 + "x" + "}" * 30
     assert "deeper than" in told(provider(f"envoyFileAccessLog: {{logFormat: {{labels: {deep}}}}}"))[0]
-    assert told(provider("envoyFileAccessLog: {logFormat: {}}"))[0].startswith("5 `logFormat` must have `text` or")
+    assert told(provider("envoyFileAccessLog: {logFormat: {}}"))[0].startswith("8 `logFormat` must have `text` or")
 
 
 def test_a_default_that_nobody_is_called_gets_a_guess():
     assert told(config("defaultProviders: {accessLogging: [envoi]}\n")) == [
-        "5 warning: no access log provider is called `envoi` (did you mean `envoy`?)"
+        "6 warning: no access log provider is called `envoi` (did you mean `envoy`?)"
     ]

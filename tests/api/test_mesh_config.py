@@ -42,17 +42,16 @@ def test_other_config_maps_are_not_read():
 
 
 def test_says_what_is_wrong():
-    assert told(config("trustDomian: x\n")) == ["5 unknown field `trustDomian` (did you mean `trustDomain`?)"]
+    assert told(config("trustDomian: x\n")) == ["6 unknown field `trustDomian` (did you mean `trustDomain`?)"]
     assert told(config("enablePrometheusMerge: true\n")) == [
-        "5 warning: `enablePrometheusMerge` is not acted on by this version of weft"
+        "6 warning: `enablePrometheusMerge` is not acted on by this version of weft"
     ]
-    assert told(config("a: [\n"))[0].startswith("5 line 1 of `mesh`: this is not YAML:")
+    assert told(config("a: [\n"))[0].startswith("6 this is not YAML:")
     assert told(config("- a\n")) == [
         "5 `mesh` must hold a mapping (for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`)"
     ]
     assert told(config("connectTimeout: 1s\nconnectTimeout: 2s\n")) == [
-        "5 line 2 of `mesh`: `connectTimeout` stands twice, here and on line 1 "
-        "(YAML would silently take the last one; keep one)"
+        "7 `connectTimeout` stands twice, here and on line 6 (YAML would silently take the last one; keep one)"
     ]
 
 
@@ -85,12 +84,26 @@ def test_reads_how_workloads_trust_each_other():
 
 def test_says_what_is_wrong_with_trust():
     assert told(config("trustDomain: Cluster.Local\n")) == [
-        "5 `Cluster.Local` is not a trust domain (a name such as cluster.local, in lower case)"
+        "6 `Cluster.Local` is not a trust domain (a name such as cluster.local, in lower case)"
     ]
-    assert told(config("trustDomainAliases: [a/b]\n"))[0].startswith("5 `a/b` is not a trust domain")
+    assert told(config("trustDomainAliases: [a/b]\n"))[0].startswith("6 `a/b` is not a trust domain")
     assert told(config("meshMTLS: {minProtocolVersion: TLSV1_1}\n"))[0].startswith(
-        "5 `minProtocolVersion` cannot be `TLSV1_1`"
+        "6 `minProtocolVersion` cannot be `TLSV1_1`"
     )
     assert told(config("meshMTLS: {cipherSuites: [AES128-SHA]}\n"))[0].startswith(
-        "5 `AES128-SHA` is not a cipher suite for TLS 1.2 that weft lets workloads use"
+        "6 `AES128-SHA` is not a cipher suite for TLS 1.2 that weft lets workloads use"
     )
+
+
+def test_what_is_wrong_in_a_block_stands_at_its_own_line():
+    assert told(
+        config("# a comment\n\nextensionProviders:\n- name: a\n  envoyExtAuthzHttp: {service: b.c,\n    prot: 80}\n")
+    ) == ["11 unknown field `prot` (did you mean `port`?)"]
+
+
+def test_text_in_quotes_or_folded_has_only_the_line_on_which_it_begins():
+    for text in ('mesh: "a: b\\nconnectTimeout: 5"', "mesh: >\n    a: b\n\n    connectTimeout: 5\n"):
+        written = config("x").partition("  mesh:")[0] + "  " + text
+        assert {line.split(" ")[0] for line in told(written)} == {"5"}
+    written = config("x").partition("  mesh:")[0] + '  mesh: "a: 1s\\na: 2s"'
+    assert told(written)[0].startswith("5 line 2 of `mesh`: `a` stands twice, here and on line 1")

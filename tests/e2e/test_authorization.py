@@ -24,8 +24,13 @@ def files(control):
             workload("outsider", control=control, annotations={"sidecar.istio.io/inject": "false"}),
         ),
         "app.yaml": text(
-            workload("app", control=control, serve="http=8080 echo=9000"),
-            service("app", {"name": "http", "port": 80, "targetPort": 8080}, {"name": "tcp-echo", "port": 9000}),
+            workload("app", control=control, serve="http=8080 echo=9000 greeting=3306"),
+            service(
+                "app",
+                {"name": "http", "port": 80, "targetPort": 8080},
+                {"name": "tcp-echo", "port": 9000},
+                {"name": "mysql", "port": 3306},
+            ),
         ),
         "checker.yaml": text(
             workload("checker", control=control, serve="http=8080", namespace="auth"),
@@ -77,6 +82,20 @@ async def test_only_the_account_that_is_named_gets_in_over_http_and_tcp(mesh):
     await becomes(mesh, 403, "stranger")
     assert [await status(mesh, caller) for caller in ("client", "stranger", "outsider")] == [200, 403, 403]
     assert [await echoes(mesh, caller) for caller in ("client", "stranger", "outsider")] == [True, False, False]
+
+
+async def test_who_is_not_named_does_not_even_hear_a_server_that_speaks_first(mesh):
+    async def hears(caller):
+        answer = await mesh.tell(caller, "tcp", host="app", port=3306, wait_first=True, read=1, timeout=5)
+        return answer["first"] != ""
+
+    assert await hears("stranger")
+    strict = istio("PeerAuthentication", "strict", {"mtls": {"mode": "STRICT"}}) | {
+        "apiVersion": "security.istio.io/v1"
+    }
+    await mesh.try_out(strict, policy(rules=[{"from": [{"source": {"serviceAccounts": ["client"]}}]}]))
+    await becomes(mesh, 403, "stranger")
+    assert [await hears(caller) for caller in ("client", "stranger", "outsider")] == [True, False, False]
 
 
 async def test_a_denied_path_is_denied_to_those_who_may_do_the_rest(mesh):

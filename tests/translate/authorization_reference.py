@@ -226,6 +226,7 @@ def _path(pattern, request, *, wide):
     path = seen_path(request.path)
     if _one_path(pattern, path):
         return True
+    pattern, path = pattern.lower(), path.lower()
     return wide and any(_one_path(tidied, other) for tidied in {pattern, _tidy(pattern)} for other in _spellings(path))
 
 

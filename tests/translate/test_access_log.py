@@ -26,6 +26,7 @@ from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate.access_log import access_logs, connection_logs, listener_logs, own_answers
+from weft.translate.authorization import ASKED, DRY_RUN_DENY
 from weft.translate.chains import bytes_to, chain
 from weft.translate.clusters import fixed, inbound
 from weft.translate.inbound import virtual_inbound
@@ -84,11 +85,37 @@ def test_a_command_that_needs_an_extension_gets_it():
     assert formatter.name == "envoy.formatter.req_without_query"
 
 
+def _line(log):
+    return StdoutAccessLog.FromString(log.typed_config.value).log_format.text_format_source.inline_string
+
+
 def test_connections_tell_of_network_policies_and_requests_of_http_ones():
-    for logs, kind in ((access_logs, "http"), (connection_logs, "network"), (listener_logs, "network")):
-        (log,) = logs(Settings(logs=(FileLog(),)))
-        line = StdoutAccessLog.FromString(log.typed_config.value).log_format.text_format_source.inline_string
-        assert f"envoy.filters.{kind}.rbac:istio_dry_run_deny_shadow_engine_result" in line
+    for logs, kind in ((access_logs, "http"), (connection_logs, "network")):
+        (log,) = logs(Settings(logs=(FileLog(),)), frozenset({DRY_RUN_DENY}))
+        assert f"envoy.filters.{kind}.rbac:istio_dry_run_deny_shadow_engine_result" in _line(log)
+
+
+def test_a_line_of_text_has_only_fields_that_can_have_a_value_there():
+    (called,) = access_logs(Settings(logs=(FileLog(),), reporter=Reporter.SERVER), frozenset({"", ASKED, f"{ASKED}1_"}))
+    assert " policy=" in _line(called) and " downstream_peer=" in _line(called)
+    assert f' asked_policy_2="%DYNAMIC_METADATA(envoy.filters.http.rbac:{ASKED}1_shadow_effective_policy_id)%' in _line(
+        called
+    )
+    assert "dry_run" not in _line(called) and "upstream_peer" not in _line(called)
+    (calls,) = access_logs(Settings(logs=(FileLog(),), reporter=Reporter.CLIENT))
+    assert _line(calls).endswith(' %ROUTE_NAME% upstream_peer="%UPSTREAM_PEER_URI_SAN%"\n')
+    (unguarded,) = listener_logs(Settings(logs=(FileLog(),), reporter=Reporter.SERVER))
+    assert "policy" not in _line(unguarded)
+
+
+def test_json_has_the_same_names_everywhere():
+    log = FileLog("/dev/stdout", Encoding.JSON)
+    names = set()
+    for reporter in (Reporter.CLIENT, Reporter.SERVER):
+        (entry,) = access_logs(Settings(logs=(log,), reporter=reporter))
+        names.add(frozenset(StdoutAccessLog.FromString(entry.typed_config.value).log_format.json_format.keys()))
+    (only,) = names
+    assert {"policy", "asked_policy", "dry_run_deny", "upstream_peer", "downstream_peer"} < only
 
 
 def test_listeners_tell_only_of_what_no_filter_sees():

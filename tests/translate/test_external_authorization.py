@@ -180,3 +180,13 @@ async def test_only_callers_that_the_rule_is_about_are_asked_about(who):
     async with grpc_authorizer() as (port, asked), asking([[policy]], grpc_provider(), grpc=port) as one:
         answer = await one.send(0, user("bad", principal=f"spiffe://cluster.local/ns/{who}/sa/web"))
         assert (answer.status, len(asked)) == ((200, 0) if who == "shop" else (403, 1))
+
+
+async def test_a_denial_is_noted_with_the_rule_and_the_provider_that_was_asked():
+    sets = [[custom("http", on("/ask"))]]
+    async with http_authorizer() as (port, _), asking(sets, http_provider(), http=port) as one:
+        assert (await one.send(0, user("bad", path="/ask"))).status == 401
+        (line,) = await one.logged(1)
+        assert (
+            line["rbac"]["istio_ext_authz_shadow_effective_policy_id"] == "ns[shop]-policy[http]-rule[0]-provider[http]"
+        )

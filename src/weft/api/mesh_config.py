@@ -13,7 +13,7 @@ from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.sidecar import outbound_policy
 from weft.api.syntax import words
-from weft.api.yaml_text import YamlError, compose
+from weft.api.yaml_text import Flaw, YamlError, compose
 from weft.base.problem import Severity
 from weft.base.suggest import did_you_mean
 from weft.model.access_log import LogProvider
@@ -51,21 +51,30 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings, ...]:
 
 
 def _embedded(data: Fields) -> Fields | None:
-    """The settings inside the text. Their lines are not known in the outer file, so all stand at the text's own
-    line."""
+    """The settings inside the text. In a block (`mesh: |`) each has its line in the file; of any other text, all stand
+    at the text's own line."""
+    text, start = data.text("mesh"), data.text_line("mesh")
     try:
-        composed = compose(data.text("mesh"))
+        composed = compose(text, start or 1)
     except YamlError as error:
-        data.error("mesh", f"line {error.flaw.line} of `mesh`: {error.flaw.what}", error.flaw.hint)
+        _tell(data, error.flaw, start)
         return None
     for flaw in composed.flaws:
-        tell = data.error if flaw.severity is Severity.ERROR else data.warning
-        tell("mesh", f"line {flaw.line} of `mesh`: {flaw.what}", flaw.hint)
+        _tell(data, flaw, start)
     value = {} if composed.value is None else composed.value
     if not isinstance(value, Mapping):
         data.error("mesh", "`mesh` must hold a mapping", "for example `outboundTrafficPolicy: {mode: REGISTRY_ONLY}`")
         return None
-    return data.embedded("mesh", value)
+    return data.embedded("mesh", value, composed.lines if start else None)
+
+
+def _tell(data: Fields, flaw: Flaw, start: int) -> None:
+    what = flaw.what if start else f"line {flaw.line} of `mesh`: {flaw.what}"
+    at: Path = ("mesh",)
+    if start:
+        at = ("mesh", f"line {flaw.line - start + 1}")
+        data.report.add_lines({(*data.path, *at): flaw.line})
+    (data.error if flaw.severity is Severity.ERROR else data.warning)(at, what, flaw.hint)
 
 
 def _settings(config: Fields, meta: Meta) -> Settings:

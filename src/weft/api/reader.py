@@ -23,6 +23,7 @@ from weft.api.syntax import (
     is_range,
     parse_duration,
 )
+from weft.api.yaml_text import TEXT
 from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean
 from weft.model.names import Labels, labels_of
@@ -76,6 +77,9 @@ class Report:
             if not any(self._is_root(fields, name) for fields, name in each.causes):
                 self._add(each.path, each.what, each.hint, each.severity)
         return tuple(sorted(self._problems, key=lambda problem: problem.where.line))
+
+    def add_lines(self, lines: Mapping[Path, int]) -> None:
+        self.document = msgspec.structs.replace(self.document, lines={**self.document.lines, **lines})
 
     def opened(self, fields: Fields) -> None:
         self._opened.append(fields)
@@ -264,9 +268,16 @@ class Fields:
             return None
         return self._fields((name,), value)
 
-    def embedded(self, name: str, value: Mapping[str, Any]) -> Fields:
-        """A mapping that stands as text in this field."""
-        return Fields(self.report, (*self.path, name), value)
+    def embedded(self, name: str, value: Mapping[str, Any], lines: Mapping[Path, int] | None = None) -> Fields:
+        """A mapping that stands as text in this field; `lines` of its own fields, where they are known."""
+        path = (*self.path, name)
+        if lines:
+            self.report.add_lines({(*path, *below): line for below, line in lines.items() if below})
+        return Fields(self.report, path, value)
+
+    def text_line(self, name: str) -> int:
+        """On which line of the file the text of this field begins; 0 if its lines are not those of the file."""
+        return self.report.document.lines.get((*self.path, name, TEXT), 0)
 
     def items(self, name: str, *, required: bool = False) -> list[Fields]:
         """A list of mappings, those that are mappings."""

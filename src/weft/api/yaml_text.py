@@ -27,6 +27,8 @@ _DOUBTFUL = {word: kind for kind, words in (("true", "yes on"), ("false", "no of
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,19}|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,21})")
 _FLOAT = re.compile(r"(?=.*[.eE])[-+]?(\.[0-9]{1,64}|[0-9]{1,64}(\.[0-9]{0,64})?)([eE][-+]?[0-9]{1,3})?")
 
+TEXT = 0  # below the path of a literal block (`|`): the line on which its own first line stands
+
 Path = tuple[str | int, ...]
 
 
@@ -97,6 +99,8 @@ class _Composer:
         tag = self._tag(event.tag, line)
         if isinstance(event, yaml.ScalarEvent):
             value: Any = self._scalar(event, tag, line)
+            if event.style == "|":
+                lines[(*path, TEXT)] = line + 1
         elif isinstance(event, yaml.SequenceStartEvent):
             value = []
             while not self._loader.check_event(yaml.SequenceEndEvent):

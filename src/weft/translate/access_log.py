@@ -30,6 +30,7 @@ from xds.type.v3.typed_struct_pb2 import TypedStruct
 from weft.model.access_log import Encoding, FileLog, Reporter
 from weft.model.settings import Settings
 from weft.translate.authorization import (
+    ASKED,
     AUDITED,
     DRY_RUN_ALLOW,
     DRY_RUN_CUSTOM,
@@ -101,17 +102,20 @@ _OURS = {
     "downstream_transport_failure_reason": "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%",
     "upstream_peer": "%UPSTREAM_PEER_URI_SAN%",
 }
-# What policies said, by the keys under which Envoy's filter keeps it. On TCP a policy that lets a connection in leaves
-# no trace, and one that does not stands among the termination details.
+# Whose other end is the application itself, and proves nothing.
+_NEVER = {Reporter.CLIENT: "downstream_", Reporter.SERVER: "upstream_"}
+# What policies said, by the prefixes and keys under which Envoy's filter keeps it. On TCP a policy that lets a
+# connection in leaves no trace, and one that does not stands among the termination details.
 _RESULT, _POLICY = "shadow_engine_result", "shadow_effective_policy_id"
 _OF_POLICIES = {
-    "policy": "enforced_effective_policy_id",
-    "dry_run_allow": f"{DRY_RUN_ALLOW}{_RESULT}",
-    "dry_run_allow_policy": f"{DRY_RUN_ALLOW}{_POLICY}",
-    "dry_run_deny": f"{DRY_RUN_DENY}{_RESULT}",
-    "dry_run_deny_policy": f"{DRY_RUN_DENY}{_POLICY}",
-    "dry_run_custom_policy": f"{DRY_RUN_CUSTOM}{_POLICY}",
-    "audit_policy": f"{AUDITED}{_POLICY}",
+    "policy": ("", "enforced_effective_policy_id"),
+    "asked_policy": (ASKED, _POLICY),
+    "dry_run_allow": (DRY_RUN_ALLOW, _RESULT),
+    "dry_run_allow_policy": (DRY_RUN_ALLOW, _POLICY),
+    "dry_run_deny": (DRY_RUN_DENY, _RESULT),
+    "dry_run_deny_policy": (DRY_RUN_DENY, _POLICY),
+    "dry_run_custom_policy": (DRY_RUN_CUSTOM, _POLICY),
+    "audit_policy": (AUDITED, _POLICY),
 }
 
 # A connection that failed before its handshake was done. One that breaks off later is the system's failure, not TLS's;
@@ -125,17 +129,17 @@ _WITHOUT_QUERY = "REQ_WITHOUT_QUERY"
 
 
 @lru_cache(maxsize=64)
-def access_logs(settings: Settings) -> tuple[AccessLog, ...]:
-    """A line for each request."""
-    return tuple(_written(log, HTTP_FILTER) for log in settings.logs)
+def access_logs(settings: Settings, noted: frozenset[str] = frozenset()) -> tuple[AccessLog, ...]:
+    """A line for each request. `noted`: what its guards may leave in the metadata, see `authorization.noted`."""
+    return tuple(_written(log, _ours(settings, HTTP_FILTER, noted, log)) for log in settings.logs)
 
 
 @lru_cache(maxsize=64)
-def connection_logs(settings: Settings) -> tuple[AccessLog, ...]:
+def connection_logs(settings: Settings, noted: frozenset[str] = frozenset()) -> tuple[AccessLog, ...]:
     """A line for each connection that carries anything but HTTP. Those that the listener tells of are left to it."""
     told = settings.reporter is Reporter.SERVER and settings.listener_logs
     only = (_by_expression(_HANDSHAKE),) if told else ()
-    return tuple(_written(log, NETWORK_FILTER, *only) for log in settings.logs)
+    return tuple(_written(log, _ours(settings, NETWORK_FILTER, noted, log), *only) for log in settings.logs)
 
 
 @lru_cache(maxsize=64)
@@ -147,13 +151,12 @@ def listener_logs(settings: Settings) -> tuple[AccessLog, ...]:
     refused = AccessLogFilter(response_flag_filter=ResponseFlagFilter(flags=("NR",)))
     if settings.reporter is Reporter.SERVER:
         refused = AccessLogFilter(or_filter=OrFilter(filters=[refused, _by_expression(_NO_HANDSHAKE)]))
-    return tuple(_written(log, NETWORK_FILTER, refused) for log in settings.logs)
+    return tuple(_written(log, _ours(settings, NETWORK_FILTER, frozenset(), log), refused) for log in settings.logs)
 
 
-def _written(log: FileLog, policies: str, *only: AccessLogFilter) -> AccessLog:
+def _written(log: FileLog, ours: dict[str, str], *only: AccessLogFilter) -> AccessLog:
     logger, name = _logger(log.path)
     form = logger.log_format
-    ours = _ours(policies)
     if log.encoding is Encoding.JSON:
         ParseDict(json.loads(log.format) if log.format else _JSON | ours, form.json_format)
     else:
@@ -171,9 +174,17 @@ def _written(log: FileLog, policies: str, *only: AccessLogFilter) -> AccessLog:
     return result
 
 
-def _ours(policies: str) -> dict[str, str]:
-    said = {name: f"%DYNAMIC_METADATA({policies}:{key})%" for name, key in _OF_POLICIES.items()}
-    return {**_OURS, **said}
+def _ours(settings: Settings, policies: str, noted: frozenset[str], log: FileLog) -> dict[str, str]:
+    """In text only what this proxy can have something to say of; JSON has the same names everywhere."""
+    more = sorted(prefix for prefix in noted if prefix.startswith(ASKED) and prefix != ASKED)
+    found = {**_OF_POLICIES, **{f"asked_policy_{number}": (each, _POLICY) for number, each in enumerate(more, start=2)}}
+    said = {
+        name: f"%DYNAMIC_METADATA({policies}:{prefix}{key})%"
+        for name, (prefix, key) in found.items()
+        if prefix in noted or log.encoding is Encoding.JSON
+    }
+    never = _NEVER.get(settings.reporter) if log.encoding is Encoding.TEXT else None
+    return {name: command for name, command in _OURS.items() if not (never and name.startswith(never))} | said
 
 
 def _by_expression(expression: str) -> AccessLogFilter:

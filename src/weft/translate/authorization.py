@@ -57,7 +57,7 @@ def http_filters(view: GroupView) -> tuple[HttpFilter, ...]:
         if provider is None:
             result.append(_http(_unanswered(chosen, name, view.settings, http=True)))
             continue
-        result.append(_http(_question(chosen, prefix, view.settings, http=True)))
+        result.append(_http(_question(chosen, name, prefix, view.settings, http=True)))
         result.append(ask_about_requests(provider, HTTP_FILTER, f"{prefix}shadow_effective_policy_id"))
     result += map(_http, _decisions(policies, view.settings, http=True))
     return tuple(result)
@@ -71,10 +71,24 @@ def network_filters(view: GroupView) -> tuple[Filter, ...]:
         if provider is None or not provider.grpc:  # an HTTP authorizer cannot be asked about a connection
             result.append(_network(_unanswered(chosen, name, view.settings, http=False)))
             continue
-        result.append(_network(_question(chosen, prefix, view.settings, http=False)))
+        result.append(_network(_question(chosen, name, prefix, view.settings, http=False)))
         result.append(ask_about_connections(provider, NETWORK_FILTER, f"{prefix}shadow_effective_policy_id"))
     result += map(_network, _decisions(policies, view.settings, http=False))
     return tuple(result)
+
+
+def noted(view: GroupView) -> frozenset[str]:
+    """The prefixes under which these filters note in a request's metadata what they find; "" where they decide."""
+    policies = _in_force(view)
+    found = {prefix for _, _, prefix in _by_provider(policies)}
+    found |= {"" for each in view.authentication if each.refused}  # by a filter of the same sort
+    for policy in policies:
+        if policy.dry_run:
+            tried = {Action.ALLOW: DRY_RUN_ALLOW, Action.DENY: DRY_RUN_DENY, Action.CUSTOM: DRY_RUN_CUSTOM}
+            found |= {tried[policy.action]} if policy.action in tried else set()
+        else:
+            found.add(AUDITED if policy.action is Action.AUDIT else "")
+    return frozenset(found)
 
 
 def rule_id(policy: AuthorizationPolicy, number: int) -> str:
@@ -120,16 +134,24 @@ def _by_provider(
         yield name, [policy for policy in chosen if policy.provider == name], prefix
 
 
-def _question(policies: list[AuthorizationPolicy], prefix: str, settings: Settings, *, http: bool) -> _Decision:
-    return _Decision(shadow=_rules(policies, settings, http=http), prefix=prefix)
+def _question(
+    policies: list[AuthorizationPolicy], provider: str, prefix: str, settings: Settings, *, http: bool
+) -> _Decision:
+    """The note also says who is asked: his denial names neither himself nor the rule."""
+    rules = _named(_rules(policies, settings, http=http), f"provider[{provider}]")
+    return _Decision(shadow=rules, prefix=prefix)
 
 
 def _unanswered(policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool) -> _Decision:
     """Nobody can be asked: what he would have been asked about is denied."""
-    rules = RBAC(action=RBAC.DENY)
-    for name, rule in _rules(policies, settings, http=http).policies.items():
-        rules.policies[f"{name}-provider[{provider}]-not-available"].CopyFrom(rule)
-    return _Decision(rules)
+    return _Decision(_named(_rules(policies, settings, http=http), f"provider[{provider}]-not-available"))
+
+
+def _named(rules: RBAC, more: str) -> RBAC:
+    result = RBAC(action=RBAC.DENY)
+    for name, rule in rules.policies.items():
+        result.policies[f"{name}-{more}"].CopyFrom(rule)
+    return result
 
 
 def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool) -> RBAC:

@@ -46,13 +46,14 @@ def http_to_workload(
     settings: Settings,
     guards: tuple[HttpFilter, ...] = (),
     *,
+    noted: frozenset[str] = frozenset(),
     certified: bool = False,
 ) -> Filter:
     """Inbound: past the guards, one route, to the workload. A connection that the workload closed while the request was
     on its way is tried again: nothing of it has been read. A caller that has shown a certificate is named to the
     workload in `x-forwarded-client-cert`, after what that proxy says of others; from anybody else the header is taken
     away, as it is from every application on its way out."""
-    manager = _manager(prefix, settings)
+    manager = _manager(prefix, settings, noted)
     if certified:
         manager.forward_client_cert_details = HttpConnectionManager.APPEND_FORWARD
         details = manager.set_current_client_cert_details
@@ -77,10 +78,11 @@ def bytes_to(
     settings: Settings,
     pool: ConnectionPool | None = None,
     *,
+    noted: frozenset[str] = frozenset(),
     hash_source: bool = False,
 ) -> Filter:
     """To one cluster, or to several by weight."""
-    proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings))
+    proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]
     else:
@@ -111,10 +113,10 @@ def original_destination() -> ListenerFilter:
     return ListenerFilter(name="envoy.filters.listener.original_dst", typed_config=packed(OriginalDst()))
 
 
-def _manager(prefix: str, settings: Settings) -> HttpConnectionManager:
+def _manager(prefix: str, settings: Settings, noted: frozenset[str] = frozenset()) -> HttpConnectionManager:
     manager = HttpConnectionManager(
         stat_prefix=prefix,
-        access_log=access_logs(settings),
+        access_log=access_logs(settings, noted),
         proxy_100_continue=True,
         # The application's own name stays; only an answer that Envoy itself gives says `envoy`.
         server_header_transformation=HttpConnectionManager.APPEND_IF_ABSENT,

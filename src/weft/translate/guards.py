@@ -15,6 +15,7 @@ class Guards(msgspec.Struct, frozen=True):
     http: tuple[HttpFilter, ...] = ()
     network: tuple[Filter, ...] = ()  # of chains that carry anything but HTTP
     unknown: tuple[Filter, ...] = ()  # of those that carry what was not taken for HTTP, and may be
+    noted: frozenset[str] = frozenset()  # what they may say in the access log, see `authorization.noted`
 
 
 def guards_of(view: GroupView) -> Guards:
@@ -23,4 +24,5 @@ def guards_of(view: GroupView) -> Guards:
         http=(*request_authentication.filters(view), *authorization.http_filters(view)),
         network=network,
         unknown=(*request_authentication.network_filters(view), *network),
+        noted=authorization.noted(view),
     )

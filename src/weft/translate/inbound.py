@@ -29,6 +29,7 @@ from weft.model.service import Protocol
 from weft.translate import names, policy, tls
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
+from weft.translate.callers import known_callers
 from weft.translate.chains import (
     DETECTED_HTTP,
     bytes_to,
@@ -65,6 +66,13 @@ class _Ends(msgspec.Struct, frozen=True):
     bytes: tuple[Filter, ...]
 
 
+class _Sockets(msgspec.Struct, frozen=True):
+    """The mesh's TLS. Where no HTTP is spoken, it takes only those whom a policy may let in."""
+
+    http: TransportSocket
+    bytes: TransportSocket
+
+
 def virtual_inbound(view: GroupView) -> Built:
     settings = view.inbound_settings
     name = names.VIRTUAL_INBOUND
@@ -76,8 +84,8 @@ def virtual_inbound(view: GroupView) -> Built:
     loop.filter_chain_match.destination_port.value = INBOUND_PORT
     result.filter_chains.append(loop)
     entrances, guards = _entrances(view), guards_of(view)
-    socket = tls.downstream(settings)
-    result.filter_chains.extend(joined.from_iterable(_chains(entrance, view, guards, socket) for entrance in entrances))
+    sockets = _Sockets(tls.downstream(settings), tls.downstream(settings, known_callers(view)))
+    result.filter_chains.extend(joined.from_iterable(_chains(each, view, guards, sockets) for each in entrances))
     result.listener_filters.append(original_destination())
     result.listener_filters.extend(_looking(tls_inspector(), entrances, _reads_tls))
     result.listener_filters.extend(_looking(http_inspector(), entrances, _reads_http))
@@ -95,7 +103,7 @@ def _entrances(view: GroupView) -> tuple[_Entrance, ...]:
     return (*entrances, _Entrance(0, Protocol.UNDECLARED, view.modes.mode))
 
 
-def _chains(entrance: _Entrance, view: GroupView, guards: Guards, socket: TransportSocket) -> list[FilterChain]:
+def _chains(entrance: _Entrance, view: GroupView, guards: Guards, sockets: _Sockets) -> list[FilterChain]:
     """Plaintext comes in unless the mode is STRICT, TLS of the mesh unless it is DISABLE. TLS that is not the mesh's is
     the application's own business where the port may carry more than HTTP."""
     ends = _ends(entrance, view, guards)
@@ -106,10 +114,10 @@ def _chains(entrance: _Entrance, view: GroupView, guards: Guards, socket: Transp
         strict = entrance.mode is TlsMode.STRICT
         if http:
             of_http = tls.OF_HTTP if mixed else () if strict else tls.OF_THE_MESH
-            found.append(_chain(ends.http(True), _TLS, of_http, socket))
+            found.append(_chain(ends.http(True), _TLS, of_http, sockets.http))
         if not entrance.protocol.is_http:
             of_bytes = () if strict else tls.OF_BYTES if mixed else tls.OF_THE_MESH
-            found.append(_chain(ends.bytes, _TLS, of_bytes, socket))
+            found.append(_chain(ends.bytes, _TLS, of_bytes, sockets.bytes))
     if entrance.mode is not TlsMode.STRICT:
         plain = _PLAIN if entrance.mode is TlsMode.PERMISSIVE else ""
         if http:
@@ -142,10 +150,13 @@ def _ends(entrance: _Entrance, view: GroupView, guards: Guards) -> _Ends:
         pool = policy.effective(port.rule, port.service_port).connection_pool
 
     def http(certified: bool) -> tuple[Filter, ...]:
-        return (http_to_workload(prefix, cluster, host_name, settings, guards.http, certified=certified),)
+        end = http_to_workload(
+            prefix, cluster, host_name, settings, guards.http, noted=guards.noted, certified=certified
+        )
+        return (end,)
 
     before = guards.unknown if entrance.protocol is Protocol.UNDECLARED else guards.network
-    return _Ends(http, (*before, bytes_to(((cluster, 1),), settings, pool)))
+    return _Ends(http, (*before, bytes_to(((cluster, 1),), settings, pool, noted=guards.noted)))
 
 
 def _chain(

@@ -162,4 +162,5 @@ def _wide_path(value: str) -> str:
     # Several separators in a row are one.
     first, *rest = pieces
     inner = [piece for piece in rest[:-1] if piece] + rest[-1:]
-    return head + _SEPARATOR.join([first, *inner]) + (tail or _PARAMETERS)
+    # Some servers do not tell /Admin from /admin.
+    return "(?i)" + head + _SEPARATOR.join([first, *inner]) + (tail or _PARAMETERS)

@@ -45,21 +45,29 @@ SYSTEM_ROOTS = "/etc/ssl/certs/ca-certificates.crt"
 _UPSTREAM = f"type.googleapis.com/{UpstreamTlsContext.DESCRIPTOR.full_name}"
 _RAW = "envoy.transport_sockets.raw_buffer"
 _MATCH = "tlsMode"
+# No certificate has it; without any name, Envoy would take every certificate of the mesh.
+NOBODY = "spiffe://nobody"
 ENDPOINT_METADATA = "envoy.transport_socket_match"
 ENDPOINT_MATCH = {_MATCH: "istio"}
 
 
-@lru_cache(maxsize=64)
-def downstream(settings: Settings) -> TransportSocket:
-    """The server's side: every caller shows a certificate of this mesh's trust domain or of one of its former ones."""
+@lru_cache(maxsize=1024)
+def downstream(settings: Settings, callers: tuple[str, ...] | None = None) -> TransportSocket:
+    """The server's side: every caller shows a certificate of this mesh's trust domain or of one of its former ones.
+    `callers`: expressions for the names of those who may come at all; None for all of the mesh."""
     context = DownstreamTlsContext(session_timeout=_SESSION)
     context.require_client_certificate.value = True
     context.common_tls_context.CopyFrom(_common(settings))
     context.common_tls_context.alpn_protocols.extend(["h2", "http/1.1"])
     names = context.common_tls_context.combined_validation_context.default_validation_context
-    for domain in trust_domains(settings):
+    for domain in trust_domains(settings) if callers is None else ():
         entry = names.match_typed_subject_alt_names.add(san_type=SubjectAltNameMatcher.URI)
         entry.matcher.prefix = f"spiffe://{domain}/"
+    for caller in callers or ():
+        entry = names.match_typed_subject_alt_names.add(san_type=SubjectAltNameMatcher.URI)
+        entry.matcher.safe_regex.regex = caller
+    if callers == ():
+        names.match_typed_subject_alt_names.add(san_type=SubjectAltNameMatcher.URI).matcher.exact = NOBODY
     return TransportSocket(name=TLS, typed_config=packed(context))
 
 
