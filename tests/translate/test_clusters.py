@@ -213,3 +213,12 @@ def test_tls_of_the_world_is_not_taken_for_the_meshs_http2():
     seen = view(meshed=(80,))
     chosen = TrafficPolicy(tls=ClientTls(ClientTlsMode.SIMPLE))
     assert clusters.upstream(seen, seen.ports[0], chosen) is Upstream.HTTP1
+
+
+def test_a_file_that_is_missing_is_the_rules_fault_and_not_the_services():
+    tls = TrafficPolicy(tls=ClientTls(ClientTlsMode.SIMPLE, authorities="/nowhere/ca.pem"))
+    rule = DestinationRule("r", "shop", HOST, tls, origin=origin("DestinationRule", "r"))
+    seen = view(rule=rule, like={"origin": origin("Service", "orders")})
+    cluster, roots = clusters.outbound(seen, seen.ports[0], Settings())
+    assert len(cluster.sources) == 2
+    assert (roots.name, roots.sources) == (f"{cluster.name}/roots", (ObjectKey("DestinationRule", "shop", "r"),))

@@ -73,6 +73,7 @@ def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
         if whole or any(document.key.kind == "Workload" for document in documents):
             problems += rehearse(documents, admit=_Admission())
             problems += _of_programs(documents)
+            problems += _of_certificates(documents)
         else:
             partial = bool(documents)
             problems += (problem for document in documents for problem in parse(document).problems)
@@ -168,6 +169,15 @@ def _of_programs(documents: Iterable[Document]) -> Iterator[Problem]:
             for value in parse(document).values:
                 if isinstance(value, Workload) and (problem := problem_of(value, document)):
                     yield problem
+
+
+def _of_certificates(documents: list[Document]) -> Iterator[Problem]:
+    from weft.cli.certificate_files import problems_of
+
+    if any(document.key.kind == "Workload" for document in documents):  # else its proxies may be on other machines
+        for document in documents:
+            if document.key.kind == "DestinationRule":
+                yield from problems_of(document)
 
 
 def _count(number: int, word: str) -> str:

@@ -108,7 +108,8 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     _secure(cluster, view, port, subset, chosen, settings)
     sources = keys(view.service.origin, view.rule.origin if view.rule else None)
     cluster.metadata.CopyFrom(of_objects(sources))
-    held = secrets(name, foreign, sources) if foreign is not None else ()
+    asked_by = keys(view.rule.origin) if view.rule else sources  # alone: the service knows nothing of the files
+    held = secrets(name, foreign, asked_by) if foreign is not None else ()
     return (build(name, cluster, sources), *held)
 
 

@@ -1,0 +1,52 @@
+"""Whether the files that a DestinationRule's `tls` names are there. On one machine the proxies see what its user sees;
+a document comes in, warnings leave."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from weft.api.document import Document
+    from weft.api.document import Path as FieldPath
+    from weft.base.problem import Problem
+
+_FILES = ("clientCertificate", "privateKey", "caCertificates", "caCrl")
+
+
+def problems_of(document: Document) -> Iterator[Problem]:
+    """Warnings: the file may yet come, and Envoy looks for it again."""
+    from weft.base.problem import Problem, Severity
+
+    for path, file in _named(document.body.get("spec"), ("spec",)):
+        what = _against(Path(file))
+        if what:
+            hint = f"calls by this rule fail until it is there: ls -l {shlex.quote(file)}"
+            yield Problem(document.where(path), f"`{path[-1]}`: {what}", hint, Severity.WARNING)
+
+
+def _named(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    """Every absolute path below a `tls`; others are refused where they are read."""
+    if isinstance(value, Mapping):
+        for name, held in value.items():
+            if name in _FILES and path[-1] == "tls" and isinstance(held, str) and held.startswith("/"):
+                yield (*path, name), held
+            else:
+                yield from _named(held, (*path, str(name)))
+    elif isinstance(value, list):
+        for index, held in enumerate(value):
+            yield from _named(held, (*path, index))
+
+
+def _against(file: Path) -> str:
+    try:
+        if not file.exists():
+            return f"{file} does not exist"
+        if not file.is_file():
+            return f"{file} is not a file"
+        return "" if os.access(file, os.R_OK) else f"{file} cannot be read by you"
+    except (OSError, ValueError) as error:
+        return f"{file} cannot be looked at: {error}"
