@@ -60,3 +60,12 @@ def test_keys_that_a_pod_cannot_fetch_are_said():
     assert said(WEB + believes(fetched.replace("https://login.example.com", "http://web.shop.svc.cluster.local"))) == []
     known = "---\napiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: login, namespace: shop}\nspec: {hosts: [login.example.com], ports: [{number: 443, name: tls, protocol: TLS}], resolution: STATIC, addresses: [240.0.0.9], endpoints: [{address: 10.0.0.9}]}\n"
     assert said(WEB + known + believes(fetched)) == []
+
+
+def test_a_port_of_unknown_protocol_is_said_where_tokens_are_to_be_checked():
+    unknown = WEB.replace("name: http, port: 80", "name: web, port: 80").replace(
+        "{name: http, port: 8080}", "{port: 8080}"
+    )
+    (line,) = said(unknown + INLINE)
+    assert "nobody says what port 8080 of web-v1 carries" in line
+    assert said(WEB + INLINE) == []

@@ -56,6 +56,12 @@ class Ports:
             found |= {target for _, target in self._targets.get((namespace, runner.name), ())}
         return tuple(sorted(found))
 
+    def undeclared(self, namespace: str, runner: Runner) -> tuple[int, ...]:
+        """Ports that Services send calls to, and of which nobody says what they carry."""
+        place = (namespace, runner.name)
+        known = self.tcp.get(place, set()) | self.http.get(place, set())
+        return tuple(sorted({target for _, target in self._targets.get(place, ())} - known))
+
     def _note(self, place: _Place, number: int, protocol: Protocol) -> None:
         if protocol not in (Protocol.UDP, Protocol.UNDECLARED):
             (self.http if protocol.is_http else self.tcp)[place].add(number)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
 from weft.analyze.nobody import of_nobody
+from weft.analyze.ports import Ports
 from weft.analyze.warning import warning
 from weft.api.syntax import is_address
 from weft.base.problem import Problem
@@ -18,11 +19,13 @@ _OF_TOKENS = "request.auth."  # how keys of conditions begin
 
 def of_tokens(facts: Facts) -> Iterator[Problem]:
     checked: set[tuple[str, str]] = set()
+    ports = Ports(facts)
     for each in facts.authentications:
         yield from of_nobody(each, facts, "the RequestAuthentication is for nobody")
         chosen = facts.chosen(each.namespace, each.selector)
         checked |= {(namespace, runner.name) for namespace, runner in chosen if each.rules or each.refused}
         yield from _of_keys(each, chosen, facts)
+        yield from _of_undeclared(each, chosen, ports)
     for policy in facts.policies:
         guarded = facts.chosen(policy.namespace, policy.selector)
         if policy.refused or not guarded or any((place, runner.name) in checked for place, runner in guarded):
@@ -43,6 +46,17 @@ def _of_keys(
             what = f"pods of a local mesh cannot reach {server.host}: every token of {rule.issuer} gets 401 there"
             hint = "write the keys themselves: `jwks`"
             yield warning(authentication.origin, f"spec.jwtRules[{number}].jwksUri", what, hint, line=rule.line)
+
+
+def _of_undeclared(
+    authentication: RequestAuthentication, chosen: list[tuple[str, Runner]], ports: Ports
+) -> Iterator[Problem]:
+    """Envoy takes a request that begins with an empty line for bytes, and nobody looks for a token in those."""
+    for namespace, runner in chosen if authentication.rules else ():
+        for port in ports.undeclared(namespace, runner):
+            what = f"nobody says what port {port} of {runner.name} carries: HTTP can be disguised there, unchecked"
+            yield warning(authentication.origin, "spec", what, "name the Service's port `http`, or set `appProtocol`")
+            return
 
 
 def _of_policy(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]]) -> Iterator[Problem]:
