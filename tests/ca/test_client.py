@@ -70,8 +70,8 @@ async def test_a_ca_of_another_root_is_not_told_the_token(served, caplog):
     with pytest.raises(CaUnavailable, match="no certificate of a root that is trusted here"):
         await impostor.create(served.token(), making.csr())
     await impostor.close()
-    assert served.service.issued == 0
-    assert not served.service.refused
+    assert served.service.authority.issued == 0
+    assert not served.service.authority.refused
 
 
 async def test_the_name_of_the_ca_can_be_said(served):

@@ -43,8 +43,8 @@ async def test_the_identity_is_the_tokens_whatever_the_csr_says(service, issuer)
     issued = await service.create(issuer.issue(making.CALLER), making.csr(names=admin))
     names = making.load(issued.chain[0]).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert [name.value for name in names] == [str(making.WEB)]
-    assert service.issued == 1
-    assert not service.refused
+    assert service.authority.issued == 1
+    assert not service.authority.refused
 
 
 async def test_refusals_are_counted_and_logged_without_what_was_sent(service, issuer, caplog):
@@ -56,8 +56,13 @@ async def test_refusals_are_counted_and_logged_without_what_was_sent(service, is
     assert (await refused(service, good, b"-----BEGIN nonsense")).reason == "csr-malformed"
     assert (await refused(service, good, b"-----BEGIN nonsense")).reason == "csr-malformed"
     assert (await refused(service, good, csr + b"-----BEGIN " * 9000)).reason == "csr-too-long"
-    assert service.issued == 0
-    assert service.refused == {"token-unknown-key": 1, "token-missing": 1, "csr-malformed": 2, "csr-too-long": 1}
+    assert service.authority.issued == 0
+    assert service.authority.refused == {
+        "token-unknown-key": 1,
+        "token-missing": 1,
+        "csr-malformed": 2,
+        "csr-too-long": 1,
+    }
     assert "an unknown caller" in caplog.text
     assert f"shop/web (pod {making.CALLER.pod})" in caplog.text
     for secret in (stolen, good, "nonsense", csr.decode()):
@@ -70,7 +75,7 @@ async def test_a_caller_who_tries_again_and_again_is_told_of_once_a_minute(caplo
     for _ in range(45):
         await refused(service, "")
         clock.advance(seconds=1)
-    assert service.refused["token-missing"] == 45
+    assert service.authority.refused["token-missing"] == 45
     assert len(caplog.records) == 1
     clock.advance(seconds=15)
     await refused(service, "")
@@ -85,8 +90,8 @@ def test_noise_from_the_network_is_refused_and_crashes_nothing(token, csr, lifet
     for shown in (token, issuer.issue(making.CALLER)):
         with pytest.raises(Refused):
             asyncio.run(service.create(shown, csr, lifetime))
-    assert service.issued == 0
-    assert service.refused.total() == 2
+    assert service.authority.issued == 0
+    assert service.authority.refused.total() == 2
 
 
 async def test_a_pod_that_is_gone_gets_nothing(service, issuer):
@@ -126,7 +131,7 @@ async def test_an_authority_that_cannot_sign_is_no_fault_of_the_caller(service, 
     monkeypatch.setattr(service.authority, "sign", cannot)
     with pytest.raises(CaUnavailable, match="expired"):
         await service.create(issuer.issue(making.CALLER), making.csr())
-    assert service.refused == {"authority-cannot-sign": 1}
+    assert service.authority.refused == {"authority-cannot-sign": 1}
 
 
 async def test_tells_of_the_roots(service):

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import re
 import signal
 import socket
 import stat
@@ -9,12 +10,14 @@ import sys
 import grpc
 import pytest
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from typer.testing import CliRunner
 
 from ca import forging, making
 from weft.ca.client import CertificateClient
 from weft.ca.signed_tokens import TokenIssuer
 from weft.ca.signer import Refused
 from weft.cli import shop
+from weft.cli.main import app
 
 CLUSTER = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 
@@ -113,6 +116,8 @@ def test_serves_certificates_to_those_whose_tokens_are_trusted(tmp_path, port, i
         issued = asyncio.run(ask())
         assert 4 <= (issued.issued - issued.not_before).total_seconds() <= 6
         assert making.verifies(issued.chain, [(tmp_path / "ca" / "bundle.pem").read_text()])
+        told = CliRunner().invoke(app, ["ca", "show", str(tmp_path / "ca")]).stderr
+        assert re.search(r"^issued 1 since it began; refused so far: 1 × token-\w+$", told, re.MULTILINE), told
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
     finally:

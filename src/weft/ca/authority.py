@@ -10,6 +10,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -53,6 +54,8 @@ class Authority:
     ) -> None:
         self.trust_domain = trust_domain
         self.terms = terms
+        self.issued = 0  # by whoever asks it for others, since it was opened
+        self.refused: Counter[str] = Counter()  # what they refused, by reason
         self._keeper = keeper
         self._clock = clock
         self._subscribers: list[Callable[[], None]] = []
@@ -189,9 +192,12 @@ class Authority:
         return self._keeper.state.phase if isinstance(self._keeper, SelfMade) else Phase.STEADY
 
     def status(self) -> AuthorityStatus:
-        if isinstance(self._keeper, SelfMade):
-            return self_made_status(self._keeper.state)
-        return plugged_status(self.trust_domain, self._keeper.signing, self.bundle(), self._keeper.problem)
+        status = (
+            self_made_status(self._keeper.state)
+            if isinstance(self._keeper, SelfMade)
+            else plugged_status(self.trust_domain, self._keeper.signing, self.bundle(), self._keeper.problem)
+        )
+        return msgspec.structs.replace(status, issued=self.issued, refused=dict(self.refused))
 
     def close(self) -> None:
         """Lets another process have the directory."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
@@ -37,8 +36,6 @@ class CertificateService:
         self, authority: Authority, checker: TokenChecker, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.authority = authority
-        self.issued = 0
-        self.refused: Counter[str] = Counter()  # by reason
         self._checker = checker
         self._clock = clock
         self._rate = _Rate(clock)
@@ -65,7 +62,7 @@ class CertificateService:
         except AuthorityError as error:
             self._count(ServiceReason.AUTHORITY, caller, error)
             raise CaUnavailable(error.problem.what) from error
-        self.issued += 1
+        self.authority.issued += 1
         log.debug("issued a certificate for %s to %s until %s", identity, caller, issued.expires)
         return issued
 
@@ -73,7 +70,7 @@ class CertificateService:
         return self.authority.bundles()
 
     def _count(self, reason: str, caller: Caller | None, why: Exception) -> None:
-        self.refused[reason] += 1
+        self.authority.refused[reason] += 1
         words = f"refused a certificate to {caller or 'an unknown caller'}: {why} ({reason})"
         now = self._clock()
         if now - self._told.get(words, -_REMIND_SECONDS) >= _REMIND_SECONDS:

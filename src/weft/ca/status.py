@@ -53,6 +53,8 @@ class AuthorityStatus(msgspec.Struct, frozen=True):
     due: datetime | None  # when the next phase begins
     certificates: tuple[CertificateFacts, ...]
     problem: str = ""
+    issued: int = 0  # since the process that signs began; of a directory that nobody signs with, nothing is known
+    refused: dict[str, int] = {}  # by reason
 
     @property
     def next_step(self) -> str:

@@ -69,10 +69,8 @@ def show(
     """
     from datetime import UTC, datetime
 
-    from weft.ca.status import read_status
-
     if mesh is not None or path.is_dir():
-        status = read_status(path) if mesh is None else _of_mesh(mesh)
+        status = _of_directory(path) if mesh is None else _of_mesh(mesh)
         if pem:
             _print_roots(status.certificates)
             return
@@ -82,6 +80,9 @@ def show(
         print_table(_table(status.certificates, wide=output is Format.WIDE))
         domain = f" for {status.trust_domain}" if status.trust_domain else ""
         say(f"{status.kind}{domain}, {status.phase}: {status.next_step}")
+        if status.issued or status.refused:
+            reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(status.refused.items()))
+            say(f"issued {status.issued} since it began; refused {f'so far: {reasons}' if reasons else 'none'}")
         for problem in status.problems(datetime.now(UTC)):
             say(str(problem))
         return
@@ -146,6 +147,17 @@ def rotate(
         raise typer.Exit(130) from None
     if wait and (status is None or status.phase is not Phase.STEADY):
         say("who signs with this CA ended; the rotation goes on when it runs again")
+
+
+def _of_directory(directory: Path) -> AuthorityStatus:
+    """Of the process that signs with it, which knows more, or else of the files."""
+    from weft.ca.admin import Wish, ask
+    from weft.ca.status import read_status
+
+    try:
+        return next(iter(ask(directory, Wish(do="status"))))
+    except (OSError, StopIteration):
+        return read_status(directory)
 
 
 def _of_mesh(mesh: str) -> AuthorityStatus:
