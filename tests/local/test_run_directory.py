@@ -96,6 +96,30 @@ def test_meshes_that_come_and_go_at_once_do_not_take_each_others_directory(defau
     assert not default_base.exists()
 
 
+def test_a_directory_that_vanishes_just_when_it_was_found_is_made_anew(default_base, monkeypatch):
+    """What another mesh may do at any moment, done at the worst one: between a mkdir that fails and the look after it."""
+    default_base.mkdir()
+    really_mkdir = Path.mkdir
+
+    def mkdir(path, *arguments, **options):
+        try:
+            really_mkdir(path, *arguments, **options)
+        except FileExistsError:
+            path.rmdir()
+            raise
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    mesh = acquire(unique(), "/shop")
+    assert mesh.path.is_dir()
+    mesh.release()
+
+
+def test_a_file_in_the_place_of_the_directory_is_named(default_base):
+    default_base.write_text("not a directory")
+    with pytest.raises(LocalError, match=r"cannot be made: File exists"):
+        acquire(unique(), "/shop")
+
+
 def test_a_base_too_deep_for_sockets_is_refused_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path / ("x" * 100)))
     with pytest.raises(LocalError, match=r"too long a path.*WEFT_RUN_DIR"):

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -224,7 +225,8 @@ def _alone(path: Path) -> Iterator[None]:
     base = path.parent
     try:
         while True:
-            base.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not _made(base, 0o755):
+                continue
             try:
                 handle = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             except FileNotFoundError:  # the last mesh has just removed it
@@ -242,6 +244,19 @@ def _alone(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _made(path: Path, mode: int) -> bool:
+    """Make a directory, or find it made. False if another mesh removed it while it was being found."""
+    try:
+        path.mkdir(mode=mode, parents=True)
+    except FileExistsError:
+        try:
+            if not stat.S_ISDIR(path.stat().st_mode):
+                raise
+        except FileNotFoundError:
+            return False
+    return True
 
 
 def _remove_empty_base(base: Path) -> None:
@@ -275,7 +290,8 @@ def _user(pid: int) -> int:
 def _lock(name: str, path: Path) -> int:
     try:
         while True:
-            path.mkdir(mode=0o700, exist_ok=True)
+            if not _made(path, 0o700):
+                continue
             file = path / "lock"
             try:
                 lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
