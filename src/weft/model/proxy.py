@@ -27,3 +27,10 @@ PROXY_GID: Final = 1337
 SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the agent of its machine
 CERTIFICATE: Final = "default"  # what it asks for there: its own chain and key
 ROOTS: Final = "ROOTCA"  # and whom to trust
+
+# On Kubernetes the agent's sockets reach a pod through a volume of this driver; names and place are Istio's.
+IDENTITY_DRIVER: Final = "csi.weft.dev"
+IDENTITY_VOLUME: Final = "workload-socket"
+IDENTITY_MOUNT: Final = "/var/run/secrets/workload-spiffe-uds"
+SDS_SOCKET: Final = "socket"  # in that volume: the workload's certificate and roots
+XDS_SOCKET: Final = "xds"  # in that volume: everything else that the proxy is told
