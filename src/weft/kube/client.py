@@ -91,7 +91,8 @@ class Client:
         self, resource: Resource, type_: type[T], *, namespace: str = "", labels: str = "", fields: str = ""
     ) -> Listed[T]:
         """All of them, at one version. ApiError.expired if it took so long that the server forgot that version."""
-        items, version = [], ""
+        items: Any = []
+        version = ""
         async for page in self.pages(resource, type_, namespace=namespace, labels=labels, fields=fields):
             items += page.items
             version = page.resource_version

@@ -145,7 +145,7 @@ class _Reflection(Generic[T]):
         return self._replaced(_Snapshot(""))
 
     async def _went_back(self) -> bool:
-        """A restored etcd counts on from an older version, and a watch from ours would be silent until it gets there."""
+        """A restored etcd counts on from an older version, and a watch from ours would be silent till it gets there."""
         async with aclosing(self._client.pages(self._resource, msgspec.Raw, limit=1, **self._selection)) as pages:
             async for page in pages:
                 before, now = self._version, page.resource_version
