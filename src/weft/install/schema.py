@@ -212,4 +212,3 @@ class Recorder(Fields):
 
     def _below(self, name: str, shape: Shape) -> Recorder:
         return Recorder(self.report, (*self.path, name), shape, full=self._full)
-
