@@ -38,7 +38,7 @@ def arguments(values: Values) -> list[str]:
 
 
 def redirects(values: Values) -> bool:
-    return values.injection.redirect == "node"
+    return values.injection.redirect_by == "node"
 
 
 def state_directory(values: Values) -> str:
