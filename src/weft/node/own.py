@@ -1,16 +1,13 @@
 """Who the agent itself is to the control plane: its own certificate, got with its own token as any workload gets one.
 
-The file with its projected token comes in, credentials for a TLS connection leave, again whenever there are new ones.
-Rule: the token is read anew each time, as kubelet replaces it.
+A file with a token that kubelet keeps fresh comes in, credentials for a TLS connection leave, again whenever there are
+others. Rule: what is said of them in a log or an error is nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import contextlib
-import os
+import logging
 from collections.abc import AsyncGenerator
 from datetime import timedelta
 from pathlib import Path
@@ -18,17 +15,19 @@ from pathlib import Path
 import msgspec
 
 from weft.ca.signer import Signer
-from weft.model.identity import Identity, parse_identity
-from weft.node.identities import LIFETIME, Bearer, Certified, KeptIdentity, TokenSource
+from weft.model.identity import Identity
+from weft.node.identities import LIFETIME, Bearer, Certified, KeptIdentity
 from weft.node.status import IdentityStatus
+from weft.node.tokens import identity_in, token_in
 
-_MOST_TOKEN_BYTES = 64 * 1024
-_SUBJECT = "system:serviceaccount:"
-_UNKNOWN = "the agent itself"
+log = logging.getLogger("weft.node.own")
+
+_NAME = "the agent itself"
+_RETRY = 1.0  # seconds
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """All in PEM. Prints as nothing of it."""
+    """All in PEM."""
 
     chain: bytes  # the leaf first
     key: bytes
@@ -39,16 +38,15 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class OwnIdentity:
-    """`trust` must be told of the roots: without them there are no credentials."""
+    """There are no credentials until `trust` was told of the roots."""
 
     def __init__(self, token_file: Path, signer: Signer, *, trust_domain: str, lifetime: timedelta = LIFETIME) -> None:
         self.token = token_in(token_file)
-        self._signer, self._trust_domain, self._lifetime = signer, trust_domain, lifetime
+        self._file, self._signer, self._trust_domain, self._lifetime = token_file, signer, trust_domain, lifetime
         self._kept: KeptIdentity | None = None
         self._certified: Certified | None = None
         self._bundle: tuple[str, ...] = ()
-        self._changed = asyncio.Condition()
-        self._telling: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
 
     @property
     def status(self) -> IdentityStatus | None:
@@ -56,28 +54,27 @@ class OwnIdentity:
 
     async def run(self) -> None:
         """Until cancelled."""
-        identity = await self._who()
-        bearer = Bearer(name=_UNKNOWN, identity=identity, token=self.token)
+        bearer = Bearer(name=_NAME, identity=await self._who(), token=self.token)
         self._kept = KeptIdentity(bearer, self._signer, publish=self._publish, lifetime=self._lifetime)
         self._kept.trust(self._bundle)
         await self._kept.run()
 
     def trust(self, bundle: tuple[str, ...]) -> None:
-        if bundle and bundle != self._bundle:
-            self._bundle = bundle
-            if self._kept is not None:
-                self._kept.trust(bundle)
-            self._tell()
+        self._bundle = bundle
+        if self._kept is not None:
+            self._kept.trust(bundle)
+        self._tell()
 
     async def credentials(self) -> AsyncGenerator[Credentials, None]:
         """As soon as there are some, and again whenever there are others, for ever."""
         told: Credentials | None = None
         while True:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._now() not in (None, told))
-            told = self._now()
-            if told is not None:
-                yield told
+            news, now = self._news, self._now()
+            if now is None or now == told:
+                await news.wait()
+                continue
+            told = now
+            yield now
 
     def _now(self) -> Credentials | None:
         held = self._certified
@@ -87,49 +84,20 @@ class OwnIdentity:
 
     async def _who(self) -> Identity:
         """Without a token there is nothing to do but to wait for one."""
+        said = ""
         while True:
-            with contextlib.suppress(OSError, ValueError):
+            try:
                 return identity_in(await self.token(), self._trust_domain)
-            await asyncio.sleep(1.0)
+            except (OSError, ValueError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.error("%s does not say who this agent is: %s", self._file, error)
+            await asyncio.sleep(_RETRY)
 
     def _publish(self, fresh: Certified) -> None:
         self._certified = fresh
         self._tell()
 
     def _tell(self) -> None:
-        async def tell() -> None:
-            async with self._changed:
-                self._changed.notify_all()
-
-        task = asyncio.create_task(tell())
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
-
-
-def token_in(file: Path) -> TokenSource:
-    """A token from a file, read anew for each use."""
-
-    async def read() -> str:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as opened:
-            token = opened.read(_MOST_TOKEN_BYTES).decode("ascii", "replace").strip()
-        if not token:
-            raise ValueError(f"{file} is empty: there is no token to show to the CA")
-        return token
-
-    return read
-
-
-class _Claims(msgspec.Struct):
-    sub: str
-
-
-def identity_in(token: str, trust_domain: str) -> Identity:
-    """Whom the token is about. Its signature is the CA's affair: here it only says what to ask for. Raises ValueError."""
-    try:
-        payload = token.split(".")[1]
-        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
-    except (IndexError, binascii.Error, msgspec.DecodeError, UnicodeError) as error:
-        raise ValueError("the agent's own token is not one of Kubernetes") from error
-    namespace, _, account = claims.sub.removeprefix(_SUBJECT).partition(":")
-    return parse_identity(str(Identity(trust_domain, namespace, account)))
+        news, self._news = self._news, asyncio.Event()
+        news.set()

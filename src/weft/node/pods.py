@@ -1,5 +1,5 @@
-"""The pods of this node as their volumes tell of them, and what is made for each: a socket for its identity, one for its
-configuration, and where that is asked for, one for its redirect. All of them are in the pod's one volume.
+"""The pods of this node as their volumes tell of them, and what is made for each: a socket for its identity, one for
+its configuration, and where that is asked for, one for its redirect. All of them are in the pod's one volume.
 
 Kubelet's calls come in through `csi.py`; what leaves are sockets. What guards them: the volume is mounted into the
 proxy's container alone, and kubelet mounts it into no other pod; the modes let in the proxy's group; and the kernel
