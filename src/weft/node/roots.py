@@ -1,6 +1,7 @@
 """The roots by which the CA is known, in a file that somebody else keeps: read, and read again when it has changed.
 
-On Kubernetes it is a ConfigMap, which kubelet replaces in place. Rule: a file that is away or broken takes nothing back.
+On Kubernetes it is a ConfigMap, which kubelet replaces in place. Rule: a file that is away or broken takes nothing
+away.
 """
 
 from __future__ import annotations
