@@ -58,7 +58,7 @@ def test_a_body_goes_over_the_line_once_however_many_groups_use_it():
     shared = {f"service-{number}": "1" for number in range(200)}
     for group in groups:
         rig.control.put(group, CLUSTER, **shared)
-        rig.control.put(group, LISTENER, **{"virtualInbound": group})
+        rig.control.put(group, LISTENER, virtualInbound=group)
         rig.add(f"pod-{group}")
     sent = rig.settle()
     bodies = [(name, version) for each in sent for name, version in sent_bodies(each)]
@@ -246,13 +246,13 @@ def test_the_copy_becomes_what_the_control_plane_has_whatever_happens_on_the_way
     assert set(rig.copy.snapshots.groups()) == set(wanted.values())
     for group in set(wanted.values()):
         assert rig.has(group) == rig.control.has(group)
-    assert {key for key in rig.copy._bodies} == {
+    assert set(rig.copy._bodies) == {
         (type_url, name, version)
         for group in set(wanted.values())
         for type_url, table in rig.control.has(group).items()
         for name, version in table.items()
     }
-    assert rig.control.held == {group: 1 for group in set(wanted.values())}
+    assert rig.control.held == dict.fromkeys(wanted.values(), 1)
 
 
 def sent_bodies(update: frames.Update) -> list[tuple[str, str]]:

@@ -32,12 +32,13 @@ class DoorError(Exception):
 
 
 class Doorway(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a socket is, and for whom. Its directory is the socket's alone: it is what a pod gets to see, so that a
-    socket made anew at the same path is seen, too."""
+    """Where a socket is, and for whom. Its directory is the socket's alone, or shared with those that are `beside` it:
+    it is what a pod gets to see, so that a socket made anew at the same path is seen, too."""
 
     path: Path
     uid: int
     gid: int
+    beside: frozenset[str] = frozenset()  # names of other sockets of the same pod, in the same directory
     network: Path | None = None  # the pod's network namespace, as a file; None: whoever has the user may come in
 
 
@@ -90,7 +91,7 @@ class Door:
         directory.mkdir(mode=0o700, exist_ok=True)
         if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
             raise DoorError(f"{directory} is not ours: somebody else could put another socket there")
-        if others := {each.name for each in os.scandir(directory)} - {doorway.path.name, _FRESH}:
+        if others := {each.name for each in os.scandir(directory)} - {doorway.path.name, *doorway.beside, _FRESH}:
             # Its mode is about to change, and a pod to see it: that must not happen to /run.
             raise DoorError(f"{directory} is not the socket's alone: it holds {min(others)}")
         os.chown(directory, -1, doorway.gid)
