@@ -16,29 +16,19 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from pathlib import Path
 
-import msgspec
-
 from weft.node.door import Door, DoorError, Doorway
+from weft.node.own import OwnIdentity
+from weft.node.pods import Pod
 from weft.xds.clients import Peer, StreamStatus
 from weft.xds.copy import Copy
 from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import ListenError, Server
 from weft.xds.stream import NackedResource
-from weft.xds.upstream import Line, Upstream
+from weft.xds.upstream import Line, NoLine, Upstream
 
 log = logging.getLogger("weft.node.relay")
 
 _LOOK_SECONDS = 1.0  # between looks whether the control plane has gone while a proxy waits
-
-
-class Pod(msgspec.Struct, frozen=True, kw_only=True):
-    """One that is on this machine."""
-
-    key: str  # as the control plane knows it: its UID
-    name: str  # NAMESPACE/POD, for people
-    # What pods of the same making have in common. While the control plane is away, a new pod is served what another of
-    # the same gets; empty: it waits.
-    alike: str = ""
 
 
 class Relay:
@@ -50,9 +40,9 @@ class Relay:
         self._copy = Copy(moved=self._moved)
         self._server = Server(self._copy.snapshots, self)
         self.upstream = Upstream(self._copy, node, line, streams=self._server.streams)
-        self._pods: dict[str, tuple[Pod, Door, str]] = {}  # by key
+        self._pods: dict[str, tuple[Pod, Door, str]] = {}  # by UID
         self._by_address: dict[str, Pod] = {}  # by the address that was called
-        self._streams: dict[int, str] = {}  # number → the pod's key
+        self._streams: dict[int, str] = {}  # number → the pod's UID
         self._waiting: dict[str, list[asyncio.Event]] = defaultdict(list)
         self._numbers = itertools.count()
         self._running: asyncio.Task[None] | None = None
@@ -65,13 +55,13 @@ class Relay:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
-        for key in tuple(self._pods):
-            await self._stop(key, gone=False)
+        for uid in tuple(self._pods):
+            await self._stop(uid, gone=False)
         await self._server.close()
 
     async def add(self, pod: Pod, doorway: Doorway) -> None:
-        """Open its socket and ask for its config. Raises DoorError. One of the same key gets a new socket."""
-        await self._stop(pod.key, gone=False)
+        """Open its socket and ask for its config. Raises DoorError. One of the same UID gets a new socket."""
+        await self._stop(pod.uid, gone=False)
         self._private.mkdir(mode=0o700, parents=True, exist_ok=True)
         inner = self._private / f"{next(self._numbers)}"
         inner.unlink(missing_ok=True)  # of an agent that was killed
@@ -86,24 +76,24 @@ class Relay:
         except BaseException:
             await self._forget(address)
             raise
-        self._pods[pod.key] = pod, door, address
-        self._copy.add(pod.key)
+        self._pods[pod.uid] = pod, door, address
+        self._copy.add(pod.uid)
 
-    async def remove(self, key: str) -> None:
+    async def remove(self, uid: str) -> None:
         """Its socket is gone when this returns. Idempotent."""
-        await self._stop(key, gone=True)
-        self._copy.remove(key)
+        await self._stop(uid, gone=True)
+        self._copy.remove(uid)
 
-    def placed(self, key: str) -> bool:
+    def placed(self, uid: str) -> bool:
         """Whether a proxy of this pod would be answered at once."""
-        return key in self._copy.placements
+        return uid in self._copy.placements
 
     def streams(self) -> list[StreamStatus]:
         """Of the Envoys here."""
         return self._server.streams()
 
-    async def _stop(self, key: str, *, gone: bool) -> None:
-        _, door, address = self._pods.pop(key, (None, None, ""))
+    async def _stop(self, uid: str, *, gone: bool) -> None:
+        _, door, address = self._pods.pop(uid, (None, None, ""))
         if door is not None:
             await door.close(gone=gone)
             await self._forget(address)
@@ -113,10 +103,10 @@ class Relay:
         await self._server.stop(address)
         Path(address.removeprefix("unix:")).unlink(missing_ok=True)
 
-    def _moved(self, key: str) -> None:
-        for waiting in self._waiting.pop(key, ()):
+    def _moved(self, uid: str) -> None:
+        for waiting in self._waiting.pop(uid, ()):
             waiting.set()
-        for number in [number for number, of in self._streams.items() if of == key]:
+        for number in [number for number, of in self._streams.items() if of == uid]:
             self._server.restart(number, "the pod's group has changed")
 
     # What the xDS server asks and tells (weft.xds.server.Observer)
@@ -128,30 +118,30 @@ class Relay:
         return self._group(stream_id, pod)
 
     async def _group(self, stream_id: int, pod: Pod) -> Hashable:
-        while (group := self._copy.placements.get(pod.key)) is None:
+        while (group := self._copy.placements.get(pod.uid)) is None:
             if not self.upstream.connected and (twin := self._twin(pod)) is not None:
-                log.info("%s is served as %s, for the control plane is away", pod.name, twin.name)
-                self._copy.place(pod.key, self._copy.placements[twin.key])
+                log.info("%s is served as %s, for the control plane is away", pod, twin)
+                self._copy.place(pod.uid, self._copy.placements[twin.uid])
                 continue
             placed = asyncio.Event()
-            self._waiting[pod.key].append(placed)
+            self._waiting[pod.uid].append(placed)
             try:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await placed.wait()
             except TimeoutError:
                 pass
             finally:
-                if placed in self._waiting.get(pod.key, ()):
-                    self._waiting[pod.key].remove(placed)
-        self._streams[stream_id] = pod.key
+                if placed in self._waiting.get(pod.uid, ()):
+                    self._waiting[pod.uid].remove(placed)
+        self._streams[stream_id] = pod.uid
         self._copy.changed()
         return group
 
     def _twin(self, pod: Pod) -> Pod | None:
-        if not pod.alike:
-            return None
-        twins = (other for other, _, _ in self._pods.values() if other.alike == pod.alike)
-        return next((twin for twin in twins if twin.key in self._copy.placements), None)
+        """Another of the same making: what it is served fits, until the control plane says so itself."""
+        making = _making(pod)
+        twins = (other for other, _, _ in self._pods.values() if making and _making(other) == making)
+        return next((twin for twin in twins if twin.uid in self._copy.placements), None)
 
     def leave(self, stream_id: int) -> None:
         self._streams.pop(stream_id, None)
@@ -165,3 +155,32 @@ class Relay:
 
     def on_nack(self, resource: NackedResource) -> None:
         self._copy.refused(resource)
+
+
+def _making(pod: Pod) -> tuple[str, str, str] | None:
+    """Controllers name pods after themselves: `web-7d9f8c6b5-x2x7k` is of the ReplicaSet `web-7d9f8c6b5`."""
+    controller, dash, _ = pod.name.rpartition("-")
+    return (pod.namespace, pod.service_account, controller) if dash else None
+
+
+def own_line(own: OwnIdentity, target: str, server_name: str = "") -> Callable[[], Awaitable[Line]]:
+    """Call with the agent's own certificate and token, as they are at the time."""
+
+    async def line() -> Line:
+        held = own.held
+        if held is None:
+            raise NoLine("the agent has no certificate of its own yet")
+        try:
+            token = await own.token()
+        except (OSError, ValueError) as error:
+            raise NoLine(f"the agent has no token: {error}") from error
+        return Line(
+            target=target,
+            roots=held.roots.decode(),
+            chain=held.chain.decode(),
+            key=held.key,
+            token=token,
+            server_name=server_name,
+        )
+
+    return line
