@@ -12,7 +12,22 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from weft.cli import ca, control, demo, down, exec_, interception, logs, node, ps, status, up, validate, version
+from weft.cli import (
+    ca,
+    control,
+    demo,
+    down,
+    exec_,
+    interception,
+    logs,
+    node,
+    ps,
+    redirect,
+    status,
+    up,
+    validate,
+    version,
+)
 from weft.cli.output import fail
 from weft.cli.root import with_this_weft
 
@@ -71,6 +86,10 @@ app.command(
     "interception",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
 )(interception.interception)
+app.command(
+    "redirect",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
+)(redirect.redirect)
 app.command("version")(version.version)
 
 
