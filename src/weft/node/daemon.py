@@ -156,7 +156,8 @@ class Daemon:
 @contextlib.asynccontextmanager
 async def _only_one(private: Path) -> AsyncIterator[None]:
     """Two would take the sockets away from each other. What one that was killed has left is removed."""
-    private.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in (private.parent, private):
+        each.mkdir(mode=0o700, exist_ok=True)
     lock = os.open(private / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         said = False
