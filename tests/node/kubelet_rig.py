@@ -176,7 +176,7 @@ class KubernetesNode:
         finally:
             if process.returncode is None:
                 # What unshare started is sent SIGTERM when unshare ends, and by nothing else.
-                process.kill() if prefix else process.terminate()
+                process.kill() if "unshare" in prefix else process.terminate()
             async with asyncio.timeout(10):
                 await process.wait()
                 if prefix:

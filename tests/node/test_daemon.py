@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from identity_rig import identities
 from node.kubelet_rig import NODE, kubernetes_node, pod, until
+from node.redirect_rig import ARGUMENTS, ask, rules
 from node.tls_envoy import connect, pod_network, tls_envoy, until_served
 from weft.ca.authority import Authority
 from weft.ca.service import CertificateService
@@ -25,6 +26,12 @@ pytestmark = pytest.mark.root
 AS_IN_ITS_CONTAINER = (
     *("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGTERM"),
     *("setpriv", "--bounding-set=-all,+chown,+dac_override,+fowner", "--inh-caps=-all", "--no-new-privs"),
+)
+# With --redirect, where it must see the processes of pods.
+AS_WITH_REDIRECTS = (
+    "setpriv",
+    "--bounding-set=-all,+chown,+dac_override,+fowner,+sys_admin,+sys_ptrace,+net_admin,+net_raw",
+    "--inh-caps=-all",
 )
 
 
@@ -109,6 +116,18 @@ async def test_with_no_more_than_three_capabilities_and_without_seeing_the_pods_
         writer.close()
         os.close(directory)
         await until(lambda: "refused process 0 of user 0: only user 1337 may come in" in node.log())
+
+
+async def test_a_pod_asks_for_its_redirect_through_its_volume_and_the_agent_has_just_what_that_takes(node, network):
+    web, seen = pod(), node.directory / "seen"
+    seen.mkdir()
+    async with node.agent("--redirect", prefix=AS_WITH_REDIRECTS):
+        volume = await node.kubelet.publish(web, node.token(web))
+        code, said = await ask(network, volume, *ARGUMENTS, seen=seen)
+        assert code == 0, said
+        assert "--to-ports 15001" in rules(network)
+        await node.kubelet.unpublish(web)
+        assert not volume.exists()
 
 
 async def test_killed_and_back_with_the_ca_away_a_proxy_that_starts_then_has_the_same_certificate(

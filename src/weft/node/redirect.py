@@ -106,9 +106,10 @@ class Redirects:
         self, pod: Pod, doorway: Doorway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Answer:
         try:
+            # Also of one who is not helped: what is closed with words unread takes the answer along.
+            async with asyncio.timeout(_REQUEST_TIMEOUT):
+                line = await reader.readline()
             with _network_of(writer.get_extra_info("socket"), pod, doorway) as network:
-                async with asyncio.timeout(_REQUEST_TIMEOUT):
-                    line = await reader.readline()
                 wanted = Interception.from_arguments(msgspec.json.decode(line, type=Wanted).arguments)
                 await asyncio.to_thread(iptables.apply, network, wanted)
         except NetworkError as error:
