@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PACKAGES := iproute2 iptables util-linux python3-venv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bless reference bench format lock packages clean
+.PHONY: help demo test test-kube kube-build check bless reference bench format lock packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -16,7 +16,13 @@ demo: $(READY) packages ## Run the example shop on this machine and watch its tr
 	$(BIN)/weft demo
 
 test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not kube'
+
+kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft (the first time takes a quarter of an hour)
+	$(BIN)/python -m tools.kube.build
+
+test-kube: kube-build packages ## Run the tests that need Kubernetes
+	$(BIN)/python -m pytest -m kube
 
 check: $(READY) ## Format, lint, types, layers, and that tests mirror the source
 	$(BIN)/ruff format --check .

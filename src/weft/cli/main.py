@@ -19,6 +19,7 @@ from weft.cli import (
     down,
     exec_,
     interception,
+    kube_export,
     logs,
     node,
     ps,
@@ -79,6 +80,7 @@ app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(exec_.exec_)
 app.command("validate")(validate.validate)
+app.command("kube-export")(kube_export.kube_export)
 app.command("control")(control.control)
 app.command("node")(node.node)
 app.add_typer(ca.app, name="ca")

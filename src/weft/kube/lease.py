@@ -1,0 +1,221 @@
+"""One of several does what only one may do: whoever holds the Lease leads, and stops in time when it cannot be renewed.
+
+As client-go does it, so that both can take part: by the time since *we* last saw the lease change, never by the
+timestamps in it, so that clocks may differ. Rule: `lead` is cancelled, and has ended, before another may begin."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.kube.client import Client
+from weft.kube.error import ApiError, KubeError
+from weft.kube.resource import LEASES
+
+log = logging.getLogger("weft.kube")
+
+
+class LeaseTiming(msgspec.Struct, frozen=True):
+    """Seconds, client-go's own. Between `deadline` and `duration` is the time that `lead` has for its end."""
+
+    duration: float = 15.0  # unseen for so long, the holder is taken for dead
+    deadline: float = 10.0  # not renewed for so long, we are no longer the holder
+    retry: float = 2.0  # between tries to renew or to get it
+
+
+class Leader:
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        timing: LeaseTiming = LeaseTiming(),  # noqa: B008 - frozen
+    ) -> None:
+        """`identity`: unique to this process, such as the pod's name."""
+        if not timing.retry < timing.deadline < timing.duration:
+            raise ValueError("a lease is retried within its deadline, which lies within its duration")
+        self._client, self._namespace, self._name, self._identity = client, namespace, name, identity
+        self._timing = timing
+        self._seen: _Lease | None = None
+        self._seen_at = 0.0
+        self._leading = False
+
+    @property
+    def leading(self) -> bool:
+        return self._leading
+
+    @property
+    def holder(self) -> str:
+        """Who holds the lease, as last seen; "" if nobody."""
+        return self._seen.spec.holder_identity or "" if self._seen is not None else ""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Runs `lead` whenever the lease is ours; cancels it when that is no longer certain, and tries again. Ends
+        when `lead` ends by itself, with its exception if it has one. The lease is given back at the end."""
+        try:
+            while True:
+                renewed = await self._acquire()
+                log.info("%s leads: it holds lease %s/%s", self._identity, self._namespace, self._name)
+                self._leading = True
+                if await self._led(lead, renewed):
+                    return
+                self._leading = False
+                log.warning("lease %s/%s is lost: %s no longer leads", self._namespace, self._name, self._identity)
+        finally:
+            self._leading = False
+            await self._release()
+
+    async def _acquire(self) -> float:
+        """When it is ours: the moment from which it counts."""
+        trouble = Backoff(first=self._timing.retry, most=self._timing.duration, jitter=0.5)
+        while True:
+            asked = _now()
+            try:
+                if await self._try():
+                    return asked
+                trouble.reset()
+            except KubeError as error:
+                if trouble.failures == 0:
+                    log.warning("lease %s/%s cannot be had: %s", self._namespace, self._name, error)
+                await asyncio.sleep(trouble.next())
+                continue
+            await asyncio.sleep(self._timing.retry * random.uniform(1.0, 1.2))  # noqa: S311 - not a secret
+
+    async def _led(self, lead: Callable[[], Awaitable[None]], renewed: float) -> bool:
+        """True if `lead` ended by itself, False if the lease was lost."""
+        leading = asyncio.ensure_future(lead())
+        keeping = asyncio.create_task(self._keep(renewed))
+        try:
+            await asyncio.wait((leading, keeping), return_when=asyncio.FIRST_COMPLETED)
+            if leading.done():
+                await leading
+                return True
+            return False
+        finally:
+            await _ended(keeping, leading)
+
+    async def _keep(self, renewed: float) -> None:
+        """Renews, until that has failed for too long or somebody else has it."""
+        while True:
+            await asyncio.sleep(self._timing.retry)
+            asked = _now()
+            left = renewed + self._timing.deadline - asked
+            try:
+                async with asyncio.timeout(left):
+                    if not await self._try():
+                        return
+                    renewed = asked
+            except TimeoutError:
+                return
+            except KubeError as error:
+                log.warning("lease %s/%s was not renewed: %s", self._namespace, self._name, error)
+
+    async def _try(self) -> bool:
+        """Take or renew it, if nobody else has it. Whether it is ours now."""
+        try:
+            lease = await self._client.get(LEASES, self._name, _Lease, namespace=self._namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return await self._write(None)
+        if self._seen is None or lease.spec != self._seen.spec:
+            self._seen_at = _now()
+        self._seen = lease
+        holder = lease.spec.holder_identity
+        if holder and holder != self._identity and _now() < self._seen_at + self._duration_of(lease):
+            return False
+        return await self._write(lease)
+
+    def _duration_of(self, lease: _Lease) -> float:
+        said = lease.spec.lease_duration_seconds or 0
+        return float(said) if said > 0 else self._timing.duration
+
+    async def _write(self, before: _Lease | None) -> bool:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec: dict[str, Any] = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(self._timing.duration)),
+            "renewTime": now,
+        }
+        if before is None or before.spec.holder_identity != self._identity:
+            transitions = 0 if before is None else (before.spec.lease_transitions or 0) + 1
+            spec |= {"acquireTime": now, "leaseTransitions": transitions}
+        return await self._send(before, spec)
+
+    async def _send(self, before: _Lease | None, spec: dict[str, Any]) -> bool:
+        """False if somebody else wrote first."""
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
+        try:
+            if before is None:
+                manifest = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
+                self._seen = await self._client.create(LEASES, manifest, _Lease, namespace=self._namespace)
+            else:
+                # A patch leaves alone what others wrote there; with the version in it, it fails if they just did.
+                patch = {"metadata": {"resourceVersion": before.metadata.resource_version}, "spec": spec}
+                self._seen = await self._client.patch(LEASES, self._name, patch, _Lease, namespace=self._namespace)
+        except ApiError as error:
+            if error.conflict:
+                return False
+            raise
+        self._seen_at = _now()
+        return True
+
+    async def _release(self) -> None:
+        """So that the next one need not wait. It is enough to try: without it, the lease runs out."""
+        seen = self._seen
+        if seen is None or seen.spec.holder_identity != self._identity:
+            return
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        with contextlib.suppress(KubeError, TimeoutError):
+            async with asyncio.timeout(self._timing.retry):
+                await self._send(seen, {"holderIdentity": None, "leaseDurationSeconds": 1, "renewTime": now})
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    """As text where we only compare."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def _ended(*tasks: asyncio.Future[None]) -> None:
+    """All of them, even if they take their time to end or do so with an error; our own cancellation waits for that."""
+    for task in tasks:
+        task.cancel()
+    cancelled = False
+    while pending := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError:
+            cancelled = True
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("while the lead ended: %r", error, exc_info=error)
+    if cancelled:
+        raise asyncio.CancelledError

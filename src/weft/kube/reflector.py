@@ -1,0 +1,340 @@
+"""One kind of object, followed for ever: first all there is, then every change, whatever happens to the API server.
+
+The sources come in with a Resource and a type; batches of events leave. A list is a WatchList where the server has it,
+else pages; a watch goes on from its version, and after 410 the list is taken anew and compared, so that what vanished
+meanwhile is told as gone. Rule: it never ends by itself, and only what the API server certainly lacks is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.base.problem import Problem, Where
+from weft.kube.client import PAGE, Client, Status
+from weft.kube.error import ApiError, ApiUnavailable, KubeError
+from weft.kube.resource import Resource
+
+log = logging.getLogger("weft.kube")
+
+T = TypeVar("T")
+Key = tuple[str, str]  # namespace, name
+_Batch = tuple["Event[T]", ...]
+
+
+class Event(msgspec.Struct, Generic[T], frozen=True):
+    """The object as it is now; None: it is gone."""
+
+    namespace: str
+    name: str
+    object: T | None = None
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds. The server ends each watch after a time of our choice, so that a broken one cannot last for ever; a
+    bookmark comes about every minute, so that silence for longer than `inactivity` means that nobody is there."""
+
+    longest_watch: float = 300.0  # up to twice that, by chance, so that not all watches begin at once
+    inactivity: float = 150.0
+    initial_silence: float = 15.0  # within a WatchList; an old server takes it for a plain watch, which has no end
+    absent: float = 10.0  # between looks for a kind that the server does not have
+    first_delay: float = 0.2
+    most_delay: float = 10.0
+    steady: float = 10.0  # a watch that lasted so long is no failure, however it ended
+    page: int = PAGE
+
+
+async def reflect(
+    client: Client,
+    resource: Resource,
+    type_: type[T],
+    *,
+    namespace: str = "",
+    labels: str = "",
+    fields: str = "",
+    on_problem: Callable[[Problem | None], None] | None = None,
+    timing: Timing = Timing(),  # noqa: B008 - frozen
+) -> AsyncGenerator[tuple[Event[T], ...], None]:
+    """The first batch is all there is (empty if the server has no such kind: it is waited for); each later one is what
+    changed, one event per object, with its last state. Close the generator to stop.
+
+    `on_problem` is told why nothing comes (nobody answers, not allowed), and None when that is over. An object that
+    does not fit `type_` is logged, and stays as it was before."""
+    selection = {"namespace": namespace, "labels": labels, "fields": fields}
+    reflection = _Reflection(client, resource, type_, selection, timing)
+    trouble = _Trouble(resource, on_problem)
+    backoff = Backoff(timing.first_delay, timing.most_delay)
+    clock = asyncio.get_running_loop().time
+    while True:
+        began, wait = clock(), 0.0
+        try:
+            async with aclosing(reflection.follow()) as batches:
+                async for batch in batches:
+                    trouble.over()
+                    if batch is not None:
+                        yield batch
+        except KubeError as error:
+            if isinstance(error, ApiError) and error.not_found and (gone := await reflection.absent()) is not None:
+                trouble.over()
+                backoff.reset()
+                if gone or not reflection.told:
+                    reflection.told = True
+                    yield gone
+                await asyncio.sleep(timing.absent * random.uniform(0.7, 1.0))  # noqa: S311 - spreading load, not a secret
+                continue
+            trouble.met(error)
+            wait = getattr(error, "retry_after", 0.0) or timing.first_delay
+        if clock() - began > timing.steady:
+            backoff.reset()
+        elif not wait and clock() - began > 1.0:
+            continue  # the server ended it, or asked for a new list; a shorter one is a failure that says nothing
+        await asyncio.sleep(max(backoff.next(), wait))
+
+
+class _Reflection(Generic[T]):
+    """What is known, and how far."""
+
+    def __init__(
+        self, client: Client, resource: Resource, type_: type[T], selection: dict[str, str], timing: Timing
+    ) -> None:
+        self.told = False  # the first batch was given
+        self._client, self._resource, self._selection, self._timing = client, resource, selection, timing
+        self._known: dict[Key, int] = {}  # what was told as being there, and which state of it
+        self._version = ""  # the watch goes on from here; "": a list is due
+        self._offers_watch_list = True
+        self._broke_off = False  # the last watch ended without a word from the server
+        self._decode: Callable[[Any], T] = msgspec.json.Decoder(type_).decode
+
+    async def follow(self) -> AsyncGenerator[_Batch[T] | None, None]:
+        """One watch, with a list before it if that is due. None: all is well, and nothing has changed."""
+        if self._broke_off and self._version and await self._went_back():
+            log.warning("%s: the API server's data is older than it was; reading all of it anew", self._resource)
+            self._version = ""
+        try:
+            if not self._version and not self._offers_watch_list:
+                yield self._replaced(await self._list())
+            async with aclosing(self._watch()) as batches:
+                async for batch in batches:
+                    self._broke_off = False
+                    yield batch
+        except ApiUnavailable:
+            self._broke_off = True
+            raise
+        except ApiError as error:
+            if not self._version and self._offers_watch_list and error.status in (400, 422):
+                self._offers_watch_list = False
+            elif error.expired or any("ResourceVersionTooLarge" in cause for cause in error.causes):
+                log.info("%s: the API server no longer knows version %s; listing anew", self._resource, self._version)
+                self._version = ""
+            else:
+                raise
+
+    async def absent(self) -> _Batch[T] | None:
+        """After a 404: if the server certainly has no such kind, all of it is gone. None: that is not certain."""
+        try:
+            if await self._client.exists(self._resource):
+                return None
+        except KubeError:
+            return None
+        return self._replaced(_Snapshot(""))
+
+    async def _went_back(self) -> bool:
+        """A restored etcd counts on from an older version, and a watch from ours would be silent till it gets there."""
+        async with aclosing(self._client.pages(self._resource, msgspec.Raw, limit=1, **self._selection)) as pages:
+            async for page in pages:
+                before, now = self._version, page.resource_version
+                return before.isdigit() and now.isdigit() and int(now) < int(before)
+        return False
+
+    async def _list(self) -> _Snapshot[T]:
+        snapshot: _Snapshot[T] = _Snapshot("")
+        pages = self._client.pages(self._resource, msgspec.Raw, limit=self._timing.page, **self._selection)
+        async with aclosing(pages):
+            async for page in pages:
+                snapshot.version = page.resource_version
+                for raw in page.items:
+                    head = _decoded(_HEAD, raw)
+                    snapshot.found[head.key] = (head.state, self._event(head, raw))
+        return snapshot
+
+    async def _watch(self) -> AsyncGenerator[_Batch[T] | None, None]:
+        timing = self._timing
+        seconds = timing.longest_watch * random.uniform(1.0, 2.0)  # noqa: S311
+        options = {"allowWatchBookmarks": "true", "timeoutSeconds": str(max(1, round(seconds)))}
+        snapshot: _Snapshot[T] | None = None
+        if self._version:
+            options["resourceVersion"] = self._version
+        else:
+            options |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+            snapshot = _Snapshot("")
+        stream = self._client.watch(self._resource, options=options, inactivity=timing.inactivity, **self._selection)
+        async with aclosing(stream):
+            while True:
+                silence = asyncio.timeout(None if snapshot is None else timing.initial_silence)
+                try:
+                    async with silence:
+                        lines = await anext(stream, None)
+                except TimeoutError as error:
+                    self._offers_watch_list = False  # pages work everywhere
+                    raise ApiUnavailable("the WatchList does not go on", where=str(self._resource)) from error
+                if lines is None:
+                    return
+                batch: dict[Key, Event[T]] = {}
+                failure: KubeError | None = None
+                for line in lines:
+                    try:
+                        ended = self._take(line, batch, snapshot)
+                    except KubeError as error:  # not before what came before it has been told
+                        failure = error
+                        break
+                    if ended and snapshot is not None:
+                        yield self._replaced(snapshot)
+                        snapshot = None
+                if batch:
+                    yield tuple(batch.values())
+                elif snapshot is None:
+                    yield None
+                if failure is not None:
+                    raise failure
+
+    def _take(self, line: bytes, batch: dict[Key, Event[T]], snapshot: _Snapshot[T] | None) -> bool:
+        """One line of a watch, into the batch or the snapshot. Whether it is the snapshot's end."""
+        if not line:
+            return False
+        message = _decoded(_LINE, line)
+        if message.type == "ERROR":
+            raise _decoded(_STATUS, message.object).error(request=f"watch {self._resource}")
+        if message.type == "BOOKMARK":
+            mark = _decoded(_BOOKMARK, message.object).metadata
+            ended = (mark.annotations or {}).get("k8s.io/initial-events-end") == "true"
+            if snapshot is None:
+                self._version = mark.resource_version or self._version
+            elif ended:
+                snapshot.version = mark.resource_version
+            return ended
+        head = _decoded(_HEAD, message.object)
+        if snapshot is not None:
+            if message.type == "DELETED":
+                snapshot.found.pop(head.key, None)
+            else:
+                snapshot.found[head.key] = (head.state, self._event(head, message.object))
+            return False
+        if message.type == "DELETED":
+            self._known.pop(head.key, None)
+            batch[head.key] = Event(*head.key)
+        elif (event := self._event(head, message.object)) is not None:
+            self._known[head.key] = head.state
+            batch[head.key] = event
+        self._version = head.metadata.resource_version or self._version
+        return False
+
+    def _replaced(self, snapshot: _Snapshot[T]) -> _Batch[T]:
+        """What differs from what was told before."""
+        known, found = self._known, snapshot.found
+        gone = [key for key in known if key not in found]
+        for key in gone:
+            del known[key]
+        batch: list[Event[T]] = [Event(*key) for key in gone]
+        for key, (state, event) in found.items():
+            if event is not None and known.get(key) != state:
+                known[key] = state
+                batch.append(event)
+        self._version, self.told = snapshot.version, True
+        return tuple(batch)
+
+    def _event(self, head: _Head, raw: msgspec.Raw) -> Event[T] | None:
+        try:
+            return Event(*head.key, self._decode(raw))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            name = "/".join(part for part in head.key if part)
+            log.warning("%s %s: not understood, and left as it was: %s", self._resource.kind, name, error)
+            return None
+
+
+class _Trouble:
+    """Why nothing comes, told once."""
+
+    def __init__(self, resource: Resource, tell: Callable[[Problem | None], None] | None) -> None:
+        self._resource, self._tell = resource, tell
+        self._now: Problem | None = None
+
+    def met(self, error: KubeError) -> None:
+        what, hint = f"{self._resource} cannot be watched: {error.problem.what}", error.problem.hint
+        if isinstance(error, ApiError) and error.forbidden:
+            hint = f"the role of this account needs the verbs list and watch on {self._resource}"
+        problem = Problem(Where(object=error.problem.where.object), what, hint)
+        if problem == self._now:
+            return
+        self._now = problem
+        log.warning("%s; what is known of them stays as it is", problem)
+        if self._tell is not None:
+            self._tell(problem)
+
+    def over(self) -> None:
+        if self._now is None:
+            return
+        self._now = None
+        log.info("%s are watched again", self._resource)
+        if self._tell is not None:
+            self._tell(None)
+
+
+class _Snapshot(Generic[T]):
+    """All there is, at one version. An object that was not understood has no event, but is there."""
+
+    def __init__(self, version: str) -> None:
+        self.version = version
+        self.found: dict[Key, tuple[int, Event[T] | None]] = {}
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Head(msgspec.Struct):
+    metadata: _Metadata
+
+    @property
+    def key(self) -> Key:
+        return (self.metadata.namespace, self.metadata.name)
+
+    @property
+    def state(self) -> int:
+        """Two objects, or two states of one, never share it: versions count through the whole store."""
+        return hash((self.metadata.uid, self.metadata.resource_version))
+
+
+class _Mark(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Bookmark(msgspec.Struct):
+    metadata: _Mark
+
+
+class _Line(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_LINE = msgspec.json.Decoder(_Line)
+_STATUS = msgspec.json.Decoder(Status)
+_BOOKMARK = msgspec.json.Decoder(_Bookmark)
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], raw: Any) -> Any:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ApiUnavailable(f"what came is not an API server's: {error}") from error

@@ -1,0 +1,116 @@
+"""Whose token is this? The API server knows: it checks signature, time, audience, and that pod and account still exist.
+
+The CA's token checker comes in through control. Rule: what the server answers is read strictly, and an identity leaves
+only for a token that is bound to a pod; that nobody could be asked is no refusal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from weft.kube.client import Client
+from weft.kube.error import KubeError
+from weft.kube.resource import TOKEN_REVIEWS
+
+_LONGEST_TOKEN = 16 << 10
+_TIMEOUT = 10.0
+_ACCOUNT = "system:serviceaccount:"
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_EXTRA = "authentication.kubernetes.io/"
+
+
+class Reason(StrEnum):
+    NOT_AUTHENTICATED = "not authenticated"
+    WRONG_AUDIENCE = "wrong audience"
+    NOT_A_SERVICE_ACCOUNT = "not a service account"
+    NOT_POD_BOUND = "not bound to a pod"
+
+
+class Reviewed(msgspec.Struct, frozen=True):
+    username: str
+    namespace: str
+    service_account: str
+    pod: str
+    pod_uid: str
+    node: str  # "" if the server is too old to say
+    audiences: tuple[str, ...]
+
+
+class ReviewRefused(Exception):
+    """The bearer's fault."""
+
+    def __init__(self, reason: Reason, detail: str = "") -> None:
+        self.reason, self.detail = reason, detail
+        super().__init__(f"{reason}: {detail}" if detail else str(reason))
+
+
+class ReviewUnavailable(KubeError):
+    """The API server could not be asked, or may not be asked by us: the token may be good. Ask again later."""
+
+    retryable = True
+
+
+async def review(client: Client, token: str, audiences: Sequence[str], *, timeout: float = _TIMEOUT) -> Reviewed:
+    """Raises ReviewRefused or ReviewUnavailable. At least one of `audiences` must be the token's."""
+    if not audiences:
+        raise ValueError("a token is for somebody: an audience is needed")
+    if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ReviewRefused(Reason.NOT_AUTHENTICATED, "this is not a token")
+    question = {
+        "apiVersion": TOKEN_REVIEWS.api_version,
+        "kind": TOKEN_REVIEWS.kind,
+        "spec": {"token": token, "audiences": list(audiences)},
+    }
+    try:
+        answer = await client.raw("POST", TOKEN_REVIEWS.path(), body=msgspec.json.encode(question), timeout=timeout)
+        status = msgspec.json.decode(answer, type=_Answer).status
+    except (KubeError, msgspec.MsgspecError, ValueError) as error:
+        hint = "is the API server up, and may this account create tokenreviews.authentication.k8s.io?"
+        raise ReviewUnavailable(f"a token cannot be reviewed: {error}", hint) from error
+    return _identity(status, audiences)
+
+
+def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
+    if not status.authenticated:
+        # The server tells apart only in words; the decision does not depend on them.
+        wrong = "audience" in (status.error or "")
+        reason = Reason.WRONG_AUDIENCE if wrong else Reason.NOT_AUTHENTICATED
+        raise ReviewRefused(reason, (status.error or "the API server does not believe it")[:500])
+    granted = tuple(status.audiences or ())
+    if not set(granted) & set(audiences):
+        said = f"it is for {', '.join(granted) or 'nobody in particular'}, not for {', '.join(audiences)}"
+        raise ReviewRefused(Reason.WRONG_AUDIENCE, said)
+    username = status.user.username
+    namespace, _, account = username.removeprefix(_ACCOUNT).partition(":")
+    if not username.startswith(_ACCOUNT) or not _NAME.fullmatch(namespace) or not _NAME.fullmatch(account):
+        raise ReviewRefused(Reason.NOT_A_SERVICE_ACCOUNT, username[:300])
+    extra = status.user.extra or {}
+    pod, uid, node = (_only(extra, f"{_EXTRA}{key}") for key in ("pod-name", "pod-uid", "node-name"))
+    if not pod or not uid:
+        raise ReviewRefused(Reason.NOT_POD_BOUND, f"{username} shows a token that any process may hold")
+    return Reviewed(username, namespace, account, pod, uid, node, granted)
+
+
+def _only(extra: dict[str, list[str] | None], key: str) -> str:
+    """Two values would be an ambiguity, and that is none of ours to decide."""
+    values = extra.get(key) or []
+    return values[0] if len(values) == 1 else ""
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+    extra: dict[str, list[str] | None] | None = None
+
+
+class _Status(msgspec.Struct):
+    authenticated: bool = False
+    error: str | None = None
+    user: _User = msgspec.field(default_factory=_User)
+    audiences: list[str] | None = None
+
+
+class _Answer(msgspec.Struct):
+    status: _Status

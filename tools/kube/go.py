@@ -1,0 +1,102 @@
+"""Finds a Go that can build Kubernetes: the one on PATH if it is new enough, else one fetched from the module proxy.
+
+The proxy serves Go itself as a module (`golang.org/toolchain`). What is fetched must have the pinned sum, the same that
+Go's checksum database gives for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import platform
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+NEEDED = (1, 24)
+RELEASE = "go1.24.13"
+SUMS = {"amd64": "h1:5sgfUhn9QCgVl4UYj32GrIYFHI3bi2UX55tNfupXwxc="}
+
+
+class NoGo(Exception):
+    """There is no Go that is new enough, and none could be fetched."""
+
+
+def find(cache: Path, tell: Callable[[str], None]) -> Path:
+    """The `go` program to build with; a fetched one is kept in `cache`."""
+    found = shutil.which("go")
+    if found and _version(Path(found)) >= NEEDED:
+        return Path(found)
+    fetched = cache / RELEASE / "bin" / "go"
+    if not fetched.exists():
+        _fetch(cache / RELEASE, tell)
+    return fetched
+
+
+def proxies() -> list[str]:
+    """The module proxies to ask, in order, as `go env GOPROXY` would say."""
+    asked = os.environ.get("GOPROXY") or _configured("GOPROXY") or "https://proxy.golang.org"
+    return [each.rstrip("/") for each in re.split(r"[,|]", asked) if each.startswith(("http://", "https://"))]
+
+
+def sum_of(archive: zipfile.ZipFile) -> str:
+    """The sum by which Go's checksum database knows a module: of the sorted list of the sums of its files."""
+    lines = []
+    for name in sorted(archive.namelist()):
+        lines.append(f"{hashlib.sha256(archive.read(name)).hexdigest()}  {name}\n")
+    return "h1:" + base64.b64encode(hashlib.sha256("".join(lines).encode()).digest()).decode()
+
+
+def _version(go: Path) -> tuple[int, int]:
+    said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False, cwd="/").stdout
+    match = re.match(r"go(\d+)\.(\d+)", said)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _configured(name: str) -> str:
+    default = Path(os.environ.get("XDG_CONFIG_HOME", Path.home() / ".config")) / "go" / "env"
+    file = Path(os.environ.get("GOENV") or default)
+    if not file.is_file():
+        return ""
+    values = [line.partition("=")[2].strip() for line in file.read_text().splitlines() if line.startswith(f"{name}=")]
+    return values[-1] if values else ""
+
+
+def _fetch(target: Path, tell: Callable[[str], None]) -> None:
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    if sys.platform != "linux" or machine not in SUMS:
+        raise NoGo(f"no Go of at least {NEEDED[0]}.{NEEDED[1]} on PATH; install one from https://go.dev/dl")
+    name = f"v0.0.1-{RELEASE}.linux-{machine}"
+    reasons = []
+    for proxy in proxies():
+        address = f"{proxy}/golang.org/toolchain/@v/{name}.zip"
+        tell(f"fetching {RELEASE} from {proxy}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".go-") as directory:
+            package = Path(directory) / "go.zip"
+            try:
+                with urllib.request.urlopen(address, timeout=60) as answer, package.open("wb") as file:
+                    shutil.copyfileobj(answer, file)
+            except (urllib.error.URLError, OSError) as failed:
+                reasons.append(f"{address}: {failed}")
+                continue
+            with zipfile.ZipFile(package) as archive:
+                if sum_of(archive) != SUMS[machine]:
+                    raise NoGo(f"{address} is not {RELEASE}: its sum is {sum_of(archive)}, not {SUMS[machine]}")
+                archive.extractall(directory)
+            unpacked = Path(directory) / f"golang.org/toolchain@{name}"
+            # A module's zip carries no file modes.
+            for program in [*(unpacked / "bin").iterdir(), *(unpacked / "pkg" / "tool").rglob("*")]:
+                program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+            unpacked.rename(target)
+            return
+    raise NoGo(f"could not fetch {RELEASE}: {'; '.join(reasons) or 'GOPROXY names no proxy'}; install Go and try again")
