@@ -23,6 +23,7 @@ from weft.cli import (
     logs,
     node,
     ps,
+    redirect,
     status,
     up,
     validate,
@@ -87,6 +88,10 @@ app.command(
     "interception",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
 )(interception.interception)
+app.command(
+    "redirect",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
+)(redirect.redirect)
 app.command("version")(version.version)
 
 
