@@ -8,6 +8,7 @@ One builds at a time; others wait and tell what it is doing.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import subprocess
@@ -29,7 +30,10 @@ PROGRAMS = (
     "kubelet",
     "kube-proxy",
     "coredns",
+    "pause",
 )
+
+PAUSE = Path(__file__).parent / "pause" / "main.go"
 
 Tell = Callable[[str], None]
 
@@ -43,8 +47,12 @@ def cache() -> Path:
 
 
 def path(name: str) -> Path:
-    """Where a program is, once it is built. A new release of CoreDNS is a new program."""
-    return cache() / (f"coredns-{module.COREDNS}" if name == "coredns" else name)
+    """Where a program is, once it is built. What does not change with Kubernetes' release has its own in its name."""
+    if name == "coredns":
+        return cache() / f"coredns-{module.COREDNS}"
+    if name == "pause":
+        return cache() / f"pause-{hashlib.sha256(PAUSE.read_bytes()).hexdigest()[:12]}"
+    return cache() / name
 
 
 def missing(names: Iterable[str] = PROGRAMS) -> list[str]:
@@ -105,6 +113,11 @@ def _module_of(name: str, compiler: Path) -> tuple[Path, str, str]:
         directory = cache() / "module" / f"coredns-{module.COREDNS}"
         _write(directory / "main.go", module.coredns_main())
         _write(directory / "go.mod", module.coredns())
+        return directory, ".", "-s -w"
+    if name == "pause":
+        directory = cache() / "module" / "pause"
+        _write(directory / "main.go", PAUSE.read_text())
+        _write(directory / "go.mod", "module weft/pause\n\ngo 1.24.0\n")
         return directory, ".", "-s -w"
     directory = cache() / "module" / "kubernetes"
     command: list[Path | str] = [compiler, "mod", "download", "-json", f"k8s.io/kubernetes@{module.KUBERNETES}"]

@@ -44,6 +44,7 @@ def read_service(root: Fields, meta: Meta) -> tuple[Service, ...]:
             resolution=Resolution.DNS if external else Resolution.STATIC,
             static_endpoints=(StaticEndpoint(address=external),) if external else (),
             publish_not_ready=spec.boolean("publishNotReadyAddresses") or False,
+            sliced=not external,
             labels=meta.labels,
             export_to=_export_to(root, meta),
             created=meta.created,
