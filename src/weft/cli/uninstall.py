@@ -70,10 +70,10 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
     await _remove(cluster, labels)
     if purge:
         await _purge(cluster, {each.namespace for each in gone} or {"istio-system"})
+        for namespace in sorted({each.namespace for each in gone}):
+            say(f"the namespace is left: kubectl delete namespace {namespace}")
     else:
         say("resources of the mesh and the CA's root are still there; to remove those too: weft uninstall --purge")
-    for namespace in sorted({each.namespace for each in gone}):
-        say(f"the namespace is left: kubectl delete namespace {namespace}")
 
 
 async def _installed(cluster: Client) -> list[Revision]:
