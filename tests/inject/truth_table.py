@@ -6,14 +6,16 @@ defaults: is it injected, and which words does the reason hold? `revision` is th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 NAMESPACE = "istio-injection"
 REVISION = "istio.io/rev"
 INJECT = "sidecar.istio.io/inject"
 
 
-class Case(NamedTuple):
+class Case(msgspec.Struct, frozen=True):
     name: str
     injected: bool
     reason: str  # words that it holds
