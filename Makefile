@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PACKAGES := iproute2 iptables util-linux python3-venv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kube kube-build check bless reference bench format lock packages clean
+.PHONY: help demo test test-kube kube-build check bless manifests reference bench format lock packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -33,6 +33,9 @@ check: $(READY) ## Format, lint, types, layers, and that tests mirror the source
 
 bless: $(READY) ## Write the golden translation results anew; read the diff before you commit it
 	$(BIN)/python tools/bless.py
+
+manifests: $(READY) ## Write deploy/weft.yaml and the chart's definitions anew from the code
+	$(BIN)/python tools/manifests.py
 
 reference: $(READY) ## Write docs/resources.md anew from the readers of each kind
 	$(BIN)/python tools/reference.py
