@@ -6,8 +6,8 @@ weft itself. Each is kept in a cache under a key of what goes into it. The rule:
 
 from __future__ import annotations
 
-from tools.image.build import OUTPUT, build, trees
+from tools.image.build import OUTPUT, build, default_cache, trees
 from tools.image.error import ImageError
 from tools.image.oci import unpack
 
-__all__ = ["OUTPUT", "ImageError", "build", "trees", "unpack"]
+__all__ = ["OUTPUT", "ImageError", "build", "default_cache", "trees", "unpack"]

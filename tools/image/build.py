@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -24,16 +23,16 @@ OUTPUT = ROOT / "build" / "weft-image.tar"
 
 def build(output: Path = OUTPUT, *, name: str = "", cache: Path | None = None) -> Path:
     """Write the image as a tar of an OCI layout. `name`: its full name; as installed by default if not given."""
-    with _layers(cache or _default_cache()) as layers:
+    with _layers(cache or default_cache()) as layers:
         oci.write(output, layers, name=name or f"docker.io/library/weft:{version()}", version=version())
     return output
 
 
 def trees(directory: Path, *, cache: Path | None = None) -> list[Path]:
     """Write each layer as a directory of files, lowest first, for builders that make layers of their own."""
-    with _layers(cache or _default_cache()) as layers:
+    with _layers(cache or default_cache()) as layers:
         for layer in layers:
-            shutil.copytree(layer.tree, directory / layer.name, symlinks=True)
+            layer.extract(directory / layer.name)
     return [directory / layer.name for layer in layers]
 
 
@@ -48,7 +47,7 @@ def _layers(cache: Path) -> Iterator[list[Layer]]:
     with (cache / "lock").open("w") as lock, tempfile.TemporaryDirectory() as temporary:
         fcntl.flock(lock, fcntl.LOCK_EX)
         debs = debian.fetch(cache / "debian")
-        wheels = packages.fetch(ROOT, cache / "wheels")
+        wheels = packages.fetch(ROOT, cache)
         weft = packages.build_weft(ROOT, Path(temporary))
 
         def lowest(tree: Path) -> None:
@@ -79,5 +78,5 @@ def _key(*inputs: list[Path]) -> str:
     return key.hexdigest()
 
 
-def _default_cache() -> Path:
+def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "image"

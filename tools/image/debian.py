@@ -1,4 +1,4 @@
-"""The lowest layer: what Python, iptables and Envoy need of Debian 12, file by file, and nothing that installs or builds.
+"""The lowest layer: what Python, iptables and Envoy need of Debian 12, file by file; nothing that installs or builds.
 
 Packages come through this machine's apt, which checks their signatures; they are opened, never installed, so none of
 their scripts runs. What those scripts would have made (the bundle of authorities, the names of iptables) is made here.
@@ -19,8 +19,8 @@ _LIBRARIES = r"usr/lib/x86_64-linux-gnu/[^/]+\.so[^/]*"
 # Of the standard library: what needs a library that is not there, what only tests or draws, what installs packages.
 _UNUSED_MODULES = (
     r"(?:config-3\.11-[^/]+|crypt\.py|curses|dbm|distutils|ensurepip|idlelib|lib2to3|nntplib\.py|pydoc_data|sitecustomize\.py"
-    r"|sqlite3|test|tkinter|turtle\.py|turtledemo|unittest/test|venv|EXTERNALLY-MANAGED|.*\.rst"
-    r"|lib-dynload/(?:_?curses|_?xx|_test|_ctypes_test|_crypt|_dbm|_sqlite3|audioop|nis|ossaudiodev|readline).*)(?:/.*)?"
+    r"|test|tkinter|turtle\.py|turtledemo|unittest/test|venv|EXTERNALLY-MANAGED|.*\.rst"
+    r"|lib-dynload/(?:_?curses|_?xx|_test|_ctypes_test|_crypt|_dbm|audioop|nis|ossaudiodev|readline).*)(?:/.*)?"
 )
 _PYTHON = rf"usr/lib/python3\.11/(?!{_UNUSED_MODULES}$).*"
 # For each package, the files that are taken.
@@ -33,6 +33,7 @@ PACKAGES = {
     "liblzma5": _LIBRARIES,
     "libexpat1": _LIBRARIES,
     "libffi8": _LIBRARIES,
+    "libsqlite3-0": _LIBRARIES,
     "libssl3": _LIBRARIES,
     "libuuid1": _LIBRARIES,
     "python3.11-minimal": r"usr/bin/python3\.11",
@@ -53,10 +54,11 @@ _FILES = {
     "etc/group": "root:x:0:\nweft:x:1337:\n",
     # Without it, glibc asks DNS before /etc/hosts.
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-    "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nNAME="Debian GNU/Linux"\nID=debian\nVERSION_ID="12"\n',
+    "etc/os-release": 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nNAME="Debian GNU/Linux"\n'
+    'ID=debian\nVERSION_ID="12"\n',
 }
 _AUTHORITIES = "etc/ssl/certs/ca-certificates.crt"
-_HINT = "it needs Debian 12 and its package lists (apt-get update); elsewhere, use deploy/Dockerfile"
+_HINT = "it needs Debian 12 and its package lists (run as root: apt-get update); elsewhere, use deploy/Dockerfile"
 
 
 def fetch(cache: Path) -> list[Path]:
@@ -129,12 +131,14 @@ def _is_whole(file: Path, digest: str) -> bool:
 def _take(package: Path, tree: Path) -> None:
     name = package.name.split("_")[0]
     wanted = re.compile(f"{PACKAGES[name]}|{_ALWAYS}")
-    with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as opened:
-        with tarfile.open(fileobj=opened.stdout, mode="r|") as archive:
-            for member in archive:
-                path = _merged(member.name)
-                if not member.isdir() and wanted.fullmatch(path):
-                    _write(archive, member, tree / path)
+    with (
+        subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as opened,
+        tarfile.open(fileobj=opened.stdout, mode="r|") as archive,
+    ):
+        for member in archive:
+            path = _merged(member.name)
+            if not member.isdir() and wanted.fullmatch(path):
+                _write(archive, member, tree / path)
     if opened.returncode != 0:
         raise ImageError(f"dpkg-deb cannot read {package}; remove it and try again")
     # Where scanners for known weaknesses look for what is inside, in an image without dpkg.

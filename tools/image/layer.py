@@ -20,7 +20,7 @@ from pathlib import Path
 
 # hatchling's, which it gives to all files in a wheel: 2 February 2020.
 TIME = 1580601600
-# More than this many layers of one name are yesterday's.
+# More than this many of one name are yesterday's.
 _KEPT = 4
 
 
@@ -40,6 +40,11 @@ class Layer:
     def blob(self) -> Path:
         return self.directory / "layer.tar.gz"
 
+    def extract(self, directory: Path) -> None:
+        """The files as they are in the image: the tree's own may have other modes, by this user's umask."""
+        with tarfile.open(self.blob) as archive:
+            extract(archive, directory)
+
 
 def cached(cache: Path, name: str, key: str, fill: Callable[[Path], None]) -> Layer:
     """The layer that was made before with this key, or a new one; `fill` puts the files into the tree."""
@@ -53,9 +58,22 @@ def cached(cache: Path, name: str, key: str, fill: Callable[[Path], None]) -> La
         about = {"digest": digest, "diff_id": diff_id, "size": size}
         (partial / "about.json").write_text(json.dumps(about), encoding="utf-8")
         partial.rename(directory)
-    os.utime(directory)
-    _forget_old(cache, name)
+    touch(directory, name)
     return Layer(name, directory, **json.loads((directory / "about.json").read_text(encoding="utf-8")))
+
+
+def extract(archive: tarfile.TarFile, directory: Path) -> None:
+    # Newer Pythons refuse absolute links unless told whom to trust, older ones have no word for it.
+    archive.extraction_filter = lambda member, _: member
+    archive.extractall(directory)
+
+
+def touch(directory: Path, name: str) -> None:
+    """It was used just now. Of all that are called NAME-KEY beside it, those that were not used for longest go."""
+    os.utime(directory)
+    alike = [path for path in directory.parent.glob(f"{name}-*") if path.is_dir() and path.suffix != ".partial"]
+    for old in sorted(alike, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT:]:
+        shutil.rmtree(old)
 
 
 def add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -94,19 +112,19 @@ def _add(archive: tarfile.TarFile, tree: Path, path: Path) -> None:
         mode = 0o1777 if found.st_mode & stat.S_ISVTX else 0o755
         archive.addfile(_member(name, mode=mode, kind=tarfile.DIRTYPE))
     else:
-        add_file(archive, name, path, mode=0o755 if found.st_mode & 0o100 else 0o644)
+        add_file(archive, name, path, mode=0o755 if found.st_mode & 0o100 and _is_program(path) else 0o644)
+
+
+def _is_program(path: Path) -> bool:
+    """Packages mark many a file as one that is not: modules, licences, lists."""
+    with path.open("rb") as file:
+        return path.suffix != ".py" and file.read(4).startswith((b"\x7fELF", b"#!"))
 
 
 def _member(name: str, *, mode: int, kind: bytes = tarfile.REGTYPE) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
     member.type, member.mode, member.mtime = kind, mode, TIME
     return member
-
-
-def _forget_old(cache: Path, name: str) -> None:
-    layers = [path for path in cache.glob(f"{name}-*") if path.is_dir() and path.suffix != ".partial"]
-    for directory in sorted(layers, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT:]:
-        shutil.rmtree(directory)
 
 
 class _Hashing(io.RawIOBase):
@@ -121,7 +139,7 @@ class _Hashing(io.RawIOBase):
 
     def write(self, data: bytes) -> int:  # type: ignore[override]
         self._hash.update(data)
-        self._to.write(data)  # type: ignore[union-attr]
+        self._to.write(data)
         return len(data)
 
     def digest(self) -> str:

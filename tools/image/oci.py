@@ -11,7 +11,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from tools.image.layer import Layer, add, add_file
+from tools.image.layer import Layer, add, add_file, extract
 
 USER = "1337:1337"
 ENTRYPOINT = ("weft",)
@@ -85,7 +85,7 @@ def unpack(image: Path, directory: Path) -> dict[str, Any]:
         manifest = read(_blob(entry["digest"]))
         for layer in manifest["layers"]:
             with tarfile.open(fileobj=archive.extractfile(_blob(layer["digest"])), mode="r|gz") as files:
-                files.extractall(directory)
+                extract(files, directory)
         found: dict[str, Any] = read(_blob(manifest["config"]["digest"]))
         return found
 

@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 
 from tools.image.error import ImageError, run
+from tools.image.layer import touch
 
 SITE = "usr/local/lib/python3.11/dist-packages"
 # Made for a glibc as old as wheels go, up to Debian 12's own, 2.36.
@@ -36,19 +37,24 @@ def fetch(root: Path, cache: Path) -> list[Path]:
     """Wheels of all that weft depends on, in the versions of constraints.txt; downloaded when either list changes."""
     wanted = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
     constraints = root / "constraints.txt"
-    key = hashlib.sha256("\n".join([*wanted, *_PLATFORMS, constraints.read_text(encoding="utf-8")]).encode()).hexdigest()
-    directory = cache / key[:16]
+    key = hashlib.sha256(
+        "\n".join([*wanted, *_PLATFORMS, constraints.read_text(encoding="utf-8")]).encode()
+    ).hexdigest()
+    directory = cache / f"wheels-{key[:16]}"
     if not directory.is_dir():
-        partial = cache / f"{key[:16]}.partial"
+        partial = cache / f"{directory.name}.partial"
         shutil.rmtree(partial, ignore_errors=True)
-        platforms = [word for platform in _PLATFORMS for word in ("--platform", platform)]
         run(
-            [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]
-            + [*platforms, "--python-version", "3.11", "--implementation", "cp", "--constraint", str(constraints)]
-            + ["--dest", str(partial), *wanted],
+            [
+                *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+                *("--only-binary", ":all:", "--python-version", "3.11", "--implementation", "cp"),
+                *(f"--platform={platform}" for platform in _PLATFORMS),
+                *("--constraint", constraints, "--dest", partial, *wanted),
+            ],
             hint="see that pip reaches its index",
         )
         partial.rename(directory)
+    touch(directory, "wheels")
     return sorted(directory.glob("*.whl"))
 
 
