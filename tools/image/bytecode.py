@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tools.image.error import run
 
+# What protoc wrote: nobody reads it, and there are hundreds.
+_GENERATED = "_pb2.py"
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
@@ -39,3 +41,15 @@ def compile_tree(tree: Path, debian: Path) -> None:
         hint="a module is not of this Python's version",
         environment=environment,
     )
+    for source in sorted(tree.rglob("*.py")):
+        if source.name.endswith(_GENERATED) or source.stat().st_size == 0:
+            _replace(source)
+
+
+def _replace(source: Path) -> None:
+    """Bytecode in its source's place is found, too. It halves the files that a node has to unpack."""
+    beside = source.parent / "__pycache__"
+    (beside / f"{source.stem}.cpython-311.pyc").rename(source.with_suffix(".pyc"))
+    source.unlink()
+    if not any(beside.iterdir()):
+        beside.rmdir()

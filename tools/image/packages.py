@@ -20,8 +20,11 @@ from tools.image.layer import touch
 SITE = "usr/local/lib/python3.11/dist-packages"
 # Made for a glibc as old as wheels go, up to Debian 12's own, 2.36.
 _PLATFORMS = [*(f"manylinux_2_{minor}_x86_64" for minor in range(36, 16, -1)), "manylinux2014_x86_64"]
-# What only a compiler, a type checker or a test would read.
-_UNREAD = re.compile(r".*\.(?:pyi|pyx|pxd|pxi|c|cc|cpp|h|hpp|hash)|(?:.*/)?(?:tests?|testing)/.*")
+# What only a compiler, a type checker, a test or the colouring of foreign languages would read.
+_UNREAD = re.compile(
+    r".*\.(?:pyi|pyx|pxd|pxi|c|cc|cpp|h|hpp|hash)|(?:.*/)?(?:tests?|testing)/.*"
+    r"|pygments/lexers/(?!__init__|_mapping|python|special).*"
+)
 _ENVOY = f"{SITE}/envoy/_bin/envoy"
 # -I: neither the environment nor the working directory decides which code runs.
 _PROGRAM = """#!/usr/bin/python3.11 -I
