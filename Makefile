@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PACKAGES := iproute2 iptables util-linux python3-venv
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kube kube-build check bless manifests reference bench format lock packages clean
+.PHONY: help demo test test-kube kube-build check bless manifests reference bench image format lock packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -43,6 +43,9 @@ reference: $(READY) ## Write docs/resources.md anew from the readers of each kin
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench
 
+image: $(READY) ## Build the image for Kubernetes, without Docker: build/weft-image.tar
+	$(BIN)/python -m tools.image
+
 format: $(READY) ## Format the code and apply safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -69,4 +72,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
