@@ -60,6 +60,8 @@ class Cluster:
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             "--use-service-account-credentials",
+            # The usual place is outside /var/lib, so it would be made on the machine itself.
+            "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins",
             f"--service-account-private-key-file={self.api.keys / 'service-account.key'}",
             f"--root-ca-file={self.api.ca}",
             f"--cluster-signing-cert-file={self.api.ca}",

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 from tools.kube import archive, build, kubeconfig
-from tools.kube.api_server import PATIENCE, ApiServer
+from tools.kube.api_server import PATIENCE, ApiServer, RequestFailed
 from tools.kube.certificates import Authority
 from tools.kube.holder import CGROUP, INSIDE, PODS, Holder
 from tools.kube.process import Failed, Program, wait_for
@@ -94,11 +94,17 @@ class Node:
         return any(line.split()[1:2] == ["cri"] and line.split()[-1] == "ok" for line in done.stdout.splitlines())
 
     def _ready(self) -> bool:
-        for node in self._server.request("GET", "/api/v1/nodes")["items"]:
-            if node["metadata"]["name"] == self.name:
-                conditions = node["status"].get("conditions", [])
-                return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-        return False
+        """Whether the node says so, and kubelet knows its pods: what the node said may be from before a restart."""
+        try:
+            node = self._server.request("GET", f"/api/v1/nodes/{self.name}")
+            conditions = node["status"].get("conditions", [])
+            if not any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
+                return False
+            bound = self._server.request("GET", f"/api/v1/pods?fieldSelector=spec.nodeName={self.name}")
+            known = self._server.request("GET", f"/api/v1/nodes/{self.name}/proxy/pods")
+        except RequestFailed:
+            return False
+        return _identities(bound) <= _identities(known)
 
     def _check(self) -> None:
         for program in (self.containerd, self.kubelet, self.kube_proxy):
@@ -129,6 +135,10 @@ class Node:
         networks = directory / "cni" / "net.d"
         networks.mkdir(parents=True, exist_ok=True)
         (networks / "10-weft.conflist").write_text(json.dumps(_network()))
+
+
+def _identities(pods: Any) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods["items"] or ()}
 
 
 def _containerd(snapshotter: str) -> str:
