@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from tools.kube import build
-from tools.kube import cluster as kube
 
 from cluster import machine
+from tools.kube import build
+from tools.kube import cluster as kube
 
 
 def _tell(config):
@@ -39,3 +39,5 @@ def cluster(request, machine_before):
     """`.kubeconfig`, `.kubectl(…)`, `.apply(…)`, `.load_image(tar)`, `.api`, `.node`, and its faults."""
     with kube.borrowed(_tell(request.config)) as borrowed:
         yield borrowed
+    if not kube.find():
+        assert not machine.remains()

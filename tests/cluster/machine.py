@@ -3,6 +3,7 @@
 import subprocess
 from pathlib import Path
 
+from tools.kube.cluster import DATA
 from tools.kube.holder import KERNEL_SETTINGS, LINK
 
 
@@ -27,6 +28,12 @@ def leaked(before, node):
         for device, root, where in mounts() - before
         if device in devices or "weft-kube" in root + where
     }
+
+
+def remains():
+    """What a cluster that has ended left here."""
+    cgroups = [*Path("/sys/fs/cgroup").glob("weft-kube"), *Path("/sys/fs/cgroup").glob("*/weft-kube")]
+    return [path for path in [Path("/sys/class/net", LINK), DATA, *cgroups] if path.exists()]
 
 
 def links():

@@ -86,8 +86,14 @@ def test_the_machine_reaches_a_node_port(pods):
     found = json.loads(pods.kubectl("-n", NAMESPACE, "get", "service", "web", "-o", "json"))
     port = found["spec"]["ports"][0]["nodePort"]
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    address = f"http://{INSIDE}:{port}/etc/"
-    assert wait_for(lambda: opener.open(address, timeout=20).status, "the node port", timeout=30) == 200
+
+    def answered():
+        try:
+            return opener.open(f"http://{INSIDE}:{port}/etc/", timeout=20).status == 200
+        except OSError:
+            return False
+
+    wait_for(answered, "an answer of the node port", timeout=60)
 
 
 def test_a_native_sidecar_starts_before_and_runs_beside_the_container(pods):

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tools.kube import archive, build, kubeconfig
 from tools.kube.api_server import PATIENCE, ApiServer, RequestFailed
 from tools.kube.certificates import Authority
-from tools.kube.holder import CGROUP, INSIDE, PODS, Holder
+from tools.kube.holder import INSIDE, PODS, Holder
 from tools.kube.process import Failed, Program, wait_for
+
+from tools.kube import archive, build, kubeconfig
 
 PAUSE_IMAGE = "docker.io/library/weft-kube-pause:1"
 DNS_ADDRESS = "10.96.0.10"
@@ -129,7 +130,7 @@ class Node:
         proxy = keys / "kube-proxy.crt"
         kubeconfig.write(directory / "kube-proxy.kubeconfig", self._server.server, self._server.ca, proxy)
         (directory / "containerd.toml").write_text(_containerd(self._snapshotter()))
-        (directory / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet(keys, kubelet, directory)))
+        (directory / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet(keys, kubelet, directory, self._holder.cgroup)))
         (directory / "kube-proxy.yaml").write_text(yaml.safe_dump(_kube_proxy(self.name, directory)))
         (directory / "resolv.conf").write_text(f"nameserver {DNS_ADDRESS}\n")
         networks = directory / "cni" / "net.d"
@@ -180,7 +181,7 @@ def _network() -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "weft", "plugins": plugins}
 
 
-def _kubelet(keys: Path, certificate: Path, directory: Path) -> dict[str, Any]:
+def _kubelet(keys: Path, certificate: Path, directory: Path, cgroup: str) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -194,7 +195,7 @@ def _kubelet(keys: Path, certificate: Path, directory: Path) -> dict[str, Any]:
         "resolvConf": str(directory / "resolv.conf"),
         "volumePluginDir": str(KUBELET_ROOT / "volume-plugins"),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{CGROUP}",
+        "cgroupRoot": f"/{cgroup}",
         # A machine with cgroups of the first version will do.
         "failCgroupV1": False,
         # The node is a guest: it takes nothing from the machine's other processes, and is not afraid of them.
