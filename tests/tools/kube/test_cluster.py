@@ -55,12 +55,12 @@ def test_the_node_has_its_own_paths_and_leaves_the_machine_alone(elsewhere):
     before = Path("/proc/self/mountinfo").read_text().splitlines()
     holder = Holder(cluster.NODE, elsewhere)
     holder.start()
-    holder.run("mkdir", "/run/containerd", "/var/lib/kubelet/plugins", "/var/log/pods")
+    own = [f"{folder}/{elsewhere.name}" for folder in ("/run", "/var/lib", "/var/log", "/var/lib/kubelet")]
+    holder.run("mkdir", *own)
     assert holder.run("hostname").stdout.strip() == cluster.NODE
     assert holder.run("cat", "/proc/sys/vm/overcommit_memory").stdout == "1\n"
-    assert (holder.directory / "kubelet" / "plugins").is_dir()
-    assert not Path("/run/containerd").exists()
-    assert not Path("/var/lib/kubelet").exists()
+    assert (holder.directory / "kubelet" / elsewhere.name).is_dir()
+    assert not [path for path in own if Path(path).exists()]
     after = Path("/proc/self/mountinfo").read_text().splitlines()
     assert not [line for line in after if line not in before and str(elsewhere) in line]
 
