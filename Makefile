@@ -5,9 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PACKAGES := iproute2 iptables util-linux python3-venv
+KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kube kube-build check bless manifests reference bench image format lock packages clean
+.PHONY: help demo test test-kube kube-build kube-up kube-down check bless manifests reference bench image format lock \
+  packages kube-packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -18,11 +20,17 @@ demo: $(READY) packages ## Run the example shop on this machine and watch its tr
 test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
 	$(BIN)/python -m pytest -m 'not kube'
 
-kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft (the first time takes a quarter of an hour)
+test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
+	$(BIN)/python -m pytest -m kube
+
+kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft; the first time takes a quarter of an hour
 	$(BIN)/python -m tools.kube.build
 
-test-kube: kube-build packages ## Run the tests that need Kubernetes
-	$(BIN)/python -m pytest -m kube
+kube-up: kube-build packages kube-packages ## Start a Kubernetes cluster on this machine and say how to use it
+	$(BIN)/python -m tools.kube.cluster up
+
+kube-down: $(READY) ## End that cluster, or what a killed run left of one
+	$(BIN)/python -m tools.kube.cluster down
 
 check: $(READY) ## Format, lint, types, layers, and that tests mirror the source
 	$(BIN)/ruff format --check .
@@ -61,6 +69,12 @@ packages:
 	if [ -n "$$missing" ]; then \
 	  echo "installing Debian packages for:$$missing"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES); \
+	fi
+
+kube-packages:
+	@if ! command -v containerd >/dev/null || ! command -v runc >/dev/null || [ ! -e /usr/lib/cni/ptp ]; then \
+	  echo "installing Debian packages: $(KUBE_PACKAGES)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(KUBE_PACKAGES); \
 	fi
 
 $(READY): pyproject.toml constraints.txt
