@@ -112,7 +112,7 @@ CASES = (
     Case("by default, disabled", False, "disabled", DISABLED, settings={"enableNamespacesByDefault": True}),
     Case("by default, label false", False, "is false", {}, {INJECT: "false"}, settings={"enableNamespacesByDefault": True}),
     Case("by default, another revision", False, "revision canary", {REVISION: "canary"}, settings={"enableNamespacesByDefault": True}),
-    Case("by default, kube-system", False, "neither", settings={"enableNamespacesByDefault": True}, namespace="kube-system"),
-    Case("by default, the mesh's own", False, "neither", settings={"enableNamespacesByDefault": True}, namespace="istio-system"),
+    Case("by default, kube-system", False, "cluster's own", settings={"enableNamespacesByDefault": True}, namespace="kube-system"),
+    Case("by default, the mesh's own", True, "asks for it", settings={"enableNamespacesByDefault": True}, namespace="istio-system"),
     Case("the mesh's own, label true", True, "is true", {}, {INJECT: "true"}, namespace="istio-system"),
 )  # fmt: skip

@@ -27,6 +27,8 @@ PROBERS = "ISTIO_KUBE_APP_PROBERS"
 OWN_VARIABLES = frozenset({"ISTIO_META_APP_CONTAINERS", "ISTIO_META_POD_PORTS", PROBERS})
 
 _SECCOMP = {"seccompProfile": {"type": "RuntimeDefault"}}
+_USER = {"runAsUser": PROXY_UID, "runAsGroup": PROXY_GID, "runAsNonRoot": True}
+_SOCKETS = {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_MOUNT, "readOnly": True}
 _FROM_POD = {
     "POD_NAME": "metadata.name",
     "POD_NAMESPACE": "metadata.namespace",
@@ -40,26 +42,26 @@ _FROM_POD = {
 }
 
 
-def redirecting(wishes: Wishes, settings: Settings, *, uid: int, gid: int) -> dict[str, Any]:
-    """istio-init; or, where the node redirects, istio-validation, which ends once the redirect is there."""
+def redirecting(wishes: Wishes, settings: Settings) -> dict[str, Any]:
+    """istio-init; or, where the node redirects, istio-validation, which asks for it and ends once it is in place."""
     by_node = settings.redirect_by == "node"
-    wanted = redirect.arguments(wishes.redirection, uid=uid, gid=gid, status_port=wishes.status_port)
-    user = {"runAsUser": uid, "runAsGroup": gid, "runAsNonRoot": True}
+    wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
     root = {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}
     capabilities = {"drop": ["ALL"]} if by_node else {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
     return {
         "name": VALIDATION if by_node else INIT,
         **_image(wishes, settings),
-        "args": ["iptables", *wanted, *(["--run-validation", "--skip-rule-apply"] if by_node else [])],
+        "args": ["redirect" if by_node else "iptables", *wanted],
         "resources": _resources(settings.init_resources),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "privileged": False,
             "capabilities": capabilities,
             "readOnlyRootFilesystem": True,
-            **(user if by_node else root),
+            **(_USER if by_node else root),
             **_SECCOMP,
         },
+        **({"volumeMounts": [_SOCKETS]} if by_node else {}),
     }
 
 
@@ -93,15 +95,10 @@ def proxy(
             "privileged": False,
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
-            "runAsUser": PROXY_UID,
-            "runAsGroup": PROXY_GID,
-            "runAsNonRoot": True,
+            **_USER,
             **_SECCOMP,
         },
-        "volumeMounts": [
-            {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_MOUNT, "readOnly": True},
-            *wishes.mounts,
-        ],
+        "volumeMounts": [_SOCKETS, *wishes.mounts],
     }  # fmt: skip
     if native:
         container["restartPolicy"] = "Always"

@@ -33,11 +33,7 @@ def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], se
     """`labels` are the namespace's. Everybody who asks whether and why gets the same answer here."""
     namespace_labels = {**labels, "kubernetes.io/metadata.name": namespace}
     pod_labels = _strings(pod, "labels")
-    webhooks = selectors(
-        settings.revision,
-        namespaces_by_default=settings.enable_namespaces_by_default,
-        root_namespace=settings.root_namespace,
-    )
+    webhooks = selectors(settings.revision, namespaces_by_default=settings.enable_namespaces_by_default)
     if any(each.namespaces.selects(namespace_labels) and each.objects.selects(pod_labels) for each in webhooks):
         return required(pod, namespace, settings)
     return Decision(False, _why_unasked(namespace, namespace_labels, pod_labels, settings.revision or DEFAULT_REVISION))
@@ -73,6 +69,8 @@ def required(pod: Mapping[str, Any], namespace: str, settings: Settings) -> Deci
 
 def _why_unasked(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
     """In the order in which a person would look."""
+    if namespace in IGNORED_NAMESPACES:
+        return f"namespace {namespace} is the cluster's own"
     if pod.get(INJECT_LABEL) == "false":
         return f"its label {INJECT_LABEL} is false"
     if NAMESPACE_LABEL in labels and labels[NAMESPACE_LABEL] != "enabled":

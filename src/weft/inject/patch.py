@@ -34,8 +34,6 @@ from weft.model.proxy import (
     XDS_SOCKET,
 )
 
-# A user other than 1337 for the proxy: whoever makes the sockets must know whose they are.
-PROXY_UID_ATTRIBUTE = "weft.dev/proxy-uid"
 _TLS_MODE = "security.istio.io/tlsMode"
 _CANONICAL_NAME, _CANONICAL_REVISION = "service.istio.io/canonical-name", "service.istio.io/canonical-revision"
 _DEFAULT_CONTAINER = ("kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/default-logs-container")
@@ -92,7 +90,7 @@ class _Injection:
         self._wishes = wishes_of_pod.read(_strings(self._metadata.get("annotations")), settings, named)
         default = native_sidecars if settings.native_sidecars == "auto" else settings.native_sidecars == "on"
         self._native = default if self._wishes.native is None else self._wishes.native
-        self._uid, self._gid = self._user()
+        self._check_user()
 
     def result(self) -> Injected:
         warnings = [*self._wishes.warnings, *self._doubts()]
@@ -138,7 +136,7 @@ class _Injection:
         )
         found = [proxy]
         if wishes.redirected:
-            found.insert(0, containers.redirecting(wishes, settings, uid=self._uid, gid=self._gid))
+            found.insert(0, containers.redirecting(wishes, settings))
         return [self._as_wanted(each) for each in found]
 
     def _as_wanted(self, container: dict[str, Any]) -> dict[str, Any]:
@@ -231,10 +229,7 @@ class _Injection:
             self._spec["initContainers"] = init
 
     def _own_volumes(self) -> list[dict[str, Any]]:
-        source: dict[str, Any] = {"driver": self._settings.driver, "readOnly": True}
-        if self._uid != PROXY_UID:
-            source["volumeAttributes"] = {PROXY_UID_ATTRIBUTE: str(self._uid)}
-        return [{"name": IDENTITY_VOLUME, "csi": source}]
+        return [{"name": IDENTITY_VOLUME, "csi": {"driver": self._settings.driver, "readOnly": True}}]
 
     def _add_volumes(self, volumes: list[dict[str, Any]]) -> None:
         present = self._spec.setdefault("volumes", [])
@@ -264,10 +259,6 @@ class _Injection:
             annotations["prometheus.io/scrape"] = "true"
             annotations["prometheus.io/port"] = str(self._wishes.status_port)
             annotations["prometheus.io/path"] = "/stats/prometheus"
-        if self._settings.redirect_by == "node" and self._wishes.redirected:
-            annotations.setdefault(redirect.MODE, redirect.REDIRECT)
-            for name, value in redirect.annotations_of(self._wishes.redirection).items():
-                annotations.setdefault(name, value)
         for name, value in self._settings.injected_annotations.items():
             annotations.setdefault(name, value)
         annotations[REVISION_LABEL] = self._settings.revision
@@ -285,16 +276,13 @@ class _Injection:
         )
         return msgspec.json.encode(status).decode()
 
-    def _user(self) -> tuple[int, int]:
-        """Whom the redirect lets through: whoever the pod says that its proxy runs as."""
+    def _check_user(self) -> None:
         context = self._stripped.overrides.get(containers.PROXY, {}).get("securityContext")
-        said = context if isinstance(context, dict) else {}
-        uid, gid = said.get("runAsUser"), said.get("runAsGroup")
-        if uid == 0:
+        uid = context.get("runAsUser", PROXY_UID) if isinstance(context, dict) else PROXY_UID
+        if uid != PROXY_UID:
             where = Where(object=self._named, field="spec.containers[istio-proxy].securityContext.runAsUser")
-            what = "the proxy cannot run as root: the redirect tells it by its user, and root may be anybody"
-            raise Refused([Problem(where, what, "give it another user, or leave it at 1337")])
-        return (uid if isinstance(uid, int) else PROXY_UID, gid if isinstance(gid, int) else PROXY_UID)
+            what = f"the proxy cannot run as {uid}: its sockets are those of user {PROXY_UID}, and so is the redirect"
+            raise Refused([Problem(where, what, "leave runAsUser out")])
 
     def _doubts(self) -> list[str]:
         found = []
@@ -303,7 +291,7 @@ class _Injection:
         for each in [*self._spec["containers"], *self._spec.get("initContainers", ())]:
             context = each.get("securityContext")
             uid = context.get("runAsUser", default) if isinstance(context, dict) else default
-            if uid == self._uid:
+            if uid == PROXY_UID:
                 found.append(
                     f"container {each['name']} runs as user {uid}, as the proxy does: nothing of it is redirected"
                 )

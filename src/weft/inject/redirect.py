@@ -1,7 +1,7 @@
 """Which of a pod's connections pass its proxy, read from `traffic.sidecar.istio.io/*`, as istio-iptables' arguments.
 
-The same annotations are all that a node's agent needs to set the redirect up itself: `arguments` is for both. Ports,
-ranges and interfaces are checked here, before a pod exists that could not start.
+They are the same whether the pod's own init container sets up the redirect or asks the node's agent to. Ports, ranges
+and interfaces are checked here, before a pod exists that could not start.
 """
 
 from __future__ import annotations
@@ -65,27 +65,18 @@ def problems_of_redirection(wanted: Redirection) -> Iterator[tuple[str, str]]:
                 yield _NAMES[field], what
 
 
-def arguments(
-    wanted: Redirection, *, uid: int = PROXY_UID, gid: int = PROXY_UID, status_port: int = METRICS_PORT
-) -> list[str]:
+def arguments(wanted: Redirection, *, status_port: int = METRICS_PORT) -> list[str]:
     """For istio-iptables, as Istio's own injector writes them: the optional ones only where they say something."""
     own_ports = [str(PROMETHEUS_PORT), str(READINESS_PORT), *([str(status_port)] if status_port else [])]
     excluded = [*own_ports, *(port for port in _split(wanted.exclude_inbound_ports) if port not in own_ports)]
     values = {field: ",".join(_split(getattr(wanted, field))) for field in _FIELDS}
     values["exclude_inbound_ports"] = ",".join(excluded)
-    found = ["-p", str(OUTBOUND_PORT), "-z", str(INBOUND_PORT), "-u", str(uid)]
-    found += ["-g", str(gid)] if gid != uid else []
+    found = ["-p", str(OUTBOUND_PORT), "-z", str(INBOUND_PORT), "-u", str(PROXY_UID)]
     found += ["-m", REDIRECT]
     for field, (flag, _) in _FIELDS.items():
         if flag in ("-i", "-x", "-b", "-d") or values[field]:
             found += [flag, values[field]]
     return found
-
-
-def annotations_of(wanted: Redirection) -> dict[str, str]:
-    """What a node's agent reads: written out, so that a later change of the defaults changes no running pod."""
-    values = {PREFIX + _NAMES[field]: ",".join(_split(getattr(wanted, field))) for field in _FIELDS}
-    return {name: value for name, value in values.items() if value}
 
 
 def _split(value: str) -> list[str]:
