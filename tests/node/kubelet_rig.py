@@ -189,7 +189,10 @@ class KubernetesNode:
 @contextlib.asynccontextmanager
 async def kubernetes_node():
     """Not in pytest's own directory: the driver's sockets have addresses, which must be short as on a real node."""
-    directory, state = Path(tempfile.mkdtemp(prefix="weft-k-")), Path(tempfile.mkdtemp(prefix="weft-k-", dir="/dev/shm"))
+    directory, state = (
+        Path(tempfile.mkdtemp(prefix="weft-k-")),
+        Path(tempfile.mkdtemp(prefix="weft-k-", dir="/dev/shm")),
+    )
     directory.chmod(0o755)
     node = KubernetesNode(directory, state)
     await node.open_ca()
