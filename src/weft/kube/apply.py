@@ -156,7 +156,7 @@ async def _established(client: Client, who: Named) -> None:
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
         found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, who.name)
-        conditions = {each["type"]: each for each in found.get("status", {}).get("conditions", ())}
+        conditions = {each["type"]: each for each in (found.get("status") or {}).get("conditions") or ()}
         if conditions.get("Established", {}).get("status") == "True":
             return
         if asyncio.get_running_loop().time() > deadline:
