@@ -19,7 +19,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kube)
-            item.add_marker(pytest.mark.timeout(600), append=False)
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(600))
 
 
 def pytest_collection_finish(session):
