@@ -184,35 +184,41 @@ async def test_nobody_there_is_no_refusal():
 
 async def test_a_silent_server_is_given_up_in_time(api_server):
     address = urlsplit(api_server.server)
-    async with wire(address.hostname, address.port) as line:
-        async with connected(api_server, server=f"https://127.0.0.1:{line.port}") as client:
-            assert await client.raw("GET", "/version")
-            line.stall()
-            with pytest.raises(ApiUnavailable, match=r"no answer within 0\.5 s"):
-                await client.raw("GET", "/version", timeout=0.5)
-            line.flow()
-            assert await client.raw("GET", "/version")
+    async with (
+        wire(address.hostname, address.port) as line,
+        connected(api_server, server=f"https://127.0.0.1:{line.port}") as client,
+    ):
+        assert await client.raw("GET", "/version")
+        line.stall()
+        with pytest.raises(ApiUnavailable, match=r"no answer within 0\.5 s"):
+            await client.raw("GET", "/version", timeout=0.5)
+        line.flow()
+        assert await client.raw("GET", "/version")
 
 
 async def test_a_connection_is_kept_and_a_broken_one_replaced(api_server):
     address = urlsplit(api_server.server)
-    async with wire(address.hostname, address.port) as line:
-        async with connected(api_server, server=f"https://127.0.0.1:{line.port}") as client:
-            for _ in range(5):
-                await client.raw("GET", "/version")
-            assert line.opened == 1
-            line.cut()
+    async with (
+        wire(address.hostname, address.port) as line,
+        connected(api_server, server=f"https://127.0.0.1:{line.port}") as client,
+    ):
+        for _ in range(5):
             await client.raw("GET", "/version")
-            assert line.opened == 2
+        assert line.opened == 1
+        line.cut()
+        await client.raw("GET", "/version")
+        assert line.opened == 2
 
 
 async def test_a_burst_of_requests_does_not_take_all_sockets(api_server, monkeypatch):
     monkeypatch.setattr(client_module, "_MOST_AT_ONCE", 3)
     address = urlsplit(api_server.server)
-    async with wire(address.hostname, address.port) as line:
-        async with connected(api_server, server=f"https://127.0.0.1:{line.port}") as client:
-            await asyncio.gather(*(client.raw("GET", "/version") for _ in range(20)))
-            assert line.opened <= 3
+    async with (
+        wire(address.hostname, address.port) as line,
+        connected(api_server, server=f"https://127.0.0.1:{line.port}") as client,
+    ):
+        await asyncio.gather(*(client.raw("GET", "/version") for _ in range(20)))
+        assert line.opened <= 3
 
 
 async def test_a_watch_line_has_a_size_it_may_not_pass(client, monkeypatch, namespace):

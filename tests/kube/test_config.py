@@ -60,7 +60,7 @@ def test_files_are_found_beside_the_kubeconfig(tmp_path):
     found = load(file)
     assert found.ca_file == str(tmp_path / "ca.crt")
     assert found.client_key_file == str(tmp_path / "me.key")
-    assert os.path.samefile(found.token_file, tmp_path / "token")
+    assert (tmp_path / "token").samefile(found.token_file)
 
 
 def test_another_context_can_be_chosen_and_a_misspelled_one_is_guessed(tmp_path):

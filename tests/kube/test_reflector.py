@@ -346,25 +346,25 @@ async def _compaction_while_away_leads_to_a_new_list(server, client, told, caplo
     caplog.clear()
     told.batches.clear()
     address = urlsplit(server.server)
-    async with wire(address.hostname, address.port) as line:
-        async with (
-            connected(server, server=f"https://127.0.0.1:{line.port}") as remote,
-            following(remote, namespace="shop") as far,
-        ):
-            line.stall()
-            line.cut()
-            await client.delete(CONFIG_MAPS, "two", namespace="shop")
-            await put(client, "shop", "one", a="2")
-            for number in range(5):
-                await put(client, "shop", "noise", n=str(number))
-            await asyncio.to_thread(server.api.stop, kill=True)
-            await asyncio.to_thread(server.start_api)  # whose cache begins with now
-            await asyncio.to_thread(server.compact)
-            line.flow()
-            await far.until(lambda far: set(far.objects) == {"one", "three", "four", "noise"})
-            assert far.gone == ["two"]
-            assert far.objects["one"].data == {"a": "2"}
-            assert sum(event.name == "three" for batch in far.batches for event in batch) == 1, "it has not changed"
+    async with (
+        wire(address.hostname, address.port) as line,
+        connected(server, server=f"https://127.0.0.1:{line.port}") as remote,
+        following(remote, namespace="shop") as far,
+    ):
+        line.stall()
+        line.cut()
+        await client.delete(CONFIG_MAPS, "two", namespace="shop")
+        await put(client, "shop", "one", a="2")
+        for number in range(5):
+            await put(client, "shop", "noise", n=str(number))
+        await asyncio.to_thread(server.api.stop, kill=True)
+        await asyncio.to_thread(server.start_api)  # whose cache begins with now
+        await asyncio.to_thread(server.compact)
+        line.flow()
+        await far.until(lambda far: set(far.objects) == {"one", "three", "four", "noise"})
+        assert far.gone == ["two"]
+        assert far.objects["one"].data == {"a": "2"}
+        assert sum(event.name == "three" for batch in far.batches for event in batch) == 1, "it has not changed"
     assert "no longer knows version" in caplog.text
     await told.until(lambda told: set(told.objects) == {"one", "three", "four", "noise"})
 
