@@ -16,13 +16,13 @@ demo: $(READY) packages ## Run the example shop on this machine and watch its tr
 	$(BIN)/weft demo
 
 test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
-	$(BIN)/python -m pytest --ignore=tests/kube --ignore=tests/cluster
+	$(BIN)/python -m pytest -m 'not kube'
 
 kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft (the first time takes a quarter of an hour)
 	$(BIN)/python -m tools.kube.build
 
 test-kube: kube-build packages ## Run the tests that need Kubernetes
-	$(BIN)/python -m pytest tests/kube
+	$(BIN)/python -m pytest -m kube
 
 check: $(READY) ## Format, lint, types, layers, and that tests mirror the source
 	$(BIN)/ruff format --check .

@@ -12,6 +12,38 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 
+# Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.
+_KUBERNETES = {"api_server", "cluster"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if _KUBERNETES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.kube)
+
+
+def pytest_collection_finish(session):
+    """Builds what is missing before the first test's clock runs: from nothing it takes a quarter of an hour."""
+    wanted = any(item.get_closest_marker("kube") for item in session.items)
+    if not wanted or session.config.option.collectonly:
+        return
+    from tools.kube import api_server, build
+
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    build.ensure(api_server.PROGRAMS, tell=terminal.write_line)
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory):
+    """A real API server on loopback, one for all tests: `.kubeconfig`, `.server`, `.ca`, `.certificate`, `.key`,
+    `.token`; `.request`, `.make_namespace`, `.compact`, …"""
+    from tools.kube import api_server as real
+
+    with real.started(tmp_path_factory.mktemp("api-server")) as server:
+        yield server
+
+
 @pytest.fixture(autouse=True)
 def _logging_as_it_was():
     """A command that is run in this process sets logging up for itself; the next test listens to it as before."""

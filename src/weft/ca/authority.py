@@ -22,8 +22,9 @@ from weft.ca.certificates import Issued, Validity, certificate_pem, make_leaf, m
 from weft.ca.csr import CsrReason, CsrRefused, PublicKey, read_public_key
 from weft.ca.error import AuthorityError
 from weft.ca.plugged import PluggedIn, is_plugged_in
-from weft.ca.rotation import Phase
+from weft.ca.rotation import Phase, State
 from weft.ca.self_made import SelfMade
+from weft.ca.shared import Keep, Shared
 from weft.ca.status import AuthorityStatus, plugged_status, self_made_status
 from weft.ca.store import Store
 from weft.model.identity import Identity, parse_identity
@@ -50,7 +51,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 class Authority:
     def __init__(
-        self, trust_domain: str, keeper: SelfMade | PluggedIn, terms: Terms, clock: Callable[[], float]
+        self, trust_domain: str, keeper: SelfMade | Shared | PluggedIn, terms: Terms, clock: Callable[[], float]
     ) -> None:
         self.trust_domain = trust_domain
         self.terms = terms
@@ -99,6 +100,31 @@ class Authority:
             store.close()
             raise
         return cls(trust_domain, keeper, terms, clock)
+
+    @classmethod
+    def share(
+        cls, state: State, keep: Keep, terms: Terms | None = None, *, clock: Callable[[], float] = time.time
+    ) -> Authority:
+        """A self-made root that other processes sign with, too; `keep` sees to it that all of them have the same.
+        Raises AuthorityError."""
+        terms = terms or Terms()
+        _check_trust_domain(state.trust_domain)
+        shared = Shared(state, keep, skew=terms.skew, root_lifetime=terms.root_lifetime)
+        return cls(state.trust_domain, shared, terms, clock)
+
+    def adopt(self, state: State) -> None:
+        """What is kept of a shared root is now this. Raises AuthorityError, and then nothing has changed."""
+        if isinstance(self._keeper, Shared) and self._keeper.adopt(state):
+            self._tell()
+
+    def lead(self) -> None:
+        """Of those that share a root, this one moves a rotation on, until `follow`."""
+        if isinstance(self._keeper, Shared):
+            self._keeper.lead(self._clock())
+
+    def follow(self) -> None:
+        if isinstance(self._keeper, Shared):
+            self._keeper.follow()
 
     def bundle(self) -> tuple[str, ...]:
         """The roots to trust, as PEM; the one whose certificates are handed out now is the first."""
@@ -189,13 +215,13 @@ class Authority:
 
     @property
     def phase(self) -> Phase:
-        return self._keeper.state.phase if isinstance(self._keeper, SelfMade) else Phase.STEADY
+        return Phase.STEADY if isinstance(self._keeper, PluggedIn) else self._keeper.state.phase
 
     def status(self) -> AuthorityStatus:
         status = (
-            self_made_status(self._keeper.state)
-            if isinstance(self._keeper, SelfMade)
-            else plugged_status(self.trust_domain, self._keeper.signing, self.bundle(), self._keeper.problem)
+            plugged_status(self.trust_domain, self._keeper.signing, self.bundle(), self._keeper.problem)
+            if isinstance(self._keeper, PluggedIn)
+            else self_made_status(self._keeper.state)
         )
         return msgspec.structs.replace(status, issued=self.issued, refused=dict(self.refused))
 

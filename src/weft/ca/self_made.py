@@ -41,7 +41,7 @@ class SelfMade:
     def make(
         cls, trust_domain: str, store: Store | None, now: float, *, skew: timedelta, root_lifetime: timedelta
     ) -> SelfMade:
-        state = State(trust_domain=trust_domain, signer=_new_root(trust_domain, now, root_lifetime.total_seconds()))
+        state = new_state(trust_domain, now, root_lifetime)
         if store is not None:
             _save(store, state)
         return cls(state, store, skew=skew, root_lifetime=root_lifetime)
@@ -101,7 +101,7 @@ class SelfMade:
         """Raises AuthorityError."""
         if self.state.phase is not Phase.STEADY:
             raise AuthorityError(f"a rotation is under way ({self.state.phase})", "see how far it is: weft ca show")
-        root = _new_root(self.state.trust_domain, now, self._root_lifetime)
+        root = new_root(self.state.trust_domain, now, self._root_lifetime)
         self._decide(rotation.announce(self.state, root, now, propagation))
 
     def switch(self, now: float) -> None:
@@ -150,6 +150,10 @@ class SelfMade:
         self.state = state
 
 
+def new_state(trust_domain: str, now: float, root_lifetime: timedelta) -> State:
+    return State(trust_domain=trust_domain, signer=new_root(trust_domain, now, root_lifetime.total_seconds()))
+
+
 def signing_of(state: State, store: Store | None = None) -> Signing:
     """Raises AuthorityError if the key is not the certificate's."""
     file = store.directory / STATE if store else ""
@@ -166,7 +170,7 @@ def signing_of(state: State, store: Store | None = None) -> Signing:
     return Signing(certificate, key)  # type: ignore[arg-type]
 
 
-def _new_root(trust_domain: str, now: float, lifetime: float) -> Root:
+def new_root(trust_domain: str, now: float, lifetime: float) -> Root:
     key = new_key()
     certificate = make_root(trust_domain, key, Validity(now - _BACKDATED, now + lifetime))
     return Root(certificate_pem(certificate), key_pem(key))

@@ -12,7 +12,22 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from weft.cli import ca, control, demo, down, exec_, interception, logs, node, ps, status, up, validate, version
+from weft.cli import (
+    ca,
+    control,
+    demo,
+    down,
+    exec_,
+    interception,
+    kube_export,
+    logs,
+    node,
+    ps,
+    status,
+    up,
+    validate,
+    version,
+)
 from weft.cli.output import fail
 from weft.cli.root import with_this_weft
 
@@ -64,6 +79,7 @@ app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(exec_.exec_)
 app.command("validate")(validate.validate)
+app.command("kube-export")(kube_export.kube_export)
 app.command("control")(control.control)
 app.command("node")(node.node)
 app.add_typer(ca.app, name="ca")
