@@ -9,7 +9,7 @@ from weft.base.problem import Problem, Where
 from weft.cli.main import Commands, app
 
 COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate"]
-COMMANDS += ["control", "node", "interception", "version", "ca"]
+COMMANDS += ["control", "node", "interception", "redirect", "version", "ca"]
 
 
 def run(*arguments):

@@ -9,6 +9,7 @@ import yaml
 
 from weft.install.names import OWNED_BY, Names
 from weft.install.values import Values
+from weft.model.settings import Settings
 
 
 def namespace(values: Values) -> dict[str, Any]:
@@ -26,18 +27,30 @@ def namespace(values: Values) -> dict[str, Any]:
 
 def config_maps(values: Values) -> list[dict[str, Any]]:
     names = Names.of(values)
-    mesh = {"rootNamespace": values.namespace, **values.mesh}
-    settings = {"image": values.image, "imagePullPolicy": values.image_pull_policy, **values.injection.settings}
-    settings |= {"revision": values.revision, "redirect": values.injection.redirect, "driver": names.driver}
+    mesh = yaml.safe_dump({"rootNamespace": values.namespace, **values.mesh}, sort_keys=True)
+    settings = msgspec.json.format(msgspec.json.encode(injector_settings(values), order="sorted"), indent=2).decode()
     return [
-        _config_map(names, names.mesh_config, {"mesh": yaml.safe_dump(mesh, sort_keys=True)}),
-        _config_map(names, names.injector, {"values": msgspec.json.format(_json(settings), indent=2).decode() + "\n"}),
+        _config_map(names, names.mesh_config, {"mesh": mesh}),
+        _config_map(names, names.injector, {"values": f"{settings}\n"}),
     ]
+
+
+def injector_settings(values: Values) -> dict[str, Any]:
+    """What the injector reads, in its own words: those of the author's, and those that other values decide."""
+    return {
+        **values.injection.settings,
+        "image": values.image,
+        "imagePullPolicy": values.image_pull_policy,
+        "imagePullSecrets": list(values.image_pull_secrets),
+        "redirectBy": values.injection.redirect_by,
+        "enableNamespacesByDefault": values.injection.by_default,
+        "revision": values.revision,
+        "rootNamespace": values.namespace,
+        "driver": Names.of(values).driver,
+        "clusterDomain": values.cluster_domain,
+        "trustDomain": values.mesh.get("trustDomain", Settings().trust_domain),
+    }
 
 
 def _config_map(names: Names, name: str, data: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": names.metadata(name), "data": data}
-
-
-def _json(value: Any) -> bytes:
-    return msgspec.json.encode(value, order="sorted")

@@ -13,7 +13,7 @@ from weft import __version__
 from weft.api.document import Document
 from weft.api.mesh_config import NAME as MESH_CONFIG
 from weft.api.parse import parse
-from weft.api.syntax import is_dns_label
+from weft.api.syntax import is_dns_label, words
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.model.names import ObjectKey
@@ -21,6 +21,14 @@ from weft.model.settings import Settings
 
 DEFAULT_REVISION = "default"
 LONGEST_REVISION = 40  # the longest name it becomes a part of has 63 letters
+
+# Of the injector's settings, those that the installation itself decides.
+OURS = frozenset(
+    words("""
+    image imagePullPolicy imagePullSecrets redirectBy enableNamespacesByDefault revision rootNamespace driver
+    clusterDomain trustDomain
+    """)
+)
 
 Quantity = str | int | float
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -54,6 +62,7 @@ class Control(_Part, frozen=True):
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     annotations: dict[str, str] = {}  # of its pods
+    plaintext_xds: bool = False  # on 15010 for the whole cluster: whoever can connect can read every configuration
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
@@ -75,10 +84,10 @@ class Injection(_Part, frozen=True):
 
     failure_policy: FailurePolicy = "Fail"
     by_default: bool = False  # also in namespaces that say nothing
-    # "pod": an init container with NET_ADMIN; "node": the agent, for clusters that forbid such containers.
-    redirect: Literal["pod", "node"] = "pod"
-    excluded_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease")
-    settings: dict[str, Any] = {}  # of the injected containers
+    # An init container with NET_ADMIN, or the node's agent, for clusters that forbid such containers.
+    redirect_by: Literal["init", "node"] = "init"
+    excluded_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
+    settings: dict[str, Any] = {}  # of what is injected: docs/kubernetes.md
 
 
 class Validation(_Part, frozen=True):
@@ -158,6 +167,8 @@ def _check(values: Values) -> None:
         raise ValuesError(f"`{root}` is not an absolute path", hint, field="node.kubeletRoot")
     if not values.image:
         raise ValuesError("`image` must not be empty", f"for example weft:{__version__}", field="image")
+    for name in sorted(OURS & set(values.injection.settings)):
+        raise ValuesError(f"`{name}` follows from other values", "leave it out", field=f"injection.settings.{name}")
     for part, resources in (("control", values.control.resources), ("node", values.node.resources)):
         for sort in ("requests", "limits"):
             _check_quantities(f"{part}.resources.{sort}", getattr(resources, sort))

@@ -44,6 +44,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
     version: str
     detail: str
+    resource: Resource | None = None  # where another proxy may yet take it, in a report that names it by its version
 
 
 class Behind(Exception):
@@ -68,12 +69,17 @@ class Table:
         self.rejected: dict[str, Rejected] = {}
         self._changes: OrderedDict[str, int] = OrderedDict()  # name → revision, newest last
         self._collect_at = TOMBSTONE_SLACK
+        self._accepted_until = 0
 
     def changed_since(self, revision: int) -> Iterator[str]:
         for name in reversed(self._changes):
             if self._changes[name] <= revision:
                 return
             yield name
+
+    def changed_at(self, name: str) -> int:
+        """When a name that is live, or removed and not forgotten, changed last."""
+        return self._changes.get(name, 0)
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
         current = self.live.get(name)
@@ -106,7 +112,7 @@ class Table:
             return False
         if good is not None and good.version == rejected.version:
             return False  # another proxy took it: it is not the resource that is wrong for the whole group
-        self.rejected[name] = rejected
+        self.rejected[name] = Rejected(rejected.version, rejected.detail, current)
         if good is None:
             del self.live[name]
         else:
@@ -118,6 +124,16 @@ class Table:
         current = self.live.get(resource.name)
         if current is not None and current.version == resource.version:
             self.accepted[resource.name] = current
+
+    def accept_until(self, revision: int) -> None:
+        """Somebody has taken all that was live at this revision, and is so still."""
+        for name in reversed(self._changes):
+            changed = self._changes[name]
+            if changed <= self._accepted_until:
+                break
+            if changed <= revision and name in self.live:
+                self.accepted[name] = self.live[name]
+        self._accepted_until = max(self._accepted_until, revision)
 
     def restore(self, resource: Resource, revision: int) -> bool:
         """One proxy refused it and another takes it: then it is not the resource that is wrong for the whole group, and
@@ -251,6 +267,34 @@ class Snapshots:
                 restored.append(resource.name)
         if restored:
             self._announce(state, {type_url: tuple(restored)})
+
+    def accept_versions(self, group: Hashable, type_url: str, versions: Mapping[str, str]) -> None:
+        """A proxy of the group is said to have taken these."""
+        state = self._groups.get(group)
+        table = state.table(type_url) if state else _EMPTY
+        named: list[Resource] = []
+        for name, version in versions.items():
+            rejected = table.rejected.get(name)
+            for resource in (table.live.get(name), rejected.resource if rejected else None):
+                if resource is not None and resource.version == version:
+                    named.append(resource)
+        self.accept(group, type_url, named)
+
+    def accept_until(self, group: Hashable, type_url: str, revision: int) -> None:
+        """A proxy of the group is said to have taken all there was at this revision."""
+        state = self._groups.get(group)
+        if state is not None and type_url in state.tables:
+            state.tables[type_url].accept_until(min(revision, self.push))
+
+    def forgive(self, group: Hashable, type_url: str, names: Iterable[str]) -> None:
+        """Let the next update bring versions that were rejected: whoever decides about them wants them tried again."""
+        state = self._groups.get(group)
+        table = state.table(type_url) if state else _EMPTY
+        for name in names:
+            table.rejected.pop(name, None)
+
+    def state(self, group: Hashable) -> Group | None:
+        return self._groups.get(group)
 
     def attach(self, group: Hashable, watcher: Watcher) -> Group:
         state = self._groups.setdefault(group, Group(group))
