@@ -5,6 +5,7 @@ What the server adds for itself is left out, so that an object whose status alon
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from weft.api.document import Change, Document
 from weft.kube.objects import Metadata, Named, Written
 from weft.kube.resource import Resource
 from weft.model.names import ObjectKey
+
+log = logging.getLogger("weft.kube")
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # the whole object once more
 
@@ -48,7 +51,8 @@ def document(resource: Resource, key: ObjectKey, written: Written | Named) -> Do
         if bytes(raw):
             try:
                 body[name] = msgspec.json.decode(raw)
-            except (msgspec.MsgspecError, RecursionError, ValueError):  # nested beyond all reason
+            except (msgspec.MsgspecError, RecursionError, ValueError) as error:  # nested beyond all reason
+                log.warning("the `%s` of %s cannot be read: %s", name, key, error)
                 usable = False
     return Document(key, resource.api_version, body, usable=usable)
 

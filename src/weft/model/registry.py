@@ -23,7 +23,8 @@ from weft.model.standing import Members, Standing, all_secured, joined_standing,
 
 _Selection = tuple[str, str, Labels]  # a host, and whom one of its claims selects in its namespace
 _Pair = tuple[str, tuple[str, str]]  # a namespace and one label
-_Profile = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, Protocol], ...], bool]  # what inbound ports depend on
+# Where it listens, and who it is.
+_Profile = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, Protocol], ...], bool, bool, str]
 
 _Place = TypeVar("_Place")
 _Held = TypeVar("_Held")
@@ -107,11 +108,11 @@ class Registry:
         }
 
     def profiles(self, namespace: str, labels: Labels) -> frozenset[_Profile]:
-        """Which kinds of ports the instances with these labels have: their inbound ports follow from no more."""
+        """Which kinds of instances have these labels: one more of a kind is nothing new to anybody but its callers."""
         return frozenset(self._profiles.get((namespace, labels), ()))
 
     def samples(self, namespace: str, labels: Labels) -> list[Instance]:
-        """An instance with these labels for each kind of ports that there is."""
+        """One instance with these labels of each kind that there is."""
         alike = self._alike.get((namespace, labels), {})
         if len(self._profiles.get((namespace, labels), ())) <= 1:
             return list(alike.values())[:1]
@@ -252,7 +253,7 @@ def _selection(service: Service) -> _Selection:
 
 
 def _profile(instance: Instance) -> _Profile:
-    return (instance.ports, instance.protocols, instance.is_entry)
+    return (instance.ports, instance.protocols, instance.is_entry, instance.meshed, instance.service_account)
 
 
 def _in_order(instance: Instance | None, listed: list[str]) -> tuple[str, ...]:
