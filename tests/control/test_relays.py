@@ -111,7 +111,7 @@ async def test_groups_are_kept_by_agents_and_proxies_together_and_go_when_nobody
 async def test_an_agent_waits_until_the_control_plane_has_its_first_objects(tmp_path):
     placed = Placed()
     placed.listed = False
-    async with cluster(placed=placed) as rig, relayed(rig, tmp_path) as (relay, channel):
+    async with cluster(placed=placed) as rig, relayed(rig, tmp_path) as (_, channel):
         client = Client(channel)
         await client.subscribe(CLUSTER)
         await until(rig.plane.nodes)

@@ -67,7 +67,7 @@ class Table:
         self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what was accepted last
         self.accepted: dict[str, Resource] = {}  # what some proxy has ACKed last
         self.rejected: dict[str, Rejected] = {}
-        # What was live before, and since when, if nobody was known to have taken it yet: word of that may be on its way.
+        # What was live before, and since when, if nobody was known to have taken it: word of that may be on its way.
         self._replaced: dict[str, tuple[Resource, int]] = {}
         self._changes: OrderedDict[str, int] = OrderedDict()  # name → revision, newest last
         self._collect_at = TOMBSTONE_SLACK
