@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from conversation import Blob
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from node_rig import Control, Rig, body, size_of
 
+from node_rig import Blob, Control, Rig, body, size_of
 from weft.xds import frames
 from weft.xds.copy import Broken, Copy
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -246,12 +245,9 @@ def test_the_copy_becomes_what_the_control_plane_has_whatever_happens_on_the_way
     assert set(rig.copy.snapshots.groups()) == set(wanted.values())
     for group in set(wanted.values()):
         assert rig.has(group) == rig.control.has(group)
-    assert set(rig.copy._bodies) == {
-        (type_url, name, version)
-        for group in set(wanted.values())
-        for type_url, table in rig.control.has(group).items()
-        for name, version in table.items()
-    }
+        mirror = rig.copy._mirrors[group].tables.items()
+        versions = {type_url: {name: each.version for name, each in table.items()} for type_url, table in mirror}
+        assert {type_url: names for type_url, names in versions.items() if names} == rig.control.has(group)
     assert rig.control.held == dict.fromkeys(wanted.values(), 1)
 
 

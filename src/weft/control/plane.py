@@ -17,11 +17,10 @@ from weft.control.access import Principal
 from weft.control.analysis import Analysis
 from weft.control.intake import Admit, Intake
 from weft.control.nodes import UnknownProxy, group_of
-from weft.control.placements import Placements
 from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
-from weft.control.relays import Relays
+from weft.control.relays import Placements, Relays
 from weft.model.group import Group
 from weft.model.mesh import Mesh, Value, joined
 from weft.model.names import ObjectKey, where_of

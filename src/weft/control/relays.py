@@ -12,10 +12,23 @@ from typing import Protocol
 import msgspec
 
 from weft.control.access import Principal
-from weft.control.placements import Placements
 from weft.model.group import Group
 from weft.xds.request import Refused
 from weft.xds.stream import NackedResource
+
+
+class Placements(Protocol):
+    """Which pod is on which node, and of which group: on Kubernetes the watch of Pods knows; agents and proxies are not
+    asked. Pods are named by their UID."""
+
+    def pods_on(self, node: str) -> Mapping[str, Group] | None:
+        """The group of each meshed pod on this node; None while the pods are not listed yet."""
+
+    def node_of(self, pod_uid: str) -> str | None:
+        """Where any pod is, meshed or not; None: there is no such pod, or it has no node yet."""
+
+    def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be told, in the event loop, when what `pods_on` says of the node is another. Returns what ends it."""
 
 
 class Groups(Protocol):

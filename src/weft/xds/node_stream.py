@@ -261,10 +261,14 @@ class NodeStream:
             if joined is None:
                 continue
             if each.versions is None:
-                self._snapshots.accept_until(joined.group, each.type_url, min(each.revision, joined.revision or 0))
+                revision = min(each.revision, joined.revision or 0)
+                current = self._snapshots.accept_until(joined.group, each.type_url, revision)
             else:
-                self._snapshots.accept_versions(joined.group, each.type_url, each.versions)
-            self._observer.taken(joined.group, each.type_url)
+                current = self._snapshots.accept_versions(joined.group, each.type_url, each.versions)
+            # An agent whose proxy refused something goes back to what was good by itself. That this is taken, again,
+            # says nothing about what has been sent since.
+            if current:
+                self._observer.taken(joined.group, each.type_url)
         for refusal in report.refusals:
             joined = self._joined.get(refusal.group)
             if joined is not None:

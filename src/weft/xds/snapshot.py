@@ -67,6 +67,8 @@ class Table:
         self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what was accepted last
         self.accepted: dict[str, Resource] = {}  # what some proxy has ACKed last
         self.rejected: dict[str, Rejected] = {}
+        # What was live before, and since when, if nobody was known to have taken it: word of that may be on its way.
+        self._replaced: dict[str, tuple[Resource, int]] = {}
         self._changes: OrderedDict[str, int] = OrderedDict()  # name → revision, newest last
         self._collect_at = TOMBSTONE_SLACK
         self._accepted_until = 0
@@ -90,6 +92,8 @@ class Table:
             del self.rejected[name]
         if current is not None and current.version == resource.version:
             return False
+        if current is not None and self.accepted.get(name) is not current:
+            self._replaced[name] = current, self._changes[name]
         self.live[name] = resource
         self.removed.pop(name, None)
         self._changed(name, revision)
@@ -100,6 +104,7 @@ class Table:
         if self.live.pop(name, None) is None and quarantined is None:
             return False
         self.removed[name] = self.accepted.pop(name, None)
+        self._replaced.pop(name, None)
         self._changed(name, revision)
         return True
 
@@ -121,19 +126,34 @@ class Table:
         return True
 
     def accept(self, resource: Resource) -> None:
-        current = self.live.get(resource.name)
+        name = resource.name
+        current = self.live.get(name)
         if current is not None and current.version == resource.version:
-            self.accepted[resource.name] = current
+            self.accepted[name] = current
+            self._replaced.pop(name, None)
+        elif name in self._replaced and self._replaced[name][0].version == resource.version:
+            self.accepted[name], _ = self._replaced.pop(name)
 
     def accept_until(self, revision: int) -> None:
-        """Somebody has taken all that was live at this revision, and is so still."""
+        """Somebody has taken all that was live at this revision."""
         for name in reversed(self._changes):
             changed = self._changes[name]
             if changed <= self._accepted_until:
                 break
+            replaced, since = self._replaced.get(name, (None, 0))
             if changed <= revision and name in self.live:
-                self.accepted[name] = self.live[name]
+                self.accept(self.live[name])
+            elif replaced is not None and since <= revision:
+                self.accept(replaced)
         self._accepted_until = max(self._accepted_until, revision)
+
+    def known(self, name: str, version: str) -> Resource | None:
+        """One that is or was live, by its version."""
+        rejected, (replaced, _) = self.rejected.get(name), self._replaced.get(name, (None, 0))
+        for resource in (self.live.get(name), rejected.resource if rejected else None, replaced):
+            if resource is not None and resource.version == version:
+                return resource
+        return None
 
     def restore(self, resource: Resource, revision: int) -> bool:
         """One proxy refused it and another takes it: then it is not the resource that is wrong for the whole group, and
@@ -268,23 +288,23 @@ class Snapshots:
         if restored:
             self._announce(state, {type_url: tuple(restored)})
 
-    def accept_versions(self, group: Hashable, type_url: str, versions: Mapping[str, str]) -> None:
-        """A proxy of the group is said to have taken these."""
+    def accept_versions(self, group: Hashable, type_url: str, versions: Mapping[str, str]) -> bool:
+        """A proxy of the group is said to have taken these. Returns whether any of them is live."""
         state = self._groups.get(group)
         table = state.table(type_url) if state else _EMPTY
-        named: list[Resource] = []
-        for name, version in versions.items():
-            rejected = table.rejected.get(name)
-            for resource in (table.live.get(name), rejected.resource if rejected else None):
-                if resource is not None and resource.version == version:
-                    named.append(resource)
+        named = [found for each in versions.items() if (found := table.known(*each)) is not None]
         self.accept(group, type_url, named)
+        return any(table.live.get(each.name) is each for each in named)
 
-    def accept_until(self, group: Hashable, type_url: str, revision: int) -> None:
-        """A proxy of the group is said to have taken all there was at this revision."""
+    def accept_until(self, group: Hashable, type_url: str, revision: int) -> bool:
+        """A proxy of the group is said to have taken all there was at this revision. Returns whether that is all there
+        is now."""
         state = self._groups.get(group)
-        if state is not None and type_url in state.tables:
-            state.tables[type_url].accept_until(min(revision, self.push))
+        if state is None or type_url not in state.tables:
+            return False
+        table = state.tables[type_url]
+        table.accept_until(min(revision, self.push))
+        return revision >= table.revision
 
     def forgive(self, group: Hashable, type_url: str, names: Iterable[str]) -> None:
         """Let the next update bring versions that were rejected: whoever decides about them wants them tried again."""

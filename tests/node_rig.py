@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
-from conversation import Blob
+import msgspec
 
 from weft.xds import frames
 from weft.xds.copy import Copy
 from weft.xds.node_stream import NodeStream
 from weft.xds.snapshot import Snapshots
+
+
+class Blob(msgspec.Struct, frozen=True):
+    name: str
+    version: str
+    body: bytes
 
 
 def body(name: str, version: str) -> Blob:
