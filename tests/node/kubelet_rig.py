@@ -151,7 +151,7 @@ class KubernetesNode:
         return [
             *("node", "--kubernetes", "--node-name", NODE, "--kubelet-root", str(self.kubelet.kubelet.root)),
             *("--control", self.address, "--ca-root", str(self.roots_file), "--token", str(self.token_file)),
-            *("--state", str(self.state), *more),
+            *("--state", str(self.state), "--health", "127.0.0.1:0", *more),
         ]
 
     @contextlib.asynccontextmanager
@@ -170,8 +170,8 @@ class KubernetesNode:
         try:
             await self.kubelet.register()
             yield process
-        except BaseException:
-            print(self.log())
+        except BaseException as error:
+            error.add_note(self.log())
             raise
         finally:
             if process.returncode is None:
@@ -189,7 +189,10 @@ class KubernetesNode:
 @contextlib.asynccontextmanager
 async def kubernetes_node():
     """Not in pytest's own directory: the driver's sockets have addresses, which must be short as on a real node."""
-    directory, state = Path(tempfile.mkdtemp(prefix="weft-k-")), Path(tempfile.mkdtemp(prefix="weft-k-", dir="/dev/shm"))
+    directory, state = (
+        Path(tempfile.mkdtemp(prefix="weft-k-")),
+        Path(tempfile.mkdtemp(prefix="weft-k-", dir="/dev/shm")),
+    )
     directory.chmod(0o755)
     node = KubernetesNode(directory, state)
     await node.open_ca()

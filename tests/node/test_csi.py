@@ -60,7 +60,10 @@ async def test_kubelet_finds_it_and_learns_where_it_is_and_what_it_can_do(runnin
     assert (await call(f"{messages.IDENTITY_SERVICE}/Probe", None, messages.ProbeResponse)).ready.value
     node = await call(f"{messages.NODE_SERVICE}/NodeGetInfo", None, messages.NodeInfoResponse)
     assert node.node_id == NODE
-    for method in (f"{messages.NODE_SERVICE}/NodeGetCapabilities", f"{messages.IDENTITY_SERVICE}/GetPluginCapabilities"):
+    for method in (
+        f"{messages.NODE_SERVICE}/NodeGetCapabilities",
+        f"{messages.IDENTITY_SERVICE}/GetPluginCapabilities",
+    ):
         assert (await call(method)).SerializeToString() == b""
 
 
@@ -107,10 +110,15 @@ async def test_what_kubelet_would_not_say_is_refused_with_the_reason(running, co
     assert not running.kubelet.volume(web).path.exists() and len(running.pods) == 0
 
 
-@pytest.mark.parametrize("path", ["/etc", "/etc/../x", "relative", "", "{root}/pods/../../x", "{root}/pods/u/volumes/x/y/z"])
+@pytest.mark.parametrize(
+    "path", ["/etc", "/etc/../x", "relative", "", "{root}/pods/../../x", "{root}/pods/u/volumes/x/y/z"]
+)
 async def test_a_path_that_is_no_volume_is_touched_by_nobody(running, path):
     path = path.format(root=running.kubelet.kubelet.root)
-    for kind, method in ((messages.PublishRequest, "NodePublishVolume"), (messages.UnpublishRequest, "NodeUnpublishVolume")):
+    for kind, method in (
+        (messages.PublishRequest, "NodePublishVolume"),
+        (messages.UnpublishRequest, "NodeUnpublishVolume"),
+    ):
         with refused(grpc.StatusCode.INVALID_ARGUMENT, "is no volume of a pod"):
             await running.kubelet.call(f"{messages.NODE_SERVICE}/{method}", kind(volume_id="csi-1", target_path=path))
 

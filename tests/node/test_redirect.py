@@ -69,9 +69,7 @@ def is_redirected(network) -> bool:
     return netns.run_in(network, call)
 
 
-async def test_a_pod_without_any_privilege_gets_its_redirect_and_no_other_network_changes(
-    redirects, network, volume
-):
+async def test_a_pod_without_any_privilege_gets_its_redirect_and_no_other_network_changes(redirects, network, volume):
     other = rules_of_the_machine()
     assert not is_redirected(network)
     code, said = await ask(network, volume, *ARGUMENTS)
@@ -145,7 +143,9 @@ async def test_arguments_that_make_no_sense_change_nothing(redirects, network, v
     assert "ISTIO" not in rules(network)
 
 
-@pytest.mark.parametrize("line", [b"\n", b"[]\n", b'{"arguments": "-p"}\n', b"x" * 100_000, b'{"arguments": ["-c", "eth0\\n-A OUTPUT"]}\n'])
+@pytest.mark.parametrize(
+    "line", [b"\n", b"[]\n", b'{"arguments": "-p"}\n', b"x" * 100_000, b'{"arguments": ["-c", "eth0\\n-A OUTPUT"]}\n']
+)
 async def test_what_is_no_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
     """From a process of the proxy's user, in the pod."""
 

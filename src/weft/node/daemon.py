@@ -26,7 +26,7 @@ from weft.node.agent import Agent
 from weft.node.csi import Driver
 from weft.node.health import Health, Metrics
 from weft.node.identities import LIFETIME
-from weft.node.keepsakes import Keepsakes
+from weft.node.keepsakes import Keepsakes, KeepsakesRefused
 from weft.node.kubelet import ROOT, Kubelet
 from weft.node.own import OwnIdentity
 from weft.node.pods import Pods, Relay, SocketServer
@@ -60,10 +60,10 @@ class Daemon:
     """`relay` makes the one that serves pods their configuration, by the agent's own identity."""
 
     def __init__(self, settings: DaemonSettings, relay: Callable[[OwnIdentity], Relay] | None = None) -> None:
-        """Raises OSError or ValueError for the roots, KeepsakesRefused for the state."""
+        """Raises OSError or ValueError for the roots."""
         self._settings = settings
         bundle = read_roots(settings.roots)
-        keepsakes = Keepsakes(settings.state) if settings.state is not None else None
+        keepsakes = _keepsakes(settings.state)
         self._kubelet = Kubelet(settings.kubelet_root)
         self._private = self._kubelet.plugin(settings.driver) / _PRIVATE
         self._client = CertificateClient(settings.control, "".join(bundle), server_name=settings.control_name)
@@ -101,7 +101,7 @@ class Daemon:
             tasks = {"own-identity": self.own.run(), "roots-file": self._follow_roots()}
             if self._relay is not None:
                 stack.push_async_callback(self._relay.close)
-                tasks["relay"] = self._relay.run()
+                self._relay.start()
             if self._redirects is not None:
                 stack.push_async_callback(self._redirects.close)
             for name, work in tasks.items():
@@ -153,11 +153,23 @@ class Daemon:
             self._client.trust("".join(bundle))
 
 
+def _keepsakes(directory: Path | None) -> Keepsakes | None:
+    """A node whose memory cannot be used is better off with an agent that keeps nothing than with none."""
+    if directory is None:
+        return None
+    try:
+        return Keepsakes(directory)
+    except KeepsakesRefused as refused:
+        log.error("%s; nothing is kept for the next agent", refused)
+        return None
+
+
 @contextlib.asynccontextmanager
 async def _only_one(private: Path) -> AsyncIterator[None]:
     """Two would take the sockets away from each other. What one that was killed has left is removed."""
     for each in (private.parent, private):
         each.mkdir(mode=0o700, exist_ok=True)
+        each.chmod(0o700)  # kubelet makes a directory of the host for all to read
     lock = os.open(private / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         said = False

@@ -52,6 +52,10 @@ class OwnIdentity:
     def status(self) -> IdentityStatus | None:
         return self._kept.status if self._kept is not None else None
 
+    @property
+    def held(self) -> Credentials | None:
+        return self._now()
+
     async def run(self) -> None:
         """Until cancelled."""
         bearer = Bearer(name=_NAME, identity=await self._who(), token=self.token)

@@ -57,8 +57,7 @@ class SocketServer(Protocol):
 class Relay(SocketServer, Protocol):
     """The one that also has a stream of its own to the control plane."""
 
-    async def run(self) -> None:
-        """Until cancelled."""
+    def start(self) -> None: ...
 
     async def close(self) -> None:
         """Its sockets are gone; their directories, and the pods, stay."""
