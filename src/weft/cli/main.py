@@ -15,17 +15,23 @@ from typer.core import TyperGroup
 from weft.cli import (
     ca,
     control,
+    crds,
     demo,
     down,
     exec_,
+    experimental,
+    install,
     interception,
     kube_export,
     logs,
+    manifest,
     node,
     ps,
     redirect,
     status,
+    uninstall,
     up,
+    upgrade,
     validate,
     version,
 )
@@ -81,6 +87,12 @@ app.command("logs")(logs.logs)
 app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(exec_.exec_)
 app.command("validate")(validate.validate)
 app.command("kube-export")(kube_export.kube_export)
+app.command("install")(install.install)
+app.command("upgrade")(upgrade.upgrade)
+app.command("uninstall")(uninstall.uninstall)
+app.add_typer(manifest.app, name="manifest")
+app.command("crds")(crds.crds)
+app.add_typer(experimental.app, name="x")
 app.command("control")(control.control)
 app.command("node")(node.node)
 app.add_typer(ca.app, name="ca")

@@ -62,6 +62,7 @@ class Control(_Part, frozen=True):
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     annotations: dict[str, str] = {}  # of its pods
+    plaintext_xds: bool = False  # on 15010 for the whole cluster: whoever can connect can read every configuration
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 

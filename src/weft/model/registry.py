@@ -1,4 +1,4 @@
-"""Which services there are, which instances, which EndpointSlices, and who stands behind whom: kept up change by change,
+"""Which services there are, which instances and EndpointSlices, and who stands behind whom: kept up change by change,
 so that a pod which comes or goes costs the same in a mesh of ten services and of ten thousand.
 
 `mesh.py` owns it, and adds what rules and policies say.
@@ -181,9 +181,8 @@ class Registry:
         return {service: self.standing(service) != standing for service, standing in standings.items()}
 
     def answers(self, service: Service, port: ServicePort) -> list[Answer]:
-        """Who answers on a port of a service, by its EndpointSlices: everyone who is ready, or else those that are about
-        to end and still answer, as kube-proxy has it. The two addresses of a pod, one of each family, are one answer.
-        """
+        """Who answers on a port of a service, by its EndpointSlices: whoever is ready, or else those that are about to
+        end and still answer, as kube-proxy has it. The two addresses of a pod, one of each family, are one answer."""
         ready: dict[tuple[str, int], tuple[Instance | None, list[str]]] = {}
         draining: dict[tuple[str, int], tuple[Instance | None, list[str]]] = {}
         for each in self._slices.of(service.namespace, service.name) if service.sliced else ():

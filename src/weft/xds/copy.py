@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync
-from weft.xds.frames import Acceptance, GroupUpdate, Hello, Proxy, Refusal, Report, Update
+from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update
 from weft.xds.snapshot import Resource, Snapshots
 from weft.xds.stream import NackedResource
 
@@ -41,7 +41,7 @@ class _Mirror:
         self.tables: dict[str, dict[str, Body]] = {}
         self.revision: int | None = None  # of this stream's control plane; None: it has not spoken of the group
         self.changed_at: dict[str, int] = {}  # by type
-        self.followed = True  # whether more will be said about it
+        self.followed = True  # whether the control plane may build upon it, and will say when it does not any more
 
     def versions(self, type_url: str) -> Iterable[tuple[str, str]]:
         return ((name, body.version) for name, body in self.tables[type_url].items())
@@ -57,6 +57,8 @@ class Copy:
         self.changed = changed
         self.moved = moved
         self.pods: set[str] = set()
+        self._told: set[str] = set()  # the pods that the control plane knows of
+        self._removed: set[str] = set()  # of these, those that went since; one may have come back
         self.placements: dict[str, str] = {}  # pod → group
         self._mirrors: dict[str, _Mirror] = {}
         self._bodies: WeakValueDictionary[tuple[str, str, str], Body] = WeakValueDictionary()
@@ -71,12 +73,21 @@ class Copy:
 
     def add(self, pod: str) -> None:
         self.pods.add(pod)
+        self.changed()
 
     def remove(self, pod: str) -> None:
         self.pods.discard(pod)
-        group = self.placements.pop(pod, None)
-        if group is not None:
-            self._drop_unused()
+        self._removed.add(pod)
+        self.placements.pop(pod, None)
+        self._drop_unused()
+        self.changed()
+
+    def pods_frame(self) -> Pods | None:
+        """What the control plane is to know of pods; None: it does."""
+        removed = self._told & self._removed
+        added = self.pods - (self._told - removed)
+        self._told, self._removed = set(self.pods), set()
+        return Pods(tuple(added), tuple(removed)) if added or removed else None
 
     def place(self, pod: str, group: str) -> None:
         """Serve a pod this group's config, until the control plane knows better."""
@@ -90,6 +101,9 @@ class Copy:
         """A stream begins. What was said on the one before is known; what was reported may not be."""
         self._connected = True
         self._drop_unused()
+        self._told, self._removed = set(self.pods), set()
+        for mirror in self._mirrors.values():
+            mirror.followed = True
         self._refusals.clear()
         self._reported.clear()
         self._acceptances = {}
@@ -128,16 +142,22 @@ class Copy:
                 mirror.followed = False
         if update.resumed:
             self._listed = []
+            for mirror in self._mirrors.values():
+                mirror.followed = mirror.followed and mirror.revision is not None
         self._drop_unused()
         self.changed()
 
     def _apply_group(self, update: GroupUpdate) -> None:
         name = update.group
-        mirror = self._mirrors.get(name) or _Mirror()
+        mirror = self._mirrors.get(name)
+        if mirror is None:
+            if not update.fresh:
+                raise Broken(f"a change of group {name}, which is not here")
+            mirror = _Mirror()
         changes: dict[str, dict[str, Body | None]] = {}
         for type_url, entries in update.upserts.items():
             changes[type_url] = {entry.name: self._body(type_url, entry) for entry in entries}
-        for type_url in update.whole:
+        for type_url in (*mirror.tables, *update.upserts) if update.fresh else update.whole:
             here = changes.setdefault(type_url, {})
             stay = {*here, *update.kept.get(type_url, ())}
             here.update((each, None) for each in mirror.tables.get(type_url, {}) if each not in stay)

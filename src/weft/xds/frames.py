@@ -44,8 +44,11 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
     revision: int  # the control plane's push number: everything up to it is here or was before
     upserts: dict[str, list[Entry]] = {}  # by type
     removals: dict[str, list[str]] = {}
-    whole: tuple[str, ...] = ()  # types of which every name that is not an upsert goes, but for:
-    kept: dict[str, list[str]] = {}  # names in quarantine: who has one keeps it
+    fresh: bool = False  # this is the whole group; without it, what the agent has of it is built upon
+    whole: tuple[str, ...] = ()  # types of which this is everything
+    kept: dict[
+        str, list[str]
+    ] = {}  # names in quarantine: of something whole they are not said, and who has one keeps it
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):

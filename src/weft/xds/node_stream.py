@@ -160,7 +160,7 @@ class NodeStream:
             raise Refused(f"more than {PODS} pods on one node, or a name longer than {NAME_LENGTH}")
 
     def _follow(self, placements: Mapping[str, Hashable]) -> list[str]:
-        """Join the groups of the pods that are wanted, leave others; returns those that the agent knows and may drop."""
+        """Join the groups of the pods that are wanted, leave others; returns those that the agent may drop."""
         groups = {pod: group for pod in self._pods if (group := placements.get(pod)) is not None}
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
         self._wanted = {pod: names[group] for pod, group in groups.items()}
@@ -193,18 +193,20 @@ class NodeStream:
                 yield update
 
     def _update(self, joined: _Joined) -> GroupUpdate:
-        had = self._digests.get(joined.name, {}) if joined.revision is None else {}
+        had = self._digests.get(joined.name) if joined.revision is None else None
         have = joined.digests() if had else {}
+        fresh = joined.revision is None and had is None
         upserts: dict[str, list[Entry]] = {}
         removals: dict[str, list[str]] = {}
         kept: dict[str, list[str]] = {}
         whole: list[str] = []
-        for type_url in dict.fromkeys((*joined.state.tables, *had)):
+        for type_url in dict.fromkeys((*joined.state.tables, *(had or ()))):
             table = joined.state.table(type_url)
-            if had and had.get(type_url) == have.get(type_url):
+            if had is not None and had.get(type_url) == have.get(type_url):
                 continue
             if joined.revision is None or joined.revision < table.floor:
-                whole.append(type_url)
+                if not fresh:
+                    whole.append(type_url)
                 names: Iterable[str] = table.live
                 kept[type_url] = [name for name in table.rejected if name not in table.live]
             else:
@@ -221,6 +223,7 @@ class NodeStream:
             joined.revision,
             upserts,
             removals,
+            fresh,
             tuple(whole),
             {type_url: names for type_url, names in kept.items() if names},
         )

@@ -269,7 +269,7 @@ class Snapshots:
             self._announce(state, {type_url: tuple(restored)})
 
     def accept_versions(self, group: Hashable, type_url: str, versions: Mapping[str, str]) -> None:
-        """A proxy of the group is said to have taken these. What is neither live nor rejected is no longer of interest."""
+        """A proxy of the group is said to have taken these."""
         state = self._groups.get(group)
         table = state.table(type_url) if state else _EMPTY
         named: list[Resource] = []
