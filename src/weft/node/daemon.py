@@ -1,4 +1,5 @@
-"""The agent of a Kubernetes node as one process: kubelet's driver, the pods' identities, its own, and its health.
+"""The agent of a Kubernetes node as one process: kubelet's driver, the pods' identities and configuration, its own
+identity, and its health.
 
 It begins with what the agent before left, then tells kubelet that it is there; it ends by SIGTERM and takes nothing
 from running pods. Rule: there is one at a time on a node; the next waits until the one before has let go.
@@ -11,6 +12,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -29,14 +31,15 @@ from weft.node.identities import LIFETIME
 from weft.node.keepsakes import Keepsakes, KeepsakesRefused
 from weft.node.kubelet import ROOT, Kubelet
 from weft.node.own import OwnIdentity
-from weft.node.pods import Pods, Relay, SocketServer
+from weft.node.pods import Pods, SocketServer
 from weft.node.redirect import Redirects
+from weft.node.relay import Relay, own_line
 from weft.node.roots import LOOK, read_roots, watch_roots
 
 log = logging.getLogger("weft.node.daemon")
 
 _PRIVATE = "agent"  # in the driver's own directory
-_LOCK = "lock"
+_LOCK, _SECRETS, _RELAY = "lock", "sds", "xds"  # in that
 _LOCK_LOOK = 0.2  # seconds
 
 
@@ -57,9 +60,7 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Daemon:
-    """`relay` makes the one that serves pods their configuration, by the agent's own identity."""
-
-    def __init__(self, settings: DaemonSettings, relay: Callable[[OwnIdentity], Relay] | None = None) -> None:
+    def __init__(self, settings: DaemonSettings) -> None:
         """Raises OSError or ValueError for the roots."""
         self._settings = settings
         bundle = read_roots(settings.roots)
@@ -73,17 +74,19 @@ class Daemon:
         self.own.trust(bundle)
         self.agent = Agent(
             self._client,
-            self._private,
+            self._private / _SECRETS,
             lifetime=settings.lifetime,
             bundle=bundle,
             certified=lambda workload, fresh: self.pods.certified(workload, fresh),
             trusted=self.own.trust,
         )
         self._redirects = Redirects() if settings.redirects else None
-        self._relay = relay(self.own) if relay is not None else None
-        servers = {XDS_SOCKET: self._relay, REDIRECT_SOCKET: self._redirects}
-        present: dict[str, SocketServer] = {name: each for name, each in servers.items() if each is not None}
-        self.pods = Pods(self.agent, present, keepsakes, trust_domain=settings.trust_domain)
+        line = own_line(self.own, settings.control, settings.control_name)
+        self.relay = Relay(self._private / _RELAY, settings.node_name, line)
+        servers: dict[str, SocketServer] = {XDS_SOCKET: self.relay}
+        if self._redirects is not None:
+            servers[REDIRECT_SOCKET] = self._redirects
+        self.pods = Pods(self.agent, servers, keepsakes, trust_domain=settings.trust_domain)
         self._driver = Driver(settings.driver, __version__, settings.node_name, self._kubelet, self.pods)
         self._bundle = bundle
 
@@ -99,9 +102,8 @@ class Daemon:
             self.agent.start()
             stack.push_async_callback(self.agent.close)
             tasks = {"own-identity": self.own.run(), "roots-file": self._follow_roots()}
-            if self._relay is not None:
-                stack.push_async_callback(self._relay.close)
-                self._relay.start()
+            self.relay.start()
+            stack.push_async_callback(self.relay.close)
             if self._redirects is not None:
                 stack.push_async_callback(self._redirects.close)
             for name, work in tasks.items():
@@ -182,9 +184,8 @@ async def _only_one(private: Path) -> AsyncIterator[None]:
                     said = True
                     log.info("another agent is still here; waiting until it has let go of %s", private / _LOCK)
                 await asyncio.sleep(_LOCK_LOOK)
-        for left in private.iterdir():
-            if left.name != _LOCK:
-                left.unlink()
+        for name in (_SECRETS, _RELAY):
+            shutil.rmtree(private / name, ignore_errors=True)
         yield
     finally:
         os.close(lock)
