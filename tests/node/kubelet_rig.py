@@ -151,7 +151,7 @@ class KubernetesNode:
         return [
             *("node", "--kubernetes", "--node-name", NODE, "--kubelet-root", str(self.kubelet.kubelet.root)),
             *("--control", self.address, "--ca-root", str(self.roots_file), "--token", str(self.token_file)),
-            *("--state", str(self.state), *more),
+            *("--state", str(self.state), "--health", "127.0.0.1:0", *more),
         ]
 
     @contextlib.asynccontextmanager
@@ -170,8 +170,8 @@ class KubernetesNode:
         try:
             await self.kubelet.register()
             yield process
-        except BaseException:
-            print(self.log())
+        except BaseException as error:
+            error.add_note(self.log())
             raise
         finally:
             if process.returncode is None:

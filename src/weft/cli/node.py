@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 _KUBERNETES_ROOT = Path("/var/run/secrets/istio/root-cert.pem")  # where Istio mounts the ConfigMap istio-ca-root-cert
 
 
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 def node(
     workloads: Path | None = typer.Option(
         None, "--workloads", help="A directory that only root can open, with one JSON file for each workload."
@@ -31,13 +39,14 @@ def node(
     token: Path = typer.Option(Path("/var/run/secrets/tokens/istio-token"), "--token", help="The agent's own token."),
     node_name: str = typer.Option("", "--node-name", envvar="NODE_NAME", help="The name of this Node."),
     kubelet_root: Path = typer.Option(Path("/var/lib/kubelet"), "--kubelet-root", help="Kubelet's own directory."),
-    driver_name: str = typer.Option(IDENTITY_DRIVER, "--driver-name", help="The name of the CSIDriver."),
+    driver: str = typer.Option(IDENTITY_DRIVER, "--driver", "--driver-name", help="The name of the CSIDriver."),
     trust_domain: str = typer.Option("cluster.local", "--trust-domain", help="The mesh's."),
     state: Path | None = typer.Option(
         None, "--state", help="A directory in memory (tmpfs), where the next agent finds what this one had."
     ),
     redirect: bool = typer.Option(False, "--redirect", help="Set up the redirect of pods that may not do so."),
-    health: str = typer.Option("", "--health", help="Where to answer kubelet's probes, HOST:PORT."),
+    health: str = typer.Option("0.0.0.0:15014", "--health", help="Where to answer kubelet's probes, HOST:PORT."),
+    log_level: LogLevel = typer.Option(LogLevel.INFO, "--log-level", help="How much to write to the log."),
 ) -> None:
     """Give every workload of this machine its identity, on a socket that only its proxy can open.
 
@@ -53,7 +62,7 @@ def node(
 
     \b
     Example: weft node --workloads /run/weft-node --ca control:15012 --ca-root root-cert.pem
-    Example: weft node --kubernetes --node-name worker-1 --state /run/weft --health 0.0.0.0:15021
+    Example: weft node --kubernetes --node-name worker-1 --state /run/weft
 
     With --kubernetes it is the CSI driver of its node, as the DaemonSet of `weft install` runs it: pods get their
     sockets through a volume, and tokens come from kubelet.
@@ -78,21 +87,24 @@ def node(
                 roots=ca_root or _KUBERNETES_ROOT,
                 token=token,
                 kubelet_root=kubelet_root,
-                driver=driver_name,
+                driver=driver,
                 trust_domain=trust_domain,
                 state=state,
                 redirects=redirect,
                 health=_address(health),
                 lifetime=lifetime,
-            )
+            ),
+            log_level,
         )
         return
     if workloads is None or not ca:
         fail("which workloads, and of which CA?", "give both: --workloads DIR --ca HOST:PORT; or --kubernetes", code=2)
-    _run_machine(workloads, ca, ca_root, ca_name, lifetime)
+    _run_machine(workloads, ca, ca_root, ca_name, lifetime, log_level)
 
 
-def _run_machine(workloads: Path, ca: str, ca_root: Path | None, ca_name: str, lifetime: timedelta) -> None:
+def _run_machine(
+    workloads: Path, ca: str, ca_root: Path | None, ca_name: str, lifetime: timedelta, log_level: str
+) -> None:
     import asyncio
 
     from weft.base import log
@@ -100,7 +112,7 @@ def _run_machine(workloads: Path, ca: str, ca_root: Path | None, ca_name: str, l
 
     refuse_unless_ours_alone(workloads)
     roots = _roots(ca, ca_root)
-    log.configure("INFO")
+    log.configure(log_level)
 
     async def serve() -> None:
         from weft.ca.client import CertificateClient
@@ -132,7 +144,7 @@ def _address(text: str) -> tuple[str, int] | None:
     if not text:
         return None
     if not port.isdecimal() or int(port) > 65_535:
-        fail(f"`{text}` is no address", "for example: --health 0.0.0.0:15021", code=2)
+        fail(f"`{text}` is no address", "for example: --health 0.0.0.0:15014", code=2)
     return host or "0.0.0.0", int(port)
 
 

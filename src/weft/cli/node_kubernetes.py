@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from weft.node.daemon import DaemonSettings
 
 
-def run_daemon(settings: DaemonSettings) -> None:
+def run_daemon(settings: DaemonSettings, log_level: str) -> None:
     from weft.base import log
 
-    log.configure("INFO")
+    log.configure(log_level)
     asyncio.run(_run(settings))
 
 

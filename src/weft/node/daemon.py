@@ -1,4 +1,5 @@
-"""The agent of a Kubernetes node as one process: kubelet's driver, the pods' identities, its own, and its health.
+"""The agent of a Kubernetes node as one process: kubelet's driver, the pods' identities and configuration, its own
+identity, and its health.
 
 It begins with what the agent before left, then tells kubelet that it is there; it ends by SIGTERM and takes nothing
 from running pods. Rule: there is one at a time on a node; the next waits until the one before has let go.
@@ -11,6 +12,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -26,17 +28,18 @@ from weft.node.agent import Agent
 from weft.node.csi import Driver
 from weft.node.health import Health, Metrics
 from weft.node.identities import LIFETIME
-from weft.node.keepsakes import Keepsakes
+from weft.node.keepsakes import Keepsakes, KeepsakesRefused
 from weft.node.kubelet import ROOT, Kubelet
 from weft.node.own import OwnIdentity
-from weft.node.pods import Pods, Relay, SocketServer
+from weft.node.pods import Pods, SocketServer
 from weft.node.redirect import Redirects
+from weft.node.relay import Relay, own_line
 from weft.node.roots import LOOK, read_roots, watch_roots
 
 log = logging.getLogger("weft.node.daemon")
 
 _PRIVATE = "agent"  # in the driver's own directory
-_LOCK = "lock"
+_LOCK, _SECRETS, _RELAY = "lock", "sds", "xds"  # in that
 _LOCK_LOOK = 0.2  # seconds
 
 
@@ -57,13 +60,11 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Daemon:
-    """`relay` makes the one that serves pods their configuration, by the agent's own identity."""
-
-    def __init__(self, settings: DaemonSettings, relay: Callable[[OwnIdentity], Relay] | None = None) -> None:
-        """Raises OSError or ValueError for the roots, KeepsakesRefused for the state."""
+    def __init__(self, settings: DaemonSettings) -> None:
+        """Raises OSError or ValueError for the roots."""
         self._settings = settings
         bundle = read_roots(settings.roots)
-        keepsakes = Keepsakes(settings.state) if settings.state is not None else None
+        keepsakes = _keepsakes(settings.state)
         self._kubelet = Kubelet(settings.kubelet_root)
         self._private = self._kubelet.plugin(settings.driver) / _PRIVATE
         self._client = CertificateClient(settings.control, "".join(bundle), server_name=settings.control_name)
@@ -73,17 +74,19 @@ class Daemon:
         self.own.trust(bundle)
         self.agent = Agent(
             self._client,
-            self._private,
+            self._private / _SECRETS,
             lifetime=settings.lifetime,
             bundle=bundle,
             certified=lambda workload, fresh: self.pods.certified(workload, fresh),
             trusted=self.own.trust,
         )
         self._redirects = Redirects() if settings.redirects else None
-        self._relay = relay(self.own) if relay is not None else None
-        servers = {XDS_SOCKET: self._relay, REDIRECT_SOCKET: self._redirects}
-        present: dict[str, SocketServer] = {name: each for name, each in servers.items() if each is not None}
-        self.pods = Pods(self.agent, present, keepsakes, trust_domain=settings.trust_domain)
+        line = own_line(self.own, settings.control, settings.control_name)
+        self.relay = Relay(self._private / _RELAY, settings.node_name, line)
+        servers: dict[str, SocketServer] = {XDS_SOCKET: self.relay}
+        if self._redirects is not None:
+            servers[REDIRECT_SOCKET] = self._redirects
+        self.pods = Pods(self.agent, servers, keepsakes, trust_domain=settings.trust_domain)
         self._driver = Driver(settings.driver, __version__, settings.node_name, self._kubelet, self.pods)
         self._bundle = bundle
 
@@ -99,9 +102,8 @@ class Daemon:
             self.agent.start()
             stack.push_async_callback(self.agent.close)
             tasks = {"own-identity": self.own.run(), "roots-file": self._follow_roots()}
-            if self._relay is not None:
-                stack.push_async_callback(self._relay.close)
-                tasks["relay"] = self._relay.run()
+            self.relay.start()
+            stack.push_async_callback(self.relay.close)
             if self._redirects is not None:
                 stack.push_async_callback(self._redirects.close)
             for name, work in tasks.items():
@@ -153,11 +155,23 @@ class Daemon:
             self._client.trust("".join(bundle))
 
 
+def _keepsakes(directory: Path | None) -> Keepsakes | None:
+    """A node whose memory cannot be used is better off with an agent that keeps nothing than with none."""
+    if directory is None:
+        return None
+    try:
+        return Keepsakes(directory)
+    except KeepsakesRefused as refused:
+        log.error("%s; nothing is kept for the next agent", refused)
+        return None
+
+
 @contextlib.asynccontextmanager
 async def _only_one(private: Path) -> AsyncIterator[None]:
     """Two would take the sockets away from each other. What one that was killed has left is removed."""
     for each in (private.parent, private):
         each.mkdir(mode=0o700, exist_ok=True)
+        each.chmod(0o700)  # kubelet makes a directory of the host for all to read
     lock = os.open(private / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         said = False
@@ -170,9 +184,8 @@ async def _only_one(private: Path) -> AsyncIterator[None]:
                     said = True
                     log.info("another agent is still here; waiting until it has let go of %s", private / _LOCK)
                 await asyncio.sleep(_LOCK_LOOK)
-        for left in private.iterdir():
-            if left.name != _LOCK:
-                left.unlink()
+        for name in (_SECRETS, _RELAY):
+            shutil.rmtree(private / name, ignore_errors=True)
         yield
     finally:
         os.close(lock)

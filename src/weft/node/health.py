@@ -1,6 +1,6 @@
 """Whether this agent is well, for kubelet's probes, and in numbers for Prometheus. Nothing secret is told here.
 
-/healthz    it answers                    /readyz    pods can be served; else 503 and why not
+/healthz    it answers                    /ready    pods can be served; else 503 and why not
 /metrics    a few gauges and counters
 """
 
@@ -24,7 +24,7 @@ class Health:
         """The port, which is chosen if it is 0. Raises OSError."""
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/ready", self._ready)
         app.router.add_get("/metrics", self._tell_metrics)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
@@ -39,7 +39,7 @@ class Health:
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
+    async def _ready(self, _request: web.Request) -> web.Response:
         lack = self._lack()
         return web.Response(status=503 if lack else 200, text=f"{lack or 'ok'}\n")
 

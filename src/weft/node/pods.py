@@ -54,16 +54,6 @@ class SocketServer(Protocol):
         """It is gone when this returns. Idempotent."""
 
 
-class Relay(SocketServer, Protocol):
-    """The one that also has a stream of its own to the control plane."""
-
-    async def run(self) -> None:
-        """Until cancelled."""
-
-    async def close(self) -> None:
-        """Its sockets are gone; their directories, and the pods, stay."""
-
-
 class VolumeRefused(Exception):
     """A volume cannot be had; kubelet puts the words into the pod's events."""
 
