@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.install.overrides import assigned, merged, read_values
+from weft.install.overrides import assigned, read_values
 from weft.install.values import ValuesError
 
 
@@ -11,10 +11,6 @@ def test_the_last_file_wins_and_set_wins_over_files():
     values = read_values(files, ["control.replicas=5"])
     assert (values.control.replicas, values.control.log_level) == (5, "debug")
     assert read_values(files, []).control.replicas == 4
-
-
-def test_mappings_are_merged_and_lists_are_replaced():
-    assert merged({"a": {"b": 1}, "c": [1, 2]}, {"a": {"d": 2}, "c": [3]}) == {"a": {"b": 1, "d": 2}, "c": [3]}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +31,12 @@ def test_an_assignment_is_a_mapping(assignment, expected):
 
 def test_an_item_of_a_list_is_changed_and_its_neighbours_stay():
     assert assigned("a[1].x=2", {"a": [{"x": 0}, {"x": 1, "y": 1}]}) == {"a": [{"x": 0}, {"x": 2, "y": 1}]}
+
+
+def test_one_limit_is_set_or_taken_away_and_the_others_stay():
+    limits = read_values([], ["control.resources.limits.cpu=4"]).control.resources.limits
+    assert limits == {"cpu": 4, "memory": "1Gi"}
+    assert read_values([], ["control.resources.limits.cpu=null"]).control.resources.limits == {"memory": "1Gi"}
 
 
 def test_null_takes_a_value_back_to_its_default():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.install.values import Values, ValuesError, values_of, written
+from weft.install.values import Values, ValuesError, merged, values_of, written
 
 
 def refused(**given):
@@ -24,6 +24,10 @@ def test_what_is_given_is_used_and_the_rest_stays():
 def test_written_values_can_be_read_again():
     values = values_of({"revision": "a", "mesh": {"trustDomain": "example.org"}, "imagePullSecrets": ["x"]})
     assert values_of(written(values)) == values
+
+
+def test_mappings_are_merged_and_lists_are_replaced():
+    assert merged({"a": {"b": 1}, "c": [1, 2]}, {"a": {"d": 2}, "c": [3]}) == {"a": {"b": 1, "d": 2}, "c": [3]}
 
 
 def test_an_unknown_name_is_refused_with_the_one_that_was_meant():
