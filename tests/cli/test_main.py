@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from weft.base.problem import Problem, Where
 from weft.cli.main import Commands, app
 
-COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate"]
+COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "kube-export", "kube-inject"]
 COMMANDS += ["control", "node", "interception", "version", "ca"]
 
 
