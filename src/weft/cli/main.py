@@ -23,6 +23,7 @@ from weft.cli import (
     install,
     interception,
     kube_export,
+    kube_inject,
     logs,
     manifest,
     node,
@@ -37,6 +38,7 @@ from weft.cli import (
 )
 from weft.cli.output import fail
 from weft.cli.root import with_this_weft
+from weft.cli.start import IN_PODS, run
 
 # Of commands that have four letters, `bogus` and `logs` are two thirds alike, and `exce` and `exec` three quarters.
 _ALIKE = 0.7
@@ -67,6 +69,10 @@ class Commands(TyperGroup):
             fail(f"{place}: {problem.what}" if place else problem.what, with_this_weft(problem.hint))
 
 
+def in_pod(context: typer.Context) -> None:
+    raise typer.Exit(run(context.info_name or "", context.args))
+
+
 # Plain help, not rich's: it needs a fifth of a second less, and it can be grepped.
 app = typer.Typer(
     name="weft",
@@ -87,6 +93,7 @@ app.command("logs")(logs.logs)
 app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(exec_.exec_)
 app.command("validate")(validate.validate)
 app.command("kube-export")(kube_export.kube_export)
+app.command("kube-inject")(kube_inject.kube_inject)
 app.command("install")(install.install)
 app.command("upgrade")(upgrade.upgrade)
 app.command("uninstall")(uninstall.uninstall)
@@ -105,6 +112,15 @@ app.command(
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
 )(redirect.redirect)
 app.command("version")(version.version)
+for _name, _words in IN_PODS.items():
+    # Usually not even started by way of this list; hidden, because nobody types them.
+    app.command(
+        _name,
+        help=_words,
+        hidden=True,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )(in_pod)
 
 
 @app.callback(invoke_without_command=True)

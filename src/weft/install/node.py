@@ -29,10 +29,11 @@ def arguments(values: Values) -> list[str]:
         f"--control={names.service_host}:{SECURE_PORT}",
         f"--ca-root={ROOT_DIRECTORY}/root-cert.pem",
         f"--token={TOKEN_FILE}",
-        f"--driver={names.driver}",
+        f"--driver-name={names.driver}",
         f"--kubelet-root={values.node.kubelet_root}",
         f"--state={state_directory(values)}",
         f"--log-level={values.node.log_level}",
+        f"--health=0.0.0.0:{MONITORING_PORT}",
         *(["--redirect"] if redirects(values) else []),
     ]
 
