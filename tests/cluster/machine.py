@@ -26,18 +26,19 @@ def leaked(before, node):
     return {
         (device, root, where)
         for device, root, where in mounts() - before
-        if device in devices or "weft-kube" in root + where
+        if device in devices or f"/{DATA.name}/" in f"{root}/{where}/"
     }
 
 
 def remains():
     """What a cluster that has ended left here."""
-    cgroups = [*Path("/sys/fs/cgroup").glob("weft-kube"), *Path("/sys/fs/cgroup").glob("*/weft-kube")]
+    cgroups = [*Path("/sys/fs/cgroup").glob(DATA.name), *Path("/sys/fs/cgroup").glob(f"*/{DATA.name}")]
     return [path for path in [Path("/sys/class/net", LINK), DATA, *cgroups] if path.exists()]
 
 
 def links():
-    return {path.name for path in Path("/sys/class/net").iterdir()} - {LINK}
+    """Without those of clusters: another one may come or go beside ours."""
+    return {path.name for path in Path("/sys/class/net").iterdir() if not path.name.startswith("weft-kube")}
 
 
 def rules():

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tools.kube import build, kubeconfig
 from tools.kube.certificates import Authority, service_account_key
 from tools.kube.process import Failed, Program, wait_for
+
+from tools.kube import build, kubeconfig
 
 PROGRAMS = ("kube-apiserver", "etcd", "kubectl")
 ISSUER = "https://kubernetes.default.svc.cluster.local"

@@ -1,7 +1,7 @@
 """A whole Kubernetes cluster of one node on this machine, for tests and for a person who wants to look.
 
 `make kube-up` starts one that stays and `make kube-down` ends it; tests take that one or start their own for their run.
-There is one at a time. What a killed run left behind is found by its records and removed before the next start.
+There is one at a time for each number ($WEFT_KUBE, 0 if it is not set). What a killed run left behind is found by its records and removed before the next start.
 
 A second node would be a second Holder, linked to the first, and a Node with pods' addresses of its own.
 """
@@ -22,14 +22,14 @@ from typing import Any
 import msgspec
 import yaml
 from tools.kube.api_server import PATIENCE, ApiServer
-from tools.kube.holder import INSIDE, Holder
+from tools.kube.holder import INSIDE, LINK, Holder
 from tools.kube.node import Node
 from tools.kube.process import Failed, Program, Record, record, runs, wait_for
 
 from tools.kube import archive, build, go, kubeconfig
 
-STATE = Path("/run/weft-kube")
-DATA = Path("/var/lib/weft-kube")
+STATE = Path("/run", LINK)
+DATA = Path("/var/lib", LINK)
 NODE = "node-1"
 PORT = 6443
 # The service `kubernetes` has the first address of the range.

@@ -7,6 +7,7 @@ only one link, one folder of cgroups and the node's data. The paths a node is us
 
 from __future__ import annotations
 
+import os
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,11 @@ from tools.kube.process import Failed, Program, wait_for
 
 from tools.kube import build
 
+# Clusters can stand side by side: the number of each, $WEFT_KUBE, is in its link, its addresses and its folders.
+NUMBER = int(os.environ.get("WEFT_KUBE") or 0)
+LINK = f"weft-kube-{NUMBER}" if NUMBER else "weft-kube"
 # The machine's end of the link, and the node's.
-OUTSIDE, INSIDE, PREFIX = "172.31.254.1", "172.31.254.2", 30
-LINK = "weft-kube"
+OUTSIDE, INSIDE, PREFIX = f"172.31.254.{4 * NUMBER + 1}", f"172.31.254.{4 * NUMBER + 2}", 30
 PODS, SERVICES = "10.244.0.0/16", "10.96.0.0/16"
 
 # What a kubelet sets on its machine. It is shown these values, so that it leaves the machine's own alone.
