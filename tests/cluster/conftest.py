@@ -43,3 +43,11 @@ def cluster(request, machine_before):
         yield borrowed
     if not kube.find():
         assert not machine.remains()
+
+
+@pytest.fixture(scope="session")
+def mesh(cluster):
+    """`.weft(…)`, `.kubectl(…)`, `.install(…)`, `.namespace(word)`, `.rolled_out(namespace)`, `.cluster`."""
+    from cluster.mesh import installed
+
+    return installed(cluster)

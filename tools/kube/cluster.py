@@ -1,7 +1,8 @@
 """A whole Kubernetes cluster of one node on this machine, for tests and for a person who wants to look.
 
 `make kube-up` starts one that stays and `make kube-down` ends it; tests take that one or start their own for their run.
-There is one at a time for each number ($WEFT_KUBE, 0 if it is not set). What a killed run left behind is found by its records and removed before the next start.
+There is one at a time for each number ($WEFT_KUBE, 0 if it is not set). What a killed run left behind is found by its
+records and removed before the next start.
 
 A second node would be a second Holder, linked to the first, and a Node with pods' addresses of its own.
 """
