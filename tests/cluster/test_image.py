@@ -14,6 +14,9 @@ from tools.image.build import ROOT, version
 
 from tools import image
 
+# The first one builds the image, and downloads what goes into it.
+pytestmark = pytest.mark.timeout(400)
+
 PROGRAMS = {
     "/usr/bin/python3.11",
     "/usr/sbin/xtables-nft-multi",
@@ -210,7 +213,6 @@ def test_scanners_find_which_packages_are_inside(tree):
     assert Path(tree, "usr/share/doc/libssl3/copyright").is_file()
 
 
-@pytest.mark.timeout(300)
 def test_the_same_checkout_makes_the_same_bytes(archive, tmp_path):
     """With a cache that has what was downloaded and nothing that was made, and another umask."""
     known = image.default_cache()
