@@ -1,6 +1,6 @@
 """The end of a sidecar: its callers are sent elsewhere, what is under way is finished, and only then may it stop.
 
-Runs beside Envoy in its container, as kubelet's preStop hook, and so loads next to nothing: no asyncio, no HTTP library.
+Runs beside Envoy in its container, as kubelet's preStop hook, and so loads next to nothing: no asyncio, no aiohttp.
 Envoy ends at once when it is told to; whatever must happen before happens here.
 """
 
