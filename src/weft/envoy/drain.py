@@ -1,6 +1,6 @@
 """The end of a sidecar: its callers are sent elsewhere, what is under way is finished, and only then may it stop.
 
-Runs beside Envoy in its container, as kubelet's preStop hook, and so loads next to nothing: no asyncio, no HTTP library.
+Runs beside Envoy in its container, as kubelet's preStop hook, and so loads next to nothing: no asyncio, no aiohttp.
 Envoy ends at once when it is told to; whatever must happen before happens here.
 """
 
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 
 from weft.model.proxy import ADMIN_PORT
 
-_OWN = ("admin", "own-admin")  # as what its own listeners and the admin API itself count
+_OWN = "http.own-admin"  # as what its own listeners count: kubelet's and Prometheus' questions
+_OF_WORKER = re.compile(r"\.worker_[0-9]+\.[a-z_]+$")
 _EVERY = 0.1  # seconds between two looks
 
 
@@ -27,11 +29,11 @@ class Active:
     def __init__(self, gauges: Mapping[str, int]) -> None:
         connections = sum(_values(gauges, "listener.", ".downstream_cx_active"))
         over_http = sum(_values(gauges, "http.", ".downstream_cx_active"))
-        own = sum(gauges.get(f"http.{name}.downstream_cx_active", 0) for name in _OWN[1:])
         self.requests = sum(_values(gauges, "http.", ".downstream_rq_active"))
+        self.requests -= gauges.get(f"{_OWN}.downstream_rq_active", 0)
         # Whoever speaks no HTTP is busy as long as it is connected.
         self.streams = max(0, connections - over_http)
-        self.connections = max(0, connections - own)
+        self.connections = max(0, connections - gauges.get(f"{_OWN}.downstream_cx_active", 0))
 
     @property
     def busy(self) -> bool:
@@ -106,12 +108,12 @@ def _ask(port: int, method: str, path: str) -> bytes:
 
 
 def _values(gauges: Mapping[str, int], prefix: str, suffix: str) -> list[int]:
-    """Of all that are not Envoy's own business, except the listeners' of its own: those have no name of theirs."""
+    """Of everybody's but the admin API's. A listener is counted once, and not again for each of its workers."""
     return [
         value
         for name, value in gauges.items()
         if name.startswith(prefix)
         and name.endswith(suffix)
         and not name.startswith(f"{prefix}admin.")
-        and not (suffix.endswith("rq_active") and name == f"{prefix}own-admin{suffix}")
+        and not _OF_WORKER.search(name)
     ]
