@@ -26,10 +26,17 @@ REVISION = typer.Option("", "--revision", "-r", help="The revision's name, to ha
 
 
 def chosen(files: list[str], assignments: list[str], revision: str) -> Values:
+    """What was given, if it can be: the injector reads its part here as it will in the cluster."""
+    import msgspec
+
+    from weft.inject.settings import read
+    from weft.install.namespace import injector_settings
     from weft.install.overrides import read_values
 
     texts = [(name, _text(name)) for name in files]
-    return read_values(texts, [*assignments, *([f"revision={revision}"] if revision else [])])
+    values = read_values(texts, [*assignments, *([f"revision={revision}"] if revision else [])])
+    read(msgspec.json.encode(injector_settings(values)), named="injection.settings")
+    return values
 
 
 def client(kubeconfig: Path | None, context: str | None) -> Client:

@@ -75,9 +75,11 @@ async def apply(
     """Each as it is done. A new kind is waited for before anything of it is sent. Raises ApiError, and leaves what was
     applied until then: applying again goes on from there."""
     missing: set[str] = set()  # namespaces that a dry run would have made
+    groups: set[str] = set()  # with new kinds
     for each in objects:
         who = named(each)
-        before = await _there(client, await client.find(who.api_version, who.kind), who)
+        resource = await _served(client, who, patiently=who.api_version.partition("/")[0] in groups)
+        before = await _there(client, resource, who)
         if dry_run and who.namespace in missing:
             yield Done(who, Outcome.CREATED)
             continue
@@ -86,6 +88,7 @@ async def apply(
             missing.add(who.name)
         if who.kind == "CustomResourceDefinition" and not dry_run:
             await _established(client, who)
+            groups.add(str(each["spec"]["group"]))
         if before is None:
             yield Done(who, Outcome.CREATED)
         else:
@@ -128,6 +131,18 @@ async def _there(client: Client, resource: Resource, who: Named) -> dict[str, An
         if error.not_found:
             return None
         raise
+
+
+async def _served(client: Client, who: Named, *, patiently: bool) -> Resource:
+    """A kind that was just made is told of a little after it is there."""
+    deadline = asyncio.get_running_loop().time() + _PATIENCE
+    while True:
+        try:
+            return await client.find(who.api_version, who.kind)
+        except ApiError as error:
+            if not (patiently and error.not_found) or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _content(found: Mapping[str, Any]) -> dict[str, Any]:

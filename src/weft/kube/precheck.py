@@ -152,10 +152,10 @@ async def _pod_security(client: Client, plan: Plan) -> list[Problem]:
 def _machines(nodes: Iterable[_Node], plan: Plan) -> Iterable[Problem]:
     for node in nodes:
         where, info, labels = f"Node {node.metadata.name}", node.status.info, node.metadata.labels or {}
-        if info.operating_system != "linux":
+        if info.operating_system not in ("", "linux"):  # it may not have told yet
             yield _warning(where, f"it runs {info.operating_system}: its pods can have no proxy")
             continue
-        if info.architecture not in _ARCHITECTURES:
+        if info.architecture not in ("", *_ARCHITECTURES):
             yield _warning(where, f"there is no Envoy for {info.architecture}: its pods can have no proxy")
         numbers = re.match(r"v(\d+)\.(\d+)", info.kubelet_version)
         if numbers and (int(numbers[1]), int(numbers[2])) < LEAST_VERSION:
