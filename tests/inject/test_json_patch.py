@@ -1,10 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from inject.pods import apply
 
+from inject.pods import apply
 from weft.inject.json_patch import difference, same
 
-SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "b/c", "d~e", "~1"]) | st.floats(0, 2)
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "b/c", "d~e", "~1"]) | st.floats(0, 2)
+)
 NAMES = st.sampled_from(["one", "two", "three", "four"])
 VALUES = st.recursive(
     SCALARS,
