@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +43,50 @@ def test_only_the_owner_can_read_what_is_secret_whatever_the_umask(tmp_path):
     assert mode(store.directory / STATE) == 0o600
     assert "key" not in (store.directory / BUNDLE).read_text()
     store.close()
+
+
+@pytest.fixture
+def public():
+    """A directory that every user can enter; pytest's own are root's alone."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def read_as(uid, gid, file):
+    """What a process of that user and group gets: the text, or why not."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(gid)
+            os.setuid(uid)
+            try:
+                said = read_secret(file)
+            except AuthorityError as error:
+                said = str(error).encode()
+            os.write(writing, said)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with os.fdopen(reading, "rb") as pipe:
+        return pipe.read()
+
+
+@pytest.mark.root
+def test_a_secret_that_kubernetes_hands_to_our_group_is_read_and_no_other(public):
+    file = public / "ca-key.pem"
+    file.write_bytes(b"a key")
+    os.chown(file, 0, 1337)
+    file.chmod(0o440)
+    assert read_as(1337, 1337, file) == b"a key"
+    file.chmod(0o460)
+    assert b"others may read it" in read_as(1337, 1337, file)
+    file.chmod(0o440)
+    os.chown(file, 2000, 1337)
+    assert b"others may read it" in read_as(1337, 1337, file)
 
 
 @pytest.mark.parametrize("bits", [0o640, 0o604, 0o660, 0o644, 0o610])

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tools.kube import build, kubeconfig
 from tools.kube.certificates import Authority, service_account_key
-from tools.kube.process import Program, wait_for
+from tools.kube.process import Failed, Program, wait_for
+
+from tools.kube import build, kubeconfig
 
 PROGRAMS = ("kube-apiserver", "etcd", "kubectl")
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -55,7 +56,7 @@ class ApiServer:
         self.server = f"https://{address}:{self.port}"
         self.keys = directory / "keys"
         self.kubeconfig = directory / "admin.kubeconfig"
-        known = (self.keys / "ca.crt").exists()
+        known = self.kubeconfig.exists()
         if not known:
             _make_keys(self.keys, (address, *names))
         self.ca = self.keys / "ca.crt"
@@ -64,13 +65,12 @@ class ApiServer:
         self.token = (self.keys / "tokens.csv").read_text().partition(",")[0]
         if not known:
             kubeconfig.write(self.kubeconfig, self.server, self.ca, self.certificate)
-        self._etcd_port = 2379 if joined else free_port()
+        self._etcd_url = f"https://{address}:{2379 if joined else free_port()}"
         peer = f"http://127.0.0.1:{2380 if joined else free_port()}"
         self._joined = tuple(joined)
-        self.etcd = self._program("etcd", _etcd_arguments(directory, self._etcd_url(), peer))
-        self.api = self._program(
-            "kube-apiserver", [*_arguments(self.keys, address, self.port, self._etcd_url()), *arguments]
-        )
+        self.etcd = self._program("etcd", _etcd_arguments(directory, self.keys, self._etcd_url, peer))
+        command = [*_arguments(self.keys, address, self.port, self._etcd_url), *arguments]
+        self.api = self._program("kube-apiserver", command)
 
     def start(self) -> None:
         self.etcd.start()
@@ -99,19 +99,8 @@ class ApiServer:
 
     def request(self, method: str, path: str, body: Any = None, *, kind: str = "application/json") -> Any:
         """Asks the API server as its administrator; the parsed answer."""
-        context = ssl.create_default_context(cafile=str(self.ca))
-        context.load_cert_chain(self.certificate, self.key)
         data = None if body is None else json.dumps(body).encode()
-        asked = urllib.request.Request(self.server + path, data, {"Content-Type": kind}, method=method)
-        # No proxy: what the environment names is not meant for a cluster on this machine.
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-        )
-        try:
-            with opener.open(asked, timeout=30) as answer:
-                text = answer.read()
-        except urllib.error.HTTPError as failed:
-            raise RequestFailed(failed.code, failed.read().decode(errors="replace")) from failed
+        text = self._ask(urllib.request.Request(self.server + path, data, {"Content-Type": kind}, method=method))
         return json.loads(text) if text.startswith((b"{", b"[")) else text.decode()
 
     def make_namespace(self, name: str, labels: dict[str, str] | None = None) -> str:
@@ -136,12 +125,18 @@ class ApiServer:
         return revision
 
     def _ask_etcd(self, path: str, body: Any) -> Any:
-        asked = urllib.request.Request(self._etcd_url() + path, json.dumps(body).encode(), method="POST")
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked, timeout=60) as answer:
-            return json.load(answer)
+        return json.loads(self._ask(urllib.request.Request(self._etcd_url + path, json.dumps(body).encode())))
 
-    def _etcd_url(self) -> str:
-        return f"http://127.0.0.1:{self._etcd_port}"
+    def _ask(self, request: urllib.request.Request) -> bytes:
+        context = ssl.create_default_context(cafile=str(self.ca))
+        context.load_cert_chain(self.certificate, self.key)
+        # No proxy: what the environment names is not meant for a cluster on this machine.
+        handlers = urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=30) as answer:
+                return bytes(answer.read())
+        except urllib.error.HTTPError as failed:
+            raise RequestFailed(failed.code, failed.read().decode(errors="replace")) from failed
 
     def _program(self, name: str, arguments: Sequence[str | Path]) -> Program:
         return Program(name, [*self._joined, build.path(name), *arguments], self.directory, joined=bool(self._joined))
@@ -154,14 +149,31 @@ class ApiServer:
 @contextmanager
 def started(directory: Path) -> Iterator[ApiServer]:
     """An API server alone on loopback, for as long as the block runs. Its programs must have been built."""
-    server = ApiServer(directory, arguments=["--endpoint-reconciler-type=none"])
+    server = _start_alone(directory)
     try:
-        server.start()
         wait_for(lambda: _has_namespace(server, "default"), "the first namespace", timeout=PATIENCE)
         server.make_default_account("default")
         yield server
     finally:
         server.stop()
+
+
+def _start_alone(directory: Path) -> ApiServer:
+    """Tries again with other ports when another process took one of ours in between."""
+    for attempt in range(3):
+        server = ApiServer(directory / f"{attempt}", arguments=["--endpoint-reconciler-type=none"])
+        try:
+            server.start()
+        except Failed as failed:
+            server.stop()
+            if "address already in use" not in str(failed):
+                raise
+        except BaseException:
+            server.stop()
+            raise
+        else:
+            return server
+    raise Failed(f"three times a port was taken before etcd or the API server had it; logs are in {directory}")
 
 
 def free_port() -> int:
@@ -181,6 +193,7 @@ def _has_namespace(server: ApiServer, name: str) -> bool:
 def _make_keys(keys: Path, hosts: tuple[str, ...]) -> None:
     authority = Authority(keys)
     service = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+    authority.server("etcd", (*hosts, "127.0.0.1"))
     authority.server("kube-apiserver", (*hosts, *service, "localhost", "127.0.0.1"))
     authority.client("admin", "admin", ("system:masters",))
     authority.client("kubelet-client", "kube-apiserver-kubelet-client", ("system:masters",))
@@ -193,11 +206,15 @@ def _make_keys(keys: Path, hosts: tuple[str, ...]) -> None:
     tokens.write_text(f'{secrets.token_hex(16)},token-admin,token-admin,"system:masters"\n')
 
 
-def _etcd_arguments(directory: Path, url: str, peer: str) -> list[str]:
+def _etcd_arguments(directory: Path, keys: Path, url: str, peer: str) -> list[str]:
     return [
         f"--data-dir={directory / 'etcd'}",
         f"--listen-client-urls={url}",
         f"--advertise-client-urls={url}",
+        f"--cert-file={keys / 'etcd.crt'}",
+        f"--key-file={keys / 'etcd.key'}",
+        f"--trusted-ca-file={keys / 'ca.crt'}",
+        "--client-cert-auth",
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
@@ -210,6 +227,9 @@ def _etcd_arguments(directory: Path, url: str, peer: str) -> list[str]:
 def _arguments(keys: Path, address: str, port: int, etcd: str) -> list[str]:
     return [
         f"--etcd-servers={etcd}",
+        f"--etcd-cafile={keys / 'ca.crt'}",
+        f"--etcd-certfile={keys / 'admin.crt'}",
+        f"--etcd-keyfile={keys / 'admin.key'}",
         f"--bind-address={address}",
         f"--advertise-address={address}",
         f"--secure-port={port}",
@@ -220,9 +240,16 @@ def _arguments(keys: Path, address: str, port: int, etcd: str) -> list[str]:
         f"--kubelet-client-certificate={keys / 'kubelet-client.crt'}",
         f"--kubelet-client-key={keys / 'kubelet-client.key'}",
         f"--kubelet-certificate-authority={keys / 'ca.crt'}",
+        "--kubelet-preferred-address-types=InternalIP",
         f"--service-account-issuer={ISSUER}",
         f"--service-account-key-file={keys / 'service-account.pub'}",
         f"--service-account-signing-key-file={keys / 'service-account.key'}",
+        # Controllers look for these and complain without; nothing here speaks through such a proxy.
+        f"--requestheader-client-ca-file={keys / 'ca.crt'}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=Node,RBAC",
         "--anonymous-auth=false",

@@ -8,8 +8,10 @@ One builds at a time; others wait and tell what it is doing.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -29,7 +31,10 @@ PROGRAMS = (
     "kubelet",
     "kube-proxy",
     "coredns",
+    "pause",
 )
+
+PAUSE = Path(__file__).parent / "pause" / "main.go"
 
 Tell = Callable[[str], None]
 
@@ -43,8 +48,12 @@ def cache() -> Path:
 
 
 def path(name: str) -> Path:
-    """Where a program is, once it is built. A new release of CoreDNS is a new program."""
-    return cache() / (f"coredns-{module.COREDNS}" if name == "coredns" else name)
+    """Where a program is, once it is built. What does not change with Kubernetes' release has its own in its name."""
+    if name == "coredns":
+        return cache() / f"coredns-{module.COREDNS}"
+    if name == "pause":
+        return cache() / f"pause-{hashlib.sha256(PAUSE.read_bytes()).hexdigest()[:12]}"
+    return cache() / name
 
 
 def missing(names: Iterable[str] = PROGRAMS) -> list[str]:
@@ -106,6 +115,11 @@ def _module_of(name: str, compiler: Path) -> tuple[Path, str, str]:
         _write(directory / "main.go", module.coredns_main())
         _write(directory / "go.mod", module.coredns())
         return directory, ".", "-s -w"
+    if name == "pause":
+        directory = cache() / "module" / "pause"
+        _write(directory / "main.go", PAUSE.read_text())
+        _write(directory / "go.mod", "module weft/pause\n\ngo 1.24.0\n")
+        return directory, ".", "-s -w"
     directory = cache() / "module" / "kubernetes"
     command: list[Path | str] = [compiler, "mod", "download", "-json", f"k8s.io/kubernetes@{module.KUBERNETES}"]
     said = _run(command, cache(), cache() / "build.log", "Kubernetes' source could not be fetched")
@@ -146,6 +160,8 @@ def _progress() -> Path:
 
 
 def main() -> int:
+    # Ended politely, it takes the compiler with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         ensure(sys.argv[1:] or PROGRAMS, tell=lambda line: print(line, flush=True))
     except (BuildFailed, go.NoGo) as failed:

@@ -15,21 +15,22 @@ LIFETIME = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Signs for servers and clients; each pair is written as NAME.crt and NAME.key in `directory`."""
+    """Signs for servers and clients; each pair is written as NAME.crt and NAME.key in `directory`, as is its own."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self.certificate = directory / "ca.crt"
-        self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "weft test cluster")])
-        constraints = x509.BasicConstraints(ca=True, path_length=None)
-        certificate = (
-            _builder(self._name, self._name, self._key.public_key())
-            .add_extension(constraints, critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-        _write(directory, "ca", self._key, certificate)
+        kept = directory / "ca.key"
+        if kept.exists():
+            key = serialization.load_pem_private_key(kept.read_bytes(), password=None)
+            assert isinstance(key, ec.EllipticCurvePrivateKey)
+            self._key = key
+            return
+        directory.mkdir(parents=True, exist_ok=True)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(self._name, self._name, self._key.public_key())
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        _write(directory, "ca", self._key, builder.sign(self._key, hashes.SHA256()))
 
     def client(self, name: str, user: str, groups: tuple[str, ...] = ()) -> Path:
         """A client of the API server. Returns the certificate's path."""

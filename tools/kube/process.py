@@ -51,7 +51,8 @@ class Program:
             )
         pid = self._child.pid
         if self._joined:
-            pid = wait_for(lambda: only_child(pid), f"{self.name} to start", self.check, timeout=60)
+            outer = pid
+            pid = wait_for(lambda: only_child(outer), f"{self.name} to start", self._check_child, timeout=60)
         self._record.write_bytes(msgspec.json.encode(record(pid)))
 
     def pid(self) -> int:
@@ -62,9 +63,10 @@ class Program:
         return known.pid if runs(known) else 0
 
     def check(self) -> None:
-        """Raises if the program has ended."""
-        if self._child and self._child.poll() is not None:
-            raise Failed(f"{self.name} ended with {self._child.returncode}; the end of {self.log}:\n{self.tail()}")
+        """Raises if the program does not run."""
+        self._check_child()
+        if not self.pid():
+            raise Failed(f"{self.name} does not run; the end of {self.log}:\n{self.tail()}")
 
     def tail(self, lines: int = 20) -> str:
         if not self.log.exists():
@@ -80,6 +82,10 @@ class Program:
             self._child.wait()
         self._child = None
         self._record.unlink(missing_ok=True)
+
+    def _check_child(self) -> None:
+        if self._child and self._child.poll() is not None:
+            raise Failed(f"{self.name} ended with {self._child.returncode}; the end of {self.log}:\n{self.tail()}")
 
 
 def record(pid: int) -> Record:

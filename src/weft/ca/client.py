@@ -54,7 +54,9 @@ class CertificateClient:
         self._target = target
         self._server_name = server_name
         self._roots = roots
+        self._bundle: tuple[str, ...] = ()
         self._channel = self._open()
+        self._watching: Any = None  # the call that follows the roots
         self._closing: set[asyncio.Task[None]] = set()
 
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
@@ -80,15 +82,14 @@ class CertificateClient:
         while True:
             call: Any = None
             try:
-                call = self._channel.unary_stream(_WATCH)(messages.WatchRequest().SerializeToString())
+                call = self._watching = self._channel.unary_stream(_WATCH)(messages.WatchRequest().SerializeToString())
                 async for answer in call:
-                    bundle = _bundle(answer)
+                    bundle = self._bundle = _bundle(answer)
                     backoff.reset()
-                    if bundle == told:
-                        continue
-                    told = bundle
-                    reconnecting = self._trust(bundle)
-                    yield bundle
+                    reconnecting = self._trust("".join(bundle))
+                    if bundle != told:
+                        told = bundle
+                        yield bundle
                     if reconnecting:
                         break
                 else:
@@ -98,9 +99,19 @@ class CertificateClient:
                 what = error.code().name if isinstance(error, grpc.aio.AioRpcError) else error
                 log.log(level, "the roots of the CA at %s cannot be followed (%s); trying again", self._target, what)
                 await asyncio.sleep(backoff.next())
+            except asyncio.CancelledError:
+                # Also the end of a call on a channel that was replaced.
+                if call is None or not call.cancelled() or _is_being_cancelled():
+                    raise
             finally:
                 if call is not None:
                     call.cancel()
+
+    def trust(self, roots: str) -> None:
+        """Whoever gave the roots at first gives others: a CA that has moved to them while it could not be reached is
+        known again. What the CA itself said last stays good besides, and what it says next is what counts."""
+        if self._trust("".join((*self._bundle, roots))) and self._watching is not None:
+            self._watching.cancel()
 
     async def close(self) -> None:
         for task in self._closing:
@@ -108,9 +119,8 @@ class CertificateClient:
         await asyncio.gather(*self._closing, return_exceptions=True)
         await self._channel.close()
 
-    def _trust(self, bundle: tuple[str, ...]) -> bool:
+    def _trust(self, roots: str) -> bool:
         """Connections trust these from now on. Whether that takes a new one; calls on the old one may end in peace."""
-        roots = "".join(bundle)
         if self._roots is None or roots == self._roots:
             return False
         self._roots = roots
@@ -126,6 +136,11 @@ class CertificateClient:
         named = (("grpc.ssl_target_name_override", self._server_name),) if self._server_name else ()
         credentials = grpc.ssl_channel_credentials(root_certificates=self._roots.encode())
         return grpc.aio.secure_channel(self._target, credentials, options=(*_OPTIONS, *named))
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _issued(answer: bytes, csr: bytes, now: float) -> Issued:

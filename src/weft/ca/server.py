@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -48,10 +48,18 @@ Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class CaServer:
-    def __init__(self, service: CertificateService, *, names: tuple[str, ...] = ()) -> None:
-        """`names`: by which it is called besides the usual ones; they go into its own certificate."""
+    def __init__(
+        self,
+        service: CertificateService,
+        *,
+        names: tuple[str, ...] = (),
+        host_of: Callable[[str], str] | None = None,
+    ) -> None:
+        """`names`: by which it is called besides the usual ones; they go into its own certificate. `host_of`: where a
+        peer is, as gRPC names it, if that is not to be seen from the name."""
         self._service = service
         self._names = names
+        self._host_of = host_of or _host
         self._servers: list[grpc.aio.Server] = []
         self._renewing: list[asyncio.Task[None]] = []
         self._watchers: Counter[str] = Counter()  # by host
@@ -60,7 +68,7 @@ class CaServer:
         """On `host:port`, always with TLS: by these credentials, or a certificate of the authority's own. On
         `unix:/path`, for the owner of the file alone. Returns the address that can be called. Raises AuthorityError."""
         server = grpc.aio.server(options=_OPTIONS)
-        server.add_generic_rpc_handlers(self._handlers())
+        server.add_generic_rpc_handlers(self.handlers())
         try:
             if address.startswith("unix:"):
                 umask = os.umask(0o177)  # there is no moment in which others could open it
@@ -98,7 +106,8 @@ class CaServer:
         self._renewing.append(asyncio.create_task(serving.run(), name="ca-serving-certificate"))
         return serving.credentials()
 
-    def _handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
+    def handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
+        """For a server that somebody else opens, too."""
         # No deserializers: what comes is parsed where its errors can be answered.
         return (
             grpc.method_handlers_generic_handler(
@@ -135,7 +144,7 @@ class CaServer:
 
     async def _watch(self, _payload: bytes, context: Context) -> AsyncIterator[bytes]:
         """Without a token: roots are public, and who has lost its token must still learn of a new one."""
-        host = _host(context.peer())
+        host = self._host_of(context.peer())
         if self._watchers[host] >= _MOST_OF_ONE_HOST or self._watchers.total() >= _MOST_WATCHERS:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch the roots already")
         self._watchers[host] += 1

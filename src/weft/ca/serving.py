@@ -44,6 +44,8 @@ class ServingCertificate:
         self._names = tuple(dict.fromkeys((*NAMES, *names)))
         self._lifetime = lifetime
         self._due = asyncio.Event()
+        self.changed: Callable[[], None] = lambda: None  # told of each one that follows the first
+        self.pem = (b"", b"")  # its key and its chain
         self._current = self._make()
 
     def credentials(self) -> grpc.ServerCredentials:
@@ -74,10 +76,13 @@ class ServingCertificate:
         except AuthorityError as error:
             log.error("the CA's own certificate cannot be renewed: %s", error)
             self._renew_at = time.monotonic() + _RETRY_SECONDS
+            return
+        self.changed()
 
     def _make(self) -> grpc.ServerCertificateConfiguration:
         key = new_key()
         issued = self._authority.sign_server(key.public_key(), self._names, self._lifetime)
         life = (issued.expires - issued.issued).total_seconds()
         self._renew_at = time.monotonic() + life * _RENEW_AFTER
-        return grpc.ssl_server_certificate_configuration([(key_pem(key).encode(), "".join(issued.chain).encode())])
+        self.pem = (key_pem(key).encode(), "".join(issued.chain).encode())
+        return grpc.ssl_server_certificate_configuration([self.pem])

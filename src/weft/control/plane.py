@@ -6,23 +6,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+import grpc
 import msgspec
 
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
+from weft.control.access import Principal
 from weft.control.analysis import Analysis
 from weft.control.intake import Admit, Intake
 from weft.control.nodes import UnknownProxy, group_of
 from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
+from weft.control.relays import Placements, Relays
 from weft.model.group import Group
-from weft.model.mesh import Mesh, Value
+from weft.model.mesh import Mesh, Value, joined
 from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
-from weft.xds.clients import Peer, StreamStatus, Sync
+from weft.xds.access import Authenticate
+from weft.xds.clients import Peer, Sync
+from weft.xds.node_server import NodeServer, NodeStatus
 from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
 from weft.xds.snapshot import Snapshots
@@ -51,7 +56,9 @@ class ControlPlane:
         domain: str = "cluster.local",
         admit: Admit | None = None,
         timing: Timing | None = None,
+        placements: Placements | None = None,
     ) -> None:
+        """`placements`: which pods are on which node; without them, no agents are served."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._problems = Problems()
@@ -67,13 +74,22 @@ class ControlPlane:
         self._streams: Counter[Group] = Counter()  # how many each group has
         self._idle: dict[Group, asyncio.TimerHandle] = {}  # groups without any, until they are forgotten
         self._quarantine = Quarantine(self._push, self._snapshots, self._problems, self._where)
+        self._node_server = NodeServer(self._snapshots, Relays(self, placements))
 
     # Objects
 
-    def apply(self, changes: Iterable[Change], problems: Iterable[Problem] = ()) -> None:
-        """Take documents in, with all the problems that their source has with itself at this time."""
+    def apply(
+        self,
+        changes: Iterable[Change],
+        problems: Iterable[Problem] = (),
+        values: Iterable[tuple[ObjectKey, tuple[Value, ...]]] = (),
+    ) -> None:
+        """Take documents in, with all the problems that their source has with itself at this time, and with what it
+        brings along that needs no parsing: no proxy sees the one without the other."""
         self._problems.put("source", problems)
+        changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
+        touched = joined((touched, *(self._intake.values(key, held) for key, held in values)))
         if touched:
             self._push.touch(touched)
         if not self._loaded:
@@ -81,7 +97,9 @@ class ControlPlane:
             for group in self._waiting:
                 self._push.join(group)
             self._waiting.clear()
-        self._analysis.wake()
+            self._node_server.wake()
+        if changes or touched.inbound:
+            self._analysis.wake()
         if changed:
             for tell in self.on_change:
                 tell(changed)
@@ -112,8 +130,31 @@ class ControlPlane:
             self._only[bound] = only
         return bound
 
+    def handlers(self, listener: str, authenticate: Authenticate) -> tuple[grpc.GenericRpcHandler, ...]:
+        """Discovery for proxies and for agents, on a port that somebody else opens, for callers that prove who they
+        are. What `authenticate` returns must be a `weft.control.access.Principal`."""
+        return self._server.handlers(listener, authenticate), self._node_server.handlers(authenticate)
+
     def proxies(self) -> tuple[ProxyStatus, ...]:
-        return tuple(_proxy_status(status) for status in self._server.streams())
+        """Those that are connected here, and those behind agents, as these tell."""
+        direct = (
+            _proxy_status(
+                status.node.id,
+                status.group,
+                {type_url: each.sync for type_url, each in status.types.items()},
+                tuple(each.error for each in status.types.values() if each.error),
+            )
+            for status in self._server.streams()
+        )
+        relayed = (
+            _proxy_status(state.node_id, state.group, state.types, state.errors)
+            for state in self._node_server.proxies()
+        )
+        return (*direct, *relayed)
+
+    def nodes(self) -> list[NodeStatus]:
+        """Whose agents are connected here."""
+        return self._node_server.nodes()
 
     async def wait_synced(self, node_id: str, timeout: float) -> bool:
         return await self._server.wait_synced(node_id, timeout)
@@ -158,29 +199,48 @@ class ControlPlane:
         only = self._only.get(peer.listener)
         if only is not None and group != only:
             raise Refused(f"this socket belongs to {only}, and {node.id} says it is {group}")
-        if self._loaded:
-            self._push.join(group)
-        else:
-            self._waiting.add(group)
+        principal = peer.principal
+        if principal is not None and (group.namespace, group.service_account) != _account(principal):
+            raise Refused(f"{node.id} says it is {group}, and its caller is {principal}")
+        self.hold(group)
         self._group_of[stream_id] = group
-        self._streams[group] += 1
-        if group in self._idle:
-            self._idle.pop(group).cancel()
         return group
 
     def leave(self, stream_id: int) -> None:
         group = self._group_of.pop(stream_id, None)
-        if group is None:
-            return
+        if group is not None:
+            self.release(group)
+
+    # Groups are kept while anybody needs them
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the first objects are here."""
+        return self._loaded
+
+    def hold(self, group: Group) -> None:
+        if self._loaded:
+            self._push.join(group)
+        else:
+            self._waiting.add(group)
+        self._streams[group] += 1
+        if group in self._idle:
+            self._idle.pop(group).cancel()
+
+    def release(self, group: Group) -> None:
         self._streams[group] -= 1
         if not self._streams[group]:
             del self._streams[group]
             self._idle[group] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget, group)
 
+    def taken(self, group: Group, type_url: str) -> None:
+        """A proxy of the group has taken something."""
+        self._quarantine.accepted(group, type_url)
+
     def acked(self, stream_id: int, type_url: str, nonce: str) -> None:
         group = self._group_of.get(stream_id)
         if group is not None:
-            self._quarantine.accepted(group, type_url)
+            self.taken(group, type_url)
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
         """The one resource at fault follows by `on_nack`."""
@@ -199,11 +259,13 @@ class ControlPlane:
         return where_of(origin, str(key))
 
 
-def _proxy_status(status: StreamStatus) -> ProxyStatus:
-    types = {type_url: each.sync for type_url, each in status.types.items()}
+def _account(principal: object) -> tuple[str, str]:
+    assert isinstance(principal, Principal)  # noqa: S101 - as `handlers` says
+    return principal.namespace, principal.service_account
+
+
+def _proxy_status(node_id: str, group: object, types: Mapping[str, Sync], errors: tuple[str, ...]) -> ProxyStatus:
     states = set(types.values())
     sync = Sync.NOT_SENT if states <= {Sync.NOT_SENT} else Sync.STALE if Sync.STALE in states else Sync.SYNCED
-    group = status.group
     assert isinstance(group, Group)  # noqa: S101 - `join` gives out nothing else
-    errors = tuple(each.error for each in status.types.values() if each.error)
-    return ProxyStatus(status.node.id, group, sync, types, errors)
+    return ProxyStatus(node_id, group, sync, dict(types), errors)

@@ -30,10 +30,15 @@ def endpoint_of(instance: Instance, port: ServicePort, off: Off | None) -> Endpo
     number = instance.port_for(port)
     if number is None or not instance.addresses:
         return None
+    return endpoint_at(instance, instance.addresses, number, off)
+
+
+def endpoint_at(instance: Instance, addresses: tuple[str, ...], number: int, off: Off | None) -> Endpoint:
+    """An instance that answers at some of its addresses."""
     return Endpoint(
-        address=instance.addresses[0],
+        address=addresses[0],
         port=number,
-        extra_addresses=instance.addresses[1:],
+        extra_addresses=addresses[1:],
         labels=instance.labels,
         weight=instance.weight,
         locality=instance.locality,

@@ -29,7 +29,17 @@ class Instance(msgspec.Struct, frozen=True):
     locality: str = ""
     network: str = ""
     workload: str = ""  # the Workload or Deployment it belongs to
+    by_slice: bool = False  # a Kubernetes pod: it answers for a Service where an EndpointSlice of the Service names it
     origin: Origin | None = None
+
+    @property
+    def is_entry(self) -> bool:
+        return self.origin is not None and self.origin.key.kind == "WorkloadEntry"
+
+    @property
+    def key(self) -> str:
+        """Its own among the instances of its namespace: a WorkloadEntry may have the name of a pod."""
+        return f"WorkloadEntry/{self.name}" if self.is_entry else self.name
 
     def intercepts(self, number: int) -> bool:
         """Whether a call to this port of it meets its sidecar, and not the application itself."""
@@ -45,7 +55,7 @@ class Instance(msgspec.Struct, frozen=True):
         """The port number on which this instance serves a service port, or None if it does not."""
         if isinstance(port.target, str) and port.target:
             return dict(self.ports).get(port.target)
-        if self.origin is not None and self.origin.key.kind == "WorkloadEntry" and port.name in dict(self.ports):
+        if self.is_entry and port.name in dict(self.ports):
             return dict(self.ports)[port.name]  # written for this very service port, so it beats the service's own word
         return port.target or dict(self.ports).get(port.name) or port.number
 

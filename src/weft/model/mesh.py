@@ -15,7 +15,8 @@ from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.claims import Claims, patterns, strength
 from weft.model.destination_rule import DestinationRule, passes_on
-from weft.model.endpoint import Endpoint, Off, endpoint_of, written_endpoint
+from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written_endpoint
+from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import Gateway
 from weft.model.group import Group
@@ -37,6 +38,7 @@ from weft.model.workload import Workload
 Value = (
     Service
     | Instance
+    | EndpointSlice
     | VirtualService
     | DestinationRule
     | Sidecar
@@ -69,6 +71,17 @@ class Touched(msgspec.Struct, frozen=True):
 
     def __bool__(self) -> bool:
         return bool(self.hosts or self.endpoints or self.inbound or self.scopes)
+
+
+def joined(touches: Iterable[Touched]) -> Touched:
+    """All of them in one, at the price of each: thousands come at once when a cluster is read."""
+    held = tuple(touches)
+    return Touched(
+        frozenset().union(*(each.hosts for each in held)),
+        frozenset().union(*(each.endpoints for each in held)),
+        frozenset().union(*(each.inbound for each in held)),
+        frozenset().union(*(each.scopes for each in held)),
+    )
 
 
 class InboundPort(msgspec.Struct, frozen=True):
@@ -104,13 +117,11 @@ class Mesh:
         if before == values:
             return Touched()
         touched = Touched()
-        if (
-            len(before) == 1
-            and len(values) == 1
-            and isinstance(before[0], Instance)
-            and isinstance(values[0], Instance)
-        ):
-            return self._move_instance(before[0], values[0])
+        match before, values:
+            case (Instance() as old,), (Instance() as new,):
+                return self._move_instance(old, new)
+            case (EndpointSlice() as old,), (EndpointSlice() as new,):
+                return self._move_slice(old, new)
         for value in before:
             touched |= self._remove(value)
         for value in values:
@@ -124,6 +135,8 @@ class Mesh:
                 return self._touched_by_service(value)
             case Instance():
                 return self._move_instance(None, value)
+            case EndpointSlice():
+                return self._move_slice(None, value)
             case VirtualService():
                 for host in value.hosts:
                     self._virtual_services.add(host, value)
@@ -150,6 +163,8 @@ class Mesh:
                 return self._touched_by_service(value)
             case Instance():
                 return self._move_instance(value, None)
+            case EndpointSlice():
+                return self._move_slice(value, None)
             case VirtualService():
                 for host in value.hosts:
                     self._virtual_services.discard(host, value)
@@ -180,20 +195,28 @@ class Mesh:
         )
 
     def _move_instance(self, before: Instance | None, after: Instance | None) -> Touched:
-        moved = self._registry.move(before, after)
+        alike = {(each.namespace, each.labels) for each in (before, after) if each is not None}
+        profiles = {place: self._registry.profiles(*place) for place in alike}
+        touched = self._touched_by_answers(self._registry.move(before, after))
+        inbound = {place[0] for place, known in profiles.items() if self._registry.profiles(*place) != known}
+        return msgspec.structs.replace(touched, inbound=frozenset(inbound)) if inbound else touched
+
+    def _move_slice(self, before: EndpointSlice | None, after: EndpointSlice | None) -> Touched:
+        return self._touched_by_answers(self._registry.move_slice(before, after))
+
+    def _touched_by_answers(self, moved: dict[Service, bool]) -> Touched:
+        """By services that others answer for now; and whether that changes their standing."""
         hosts = {
             service.host
             for service, standing_changed in moved.items()
             # More than EDS depends on who is there.
             if standing_changed
             or service.headless
+            or not service.selector
             or service.resolution is not Resolution.STATIC
             or self._passed_on(service.host)
         }
-        inbound: set[str] = set()
-        if before is None or after is None or (before.ports, before.protocols) != (after.ports, after.protocols):
-            inbound = {instance.namespace for instance in (before, after) if instance is not None}
-        return Touched(frozenset(hosts), frozenset(service.host for service in moved), frozenset(inbound))
+        return Touched(frozenset(hosts), frozenset(service.host for service in moved))
 
     def _touched_by_service(self, service: Service) -> Touched:
         touched = Touched(
@@ -262,16 +285,22 @@ class Mesh:
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """Who answers on a service port now, in a stable order."""
         off = self._turned_off(service.namespace)
+        found = [
+            endpoint_at(answer.instance, answer.addresses, answer.port, off)
+            if answer.instance is not None
+            else Endpoint(answer.addresses[0], answer.port, extra_addresses=answer.addresses[1:])
+            for answer in self._registry.answers(service, port)
+        ]
         if service.selector:
-            found = [
+            found += [
                 endpoint
                 for instance in self._registry.members(service) or ()
-                if (instance.ready or service.publish_not_ready)
+                if not (instance.by_slice and service.sliced)
+                and (instance.ready or service.publish_not_ready)
                 and (endpoint := endpoint_of(instance, port, off)) is not None
             ]
-            found.sort(key=lambda endpoint: endpoint.instance)
-            return tuple(found)
-        return tuple(written_endpoint(service, written, port, off) for written in service.static_endpoints)
+        found.sort(key=lambda endpoint: (endpoint.instance, endpoint.address, endpoint.port))
+        return (*found, *(written_endpoint(service, written, port, off) for written in service.static_endpoints))
 
     def standing(self, service: Service) -> Standing:
         return self._registry.standing(service)
@@ -279,8 +308,7 @@ class Mesh:
     def secured_ports(self, service: Service) -> tuple[int, ...]:
         """The ports at which everyone behind a service takes the mesh's TLS. Asked only where callers name an address:
         elsewhere each endpoint says it for itself."""
-        members = self._registry.members(service)
-        return members.secured(service, self._turned_off(service.namespace)) if members is not None else ()
+        return self._registry.secured(service, self._turned_off(service.namespace))
 
     def _passed_on(self, host: str) -> bool:
         """Whether some rule has calls to the host go to the very address that the caller wrote."""
@@ -407,33 +435,38 @@ class Mesh:
                 )
                 for listener in sidecar.ingress
             )
-        sample = next((i for i in self.instances(group.namespace) if i.labels == group.labels), None)
-        instance = sample or Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
+        nobody = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
+        instances = self._registry.samples(group.namespace, group.labels) or [nobody]
         ports: dict[int, InboundPort] = {}
-        for service in sorted(self._registry.selecting(instance), key=strength):
+        for service in sorted(self._registry.selecting(instances[0]), key=strength):
             for port in service.ports:
-                number = instance.port_for(port)
-                if number is None or port.protocol is Protocol.UDP:
+                if port.protocol is Protocol.UDP:
                     continue
-                known = ports.get(number)
-                ports[number] = (
-                    InboundPort(
-                        number=number,
-                        protocol=port.protocol,
-                        services=(service,),
-                        service_port=port.number,
-                        rule=self.destination_rule(service.host, service, group),
-                    )
-                    if known is None
-                    else msgspec.structs.replace(known, services=(*known.services, service))
-                )
-        for number, protocol in instance.protocols:
+                # Pods with the same labels may serve a named port at different numbers, as during a rollout.
+                for number in dict.fromkeys(instance.port_for(port) for instance in instances):
+                    if number is not None:
+                        ports[number] = self._inbound_port(ports.get(number), number, service, port, group)
+        for number, protocol in dict.fromkeys(each for instance in instances for each in instance.protocols):
             known = ports.get(number)
             if known is None:
                 ports[number] = InboundPort(number=number, protocol=protocol)
             elif known.protocol is Protocol.UNDECLARED:
                 ports[number] = msgspec.structs.replace(known, protocol=protocol)
         return tuple(ports[number] for number in sorted(ports))
+
+    def _inbound_port(
+        self, known: InboundPort | None, number: int, service: Service, port: ServicePort, group: Group
+    ) -> InboundPort:
+        """What one more service port makes of an inbound port. The first one decides how it is spoken to."""
+        if known is not None:
+            return msgspec.structs.replace(known, services=(*known.services, service))
+        return InboundPort(
+            number=number,
+            protocol=port.protocol,
+            services=(service,),
+            service_port=port.number,
+            rule=self.destination_rule(service.host, service, group),
+        )
 
     def _export_to(self, value: VirtualService | DestinationRule) -> tuple[str, ...]:
         if value.export_to:

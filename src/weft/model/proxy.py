@@ -34,3 +34,4 @@ IDENTITY_VOLUME: Final = "workload-socket"
 IDENTITY_MOUNT: Final = "/var/run/secrets/workload-spiffe-uds"
 SDS_SOCKET: Final = "socket"  # in that volume: the workload's certificate and roots
 XDS_SOCKET: Final = "xds"  # in that volume: everything else that the proxy is told
+REDIRECT_SOCKET: Final = "redirect"  # and where a pod that may not do so itself asks for its redirect

@@ -80,6 +80,7 @@ class Service(msgspec.Struct, frozen=True, cache_hash=True):
     external: bool = False  # a ServiceEntry of MESH_EXTERNAL
     static_endpoints: tuple[StaticEndpoint, ...] = ()
     publish_not_ready: bool = False
+    sliced: bool = False  # a Kubernetes Service: EndpointSlices of its name say who answers, of the pods they are about
     subject_alt_names: tuple[str, ...] = ()
     labels: Labels = ()
     export_to: tuple[str, ...] = ()  # (): the default, everywhere; ".", a namespace, "*", "~"

@@ -7,7 +7,7 @@ Almost all pods are plain: a proxy intercepts all of their ports. Only the odd o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -24,7 +24,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Members:
-    """The instances that one selector selects, by name."""
+    """The instances that one selector selects, by key."""
 
     def __init__(self) -> None:
         self._all: dict[str, Instance] = {}
@@ -35,17 +35,17 @@ class Members:
         return iter(self._all.values())
 
     def put(self, instance: Instance) -> None:
-        self.discard(instance.name)
-        self._all[instance.name] = instance
+        self.discard(instance.key)
+        self._all[instance.key] = instance
         self._accounts[instance.service_account] += 1
         if not instance.meshed or instance.included_ports is not None or instance.excluded_ports:
-            self._odd[instance.name] = instance
+            self._odd[instance.key] = instance
 
-    def discard(self, name: str) -> None:
-        instance = self._all.pop(name, None)
+    def discard(self, key: str) -> None:
+        instance = self._all.pop(key, None)
         if instance is None:
             return
-        self._odd.pop(name, None)
+        self._odd.pop(key, None)
         self._accounts[instance.service_account] -= 1
         if not self._accounts[instance.service_account]:
             del self._accounts[instance.service_account]
@@ -68,6 +68,29 @@ class Members:
 def written_standing(service: Service) -> Standing:
     """Of a service whose endpoints are written down."""
     return Standing(accounts=tuple(sorted({each.service_account for each in service.static_endpoints} - {""})))
+
+
+def joined_standing(members: Standing | None, others: Sequence[Instance | None], service: Service) -> Standing:
+    """Together with others whom a person or a controller put behind the service; None: somebody who is no pod."""
+    meshed = members.meshed if members else tuple(port.number for port in service.ports)
+    accounts = {each.service_account for each in others if each is not None and each.service_account}
+    return Standing(
+        tuple(
+            port.number
+            for port in service.ports
+            if port.number in meshed and all(each is not None and _is_met(each, port) for each in others)
+        ),
+        tuple(sorted(accounts.union(members.accounts if members else ()))),
+    )
+
+
+def all_secured(others: Sequence[Instance | None], service: Service, off: Off | None) -> tuple[int, ...]:
+    """The service ports at which every one of these takes the mesh's TLS."""
+    return tuple(
+        port.number
+        for port in service.ports
+        if all(each is not None and _takes_tls(each, port, off) for each in others)
+    )
 
 
 def _is_met(instance: Instance, port: ServicePort) -> bool:

@@ -1,7 +1,8 @@
 """The agent of one machine: every workload's identity and the socket that it is served on, from the one's first moment
 to its last.
 
-The local engine or the watcher of registrations comes in with workloads; certificates leave through their sockets.
+The local engine, the watcher of registrations or kubelet's volumes come in with workloads; certificates leave through
+their sockets.
 Rule: what one workload lacks or does wrong is no other's trouble, and a CA that is away takes nothing from anybody.
 """
 
@@ -26,7 +27,8 @@ log = logging.getLogger("weft.node.agent")
 
 
 class Agent:
-    """`private` is a directory that only root can enter; `changed` is told of the workload whose status is another."""
+    """`private` is a directory that only root can enter; `bundle` is whom to trust until the CA says it; `changed` is
+    told of the workload whose status is another, `certified` of each new certificate, `trusted` of other roots."""
 
     def __init__(
         self,
@@ -34,13 +36,17 @@ class Agent:
         private: Path,
         *,
         lifetime: timedelta = LIFETIME,
+        bundle: tuple[str, ...] = (),
         changed: Callable[[str], None] = lambda workload: None,
+        certified: Callable[[str, Certified], None] = lambda workload, fresh: None,
+        trusted: Callable[[tuple[str, ...]], None] = lambda bundle: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._signer, self._lifetime, self._changed, self._clock = signer, lifetime, changed, clock
+        self._certified, self._trusted = certified, trusted
         self._secrets = SecretServer(private)
         self._kept: dict[str, tuple[KeptIdentity, asyncio.Task[None]]] = {}
-        self._bundle: tuple[str, ...] = ()
+        self._bundle = bundle
         self._following: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -49,17 +55,24 @@ class Agent:
 
     async def close(self) -> None:
         """The workloads may live on, and the next agent serve them."""
-        for workload in tuple(self._kept):
+        for workload in self._secrets.workloads():
             await self._stop(workload, gone=False)
         if self._following is not None:
             self._following.cancel()
             await asyncio.wait({self._following})
 
-    async def add(self, bearer: Bearer, doorway: Doorway) -> None:
-        """Open its socket and begin to get it a certificate. Raises DoorError. One of the same name is replaced."""
-        workload = bearer.name
+    async def open(self, workload: str, doorway: Doorway) -> None:
+        """Only its socket, where its proxy learns whom to trust: who it is, is not known yet. Raises DoorError."""
         await self._stop(workload, gone=False)
         await self._secrets.open(workload, doorway)
+        self._put_roots(workload)
+
+    async def add(self, bearer: Bearer, doorway: Doorway, before: Certified | None = None) -> None:
+        """Open its socket and begin to get it a certificate, unless what it had `before` is still good. Raises
+        DoorError. One of the same name is replaced."""
+        workload = bearer.workload
+        if workload in self._kept or not self._secrets.is_open(workload, doorway):
+            await self.open(workload, doorway)
         kept = KeptIdentity(
             bearer,
             self._signer,
@@ -67,22 +80,31 @@ class Agent:
             changed=lambda: self._changed(workload),
             lifetime=self._lifetime,
             clock=self._clock,
+            before=before,
         )
-        self._kept[workload] = kept, asyncio.create_task(kept.run(), name=f"identity-{workload}")
+        self._kept[workload] = kept, asyncio.create_task(kept.run(), name=f"identity-{bearer.name}")
         if self._bundle:
-            self._trust(kept)
+            kept.trust(self._bundle)
 
     async def remove(self, workload: str) -> None:
         """Its socket and its key are gone when this returns. Idempotent."""
         await self._stop(workload, gone=True)
 
+    def hurry(self, workload: str) -> None:
+        """There is a fresh token: what failed for the old one is tried again now."""
+        if (kept := self._kept.get(workload)) is not None:
+            kept[0].hurry()
+
     async def _stop(self, workload: str, *, gone: bool) -> None:
         kept, running = self._kept.pop(workload, (None, None))
-        if kept is None or running is None:
-            return
-        running.cancel()
-        await asyncio.wait({running})
+        if kept is not None and running is not None:
+            running.cancel()
+            await asyncio.wait({running})
         await self._secrets.close(workload, gone=gone)
+
+    @property
+    def bundle(self) -> tuple[str, ...]:
+        return self._bundle
 
     def status(self, workload: str) -> IdentityStatus | None:
         kept, _ = self._kept.get(workload, (None, None))
@@ -119,12 +141,16 @@ class Agent:
         if self._bundle:
             log.info("the roots have changed: %d are trusted now", len(bundle))
         self._bundle = bundle
+        for workload in self._secrets.workloads():
+            self._put_roots(workload)
         for kept, _ in self._kept.values():
-            self._trust(kept)
+            kept.trust(bundle)
+        self._trusted(bundle)
 
-    def _trust(self, kept: KeptIdentity) -> None:
-        self._secrets.put(kept.bearer.name, roots_secret(self._bundle))
-        kept.trust(self._bundle)
+    def _put_roots(self, workload: str) -> None:
+        if self._bundle:
+            self._secrets.put(workload, roots_secret(self._bundle))
 
     def _publish(self, workload: str, fresh: Certified) -> None:
         self._secrets.put(workload, certificate_secret(fresh.chain, fresh.key.secret_pem()))
+        self._certified(workload, fresh)

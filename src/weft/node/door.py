@@ -39,6 +39,8 @@ class Doorway(msgspec.Struct, frozen=True, kw_only=True):
     uid: int
     gid: int
     network: Path | None = None  # the pod's network namespace, as a file; None: whoever has the user may come in
+    beside: frozenset[str] = frozenset()  # other sockets that may be in the same directory
+    seen: Path | None = None  # where its proxy finds it, if not at `path`: that is what must not be too long
 
 
 class Visitor(msgspec.Struct, frozen=True):
@@ -57,13 +59,7 @@ class Door:
 
     async def open(self) -> None:
         """Raises DoorError. What an agent before us left at the path is replaced."""
-        path = self._doorway.path
-        if len(os.fsencode(path)) > LONGEST_PATH:
-            raise DoorError(f"{path} is too long for a socket: {LONGEST_PATH} bytes are the most")
-        try:
-            listening = self._bind()
-        except OSError as error:
-            raise DoorError(f"cannot make the socket {path}: {error.strerror or error}") from error
+        listening, self._made = bind(self._doorway)
         self._server = await asyncio.start_unix_server(self._enter, sock=listening)
 
     async def close(self, *, gone: bool = False) -> None:
@@ -75,44 +71,11 @@ class Door:
             visit.cancel()
         if self._visits:
             await asyncio.wait(tuple(self._visits))
-        path = self._doorway.path
-        with contextlib.suppress(OSError):
-            # Another agent may have taken over meanwhile: its socket is not ours to remove.
-            if self._made is not None and os.path.samestat(path.lstat(), self._made):
-                path.unlink()
-                if gone:
-                    path.parent.rmdir()
-
-    def _bind(self) -> socket.socket:
-        """The socket appears at its path with its modes set: at no moment can anybody else open it."""
-        doorway = self._doorway
-        directory = doorway.path.parent
-        directory.mkdir(mode=0o700, exist_ok=True)
-        if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
-            raise DoorError(f"{directory} is not ours: somebody else could put another socket there")
-        if others := {each.name for each in os.scandir(directory)} - {doorway.path.name, _FRESH}:
-            # Its mode is about to change, and a pod to see it: that must not happen to /run.
-            raise DoorError(f"{directory} is not the socket's alone: it holds {min(others)}")
-        os.chown(directory, -1, doorway.gid)
-        directory.chmod(_DIRECTORY_MODE)
-        fresh = directory / _FRESH
-        fresh.unlink(missing_ok=True)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        try:
-            # Before it listens nobody can connect, so there is no moment at which the mode is wrong.
-            listening.bind(_short(fresh))
-            os.chown(fresh, -1, doorway.gid)
-            fresh.chmod(_SOCKET_MODE)
-            listening.listen(_MOST_VISITORS)
-            fresh.rename(doorway.path)
-            self._made = doorway.path.lstat()
-        except BaseException:
-            listening.close()
-            raise
-        return listening
+        if self._made is not None:
+            unbind(self._doorway, self._made, gone=gone)
 
     def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        visitor = _credentials(writer.get_extra_info("socket"))
+        visitor = visitor_of(writer.get_extra_info("socket"))
         objection = self._objection(visitor)
         if objection:
             log.warning(
@@ -164,13 +127,61 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
 
 
-def _credentials(connection: socket.socket) -> Visitor:
+def bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
+    """A socket that listens there, and what was made, by which it is known later. It appears at its path with its modes
+    set: at no moment can anybody else open it. Raises DoorError."""
+    path, seen = doorway.path, doorway.seen or doorway.path
+    if len(os.fsencode(seen)) > LONGEST_PATH:
+        raise DoorError(f"{seen} is too long for a socket: {LONGEST_PATH} bytes are the most")
+    try:
+        return _bind(doorway)
+    except OSError as error:
+        raise DoorError(f"cannot make the socket {path}: {error.strerror or error}") from error
+
+
+def unbind(doorway: Doorway, made: os.stat_result, *, gone: bool) -> None:
+    """Remove the socket; with `gone` its directory, too, once it is empty."""
+    path = doorway.path
+    with contextlib.suppress(OSError):
+        # Another agent may have taken over meanwhile: its socket is not ours to remove.
+        if os.path.samestat(path.lstat(), made):
+            path.unlink()
+            if gone:
+                path.parent.rmdir()
+
+
+def visitor_of(connection: socket.socket) -> Visitor:
+    """Who called, as the kernel says. Without a view of the caller's processes, the number of its process is 0."""
     said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return Visitor(*_CREDENTIALS.unpack(said))
 
 
-def _short(path: Path) -> str:
-    """`.new` is no longer than `sds.sock`, but a path given by somebody may end in less."""
-    if len(os.fsencode(path)) > LONGEST_PATH:
-        raise DoorError(f"{path.parent} is too long for a socket")
-    return str(path)
+def _bind(doorway: Doorway) -> tuple[socket.socket, os.stat_result]:
+    directory = doorway.path.parent
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if directory.is_symlink() or directory.stat().st_uid != os.geteuid():
+        raise DoorError(f"{directory} is not ours: somebody else could put another socket there")
+    fresh = f"{_FRESH}-{doorway.path.name}" if doorway.beside else _FRESH
+    known = {doorway.path.name, *doorway.beside, *(f"{_FRESH}-{each}" for each in doorway.beside), fresh}
+    if others := {each.name for each in os.scandir(directory)} - known:
+        # Its mode is about to change, and a pod to see it: that must not happen to /run.
+        raise DoorError(f"{directory} is not the socket's alone: it holds {min(others)}")
+    os.chown(directory, -1, doorway.gid)
+    directory.chmod(_DIRECTORY_MODE)
+    (directory / fresh).unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    opened = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        # Before it listens nobody can connect, so there is no moment at which the mode is wrong. The path goes through
+        # our handle of the directory, as kubelet's own paths are longer than a socket's address may be.
+        listening.bind(f"/proc/self/fd/{opened}/{fresh}")
+        os.chown(directory / fresh, -1, doorway.gid)
+        (directory / fresh).chmod(_SOCKET_MODE)
+        listening.listen(_MOST_VISITORS)
+        (directory / fresh).rename(doorway.path)
+        return listening, doorway.path.lstat()
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.close(opened)

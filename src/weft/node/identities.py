@@ -50,6 +50,12 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     token: TokenSource
     key: KeyKind = KeyKind.P256
+    uid: str = ""  # where a name may come again while the first of that name is still here
+
+    @property
+    def workload(self) -> str:
+        """By which it is told from all others of the machine."""
+        return self.uid or self.name
 
 
 class Certified(msgspec.Struct, frozen=True):
@@ -58,6 +64,7 @@ class Certified(msgspec.Struct, frozen=True):
     chain: tuple[str, ...]  # PEM, the leaf first
     key: Key
     leaf: x509.Certificate
+    obtained: float  # Unix time
 
     @property
     def serial(self) -> str:
@@ -73,7 +80,8 @@ class Certified(msgspec.Struct, frozen=True):
 
 
 class KeptIdentity:
-    """`publish` is called with each new certificate, `changed` whenever the status is another."""
+    """`publish` is called with each new certificate, `changed` whenever the status is another. `before` is what an
+    agent before us had for it: good for as long as nothing speaks against it."""
 
     def __init__(
         self,
@@ -85,8 +93,10 @@ class KeptIdentity:
         lifetime: timedelta = LIFETIME,
         clock: Clock = time.time,
         look: float = _LOOK,
+        before: Certified | None = None,
     ) -> None:
         self.bearer = bearer
+        self._before = before
         self._signer, self._publish, self._changed = signer, publish, changed
         self._lifetime, self._clock, self._look = lifetime, clock, look
         self._certified: Certified | None = None
@@ -120,7 +130,7 @@ class KeptIdentity:
         backoff = Backoff(first=_FIRST_DELAY, most=self._most_delay())
         while True:
             try:
-                certified = await self._obtain()
+                certified = self._take_before() or await self._obtain()
             except (Refused, CaUnavailable, OSError, ValueError) as error:
                 await self._failed(str(error) or type(error).__name__, backoff.next())
             except Exception as error:
@@ -148,6 +158,19 @@ class KeptIdentity:
         self._woken.set()
         self._changed()
 
+    def hurry(self) -> None:
+        """What it failed for may have come: try again now."""
+        if self._error:
+            self._woken.set()
+
+    def _take_before(self) -> Certified | None:
+        """Once."""
+        before, self._before = self._before, None
+        now = self._clock()
+        if before is None or not before.not_before <= now < before.not_after:
+            return None
+        return None if self._bundle and not leads_to(before.chain, self._bundle) else before
+
     async def _obtain(self) -> Certified:
         bearer = self.bearer
         key = Key(bearer.key) if bearer.key is KeyKind.P256 else await asyncio.to_thread(Key, bearer.key)
@@ -163,9 +186,10 @@ class KeptIdentity:
         now = self._clock()
         self._certified = fresh
         self._renewals += 1
-        # A certificate begins before it is issued, for clocks that are late; its life is what is left of it now.
+        # A certificate begins before it is issued, for clocks that are late; its life is what was left of it then.
         share = RENEW_AT + random.uniform(-_RENEW_SPREAD, _RENEW_SPREAD)  # noqa: S311 - spreads load
-        self._renewal = now + (fresh.not_after - now) * share
+        begun = min(now, fresh.obtained)
+        self._renewal = begun + (fresh.not_after - begun) * share
         failed_since, self._failing_since, self._error, self._was_expired = self._failing_since, 0.0, "", False
         self._publish(fresh)
         if failed_since:
@@ -221,7 +245,7 @@ def certified(issued: Issued, key: Key, identity: Identity, now: float) -> Certi
         uris = []
     if uris != [str(identity)]:
         raise ValueError(f"the CA answered with a certificate for {', '.join(uris) or 'nobody'}, not for {identity}")
-    fresh = Certified(issued.chain, key, leaf)
+    fresh = Certified(issued.chain, key, leaf, now)
     if not fresh.not_before <= now < fresh.not_after:
         text = f"{clock_text(fresh.not_before)} to {clock_text(fresh.not_after)}"
         raise ValueError(f"the CA answered with a certificate that is good from {text} only: do the clocks agree?")

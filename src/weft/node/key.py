@@ -1,4 +1,5 @@
-"""A workload's private key: made here, in memory, and for one certificate. Who wants it on the wire asks for its PEM.
+"""A workload's private key: made here, in memory, and for one certificate. Who wants it on the wire asks for its PEM,
+and so does the one who keeps it for the next agent, in memory as well (`keepsakes.py`).
 
 Rule: nothing that prints, logs, pickles or compares a key sees more of it than its kind.
 """
@@ -9,6 +10,7 @@ from enum import StrEnum
 from typing import NoReturn
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
@@ -31,6 +33,19 @@ class Key:
     def __init__(self, kind: KeyKind = KeyKind.P256) -> None:
         self.kind = kind
         self._key = _make(kind)
+
+    @classmethod
+    def from_secret_pem(cls, pem: bytes, kind: KeyKind = KeyKind.P256) -> Key:
+        """One that was made before, by an agent that this one follows. Raises ValueError."""
+        try:
+            key = serialization.load_pem_private_key(pem, password=None)
+        except (TypeError, UnsupportedAlgorithm) as error:
+            raise ValueError("not a private key of ours") from error
+        if not isinstance(key, (rsa.RSAPrivateKey, ec.EllipticCurvePrivateKey, ed25519.Ed25519PrivateKey)):
+            raise ValueError("not a private key of ours")
+        made = cls.__new__(cls)
+        made.kind, made._key = kind, key
+        return made
 
     def request(self, identity: Identity) -> bytes:
         """A signing request in PEM. The CA takes the identity from the token; it stands here for whoever reads one."""

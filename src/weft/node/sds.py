@@ -64,6 +64,7 @@ class SecretServer:
         # Every Envoy's secrets are its own: there is nothing to share, and no reason to keep what has been replaced.
         self._server = Server(self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0)
         self._doors: dict[str, tuple[Door, str]] = {}
+        self._doorways: dict[str, Doorway] = {}
         self._workloads: dict[str, str] = {}  # by the address that was called
         self._numbers = itertools.count()
 
@@ -83,11 +84,18 @@ class SecretServer:
         except BaseException:
             await self._forget(address)
             raise
-        self._doors[workload] = (door, address)
+        self._doors[workload], self._doorways[workload] = (door, address), doorway
+
+    def is_open(self, workload: str, doorway: Doorway) -> bool:
+        return self._doorways.get(workload) == doorway
+
+    def workloads(self) -> tuple[str, ...]:
+        return tuple(self._doors)
 
     async def close(self, workload: str, *, gone: bool = False) -> None:
         """Its Envoy keeps what it has. Unless the workload is gone, another agent may open its socket again."""
         door, address = self._doors.pop(workload, (None, ""))
+        self._doorways.pop(workload, None)
         if door is not None:
             await door.close(gone=gone)
             await self._forget(address)

@@ -21,7 +21,7 @@ from pathlib import Path
 from weft.ca.signer import Signer
 from weft.node.agent import Agent
 from weft.node.door import DoorError, Doorway
-from weft.node.identities import Bearer, TokenSource
+from weft.node.identities import Bearer
 from weft.node.key import KeyKind
 from weft.node.registrations import (
     DirectoryRefused,
@@ -29,12 +29,12 @@ from weft.node.registrations import (
     refuse_unless_ours_alone,
     watch_registrations,
 )
+from weft.node.tokens import token_in
 
 log = logging.getLogger("weft.node.service")
 
 _PRIVATE = ".agent"  # in the directory of registrations, which is root's alone
 _LOCK = "lock"
-_MOST_TOKEN_BYTES = 64 * 1024
 _RETRY = 2.0  # seconds until a socket that could not be made is tried again
 
 
@@ -122,7 +122,7 @@ def _bearer(registration: Registration) -> Bearer:
     return Bearer(
         name=registration.name,
         identity=registration.identity,
-        token=_token_in(Path(registration.token_file)),
+        token=token_in(Path(registration.token_file)),
         key=registration.key,
     )
 
@@ -135,15 +135,3 @@ def _doorway(registration: Registration) -> Doorway:
         gid=registration.gid,
         network=Path(network) if network else None,
     )
-
-
-def _token_in(file: Path) -> TokenSource:
-    async def read() -> str:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as opened:
-            token = opened.read(_MOST_TOKEN_BYTES).decode("ascii", "replace").strip()
-        if not token:
-            raise ValueError(f"{file} is empty: there is no token to show to the CA")
-        return token
-
-    return read

@@ -21,6 +21,7 @@ class Sync(StrEnum):
 class Peer(msgspec.Struct, frozen=True):
     listener: str  # the address of ours that was called: a socket of its own says who may be calling
     address: str
+    principal: object = None  # what is known of the caller by its certificate or token, where a listener asks for one
 
 
 class TypeStatus(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
+from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.clients import Peer, StreamStatus, type_status
 from weft.xds.request import REQUEST_BYTES, NodeInfo, Refused, Request, parse
 from weft.xds.response import CACHE_BYTES, Dialect, Responses
@@ -26,14 +28,13 @@ from weft.xds.types import CLUSTER, LISTENER
 
 log = logging.getLogger("weft.xds")
 
-Context = grpc.aio.ServicerContext[bytes, bytes]
-
 
 class Observer(Protocol):
     """Who decides about clients and hears from them. What it raises, but for Refused, is logged and harms nothing."""
 
-    def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable:
-        """The group of a new client. Refused sends it away. The group may get its state later: the client waits."""
+    def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable | Awaitable[Hashable]:
+        """The group of a new client, at once or when it is known. Refused sends it away. The group may get its state
+        later: the client waits. Who goes while it is waited for has not joined, and does not leave."""
 
     def leave(self, stream_id: int) -> None: ...
 
@@ -115,7 +116,7 @@ class Server:
                 f"cannot serve xDS on {address}: it is taken, or its directory is missing ({error})"
             ) from error
         bound = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
-        server.add_generic_rpc_handlers((self._handlers(bound),))
+        server.add_generic_rpc_handlers((self.handlers(bound),))
         await server.start()
         self._servers[bound] = server
         return bound
@@ -128,6 +129,12 @@ class Server:
 
     async def close(self, grace: float | None = None) -> None:
         await asyncio.gather(*(self.stop(address, grace) for address in tuple(self._servers)))
+
+    def restart(self, stream_id: int, why: str) -> None:
+        """End a stream so that its client comes again; it then says what it has, and is sent what differs."""
+        session = self._sessions.get(stream_id)
+        if session is not None:
+            session.stream.restart(why)
 
     def streams(self) -> list[StreamStatus]:
         return [session.status() for session in self._sessions.values()]
@@ -154,10 +161,12 @@ class Server:
             if not self._waiting[node_id]:
                 del self._waiting[node_id]
 
-    def _handlers(self, listener: str) -> grpc.GenericRpcHandler:
+    def handlers(self, listener: str, authenticate: Authenticate | None = None) -> grpc.GenericRpcHandler:
+        """For a server that somebody else opens, too. With `authenticate`, a caller must prove who it is."""
+
         def behavior(dialect: Dialect) -> Callable[[Any, Context], Awaitable[None]]:
             async def serve(_requests: Any, context: Context) -> None:
-                await self._serve(dialect, listener, context)
+                await self._serve(dialect, listener, authenticate, context)
 
             return serve
 
@@ -170,7 +179,10 @@ class Server:
             },
         )
 
-    async def _serve(self, dialect: Dialect, listener: str, context: Context) -> None:
+    async def _serve(
+        self, dialect: Dialect, listener: str, authenticate: Authenticate | None, context: Context
+    ) -> None:
+        principal = await admitted(authenticate, context)
         await context.send_initial_metadata(())  # some clients wait for headers before they speak
         try:
             payload = await _read(context)
@@ -182,9 +194,10 @@ class Server:
         except Refused as refused:
             log.warning("not an xDS client at %s: %s", listener, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
-        stream_id, peer = next(self._stream_ids), Peer(listener, context.peer())
+        stream_id, peer = next(self._stream_ids), Peer(listener, context.peer(), principal)
         try:
-            group = self._observer.join(stream_id, node, peer)
+            found = self._observer.join(stream_id, node, peer)
+            group: Hashable = await found if inspect.isawaitable(found) else found
         except Refused as refused:
             log.warning("refused %s at %s: %s", node.id, listener, refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))

@@ -44,6 +44,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
     version: str
     detail: str
+    resource: Resource | None = None  # where another proxy may yet take it, in a report that names it by its version
 
 
 class Behind(Exception):
@@ -66,14 +67,21 @@ class Table:
         self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what was accepted last
         self.accepted: dict[str, Resource] = {}  # what some proxy has ACKed last
         self.rejected: dict[str, Rejected] = {}
+        # What was live before, and since when, if nobody was known to have taken it: word of that may be on its way.
+        self._replaced: dict[str, tuple[Resource, int]] = {}
         self._changes: OrderedDict[str, int] = OrderedDict()  # name → revision, newest last
         self._collect_at = TOMBSTONE_SLACK
+        self._accepted_until = 0
 
     def changed_since(self, revision: int) -> Iterator[str]:
         for name in reversed(self._changes):
             if self._changes[name] <= revision:
                 return
             yield name
+
+    def changed_at(self, name: str) -> int:
+        """When a name that is live, or removed and not forgotten, changed last."""
+        return self._changes.get(name, 0)
 
     def put(self, name: str, resource: Resource, revision: int) -> bool:
         current = self.live.get(name)
@@ -84,6 +92,8 @@ class Table:
             del self.rejected[name]
         if current is not None and current.version == resource.version:
             return False
+        if current is not None and self.accepted.get(name) is not current:
+            self._replaced[name] = current, self._changes[name]
         self.live[name] = resource
         self.removed.pop(name, None)
         self._changed(name, revision)
@@ -94,6 +104,7 @@ class Table:
         if self.live.pop(name, None) is None and quarantined is None:
             return False
         self.removed[name] = self.accepted.pop(name, None)
+        self._replaced.pop(name, None)
         self._changed(name, revision)
         return True
 
@@ -106,7 +117,7 @@ class Table:
             return False
         if good is not None and good.version == rejected.version:
             return False  # another proxy took it: it is not the resource that is wrong for the whole group
-        self.rejected[name] = rejected
+        self.rejected[name] = Rejected(rejected.version, rejected.detail, current)
         if good is None:
             del self.live[name]
         else:
@@ -115,9 +126,34 @@ class Table:
         return True
 
     def accept(self, resource: Resource) -> None:
-        current = self.live.get(resource.name)
+        name = resource.name
+        current = self.live.get(name)
         if current is not None and current.version == resource.version:
-            self.accepted[resource.name] = current
+            self.accepted[name] = current
+            self._replaced.pop(name, None)
+        elif name in self._replaced and self._replaced[name][0].version == resource.version:
+            self.accepted[name], _ = self._replaced.pop(name)
+
+    def accept_until(self, revision: int) -> None:
+        """Somebody has taken all that was live at this revision."""
+        for name in reversed(self._changes):
+            changed = self._changes[name]
+            if changed <= self._accepted_until:
+                break
+            replaced, since = self._replaced.get(name, (None, 0))
+            if changed <= revision and name in self.live:
+                self.accept(self.live[name])
+            elif replaced is not None and since <= revision:
+                self.accept(replaced)
+        self._accepted_until = max(self._accepted_until, revision)
+
+    def known(self, name: str, version: str) -> Resource | None:
+        """One that is or was live, by its version."""
+        rejected, (replaced, _) = self.rejected.get(name), self._replaced.get(name, (None, 0))
+        for resource in (self.live.get(name), rejected.resource if rejected else None, replaced):
+            if resource is not None and resource.version == version:
+                return resource
+        return None
 
     def restore(self, resource: Resource, revision: int) -> bool:
         """One proxy refused it and another takes it: then it is not the resource that is wrong for the whole group, and
@@ -251,6 +287,34 @@ class Snapshots:
                 restored.append(resource.name)
         if restored:
             self._announce(state, {type_url: tuple(restored)})
+
+    def accept_versions(self, group: Hashable, type_url: str, versions: Mapping[str, str]) -> bool:
+        """A proxy of the group is said to have taken these. Returns whether any of them is live."""
+        state = self._groups.get(group)
+        table = state.table(type_url) if state else _EMPTY
+        named = [found for each in versions.items() if (found := table.known(*each)) is not None]
+        self.accept(group, type_url, named)
+        return any(table.live.get(each.name) is each for each in named)
+
+    def accept_until(self, group: Hashable, type_url: str, revision: int) -> bool:
+        """A proxy of the group is said to have taken all there was at this revision. Returns whether that is all there
+        is now."""
+        state = self._groups.get(group)
+        if state is None or type_url not in state.tables:
+            return False
+        table = state.tables[type_url]
+        table.accept_until(min(revision, self.push))
+        return revision >= table.revision
+
+    def forgive(self, group: Hashable, type_url: str, names: Iterable[str]) -> None:
+        """Let the next update bring versions that were rejected: whoever decides about them wants them tried again."""
+        state = self._groups.get(group)
+        table = state.table(type_url) if state else _EMPTY
+        for name in names:
+            table.rejected.pop(name, None)
+
+    def state(self, group: Hashable) -> Group | None:
+        return self._groups.get(group)
 
     def attach(self, group: Hashable, watcher: Watcher) -> Group:
         state = self._groups.setdefault(group, Group(group))

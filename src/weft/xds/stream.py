@@ -69,6 +69,7 @@ class Stream:
         self._responses = responses or Responses()
         self._warming: set[str] = set()  # clusters sent whose endpoints are known here and not yet answered there
         self._group = snapshots.attach(group, self)
+        self._ended = ""
 
     def receive(self, request: Request, now: float) -> Acked | Nacked | None:
         """Take a request in. What is to be said to it comes with the next turn."""
@@ -89,13 +90,15 @@ class Stream:
 
     def turn(self, now: float) -> list[Response]:
         """Everything that may go out now. Raises Behind when the stream must start anew."""
-        if self._group.dropped:
-            raise Behind("the group of this stream is no more")
+        if self._ended or self._group.dropped:
+            raise Behind(self._ended or "the group of this stream is no more")
         if not self._group.ready:
             return []
         for type_url, subscription in self.subscriptions.items():
             if not subscription.started:
-                subscription.start(self._table(type_url))
+                taken = subscription.start(self._table(type_url))
+                if taken:
+                    self._snapshots.accept(self._group.identifier, type_url, taken)
                 if type_url == ENDPOINT:
                     self._answer_warming(self._warming)
             subscription.look(self._table(type_url))
@@ -104,6 +107,11 @@ class Stream:
         for subscription in self.subscriptions.values():
             subscription.settle(now)
         return sent
+
+    def restart(self, why: str) -> None:
+        """Make the next turn raise Behind."""
+        self._ended = why
+        self.wake()
 
     @property
     def wake_at(self) -> float | None:

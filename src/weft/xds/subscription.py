@@ -79,18 +79,21 @@ class Subscription:
         for name in added:
             self._subscribe(name, table, again=name in had_names)
 
-    def start(self, table: Table) -> None:
-        """The group has its first state: compare all that is asked for with what the client says it has."""
+    def start(self, table: Table) -> list[Resource]:
+        """The group has its first state: compare all that is asked for with what the client says it has. Returns what
+        it has taken before."""
         self.started = True
+        taken: list[Resource] = []
         self.revision = table.revision
         versions, self._versions = self._versions, {}
         asked = {**table.live, **versions} if self.wildcard else {}
         for name in (*asked, *(name for name in self.names if name not in asked)):
             resource, held = table.live.get(name), versions.get(name)
             if resource is not None and resource.version == held:
-                table.accept(resource)
+                taken.append(resource)
             else:
                 self.owed[name] = held is None
+        return taken
 
     def look(self, table: Table) -> None:
         """Owe what changed since the last look. While a response is out there is no need to look: the table remembers,

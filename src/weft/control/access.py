@@ -1,0 +1,64 @@
+"""Who calls the control plane: the service account that a certificate or a token of the mesh proves.
+
+A connection's certificate and a token come in, a Principal leaves, or the caller is sent away. What a principal may
+see is decided where streams are joined. Rule: with both shown, both must say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from weft.ca.signer import CaUnavailable
+from weft.ca.tokens import TokenChecker, TokenRefused
+from weft.model.identity import Identity
+from weft.xds.access import Unauthenticated, Undecided
+
+
+class Principal(msgspec.Struct, frozen=True):
+    namespace: str
+    service_account: str
+    pod: str = ""
+    pod_uid: str = ""  # by a token that is bound to it
+    is_agent: bool = False  # has shown a certificate, and its account is that of the nodes' agents
+
+    def __str__(self) -> str:
+        pod = f" (pod {self.pod})" if self.pod else ""
+        return f"{self.namespace}/{self.service_account}{pod}"
+
+
+class Access:
+    """`weft.xds.access.Authenticate`. `identity_of` knows what certificate a peer has shown, already verified, and None
+    if none; `agents` are the accounts, as (namespace, name), that nodes' agents have."""
+
+    def __init__(
+        self,
+        trust_domain: str,
+        checker: TokenChecker,
+        identity_of: Callable[[str], Identity | None],
+        agents: frozenset[tuple[str, str]] = frozenset(),
+    ) -> None:
+        self._trust_domain, self._checker = trust_domain, checker
+        self._identity_of, self._agents = identity_of, agents
+
+    async def __call__(self, peer: str, token: str) -> Principal:
+        """Raises Unauthenticated or Undecided."""
+        identity = self._identity_of(peer)
+        if identity is not None and identity.trust_domain != self._trust_domain:
+            raise Unauthenticated(f"{identity} is of another trust domain than {self._trust_domain}")
+        if not token:
+            if identity is None:
+                raise Unauthenticated("show a certificate of the mesh, or a bearer token")
+            return Principal(identity.namespace, identity.service_account)
+        try:
+            caller = await self._checker.check(token)
+        except TokenRefused as refused:
+            raise Unauthenticated(str(refused)) from refused
+        except CaUnavailable as unavailable:
+            raise Undecided(str(unavailable)) from unavailable
+        account = (caller.namespace, caller.service_account)
+        if identity is not None and (identity.namespace, identity.service_account) != account:
+            raise Unauthenticated(f"the certificate is {identity}'s, and the token is that of {caller}")
+        is_agent = identity is not None and account in self._agents
+        return Principal(*account, caller.pod, caller.pod_uid, is_agent)

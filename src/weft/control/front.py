@@ -1,0 +1,266 @@
+"""The one port with TLS: certificates and discovery behind it, and whoever calls is known by its certificate, if it
+has one.
+
+gRPC's own TLS asks every caller for a certificate or none, and here both come: an agent shows one, a workload that
+wants its first has none. So TLS ends here, and what is in it goes on, byte by byte, to a gRPC server in this process,
+by a local connection that has a name of its own; by that name a handler learns who is behind it. Rule: nobody but this
+room can open such a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import secrets
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+import msgspec
+from cryptography import x509
+
+from weft.ca.authority import Authority
+from weft.ca.serving import ServingCertificate
+from weft.model.identity import Identity, parse_identity
+from weft.xds.server import OPTIONS, ListenError
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 20_000
+HANDSHAKE_SECONDS = 15.0
+_LONGEST_TOKEN_METADATA = 32 * 1024
+_BACKLOG = 512
+_ABSTRACT = "unix-abstract:"
+
+
+class Visitor(msgspec.Struct, frozen=True):
+    address: str  # HOST:PORT
+    identity: Identity | None  # as its certificate says, which a root of the mesh has signed
+
+
+class Front:
+    """`handlers` of a `Front` may ask it `identity_of` and `host_of` the peer that gRPC names them."""
+
+    def __init__(self, authority: Authority, *, names: tuple[str, ...] = ()) -> None:
+        """`names`: by which it is called besides the usual ones. Raises AuthorityError."""
+        self._authority = authority
+        self._serving = ServingCertificate(authority, names)
+        self._context: ssl.SSLContext | None = None
+        self._made_of: tuple[object, ...] = ()
+        # Unguessable: other processes of this pod can name abstract sockets, too.
+        self._inner = f"weft-front-{secrets.token_hex(16)}"
+        self._numbers = itertools.count()
+        self._visitors: dict[str, Visitor] = {}
+        self._sides: set[_Side] = set()
+        self._listening: list[socket.socket] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._entering: set[asyncio.Task[None]] = set()
+        self._server: grpc.aio.Server | None = None
+
+    async def listen(self, address: str, *handlers: grpc.GenericRpcHandler) -> str:
+        """Serve these on HOST:PORT; port 0 picks one. Returns the address that can be called. Raises ListenError."""
+        host, _, port = address.rpartition(":")
+        try:
+            listening = _bind(host.strip("[]"), int(port))
+        except (OSError, ValueError) as error:
+            raise ListenError(f"cannot serve on {address}: {error}") from error
+        more = (
+            ("grpc.max_metadata_size", _LONGEST_TOKEN_METADATA),
+            ("grpc.absolute_max_metadata_size", 2 * _LONGEST_TOKEN_METADATA),
+        )
+        self._server = grpc.aio.server(options=(*OPTIONS, *more))
+        self._server.add_generic_rpc_handlers(handlers)
+        self._server.add_insecure_port(f"{_ABSTRACT}{self._inner}")
+        await self._server.start()
+        self._listening.append(listening)
+        self._tasks.append(asyncio.create_task(self._serving.run(), name="front-certificate"))
+        self._tasks.append(asyncio.create_task(self._accept(listening), name="front-accept"))
+        return f"{host}:{listening.getsockname()[1]}"
+
+    async def close(self, grace: float | None = None) -> None:
+        for task in (*self._tasks, *self._entering):
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._entering, return_exceptions=True)
+        for listening in self._listening:
+            listening.close()
+        if self._server is not None:
+            await self._server.stop(grace)
+        for side in tuple(self._sides):
+            side.close()
+
+    def identity_of(self, peer: str) -> Identity | None:
+        """Of a peer as gRPC names it."""
+        visitor = self._visitors.get(peer)
+        return visitor.identity if visitor is not None else None
+
+    def host_of(self, peer: str) -> str:
+        visitor = self._visitors.get(peer)
+        return visitor.address.rpartition(":")[0] if visitor is not None else ""
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listening)
+            except OSError as error:  # no file descriptors left, say
+                log.warning("cannot take a connection: %s", error)
+                await asyncio.sleep(0.1)
+                continue
+            if len(self._entering) + len(self._visitors) >= MOST_CONNECTIONS:
+                connection.close()
+                continue
+            entering = asyncio.create_task(self._enter(connection, f"{address[0]}:{address[1]}"))
+            self._entering.add(entering)
+            entering.add_done_callback(self._entering.discard)
+
+    async def _enter(self, connection: socket.socket, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        outer = _Side(self._sides)
+        try:
+            await loop.connect_accepted_socket(
+                lambda: outer, connection, ssl=self._tls(), ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+            visitor = Visitor(address, _identity(outer.transport))
+            inside, name = await self._inside()
+        except (OSError, ssl.SSLError, ValueError) as error:
+            log.info("%s did not get in: %s", address, error)
+            outer.close()
+            connection.close()
+            return
+        peer = f"{_ABSTRACT}{name}"
+        inner = _Side(self._sides, lambda: self._visitors.pop(peer, None))
+        # Known before gRPC can ask.
+        self._visitors[peer] = visitor
+        outer.other, inner.other = inner, outer
+        await loop.create_unix_connection(lambda: inner, sock=inside)
+        outer.start()
+
+    async def _inside(self) -> tuple[socket.socket, str]:
+        name = f"{self._inner}-{next(self._numbers)}"
+        inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            inside.bind(f"\0{name}")
+            await asyncio.get_running_loop().sock_connect(inside, f"\0{self._inner}")
+        except BaseException:
+            inside.close()
+            raise
+        return inside, name
+
+    def _tls(self) -> ssl.SSLContext:
+        """Of the certificate and the roots of now: another when either has changed, for those who come then."""
+        made_of = (self._serving.pem, self._authority.bundle())
+        if self._context is None or made_of != self._made_of:
+            key, chain = self._serving.pem
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.verify_mode = ssl.CERT_OPTIONAL
+            context.set_alpn_protocols(["h2"])
+            context.load_verify_locations(cadata="".join(self._authority.bundle()))
+            with _in_memory(chain + key) as path:
+                context.load_cert_chain(path)
+            self._context, self._made_of = context, made_of
+        return self._context
+
+
+class _Side(asyncio.Protocol):
+    """One end of a way; what comes in leaves by the other. Waits for `start` if there is no other yet."""
+
+    def __init__(self, sides: set[_Side], ended: Callable[[], object] = lambda: None) -> None:
+        self.other: _Side | None = None
+        self.transport: asyncio.Transport | None = None
+        self._sides, self._ended = sides, ended
+        self._early: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._sides.add(self)
+        if self.other is None:
+            self.transport.pause_reading()
+
+    def start(self) -> None:
+        if self.transport is None or self.transport.is_closing():
+            self.close()
+            return
+        for some in self._early:
+            self.data_received(some)
+        self._early.clear()
+        self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is None or self.other.transport is None:
+            self._early.append(data)
+        else:
+            self.other.transport.write(data)
+
+    def pause_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._sides.discard(self)
+        self._ended()
+        if self.other is not None:
+            self.other.close()
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+        elif self.other is not None and self.other.transport is not None:
+            self.other.transport.close()
+
+
+def _identity(transport: asyncio.Transport | None) -> Identity | None:
+    """Raises ValueError for a certificate that is verified and still no workload's."""
+    secured: Any = transport.get_extra_info("ssl_object") if transport is not None else None
+    shown = secured.getpeercert(binary_form=True) if secured is not None else None
+    if not shown:
+        return None
+    try:
+        names = x509.load_der_x509_certificate(shown).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound as error:
+        raise ValueError("its certificate names nobody") from error
+    uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    if len(uris) != 1:
+        raise ValueError("its certificate is no workload's: one URI, and only one, names who it is")
+    return parse_identity(uris[0])
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST
+    )[0]
+    listening = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Any:
+    """A file that Python's ssl can read and that is on no disk: it takes certificates from files alone."""
+    descriptor = os.memfd_create("weft-front", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,47 @@
+"""Port 15014: whether the control plane lives, whether it is ready, and what it counts. Nothing of anybody's config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aiohttp import web
+
+Counts = Callable[[], Mapping[str, float]]
+
+
+class Monitoring:
+    def __init__(self, ready: Callable[[], str], counts: Counts, more: Callable[[], str] = str) -> None:
+        """`ready`: why it is not, or nothing. `counts`: by Prometheus name, with labels in it where there are some.
+        `more`: what others count, in Prometheus' words already."""
+        self._ready = ready
+        self._counts = counts
+        self._more = more
+        self._runner: web.AppRunner | None = None
+
+    async def listen(self, host: str | None, port: int) -> int:
+        """None: on every address. Returns the port. Raises OSError."""
+        app = web.Application(client_max_size=1024)
+        app.router.add_get("/healthz", self._live)
+        app.router.add_get("/ready", self._is_ready)
+        app.router.add_get("/metrics", self._metrics)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port)
+        await site.start()
+        bound: int = self._runner.addresses[0][1]
+        return bound
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _live(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _is_ready(self, _request: web.Request) -> web.Response:
+        why = self._ready()
+        return web.Response(status=503 if why else 200, text=f"{why or 'ready'}\n")
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        lines = [f"{name} {value:g}\n" for name, value in sorted(self._counts().items())]
+        return web.Response(text="".join(lines) + self._more(), content_type="text/plain", charset="utf-8")

@@ -1,0 +1,97 @@
+"""What the streams of agents ask of the control plane: whom they may serve, and with which groups' config.
+
+Rule: which node an agent is of is known by its pod-bound token and the watch of Pods, never by its own word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from hashlib import blake2b
+from typing import Protocol
+
+import msgspec
+
+from weft.control.access import Principal
+from weft.model.group import Group
+from weft.xds.request import Refused
+from weft.xds.stream import NackedResource
+
+
+class Placements(Protocol):
+    """Which pod is on which node, and of which group: on Kubernetes the watch of Pods knows; agents and proxies are not
+    asked. Pods are named by their UID."""
+
+    def pods_on(self, node: str) -> Mapping[str, Group] | None:
+        """The group of each meshed pod on this node; None while the pods are not listed yet."""
+
+    def node_of(self, pod_uid: str) -> str | None:
+        """Where any pod is, meshed or not; None: there is no such pod, or it has no node yet."""
+
+    def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be told, in the event loop, when what `pods_on` says of the node is another. Returns what ends it."""
+
+
+class Groups(Protocol):
+    """What is needed of the plane."""
+
+    @property
+    def loaded(self) -> bool: ...
+
+    def hold(self, group: Group) -> None: ...
+
+    def release(self, group: Group) -> None: ...
+
+    def taken(self, group: Group, type_url: str) -> None: ...
+
+    def on_nack(self, resource: NackedResource) -> None: ...
+
+
+class Relays:
+    """`weft.xds.node_stream.NodeObserver`."""
+
+    def __init__(self, groups: Groups, placements: Placements | None) -> None:
+        self._groups, self._placements = groups, placements
+
+    def admit(self, node: str, principal: object) -> str:
+        if self._placements is None:
+            raise Refused("this control plane knows no nodes")
+        if not isinstance(principal, Principal) or not principal.is_agent:
+            raise Refused(f"{principal} is not an agent of this mesh")
+        if not principal.pod_uid:
+            raise Refused(f"{principal} shows no token that is bound to its pod, so its node cannot be known")
+        actual = self._placements.node_of(principal.pod_uid)
+        if actual is None:
+            raise Refused(f"the pod of {principal} is not known here, or not anymore; try again if it is new")
+        if actual != node:
+            raise Refused(f"{principal} runs on {actual}, and asks for {node}")
+        return actual
+
+    def placements(self, node: str) -> Mapping[str, Hashable] | None:
+        if self._placements is None or not self._groups.loaded:
+            return None
+        return self._placements.pods_on(node)
+
+    def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
+        if self._placements is None:
+            return lambda: None
+        return self._placements.subscribe(node, changed)
+
+    def name(self, group: Hashable) -> str:
+        return blake2b(msgspec.json.encode(group), digest_size=8).hexdigest()
+
+    def hold(self, group: Hashable) -> None:
+        self._groups.hold(_known(group))
+
+    def release(self, group: Hashable) -> None:
+        self._groups.release(_known(group))
+
+    def taken(self, group: Hashable, type_url: str) -> None:
+        self._groups.taken(_known(group), type_url)
+
+    def on_nack(self, resource: NackedResource) -> None:
+        self._groups.on_nack(resource)
+
+
+def _known(group: Hashable) -> Group:
+    assert isinstance(group, Group)  # noqa: S101 - `Placements` gives out nothing else
+    return group

@@ -1,0 +1,39 @@
+"""How the CA checks tokens on a cluster: it asks the API server whose they are. A token comes in, a Caller leaves."""
+
+from __future__ import annotations
+
+from weft.ca.signer import CaUnavailable
+from weft.ca.tokens import Caller, TokenReason, TokenRefused
+from weft.kube.client import Client
+from weft.kube.token_review import Reason, Reviewed, ReviewRefused, ReviewUnavailable, review
+
+AUDIENCE = "istio-ca"
+
+_REASONS = {
+    Reason.NOT_AUTHENTICATED: TokenReason.SIGNATURE,
+    Reason.WRONG_AUDIENCE: TokenReason.AUDIENCE,
+    Reason.NOT_A_SERVICE_ACCOUNT: TokenReason.SUBJECT,
+    Reason.NOT_POD_BOUND: TokenReason.NOT_BOUND,
+}
+
+
+class TokenReviews:
+    def __init__(self, client: Client, audience: str = AUDIENCE) -> None:
+        self._client = client
+        self._audience = audience
+
+    async def check(self, token: str) -> Caller:
+        """Raises TokenRefused; CaUnavailable while the API server cannot be asked."""
+        found = await self.review(token)
+        return Caller(found.namespace, found.service_account, found.pod, found.pod_uid)
+
+    async def review(self, token: str) -> Reviewed:
+        """The same, with all that the API server knows of the token."""
+        if not token:
+            raise TokenRefused(TokenReason.MISSING, "no token was shown")
+        try:
+            return await review(self._client, token, (self._audience,))
+        except ReviewRefused as refused:
+            raise TokenRefused(_REASONS[refused.reason], str(refused)) from refused
+        except ReviewUnavailable as unavailable:
+            raise CaUnavailable(unavailable.problem.what) from unavailable

@@ -1,0 +1,190 @@
+"""The control plane as objects: Deployment, Service, budget. Its pod keeps to `restricted` pod security."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.install.names import MONITORING_PORT, REVISION, SECURE_PORT, WEBHOOK_PORT, XDS_PORT, Names
+from weft.install.values import Values
+from weft.model.proxy import PROXY_GID, PROXY_UID
+
+CA_DIRECTORY = "/etc/cacerts"  # a CA of somebody's own, where the Secret is
+
+_PORTS = (
+    ("grpc-xds", XDS_PORT, XDS_PORT),
+    ("https-dns", SECURE_PORT, SECURE_PORT),
+    ("https-webhook", 443, WEBHOOK_PORT),
+    ("http-monitoring", MONITORING_PORT, MONITORING_PORT),
+)
+
+
+def arguments(values: Values) -> list[str]:
+    """All that the process is told; what is not here it reads from its namespace."""
+    return [
+        "control",
+        "--kubernetes",
+        f"--namespace={values.namespace}",
+        f"--revision={values.revision}",
+        f"--domain={values.cluster_domain}",
+        f"--log-level={values.control.log_level}",
+        f"--ca={CA_DIRECTORY}",
+        *(["--listen=0.0.0.0:15010"] if values.control.plaintext_xds else []),
+    ]
+
+
+def service_account(values: Values) -> dict[str, Any]:
+    names = Names.of(values)
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": names.metadata(names.control),
+        "automountServiceAccountToken": False,  # the pod that needs it says so
+        **_pull_secrets(values),
+    }
+
+
+def service(values: Values) -> dict[str, Any]:
+    names = Names.of(values)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": names.metadata(names.service, app="istiod"),
+        "spec": {
+            "selector": _selector(names),
+            "ports": [
+                {"name": name, "port": port, "targetPort": target, "protocol": "TCP"} for name, port, target in _PORTS
+            ],
+        },
+    }
+
+
+def budget(values: Values) -> dict[str, Any]:
+    names = Names.of(values)
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": names.metadata(names.control, app="istiod"),
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": _selector(names)}},
+    }
+
+
+def deployment(values: Values) -> dict[str, Any]:
+    names = Names.of(values)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": names.metadata(names.control, app="istiod"),
+        "spec": {
+            "replicas": values.control.replicas,
+            # No replica goes before its successor is ready: proxies and webhooks always find one.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+            "selector": {"matchLabels": _selector(names)},
+            "template": {
+                "metadata": {
+                    "labels": {**names.labels, **_selector(names), "sidecar.istio.io/inject": "false"},
+                    "annotations": {
+                        "prometheus.io/port": str(MONITORING_PORT),
+                        "prometheus.io/scrape": "true",
+                        **values.control.annotations,
+                    },
+                },
+                "spec": _pod(values, names),
+            },
+        },
+    }
+
+
+def _selector(names: Names) -> dict[str, str]:
+    return {"app": "istiod", REVISION: names.revision}
+
+
+def _pod(values: Values, names: Names) -> dict[str, Any]:
+    control = values.control
+    found: dict[str, Any] = {
+        "serviceAccountName": names.control,
+        "automountServiceAccountToken": True,
+        "priorityClassName": control.priority_class,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": PROXY_UID,
+            "runAsGroup": PROXY_GID,
+            "fsGroup": PROXY_GID,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(values)],
+        "topologySpreadConstraints": [_spread(names, key) for key in ("kubernetes.io/hostname", ZONE)],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+            {"name": "cacerts", "secret": {"secretName": values.ca.secret, "optional": True, "defaultMode": 0o440}},
+        ],
+    }
+    if control.node_selector:
+        found["nodeSelector"] = dict(control.node_selector)
+    if control.tolerations:
+        found["tolerations"] = [dict(each) for each in control.tolerations]
+    return found
+
+
+ZONE = "topology.kubernetes.io/zone"
+
+
+def _spread(names: Names, key: str) -> dict[str, Any]:
+    """As far apart as there is room: a cluster of one machine must still get both."""
+    return {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": _selector(names)},
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+
+
+def _container(values: Values) -> dict[str, Any]:
+    return {
+        "name": "discovery",
+        "image": values.image,
+        "imagePullPolicy": values.image_pull_policy,
+        "args": arguments(values),
+        "env": [
+            from_field("POD_NAME", "metadata.name"),
+            from_field("POD_NAMESPACE", "metadata.namespace"),
+            from_field("POD_IP", "status.podIP"),
+            from_field("NODE_NAME", "spec.nodeName"),
+        ],
+        "ports": [{"name": name, "containerPort": target, "protocol": "TCP"} for name, _, target in _PORTS],
+        "startupProbe": _probe("/healthz", period=1, failures=60),
+        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        "readinessProbe": _probe("/ready", period=3, failures=3),
+        "resources": resources(values.control.resources),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            {"name": "cacerts", "mountPath": CA_DIRECTORY, "readOnly": True},
+        ],
+    }
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": MONITORING_PORT},
+        "periodSeconds": period,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def from_field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def resources(chosen: Any) -> dict[str, Any]:
+    return {"requests": dict(chosen.requests), "limits": dict(chosen.limits)}
+
+
+def _pull_secrets(values: Values) -> dict[str, Any]:
+    secrets = [{"name": name} for name in values.image_pull_secrets]
+    return {"imagePullSecrets": secrets} if secrets else {}

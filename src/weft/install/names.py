@@ -1,0 +1,96 @@
+"""What everything is called. The default revision has plain names, and every other carries its own at the end, so that
+revisions stand side by side; where Istio has a name, it is Istio's."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from weft import __version__
+from weft.install.values import DEFAULT_REVISION, Values
+from weft.model.proxy import IDENTITY_DRIVER
+
+OWNED_BY: Final = {"app.kubernetes.io/name": "weft"}
+REVISION: Final = "istio.io/rev"
+ROOT_SECRET: Final = "istio-ca-secret"  # noqa: S105
+ROOT_CONFIG_MAP: Final = "istio-ca-root-cert"  # in every namespace
+
+XDS_PORT: Final = 15010
+SECURE_PORT: Final = 15012  # xDS and the CA, with TLS
+MONITORING_PORT: Final = 15014
+WEBHOOK_PORT: Final = 15017
+
+
+class Names(msgspec.Struct, frozen=True):
+    revision: str
+    namespace: str
+
+    @classmethod
+    def of(cls, values: Values) -> Names:
+        return cls(values.revision, values.namespace)
+
+    @property
+    def is_default(self) -> bool:
+        return self.revision == DEFAULT_REVISION
+
+    def with_revision(self, name: str) -> str:
+        return name if self.is_default else f"{name}-{self.revision}"
+
+    @property
+    def control(self) -> str:
+        """The Deployment, its ServiceAccount, its budget."""
+        return self.with_revision("weft-control")
+
+    @property
+    def node(self) -> str:
+        return self.with_revision("weft-node")
+
+    @property
+    def cluster_control(self) -> str:
+        """Where no namespace sets it apart from another mesh of the cluster."""
+        return f"{self.control}-{self.namespace}"
+
+    @property
+    def service(self) -> str:
+        return self.with_revision("istiod")
+
+    @property
+    def service_host(self) -> str:
+        return f"{self.service}.{self.namespace}.svc"
+
+    @property
+    def driver(self) -> str:
+        return IDENTITY_DRIVER if self.is_default else f"{self.revision}.{IDENTITY_DRIVER}"
+
+    @property
+    def lease(self) -> str:
+        return self.with_revision("weft-leader")
+
+    @property
+    def mesh_config(self) -> str:
+        return self.with_revision("istio")
+
+    @property
+    def injector(self) -> str:
+        """The webhook configuration, and the ConfigMap of what it injects."""
+        return self.with_revision("istio-sidecar-injector")
+
+    @property
+    def validator(self) -> str:
+        middle = "" if self.is_default else f"{self.revision}-"
+        return f"istio-validator-{middle}{self.namespace}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """On everything that belongs to this revision: by these, an older version's leftovers are found."""
+        return {**OWNED_BY, "app.kubernetes.io/part-of": "weft", "app.kubernetes.io/version": __version__,
+                REVISION: self.revision}  # fmt: skip
+
+    @property
+    def selector(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in {**OWNED_BY, REVISION: self.revision}.items())
+
+    def metadata(self, name: str, *, namespaced: bool = True, **labels: str) -> dict[str, Any]:
+        found: dict[str, Any] = {"name": name, "labels": {**self.labels, **labels}}
+        return {**found, "namespace": self.namespace} if namespaced else found

@@ -1,0 +1,56 @@
+"""The namespace, and the two ConfigMaps that say how the mesh and its proxies are to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import yaml
+
+from weft.install.names import OWNED_BY, Names
+from weft.install.values import Values
+from weft.model.settings import Settings
+
+
+def namespace(values: Values) -> dict[str, Any]:
+    """`privileged` for the agent's sake, which needs directories of its machine; the control plane keeps to
+    `restricted` all the same. It belongs to every revision."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": values.namespace,
+            "labels": {**OWNED_BY, "pod-security.kubernetes.io/enforce": "privileged"},
+        },
+    }
+
+
+def config_maps(values: Values) -> list[dict[str, Any]]:
+    names = Names.of(values)
+    mesh = yaml.safe_dump({"rootNamespace": values.namespace, **values.mesh}, sort_keys=True)
+    settings = msgspec.json.format(msgspec.json.encode(injector_settings(values), order="sorted"), indent=2).decode()
+    return [
+        _config_map(names, names.mesh_config, {"mesh": mesh}),
+        _config_map(names, names.injector, {"values": f"{settings}\n"}),
+    ]
+
+
+def injector_settings(values: Values) -> dict[str, Any]:
+    """What the injector reads, in its own words: those of the author's, and those that other values decide."""
+    return {
+        **values.injection.settings,
+        "image": values.image,
+        "imagePullPolicy": values.image_pull_policy,
+        "imagePullSecrets": list(values.image_pull_secrets),
+        "redirectBy": values.injection.redirect_by,
+        "enableNamespacesByDefault": values.injection.by_default,
+        "revision": values.revision,
+        "rootNamespace": values.namespace,
+        "driver": Names.of(values).driver,
+        "clusterDomain": values.cluster_domain,
+        "trustDomain": values.mesh.get("trustDomain", Settings().trust_domain),
+    }
+
+
+def _config_map(names: Names, name: str, data: dict[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": names.metadata(name), "data": data}

@@ -1,0 +1,192 @@
+"""The agent of each machine as objects: DaemonSet and CSI driver. Not privileged: it writes sockets into directories of
+kubelet's, and for that three capabilities are enough (docs/kubernetes.md). Where it also sets up the redirect inside of
+pods, it needs to enter their network namespaces, and only then does it get more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.install.control import from_field, resources
+from weft.install.names import MONITORING_PORT, ROOT_CONFIG_MAP, SECURE_PORT, Names
+from weft.install.values import Values
+
+AUDIENCE = "istio-ca"
+TOKEN_DIRECTORY = "/var/run/secrets/tokens"  # noqa: S105
+TOKEN_FILE = f"{TOKEN_DIRECTORY}/istio-token"
+ROOT_DIRECTORY = "/var/run/secrets/istio"
+STATE_DIRECTORY = "/run/weft"  # of the machine: memory, and gone when it restarts
+
+_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
+_REDIRECT_CAPABILITIES = ("NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_PTRACE")
+
+
+def arguments(values: Values) -> list[str]:
+    """All that the process is told."""
+    names = Names.of(values)
+    return [
+        "node",
+        "--kubernetes",
+        f"--control={names.service_host}:{SECURE_PORT}",
+        f"--ca-root={ROOT_DIRECTORY}/root-cert.pem",
+        f"--token={TOKEN_FILE}",
+        f"--driver-name={names.driver}",
+        f"--kubelet-root={values.node.kubelet_root}",
+        f"--state={state_directory(values)}",
+        f"--log-level={values.node.log_level}",
+        f"--health=0.0.0.0:{MONITORING_PORT}",
+        *(["--redirect"] if redirects(values) else []),
+    ]
+
+
+def redirects(values: Values) -> bool:
+    return values.injection.redirect_by == "node"
+
+
+def state_directory(values: Values) -> str:
+    return f"{STATE_DIRECTORY}/{values.revision}"
+
+
+def service_account(values: Values) -> dict[str, Any]:
+    """With no rights at all: the agent never asks the API server."""
+    names = Names.of(values)
+    found: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": names.metadata(names.node),
+        "automountServiceAccountToken": False,
+    }
+    secrets = [{"name": name} for name in values.image_pull_secrets]
+    return {**found, "imagePullSecrets": secrets} if secrets else found
+
+
+def csi_driver(values: Values) -> dict[str, Any]:
+    names = Names.of(values)
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSIDriver",
+        "metadata": names.metadata(names.driver, namespaced=False),
+        "spec": {
+            "attachRequired": False,
+            "podInfoOnMount": True,
+            "fsGroupPolicy": "None",
+            "volumeLifecycleModes": ["Ephemeral"],
+            "tokenRequests": [{"audience": AUDIENCE}],
+            "requiresRepublish": True,  # how a new token comes before the old one expires
+        },
+    }
+
+
+def daemon_set(values: Values) -> dict[str, Any]:
+    names = Names.of(values)
+    chosen = {"app": "weft-node", "istio.io/rev": values.revision}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": names.metadata(names.node, app="weft-node"),
+        "spec": {
+            "selector": {"matchLabels": chosen},
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": values.node.max_unavailable},
+            },
+            "template": {
+                "metadata": {
+                    "labels": {**names.labels, **chosen, "sidecar.istio.io/inject": "false"},
+                    "annotations": dict(values.node.annotations),
+                },
+                "spec": _pod(values, names),
+            },
+        },
+    }
+
+
+def _pod(values: Values, names: Names) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "serviceAccountName": names.node,
+        "automountServiceAccountToken": False,
+        "priorityClassName": values.node.priority_class,
+        "nodeSelector": {"kubernetes.io/os": "linux", **values.node.node_selector},
+        "tolerations": [dict(each) for each in values.node.tolerations],
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [_container(values)],
+        "volumes": _volumes(values),
+    }
+    if redirects(values):
+        found["hostPID"] = True  # whoever asks for a redirect is known by its process
+    return found
+
+
+def _container(values: Values) -> dict[str, Any]:
+    capabilities = [*_CAPABILITIES, *(_REDIRECT_CAPABILITIES if redirects(values) else ())]
+    return {
+        "name": "agent",
+        "image": values.image,
+        "imagePullPolicy": values.image_pull_policy,
+        "args": arguments(values),
+        "env": [
+            from_field("NODE_NAME", "spec.nodeName"),
+            from_field("POD_NAME", "metadata.name"),
+            from_field("POD_NAMESPACE", "metadata.namespace"),
+            from_field("POD_UID", "metadata.uid"),
+        ],
+        "ports": [{"name": "http-monitoring", "containerPort": MONITORING_PORT, "protocol": "TCP"}],
+        "livenessProbe": _probe("/healthz", failures=6),
+        "readinessProbe": _probe("/ready", failures=3),
+        "resources": resources(values.node.resources),
+        "securityContext": {
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"], "add": capabilities},
+        },
+        "volumeMounts": [
+            {"name": "plugin", "mountPath": _plugin(values)},
+            {"name": "registration", "mountPath": _registry(values)},
+            {"name": "pods", "mountPath": _pods(values)},
+            {"name": "state", "mountPath": state_directory(values)},
+            {"name": "token", "mountPath": TOKEN_DIRECTORY, "readOnly": True},
+            {"name": "root", "mountPath": ROOT_DIRECTORY, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def _volumes(values: Values) -> list[dict[str, Any]]:
+    token = {"path": "istio-token", "audience": AUDIENCE, "expirationSeconds": 43_200}
+    return [
+        _host_path("plugin", _plugin(values), "DirectoryOrCreate"),
+        _host_path("registration", _registry(values), "Directory"),
+        _host_path("pods", _pods(values), "Directory"),
+        _host_path("state", state_directory(values), "DirectoryOrCreate"),
+        {"name": "token", "projected": {"defaultMode": 0o400, "sources": [{"serviceAccountToken": token}]}},
+        # Not optional: the agent must not begin before it knows whom to trust.
+        {"name": "root", "configMap": {"name": ROOT_CONFIG_MAP, "defaultMode": 0o444}},
+        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+    ]
+
+
+def _host_path(name: str, path: str, type_: str) -> dict[str, Any]:
+    return {"name": name, "hostPath": {"path": path, "type": type_}}
+
+
+def _plugin(values: Values) -> str:
+    return f"{values.node.kubelet_root}/plugins/{Names.of(values).driver}"
+
+
+def _registry(values: Values) -> str:
+    return f"{values.node.kubelet_root}/plugins_registry"
+
+
+def _pods(values: Values) -> str:
+    return f"{values.node.kubelet_root}/pods"
+
+
+def _probe(path: str, *, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": MONITORING_PORT},
+        "periodSeconds": 10,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }

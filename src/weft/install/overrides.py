@@ -1,0 +1,76 @@
+"""`--set a.b=c` and several files of values, laid over each other: the later one wins, mappings are merged, anything
+else is replaced, and null takes away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from weft.install.values import Values, ValuesError, merged, values_of
+
+_PART = re.compile(r"((?:[^.\[\]\\]|\\.)+)((?:\[[0-9]{1,3}\])*)")
+_INDEX = re.compile(r"\[([0-9]+)\]")
+
+
+def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) -> Values:
+    """Files are given as name and text, `-f` before `--set`, as Helm does. Raises ValuesError."""
+    found: dict[str, Any] = {}
+    for name, text in files:
+        try:
+            held = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            where = getattr(error, "problem_mark", None)
+            line = f" (line {where.line + 1})" if where else ""
+            raise ValuesError(f"this is not YAML{line}", "try: weft manifest values", file=name) from error
+        if held is not None and not isinstance(held, Mapping):
+            raise ValuesError("a file of values holds a mapping", "try: weft manifest values", file=name)
+        found = merged(found, held or {})
+    for assignment in assignments:
+        found = merged(found, assigned(assignment, found))
+    return values_of(found)
+
+
+def assigned(assignment: str, there: Mapping[str, Any]) -> dict[str, Any]:
+    """`control.replicas=3` as a mapping; a dot in a name is written `\\.`, and `tolerations[0].key` is an item."""
+    path, equals, text = assignment.partition("=")
+    if not equals or not path:
+        raise ValuesError(f"`{assignment}` sets nothing", "write --set NAME=VALUE, for example control.replicas=3")
+    steps = _steps(path)
+    try:
+        value = yaml.safe_load(text) if text else ""
+    except yaml.YAMLError:
+        value = text
+    return {steps[0]: _placed(there.get(steps[0]), steps[1:], value)}  # type: ignore[dict-item,arg-type]
+
+
+def _steps(path: str) -> list[str | int]:
+    found: list[str | int] = []
+    at = 0
+    while at < len(path):
+        match = _PART.match(path, at)
+        if match is None:
+            raise ValuesError(f"`{path}` is not the name of a value", "for example control.resources.limits.cpu")
+        found.append(re.sub(r"\\(.)", r"\1", match[1]))
+        found += (int(index) for index in _INDEX.findall(match[2]))
+        at = match.end()
+        if (at < len(path) and path[at] != ".") or at == len(path) - 1:
+            raise ValuesError(f"`{path}` is not the name of a value", "for example control.resources.limits.cpu")
+        at += 1
+    return found
+
+
+def _placed(there: Any, steps: list[str | int], value: Any) -> Any:
+    if not steps:
+        return value
+    step, rest = steps[0], steps[1:]
+    if isinstance(step, int):
+        items = list(there) if isinstance(there, (list, tuple)) else []
+        if step > len(items):
+            raise ValuesError(f"there is no item {step}: the list has {len(items)}", "the first item is [0]")
+        held = _placed(items[step] if step < len(items) else None, rest, value)
+        return [*items[:step], held, *items[step + 1 :]]
+    inner = there if isinstance(there, Mapping) else {}
+    return merged(inner, {step: _placed(inner.get(step), rest, value)})

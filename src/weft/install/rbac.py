@@ -1,0 +1,74 @@
+"""What the control plane may do, and not a verb more. The node agent may do nothing: it has a token for the CA alone.
+
+Everywhere: read what a mesh is made of, write the status of its own kinds, ask whose a token is, keep the root in one
+ConfigMap of each namespace. In its own namespace: the objects it made, by name. Kubernetes cannot limit `create` by
+name, so that verb alone is wider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.install.crds import DEFINITIONS
+from weft.install.names import ROOT_CONFIG_MAP, ROOT_SECRET, Names
+from weft.install.values import Values
+
+_READ = ("get", "list", "watch")
+_GROUPS = tuple(sorted({definition.group for definition in DEFINITIONS}))
+
+
+def cluster_rules(values: Values) -> list[dict[str, Any]]:
+    names = Names.of(values)
+    kinds = {group: [each.plural for each in DEFINITIONS if each.group == group] for group in _GROUPS}
+    return [
+        _rule("", ("namespaces", "nodes", "pods", "serviceaccounts", "services"), _READ),
+        _rule("discovery.k8s.io", ("endpointslices",), _READ),
+        _rule("apiextensions.k8s.io", ("customresourcedefinitions",), _READ),  # which of the kinds are served, and how
+        *(_rule(group, plurals, _READ) for group, plurals in kinds.items()),
+        *(_rule(group, [f"{plural}/status" for plural in plurals], ("patch",)) for group, plurals in kinds.items()),
+        _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
+        _rule("", ("configmaps",), ("create",)),
+        _rule("", ("configmaps",), (*_READ, "patch"), only=(ROOT_CONFIG_MAP,)),
+        _rule("admissionregistration.k8s.io", ("mutatingwebhookconfigurations",), (*_READ, "patch"),
+              only=(names.injector,)),
+        _rule("admissionregistration.k8s.io", ("validatingwebhookconfigurations",), (*_READ, "patch"),
+              only=(names.validator,)),
+    ]  # fmt: skip
+
+
+def namespace_rules(values: Values) -> list[dict[str, Any]]:
+    names = Names.of(values)
+    return [
+        _rule("", ("secrets",), ("create",)),
+        _rule("", ("secrets",), (*_READ, "patch"), only=(ROOT_SECRET,)),
+        _rule("", ("configmaps",), _READ, only=(names.mesh_config, names.injector)),
+        _rule("coordination.k8s.io", ("leases",), ("create",)),
+        _rule("coordination.k8s.io", ("leases",), ("get", "patch"), only=(names.lease,)),
+    ]
+
+
+def roles(values: Values) -> list[dict[str, Any]]:
+    names = Names.of(values)
+    everywhere, here = names.cluster_control, names.control
+    return [
+        {**_object("ClusterRole", names, everywhere), "rules": cluster_rules(values)},
+        {**_object("ClusterRoleBinding", names, everywhere), **_binding("ClusterRole", names, everywhere)},
+        {**_object("Role", names, here), "rules": namespace_rules(values)},
+        {**_object("RoleBinding", names, here), **_binding("Role", names, here)},
+    ]
+
+
+def _rule(group: str, resources: Any, verbs: tuple[str, ...], *, only: tuple[str, ...] = ()) -> dict[str, Any]:
+    found: dict[str, Any] = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+    return {**found, "resourceNames": list(only)} if only else found
+
+
+def _object(kind: str, names: Names, name: str) -> dict[str, Any]:
+    metadata = names.metadata(name, namespaced=not kind.startswith("Cluster"))
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata}
+
+
+def _binding(kind: str, names: Names, name: str) -> dict[str, Any]:
+    return {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": names.control, "namespace": names.namespace}],
+    }

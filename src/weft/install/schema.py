@@ -1,0 +1,225 @@
+"""The shape of a kind's `spec`, as its own reader sees it: types, words, limits and required fields, as OpenAPI.
+
+The readers in `api` are run against documents that seem to have every field, or none, and each of those that exclude
+each other in turn; what they ask for is written down. So a schema cannot know less or more than the reader does. Rule:
+nothing is ever pruned. What the reader does not know passes the API server, and the validating webhook says what is
+wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from itertools import product
+from typing import Any, NamedTuple
+
+from weft.api.document import Document, Path
+from weft.api.metadata import read_metadata
+from weft.api.parse import KINDS
+from weft.api.reader import MILLISECOND, MOST_TEXT, Fields, Report
+from weft.base.problem import Severity
+from weft.model.names import Labels, ObjectKey
+from weft.model.settings import Settings
+
+_TURNS = 6  # more than fields that exclude each other: the last turn has none of them
+_ANY = "1"  # the one name in a mapping whose names are the author's: a port's number and a word at once
+_UNKNOWN = {"x-kubernetes-preserve-unknown-fields": True}
+_DURATION = r"^(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$"
+
+
+def recorded(kind: str) -> Shape:
+    """Everything that a kind's reader asks for, from the object's root down."""
+    root = Shape()
+    for full, turn in product((True, False), range(_TURNS)):
+        document = Document(ObjectKey(kind, "x", "x"), KINDS[kind].versions[0], {"metadata": {"name": "x"}})
+        report = Report(document)
+        meta = read_metadata(report.root(), document, Settings().domain)
+        KINDS[kind].read(Recorder(report, (), root, _Guise(full, turn)), meta)
+    return root
+
+
+def whole_number() -> dict[str, Any]:
+    """Protobuf's JSON has long ones in quotes, and Istio takes any so."""
+    return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
+
+
+class Shape:
+    """What is known so far about a value: filled by the recorder, read as a schema."""
+
+    def __init__(self) -> None:
+        self.types: dict[str, dict[str, Any]] = {}  # each with what more is known of it
+        self.properties: dict[str, Shape] = {}
+        self.values: Shape | None = None  # of a mapping with names of the author's
+        self.items: Shape | None = None
+        self.optional = False
+        self.note = ""
+
+    def is_a(self, type_: str, **more: Any) -> None:
+        self.types.setdefault(type_, {}).update(more)
+
+    def schema(self) -> dict[str, Any]:
+        return {"description": self.note, **self._schema()} if self.note else self._schema()
+
+    def _schema(self) -> dict[str, Any]:
+        if len(self.types) != 1:
+            return dict(_UNKNOWN)
+        ((type_, more),) = self.types.items()
+        if type_ == "integer":
+            return {**whole_number(), "pattern": "^-?[0-9]+$", **more}
+        if type_ == "array":
+            return {"type": "array", "items": self.items.schema() if self.items else dict(_UNKNOWN)}
+        return {"type": type_, **more} if type_ != "object" else self._object()
+
+    def _object(self) -> dict[str, Any]:
+        if self.values is not None:
+            return {"type": "object", "additionalProperties": self.values.schema()}
+        found: dict[str, Any] = {"type": "object", **_UNKNOWN}
+        if self.properties:
+            found["properties"] = {name: shape.schema() for name, shape in sorted(self.properties.items())}
+        required = sorted(name for name, shape in self.properties.items() if shape.types and not shape.optional)
+        return {**found, "required": required} if required else found
+
+
+class _Guise(NamedTuple):
+    """What a document seems to be: `full`, or with nothing in it; and which of several fields that exclude each other
+    it has."""
+
+    full: bool
+    turn: int
+
+
+class Recorder(Fields):
+    """Has every field it is asked for, and writes down of what sort it is."""
+
+    def __init__(self, report: Report, path: Path, shape: Shape, guise: _Guise) -> None:
+        super().__init__(report, path, {})
+        self._shape, self._guise, self._full = shape, guise, guise.full
+        shape.is_a("object")
+
+    def raw(self, name: str) -> Any:
+        self._of(name)
+        return [] if self._full else {_ANY: {}}  # some fields can be written as a list or as a mapping
+
+    def has(self, name: str) -> bool:
+        self._of(name)
+        return self._full
+
+    def text(self, name: str, *, default: str = "", required: bool = False, most: int = MOST_TEXT) -> str:
+        self._note(name, "string", required=required)
+        return default
+
+    def integer(self, name: str, *, least: int = 0, most: int = 2**31 - 1) -> int | None:
+        self._note(name, "integer", minimum=least, maximum=most)
+        return 1 if self._full else None
+
+    def number(self, name: str, *, least: float, most: float) -> float | None:
+        self._note(name, "number", minimum=least, maximum=most)
+        return None
+
+    def port(self, name: str, *, required: bool = False) -> int:
+        self._note(name, "integer", required=required, minimum=1, maximum=65_535)
+        return 0
+
+    def ports(self, name: str) -> tuple[int, ...]:
+        self._list(name)
+        self._item(name).is_a("integer", minimum=1, maximum=65_535)
+        return ()
+
+    def boolean(self, name: str) -> bool | None:
+        self._note(name, "boolean")
+        return None
+
+    def choice(self, name: str, choices: Iterable[str], *, default: str = "", refused: Iterable[str] = ()) -> str:
+        known = {str(word) for word in (*choices, *refused, default) if word}
+        self._note(name, "string", enum=sorted(known))
+        return default
+
+    def duration(self, name: str, *, least: timedelta = MILLISECOND, required: bool = False) -> timedelta | None:
+        self._note(name, "string", required=required, pattern=_DURATION)
+        return None
+
+    def texts(self, name: str, *, required: bool = False, most: int = 4_096) -> tuple[str, ...]:
+        self._list(name, required=required)
+        self._item(name).is_a("string")
+        return ()
+
+    def string_map(self, name: str) -> dict[str, str]:
+        self._note(name, "object")
+        shape = self._of(name)
+        shape.values = shape.values or Shape()
+        shape.values.is_a("string")
+        return {}
+
+    def labels(self, name: str) -> Labels:
+        self.string_map(name)
+        return ()
+
+    def fields(self, name: str, *, required: bool = False) -> Fields | None:
+        self._note(name, "object", required=required)
+        return self._below(name, self._of(name))
+
+    def embedded(self, name: str, value: Mapping[str, Any], lines: Mapping[Path, int] | None = None) -> Fields:
+        return self._below(name, self._of(name))
+
+    def items(self, name: str, *, required: bool = False) -> list[Fields]:
+        self._list(name, required=required)
+        return [self._below(name, self._item(name))]
+
+    def entries(self, name: str) -> list[tuple[str, Fields]]:
+        self._note(name, "object")
+        shape = self._of(name)
+        shape.values = shape.values or Shape()
+        return [(_ANY, self._below(name, shape.values))]
+
+    def one_of(self, *names: str) -> str:
+        self.ignored(*names)
+        return (*names, "")[min(self._guise.turn, len(names))]
+
+    def ignored(self, *names: str) -> None:
+        for name in names:
+            self._of(name)
+
+    def told_elsewhere(self, *names: str) -> None:
+        self.ignored(*names)
+
+    def unsupported(self, *names: str) -> None:
+        for name in names:
+            self._of(name).note = "Accepted with a warning: this version of weft does not act on it."
+
+    def refused(self, name: str, what: str, hint: str = "") -> None:
+        self._of(name).note = f"Refused: {what.replace('`', '')}."
+
+    def outdented(self, holder: str, names: Iterable[str]) -> bool:
+        return False
+
+    def warning(self, name: str | Path, what: str, hint: str = "") -> None:
+        """What is wrong with the values of a recorder is no news."""
+
+    def error(self, name: str | Path, what: str, hint: str = "") -> None:
+        """Nor is this."""
+
+    def lacks(self, *names: str, severity: Severity = Severity.ERROR, **_: Any) -> None:
+        """Nothing is lacking here that is not lacking on purpose."""
+
+    def _list(self, name: str, *, required: bool = False) -> Sequence[Any]:
+        self._note(name, "array", required=required)
+        return ()
+
+    def _note(self, name: str, type_: str, *, required: bool = False, **more: Any) -> None:
+        shape = self._of(name)
+        shape.is_a(type_, **more)
+        shape.optional = shape.optional or not required  # what is needed in some cases alone, a schema cannot say
+
+    def _of(self, name: str) -> Shape:
+        if name == _ANY:
+            self._shape.values = self._shape.values or Shape()
+            return self._shape.values
+        return self._shape.properties.setdefault(name, Shape())
+
+    def _item(self, name: str) -> Shape:
+        shape = self._of(name)
+        shape.items = shape.items or Shape()
+        return shape.items
+
+    def _below(self, name: str, shape: Shape) -> Recorder:
+        return Recorder(self.report, (*self.path, name), shape, self._guise)

@@ -1,0 +1,210 @@
+"""What can be chosen about an installation. A mapping comes in, as somebody wrote it in YAML or by `--set`; a Values
+leaves, or an error that says which name was not known and which was meant. The Helm chart takes the same names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from weft import __version__
+from weft.api.document import Document
+from weft.api.mesh_config import NAME as MESH_CONFIG
+from weft.api.parse import parse
+from weft.api.syntax import is_dns_label, words
+from weft.base.problem import Problem, Severity, Where
+from weft.base.suggest import did_you_mean
+from weft.model.names import ObjectKey
+from weft.model.settings import Settings
+
+DEFAULT_REVISION = "default"
+LONGEST_REVISION = 40  # the longest name it becomes a part of has 63 letters
+
+# Of the injector's settings, those that the installation itself decides.
+OURS = frozenset(
+    words("""
+    image imagePullPolicy imagePullSecrets redirectBy enableNamespacesByDefault revision rootNamespace driver
+    clusterDomain trustDomain
+    """)
+)
+
+Quantity = str | int | float
+FailurePolicy = Literal["Fail", "Ignore"]
+
+_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?|[0-9]+(\.[0-9]+)?e[0-9]+")
+
+
+class ValuesError(Exception):
+    """Whoever wrote the values can mend this."""
+
+    def __init__(self, what: str, hint: str = "", *, field: str = "", file: str = "") -> None:
+        super().__init__(what)
+        self.problem = Problem(Where(file=file, field=field), what, hint)
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class Resources(_Part, frozen=True):
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+
+
+class Control(_Part, frozen=True):
+    """The control plane's Deployment."""
+
+    replicas: int = 2
+    resources: Resources = Resources({"cpu": "200m", "memory": "256Mi"}, {"cpu": "2", "memory": "1Gi"})
+    priority_class: str = "system-cluster-critical"
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ()
+    annotations: dict[str, str] = {}  # of its pods
+    plaintext_xds: bool = False  # on 15010 for the whole cluster: whoever can connect can read every configuration
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Node(_Part, frozen=True):
+    """The agent that each machine has."""
+
+    kubelet_root: str = "/var/lib/kubelet"
+    resources: Resources = Resources({"cpu": "50m", "memory": "96Mi"}, {"cpu": "1", "memory": "512Mi"})
+    priority_class: str = "system-node-critical"
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[dict[str, Any], ...] = ({"operator": "Exists"},)
+    annotations: dict[str, str] = {}
+    max_unavailable: str | int = "10%"  # of its pods at once, while they are replaced
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Injection(_Part, frozen=True):
+    """Which pods get a proxy, and who sets up the redirect to it."""
+
+    failure_policy: FailurePolicy = "Fail"
+    by_default: bool = False  # also in namespaces that say nothing
+    # An init container with NET_ADMIN, or the node's agent, for clusters that forbid such containers.
+    redirect_by: Literal["init", "node"] = "init"
+    excluded_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
+    settings: dict[str, Any] = {}  # of what is injected: docs/kubernetes.md
+
+
+class Validation(_Part, frozen=True):
+    """Whether a wrong resource is refused when somebody applies it."""
+
+    enabled: bool = True
+    failure_policy: FailurePolicy = "Fail"
+
+
+class Authority(_Part, frozen=True):
+    """The CA of yours, if there is this Secret (with Istio's file names); else weft makes a root, and keeps it."""
+
+    secret: str = "cacerts"  # noqa: S105
+
+
+class Values(_Part, frozen=True):
+    revision: str = DEFAULT_REVISION
+    namespace: str = "istio-system"
+    image: str = f"weft:{__version__}"
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+    cluster_domain: str = "cluster.local"
+    crds: bool = True
+    control: Control = Control()
+    node: Node = Node()
+    injection: Injection = Injection()
+    validation: Validation = Validation()
+    ca: Authority = Authority()
+    mesh: dict[str, Any] = {}  # Istio's MeshConfig
+
+
+def values_of(given: Mapping[str, Any]) -> Values:
+    """What is given lies over the defaults, and null takes away. Raises ValuesError."""
+    _refuse_unknown(Values, given, ())
+    try:
+        values = msgspec.convert(_without_null(merged(written(Values()), given)), Values)
+    except msgspec.ValidationError as error:
+        what, _, at = str(error).partition(" - at ")
+        field = at.strip("`").removeprefix("$.")
+        raise ValuesError(what[:1].lower() + what[1:], "see them all: weft install --help", field=field) from error
+    _check(values)
+    return values
+
+
+def written(values: Values) -> dict[str, Any]:
+    """The same values as a mapping, such as a file of them would hold."""
+    found: dict[str, Any] = msgspec.to_builtins(values)
+    return found
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """As Helm does it: mappings are merged, anything else is replaced."""
+    found = dict(below)
+    for name, held in above.items():
+        under = found.get(name)
+        both = isinstance(held, Mapping) and isinstance(under, Mapping)
+        found[name] = merged(under, held) if both else held  # type: ignore[arg-type]
+    return found
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_null(held) for name, held in value.items() if held is not None}
+    return value
+
+
+def _refuse_unknown(type_: type[msgspec.Struct], found: Any, path: tuple[str, ...]) -> None:
+    if not isinstance(found, Mapping):
+        return  # of the wrong type: said with the type that it should have
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(type_)}
+    for name, held in found.items():
+        if name not in fields:
+            where = ".".join((*path, str(name)))
+            raise ValuesError(f"there is no value `{where}`", did_you_mean(str(name), fields), field=".".join(path))
+        inner = fields[name]
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            _refuse_unknown(inner, held, (*path, name))
+
+
+def _check(values: Values) -> None:
+    if not is_dns_label(values.revision) or len(values.revision) > LONGEST_REVISION:
+        hint = f"lower-case letters, digits and -, at most {LONGEST_REVISION}: for example 1-1-0"
+        raise ValuesError(f"`{values.revision}` is not a name for a revision", hint, field="revision")
+    for name in (values.namespace, *values.injection.excluded_namespaces):
+        if not is_dns_label(name):
+            raise ValuesError(f"`{name}` is not a namespace", "lower-case letters, digits and -", field="namespace")
+    if values.control.replicas < 2:
+        hint = "two are the least that outlive a machine, a drain or a new version"
+        raise ValuesError("the control plane needs two replicas or more", hint, field="control.replicas")
+    root = values.node.kubelet_root
+    if not root.startswith("/") or root.endswith("/"):
+        hint = "kubelet's --root-dir, for example /var/lib/kubelet"
+        raise ValuesError(f"`{root}` is not an absolute path", hint, field="node.kubeletRoot")
+    if not values.image:
+        raise ValuesError("`image` must not be empty", f"for example weft:{__version__}", field="image")
+    for name in sorted(OURS & set(values.injection.settings)):
+        raise ValuesError(f"`{name}` follows from other values", "leave it out", field=f"injection.settings.{name}")
+    for part, resources in (("control", values.control.resources), ("node", values.node.resources)):
+        for sort in ("requests", "limits"):
+            _check_quantities(f"{part}.resources.{sort}", getattr(resources, sort))
+    _check_mesh(values)
+
+
+def _check_quantities(field: str, quantities: Mapping[str, Quantity]) -> None:
+    for name, quantity in quantities.items():
+        if isinstance(quantity, bool) or not _QUANTITY.fullmatch(str(quantity)):
+            raise ValuesError(f"`{quantity}` is not a quantity", "for example 100m or 256Mi", field=f"{field}.{name}")
+
+
+def _check_mesh(values: Values) -> None:
+    """What the control plane would refuse to start with is refused here."""
+    root = Settings().root_namespace
+    body = {
+        "metadata": {"name": MESH_CONFIG, "namespace": root},
+        "data": {"mesh": msgspec.json.encode(values.mesh).decode()},
+    }
+    document = Document(ObjectKey("ConfigMap", root, MESH_CONFIG), "v1", body)
+    for problem in parse(document).problems:
+        if problem.severity is Severity.ERROR:
+            raise ValuesError(problem.what, problem.hint, field=problem.where.field.removeprefix("data."))

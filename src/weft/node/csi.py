@@ -1,0 +1,177 @@
+"""The driver of volumes that kubelet calls: a pod's volume is a directory with the agent's sockets for that pod.
+
+Kubelet's calls come in on a socket that only root can open; what they say of a pod goes to `pods.py`. Nothing is
+mounted: the sockets are made where kubelet wants the volume, and kubelet shows that directory to the pod. So the agent
+needs no privilege but to give its sockets to the proxy's group. Rule: kubelet is answered, whatever it asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from weft.model.identity import Identity, parse_identity
+from weft.node import csi_messages as messages
+from weft.node.kubelet import Kubelet, Registration, Volume
+from weft.node.pods import Pod, Pods, VolumeRefused
+from weft.node.tokens import AUDIENCE, token_for
+
+log = logging.getLogger("weft.node.csi")
+
+_KEY = "csi.storage.k8s.io/{}"
+_MOST_BYTES = 1 << 20
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+_Handling = Callable[[Any], Awaitable[Any]]
+
+
+class ListenError(Exception):
+    """A socket of the driver's own cannot be made."""
+
+
+class Driver:
+    """`name` as in the CSIDriver object, `node_id` as the Node's name."""
+
+    def __init__(
+        self, name: str, version: str, node_id: str, kubelet: Kubelet, pods: Pods, *, audience: str = AUDIENCE
+    ) -> None:
+        self.name, self._version, self._node_id = name, version, node_id
+        self._kubelet, self._pods, self._audience = kubelet, pods, audience
+        self._endpoint = kubelet.plugin(name) / "csi.sock"
+        self._registration = Registration(name, self._endpoint)
+        self._servers: list[grpc.aio.Server] = []
+
+    @property
+    def is_registered(self) -> bool:
+        return self._registration.is_registered
+
+    async def start(self) -> None:
+        """Raises ListenError. Kubelet looks for the socket of the registration, so that one is made last."""
+        try:
+            self._endpoint.parent.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ListenError(f"cannot make {self._endpoint.parent}: {error}; is that kubelet's directory?") from error
+        await self._listen(self._endpoint, self._identity(), self._node())
+        await self._listen(self._kubelet.registration(self.name), self._registration.handler())
+        log.info("the driver %s listens at %s", self.name, self._endpoint)
+
+    async def close(self, grace: float | None = 2.0) -> None:
+        """The registration first, so that kubelet does not call a driver that is about to go."""
+        while self._servers:
+            await self._servers.pop().stop(grace)
+
+    async def _listen(self, path: Path, *handlers: grpc.GenericRpcHandler) -> None:
+        server = grpc.aio.server(options=(("grpc.max_receive_message_length", _MOST_BYTES),))
+        server.add_generic_rpc_handlers(handlers)
+        umask = os.umask(0o177)  # there is no moment in which others could open it
+        try:
+            path.unlink(missing_ok=True)  # of an agent that was killed
+            server.add_insecure_port(f"unix:{path}")
+        except (RuntimeError, OSError) as error:
+            await server.stop(None)
+            raise ListenError(f"cannot make the socket {path}: {error}; is that kubelet's directory?") from error
+        finally:
+            os.umask(umask)
+        await server.start()
+        self._servers.append(server)
+
+    # What kubelet may ask, as CSI names it
+
+    def _identity(self) -> grpc.GenericRpcHandler:
+        async def info(_request: Any) -> Any:
+            return messages.PluginInfoResponse(name=self.name, vendor_version=self._version)
+
+        async def probe(_request: Any) -> Any:
+            return messages.ProbeResponse(ready={"value": True})
+
+        return _service(
+            messages.IDENTITY_SERVICE,
+            GetPluginInfo=(messages.Nothing, info),
+            GetPluginCapabilities=(messages.Nothing, _nothing),  # no controller, no topology
+            Probe=(messages.Nothing, probe),
+        )
+
+    def _node(self) -> grpc.GenericRpcHandler:
+        async def info(_request: Any) -> Any:
+            return messages.NodeInfoResponse(node_id=self._node_id)
+
+        return _service(
+            messages.NODE_SERVICE,
+            NodeGetInfo=(messages.Nothing, info),
+            NodeGetCapabilities=(messages.Nothing, _nothing),  # no staging, no statistics
+            NodePublishVolume=(messages.PublishRequest, self._publish),
+            NodeUnpublishVolume=(messages.UnpublishRequest, self._unpublish),
+        )
+
+    async def _publish(self, request: Any) -> Any:
+        context, secrets = dict(request.volume_context), dict(request.secrets)
+        volume = self._kubelet.volume(request.volume_id, request.target_path)
+        pod = _pod(context, volume)
+        try:
+            token = token_for(self._audience, context, secrets)
+        except ValueError as error:
+            log.error("%s: %s", pod, error)
+            token = ""  # the first time that is an error by itself; later the last token may still be good
+        await self._pods.publish(volume, pod, token)
+        return messages.Nothing()
+
+    async def _unpublish(self, request: Any) -> Any:
+        await self._pods.unpublish(self._kubelet.volume(request.volume_id, request.target_path))
+        return messages.Nothing()
+
+
+def _pod(context: dict[str, str], volume: Volume) -> Pod:
+    """Raises ValueError."""
+    if context.get(_KEY.format("ephemeral")) != "true":
+        raise ValueError("this driver has only volumes that are written into a pod, as `csi:` in its `volumes:`")
+    fields = ("pod.namespace", "pod.name", "pod.uid", "serviceAccount.name")
+    said = [context.get(_KEY.format(field), "") for field in fields]
+    if lacking := [field for field, value in zip(fields, said, strict=True) if not value]:
+        raise ValueError(f"kubelet does not say {', '.join(lacking)}: see that the CSIDriver has podInfoOnMount: true")
+    pod = Pod(*said)
+    if pod.uid != volume.pod_uid:
+        raise ValueError(f"the volume at {volume.path} is not that of pod {pod}, whose UID is {pod.uid}")
+    parse_identity(str(Identity("cluster.local", pod.namespace, pod.service_account)))
+    return pod
+
+
+async def _nothing(_request: Any) -> Any:
+    return messages.Nothing()
+
+
+def _service(name: str, **methods: tuple[Any, _Handling]) -> grpc.GenericRpcHandler:
+    """No deserializers: what comes is parsed where its errors can be answered."""
+
+    def behavior(kind: Any, handle: _Handling) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        async def serve(payload: bytes, context: Context) -> bytes:
+            try:
+                answer: bytes = (await handle(kind.FromString(payload))).SerializeToString()
+            except DecodeError:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {kind.DESCRIPTOR.name}")
+            except ValueError as error:
+                log.error("kubelet asked for what cannot be: %s", error)
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            except VolumeRefused as refused:
+                log.error("%s", refused)
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(refused))
+            except Exception:
+                log.exception("a call of kubelet's failed in a way nobody thought of; others are not affected")
+                await context.abort(grpc.StatusCode.INTERNAL, "the agent failed; its log says why")
+            return answer
+
+        return serve
+
+    return grpc.method_handlers_generic_handler(
+        name,
+        {
+            method: grpc.unary_unary_rpc_method_handler(behavior(kind, handle))
+            for method, (kind, handle) in methods.items()
+        },
+    )

@@ -1,0 +1,145 @@
+"""What an agent leaves for the one after it: tokens, certificates and keys, so that a proxy that starts while agents
+change is not without its identity.
+
+Pods' keepsakes come in and are written one file each; the next agent reads them once. Rule: never on a disk. The
+directory is a tmpfs that only root can enter, and anything else is refused. (Where a machine swaps, what is in a tmpfs
+may be swapped, as may this process's own memory.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from weft.base.problem import Problem, Where
+from weft.ca.certificates import Issued
+from weft.model.identity import Identity
+from weft.node.identities import Certified, certified
+from weft.node.key import Key, KeyKind
+
+log = logging.getLogger("weft.node.keepsakes")
+
+_IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs"}  # statfs(2)
+_STATFS_BYTES = 256  # more than any architecture's struct; its first word is the type
+_MOST_BYTES = 256 * 1024
+
+
+class KeepsakesRefused(Exception):
+    """Keys would lie where they must not."""
+
+    def __init__(self, what: str, hint: str, *, directory: Path) -> None:
+        self.problem = Problem(Where(file=str(directory)), what, hint)
+        super().__init__(str(self.problem))
+
+
+class Keepsake(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one pod and its volume."""
+
+    volume_id: str
+    path: str
+    namespace: str
+    pod: str
+    uid: str
+    service_account: str
+    token: str = ""
+    chain: tuple[str, ...] = ()
+    key: bytes = b""
+    key_kind: KeyKind = KeyKind.P256
+    obtained: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<keepsake of {self.namespace}/{self.pod}>"
+
+    def with_certificate(self, held: Certified) -> Keepsake:
+        return msgspec.structs.replace(
+            self, chain=held.chain, key=held.key.secret_pem(), key_kind=held.key.kind, obtained=held.obtained
+        )
+
+    def certificate(self, identity: Identity, now: float) -> Certified | None:
+        """If it is still this identity's, and good."""
+        if not self.chain:
+            return None
+        epoch = datetime.fromtimestamp(self.obtained, UTC)
+        issued = Issued(chain=self.chain, not_before=epoch, expires=epoch, issued=epoch)
+        try:
+            key = Key.from_secret_pem(self.key, self.key_kind)
+            held = certified(issued, key, identity, now)
+        except ValueError as error:
+            log.warning("%s/%s: what was kept of its certificate is of no use: %s", self.namespace, self.pod, error)
+            return None
+        return msgspec.structs.replace(held, obtained=self.obtained)
+
+
+class Keepsakes:
+    def __init__(self, directory: Path) -> None:
+        """Raises KeepsakesRefused."""
+        self._directory = directory
+        _refuse_unless_in_memory(directory)
+
+    def keep(self, keepsake: Keepsake) -> None:
+        """What cannot be kept is missed only by the next agent, so it is logged and no more."""
+        file = self._directory / f"{keepsake.uid}.json"
+        fresh = file.with_suffix(".new")
+        try:
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(msgspec.json.encode(keepsake))
+            fresh.rename(file)
+        except OSError as error:
+            log.error("%r cannot be kept for the next agent: %s", keepsake, error)
+
+    def drop(self, uid: str) -> None:
+        for name in (f"{uid}.json", f"{uid}.new"):
+            with contextlib.suppress(OSError):
+                (self._directory / name).unlink(missing_ok=True)
+
+    def all(self) -> list[Keepsake]:
+        found = []
+        for file in sorted(self._directory.glob("*.json")):
+            try:
+                descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+                with os.fdopen(descriptor, "rb") as opened:
+                    if os.fstat(descriptor).st_uid != os.geteuid():
+                        raise ValueError("not ours")
+                    found.append(msgspec.json.decode(opened.read(_MOST_BYTES), type=Keepsake))
+            except (OSError, ValueError, RecursionError) as error:
+                # The error of a file that is half there may hold some of it: only its kind is said.
+                log.warning("%s is of no use (%s); it is dropped", file, type(error).__name__)
+                self.drop(file.stem)
+        return found
+
+
+def _refuse_unless_in_memory(directory: Path) -> None:
+    hint = "give a directory in memory: --state DIR, such as an emptyDir of medium Memory"
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found, kind = directory.lstat(), _kind_of(directory)
+    except OSError as error:
+        raise KeepsakesRefused(f"cannot be used: {error.strerror}", hint, directory=directory) from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise KeepsakesRefused("is not a directory", hint, directory=directory)
+    if kind not in _IN_MEMORY:
+        raise KeepsakesRefused(
+            f"is on a disk (file system {kind:#x}), where keys must not be", hint, directory=directory
+        )
+    if found.st_uid != os.geteuid():
+        raise KeepsakesRefused(f"belongs to user {found.st_uid}", hint, directory=directory)
+    if found.st_mode & 0o077:
+        # Kubelet makes an emptyDir for everybody; it is this container's alone, and now root's.
+        directory.chmod(0o700)
+
+
+def _kind_of(directory: Path) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    said = ctypes.create_string_buffer(_STATFS_BYTES)
+    if libc.statfs(os.fsencode(directory), said) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return ctypes.c_long.from_buffer(said).value & 0xFFFFFFFF

@@ -1,0 +1,269 @@
+"""The pods of this node as their volumes tell of them, and what is made for each: a socket for its identity, one for
+its configuration, and where that is asked for, one for its redirect. All of them are in the pod's one volume.
+
+Kubelet's calls come in through `csi.py`; what leaves are sockets. What guards them: the volume is mounted into the
+proxy's container alone, and kubelet mounts it into no other pod; the modes let in the proxy's group; and the kernel
+says which user calls. Which network the caller lives in is not asked here, as it is on one machine: the volume is made
+before the pod has a network, and the agent does not see the processes of other pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from weft.model.identity import Identity
+from weft.model.proxy import IDENTITY_MOUNT, PROXY_GID, PROXY_UID, REDIRECT_SOCKET, SDS_SOCKET, XDS_SOCKET
+from weft.node.agent import Agent
+from weft.node.door import DoorError, Doorway
+from weft.node.identities import Bearer, Certified, TokenSource
+from weft.node.keepsakes import Keepsake, Keepsakes
+from weft.node.kubelet import Volume
+
+log = logging.getLogger("weft.node.pods")
+
+SOCKETS = frozenset({SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET})
+
+
+class Pod(msgspec.Struct, frozen=True, order=True):
+    """As kubelet says it. A name may be used again, even while the first of that name is still here; a UID is not."""
+
+    namespace: str
+    name: str
+    uid: str
+    service_account: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class SocketServer(Protocol):
+    """Who serves a socket in each pod's volume: the configuration (`relay.py`), the redirect (`redirect.py`)."""
+
+    async def add(self, pod: Pod, doorway: Doorway) -> None:
+        """Open it. Raises DoorError. One of the same UID is replaced."""
+
+    async def remove(self, uid: str) -> None:
+        """It is gone when this returns. Idempotent."""
+
+
+class VolumeRefused(Exception):
+    """A volume cannot be had; kubelet puts the words into the pod's events."""
+
+
+class Pods:
+    """`servers` are by the name of their socket. `Agent.certified` must be told to `certified` here."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        servers: Mapping[str, SocketServer],
+        keepsakes: Keepsakes | None,
+        *,
+        trust_domain: str,
+    ) -> None:
+        self._agent, self._servers, self._keepsakes, self._trust_domain = agent, servers, keepsakes, trust_domain
+        self._served: dict[str, tuple[Volume, Keepsake]] = {}  # by UID
+        self._opened: dict[str, set[str]] = {}  # by UID: its sockets that are there
+        self._unnamed: set[str] = set()  # UIDs that were found at the start, and not spoken of by kubelet yet
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    def __len__(self) -> int:
+        """How many are known by name."""
+        return len(self._served)
+
+    async def publish(self, volume: Volume, pod: Pod, token: str) -> None:
+        """Kubelet asks for it, at first and then every minute or so, with a token that may be fresh. Raises
+        VolumeRefused, but only the first time: an error later would make kubelet take the volume from a running pod."""
+        async with self._turn(pod.uid):
+            served, known = self._served.get(pod.uid, (None, None))
+            if served is not None and served.id != volume.id:
+                raise VolumeRefused(f"pod {pod} has a volume of this driver already, {served.id}: one is enough")
+            if known is not None:
+                self._refresh(known, token)
+                await self._open_lacking(known)
+            elif volume.path.exists():
+                self._serve(volume, _keepsake(volume, pod, token))
+                await self._open_lacking(_keepsake(volume, pod, token))
+            else:
+                await self._publish_first(volume, _keepsake(volume, pod, token))
+
+    async def _publish_first(self, volume: Volume, kept: Keepsake) -> None:
+        pod = _pod_of(kept)
+        if not kept.token:
+            what = f"kubelet gives no token with the volume of pod {pod}"
+            raise VolumeRefused(f"{what}: see that the CSIDriver has tokenRequests")
+        try:
+            self._serve(volume, kept)
+            for socket in self._lacking(pod.uid):
+                await self._open(pod, volume, socket)
+        except BaseException as error:
+            await self._close(pod.uid)
+            with contextlib.suppress(OSError):
+                _remove(volume.path)
+            if isinstance(error, (DoorError, OSError)):
+                raise VolumeRefused(f"pod {pod}: {error}") from error
+            raise
+
+    async def unpublish(self, volume: Volume) -> None:
+        """Nothing of it is left when this returns. Idempotent. Raises VolumeRefused if kubelet has to ask again."""
+        uid = volume.pod_uid
+        async with self._turn(uid):
+            served, known = self._served.get(uid, (None, None))
+            if served is None or served.id == volume.id:
+                await self._close(uid)
+            try:
+                _remove(volume.path)
+            except OSError as error:
+                raise VolumeRefused(f"{volume.path} cannot be removed: {error.strerror or error}") from error
+            if known is not None:
+                log.info("%s: gone", _pod_of(known))
+
+    async def recover(self, volumes: Iterable[Volume]) -> None:
+        """What the agent before had is served on: at once where it left a keepsake; else its proxy is told whom to
+        trust, and gets the rest when kubelet speaks of it again."""
+        left = {} if self._keepsakes is None else {each.uid: each for each in self._keepsakes.all()}
+        for volume in volumes:
+            if not volume.path.exists():
+                continue  # kubelet has noted it, and is about to ask for it
+            kept = left.get(volume.pod_uid)
+            try:
+                if kept is not None and (kept.volume_id, kept.path) == (volume.id, str(volume.path)):
+                    self._serve(volume, left.pop(volume.pod_uid))
+                    await self._open_lacking(kept)
+                else:
+                    await self._agent.open(volume.pod_uid, doorway_in(volume.path, SDS_SOCKET))
+                    self._unnamed.add(volume.pod_uid)
+            except (DoorError, OSError) as error:
+                log.error("%s is not as it should be; tried again with kubelet's next word: %s", volume.path, error)
+        if self._keepsakes is not None:
+            for uid in left:
+                self._keepsakes.drop(uid)
+        if self._served or self._unnamed:
+            log.info("%d pods are served on; %d more when kubelet says who they are", len(self), len(self._unnamed))
+
+    def certified(self, workload: str, fresh: Certified) -> None:
+        """A pod's new certificate, to be kept for the next agent."""
+        volume, known = self._served.get(workload, (None, None))
+        if volume is not None and known is not None:
+            self._keep(known.with_certificate(fresh))
+
+    def _serve(self, volume: Volume, kept: Keepsake) -> None:
+        """From here on the pod is known; its sockets are opened one by one."""
+        self._served[kept.uid] = volume, kept
+        self._opened[kept.uid] = set()
+        self._unnamed.discard(kept.uid)
+        self._keep(kept)
+        log.info("%s: served at %s", _pod_of(kept), volume.path)
+
+    async def _open(self, pod: Pod, volume: Volume, socket: str) -> None:
+        doorway = doorway_in(volume.path, socket)
+        if socket == SDS_SOCKET:
+            _, kept = self._served[pod.uid]
+            identity = Identity(self._trust_domain, pod.namespace, pod.service_account)
+            bearer = Bearer(name=str(pod), identity=identity, token=self._token(pod.uid), uid=pod.uid)
+            await self._agent.add(bearer, doorway, kept.certificate(identity, time.time()))
+        else:
+            await self._servers[socket].add(pod, doorway)
+        self._opened[pod.uid].add(socket)
+
+    async def _open_lacking(self, known: Keepsake) -> None:
+        """One that cannot be made is no reason to take the others from a pod that runs."""
+        pod, (volume, _) = _pod_of(known), self._served[known.uid]
+        for socket in self._lacking(pod.uid):
+            try:
+                await self._open(pod, volume, socket)
+            except (DoorError, OSError) as error:
+                log.error("%s: no socket `%s` in its volume; tried again in a minute: %s", pod, socket, error)
+            except Exception:
+                log.exception("%s: no socket `%s` in its volume, for a reason nobody thought of", pod, socket)
+
+    def _lacking(self, uid: str) -> list[str]:
+        return [socket for socket in (SDS_SOCKET, *self._servers) if socket not in self._opened[uid]]
+
+    def _token(self, uid: str) -> TokenSource:
+        async def newest() -> str:
+            _, kept = self._served.get(uid, (None, None))
+            if kept is None or not kept.token:
+                raise ValueError(
+                    "kubelet has given no token for it since the agent began; it does so every minute or two"
+                )
+            return kept.token
+
+        return newest
+
+    async def _close(self, uid: str) -> None:
+        for each in (self._served, self._opened):
+            each.pop(uid, None)
+        self._unnamed.discard(uid)
+        for server in self._servers.values():
+            await server.remove(uid)
+        await self._agent.remove(uid)
+        if self._keepsakes is not None:
+            self._keepsakes.drop(uid)
+
+    def _refresh(self, known: Keepsake, token: str) -> None:
+        if token and token != known.token:
+            self._keep(msgspec.structs.replace(known, token=token))
+            self._agent.hurry(known.uid)
+
+    def _keep(self, kept: Keepsake) -> None:
+        volume, _ = self._served[kept.uid]
+        self._served[kept.uid] = volume, kept
+        if self._keepsakes is not None:
+            self._keepsakes.keep(kept)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, uid: str) -> AsyncIterator[None]:
+        """One call for one pod at a time."""
+        lock, waiting = self._turns.get(uid, (asyncio.Lock(), 0))
+        self._turns[uid] = lock, waiting + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            _, waiting = self._turns[uid]
+            self._turns[uid] = lock, waiting - 1
+            if waiting == 1:
+                del self._turns[uid]
+
+
+def doorway_in(volume: Path, socket: str) -> Doorway:
+    return Doorway(
+        path=volume / socket,
+        uid=PROXY_UID,
+        gid=PROXY_GID,
+        beside=SOCKETS - {socket},
+        seen=Path(IDENTITY_MOUNT, socket),
+    )
+
+
+def _keepsake(volume: Volume, pod: Pod, token: str) -> Keepsake:
+    return Keepsake(
+        volume_id=volume.id,
+        path=str(volume.path),
+        namespace=pod.namespace,
+        pod=pod.name,
+        uid=pod.uid,
+        service_account=pod.service_account,
+        token=token,
+    )
+
+
+def _pod_of(kept: Keepsake) -> Pod:
+    return Pod(kept.namespace, kept.pod, kept.uid, kept.service_account)
+
+
+def _remove(path: Path) -> None:
+    """Sockets of ours, and the directory."""
+    with contextlib.suppress(FileNotFoundError):
+        for name in (*SOCKETS, *(f".new-{each}" for each in SOCKETS)):
+            (path / name).unlink(missing_ok=True)
+        path.rmdir()

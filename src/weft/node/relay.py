@@ -1,0 +1,186 @@
+"""Config to Envoys: each pod's proxy asks at a socket of its own and gets its group's config from the agent's copy,
+which one stream to the control plane keeps filled.
+
+Pods come in with a doorway each; Envoys come in through it. Rules: which pod asks is decided by the socket, and of
+which group it is by the control plane, never by what a client says; who cannot be answered yet waits, and is never
+told that there is nothing; a control plane that is away takes nothing from anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable
+from pathlib import Path
+
+from weft.node.door import Door, DoorError, Doorway
+from weft.node.own import OwnIdentity
+from weft.node.pods import Pod
+from weft.xds.clients import Peer, StreamStatus
+from weft.xds.copy import Copy
+from weft.xds.request import NodeInfo, Refused
+from weft.xds.server import ListenError, Server
+from weft.xds.stream import NackedResource
+from weft.xds.upstream import Line, NoLine, Upstream
+
+log = logging.getLogger("weft.node.relay")
+
+_LOOK_SECONDS = 1.0  # between looks whether the control plane has gone while a proxy waits
+
+
+class Relay:
+    """`private` is a directory that only root can enter: the servers behind the doors listen there. `line` says how to
+    call the control plane, and is asked before every call (`weft.xds.upstream`)."""
+
+    def __init__(self, private: Path, node: str, line: Callable[[], Awaitable[Line]]) -> None:
+        self._private = private
+        self._copy = Copy(moved=self._moved)
+        self._server = Server(self._copy.snapshots, self)
+        self.upstream = Upstream(self._copy, node, line, streams=self._server.streams)
+        self._pods: dict[str, tuple[Pod, Door, str]] = {}  # by UID
+        self._by_address: dict[str, Pod] = {}  # by the address that was called
+        self._streams: dict[int, str] = {}  # number → the pod's UID
+        self._waiting: dict[str, list[asyncio.Event]] = defaultdict(list)
+        self._numbers = itertools.count()
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._running = asyncio.create_task(self.upstream.run(), name="upstream")
+
+    async def close(self) -> None:
+        """The pods may live on, and the next agent serve them."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running})
+        for uid in tuple(self._pods):
+            await self._stop(uid, gone=False)
+        await self._server.close()
+
+    async def add(self, pod: Pod, doorway: Doorway) -> None:
+        """Open its socket and ask for its config. Raises DoorError. One of the same UID gets a new socket."""
+        await self._stop(pod.uid, gone=False)
+        self._private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        inner = self._private / f"{next(self._numbers)}"
+        inner.unlink(missing_ok=True)  # of an agent that was killed
+        try:
+            address = await self._server.listen(f"unix:{inner}")
+        except ListenError as error:
+            raise DoorError(str(error)) from error
+        self._by_address[address] = pod
+        door = Door(doorway, os.fspath(inner))
+        try:
+            await door.open()
+        except BaseException:
+            await self._forget(address)
+            raise
+        self._pods[pod.uid] = pod, door, address
+        self._copy.add(pod.uid)
+
+    async def remove(self, uid: str) -> None:
+        """Its socket is gone when this returns. Idempotent."""
+        await self._stop(uid, gone=True)
+        self._copy.remove(uid)
+
+    def placed(self, uid: str) -> bool:
+        """Whether a proxy of this pod would be answered at once."""
+        return uid in self._copy.placements
+
+    def streams(self) -> list[StreamStatus]:
+        """Of the Envoys here."""
+        return self._server.streams()
+
+    async def _stop(self, uid: str, *, gone: bool) -> None:
+        _, door, address = self._pods.pop(uid, (None, None, ""))
+        if door is not None:
+            await door.close(gone=gone)
+            await self._forget(address)
+
+    async def _forget(self, address: str) -> None:
+        del self._by_address[address]
+        await self._server.stop(address)
+        Path(address.removeprefix("unix:")).unlink(missing_ok=True)
+
+    def _moved(self, uid: str) -> None:
+        for waiting in self._waiting.pop(uid, ()):
+            waiting.set()
+        for number in [number for number, of in self._streams.items() if of == uid]:
+            self._server.restart(number, "the pod's group has changed")
+
+    # What the xDS server asks and tells (weft.xds.server.Observer)
+
+    def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Awaitable[Hashable]:
+        pod = self._by_address.get(peer.listener)
+        if pod is None:
+            raise Refused("the pod is gone")
+        return self._group(stream_id, pod)
+
+    async def _group(self, stream_id: int, pod: Pod) -> Hashable:
+        while (group := self._copy.placements.get(pod.uid)) is None:
+            if not self.upstream.connected and (twin := self._twin(pod)) is not None:
+                log.info("%s is served as %s, for the control plane is away", pod, twin)
+                self._copy.place(pod.uid, self._copy.placements[twin.uid])
+                continue
+            placed = asyncio.Event()
+            self._waiting[pod.uid].append(placed)
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await placed.wait()
+            except TimeoutError:
+                pass
+            finally:
+                if placed in self._waiting.get(pod.uid, ()):
+                    self._waiting[pod.uid].remove(placed)
+        self._streams[stream_id] = pod.uid
+        self._copy.changed()
+        return group
+
+    def _twin(self, pod: Pod) -> Pod | None:
+        """Another of the same making: what it is served fits, until the control plane says so itself."""
+        making = _making(pod)
+        twins = (other for other, _, _ in self._pods.values() if making and _making(other) == making)
+        return next((twin for twin in twins if twin.uid in self._copy.placements), None)
+
+    def leave(self, stream_id: int) -> None:
+        self._streams.pop(stream_id, None)
+        self._copy.changed()
+
+    def acked(self, stream_id: int, type_url: str, nonce: str) -> None:
+        self._copy.changed()
+
+    def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
+        self._copy.changed()
+
+    def on_nack(self, resource: NackedResource) -> None:
+        self._copy.refused(resource)
+
+
+def _making(pod: Pod) -> tuple[str, str, str] | None:
+    """Controllers name pods after themselves: `web-7d9f8c6b5-x2x7k` is of the ReplicaSet `web-7d9f8c6b5`."""
+    controller, dash, _ = pod.name.rpartition("-")
+    return (pod.namespace, pod.service_account, controller) if dash else None
+
+
+def own_line(own: OwnIdentity, target: str, server_name: str = "") -> Callable[[], Awaitable[Line]]:
+    """Call with the agent's own certificate and token, as they are at the time."""
+
+    async def line() -> Line:
+        held = own.held
+        if held is None:
+            raise NoLine("the agent has no certificate of its own yet")
+        try:
+            token = await own.token()
+        except (OSError, ValueError) as error:
+            raise NoLine(f"the agent has no token: {error}") from error
+        return Line(
+            target=target,
+            roots=held.roots.decode(),
+            chain=held.chain.decode(),
+            key=held.key,
+            token=token,
+            server_name=server_name,
+        )
+
+    return line

@@ -1,0 +1,70 @@
+"""Tokens as they come to a node: in files that somebody keeps fresh, and in what kubelet says of a volume.
+
+Rule: who a token speaks for is decided by the CA, which checks it; here it is only carried, and shown to nobody else.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from weft.model.identity import Identity, parse_identity
+from weft.node.identities import TokenSource
+
+AUDIENCE = "istio-ca"
+TOKENS_KEY = "csi.storage.k8s.io/serviceAccount.tokens"
+_SUBJECT = "system:serviceaccount:"
+_MOST_BYTES = 64 * 1024
+
+
+def token_in(file: Path) -> TokenSource:
+    """Read anew for each use."""
+
+    async def read() -> str:
+        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as opened:
+            token = opened.read(_MOST_BYTES).decode("ascii", "replace").strip()
+        if not token:
+            raise ValueError(f"{file} is empty: there is no token to show to the CA")
+        return token
+
+    return read
+
+
+class _Given(msgspec.Struct):
+    token: str
+
+
+def token_for(audience: str, context: Mapping[str, str], secrets: Mapping[str, str]) -> str:
+    """The one that kubelet gives with a volume, in `volume_context` or, where the driver asks for that, in `secrets`.
+    Empty if there is none. Raises ValueError, and shows nothing of what it cannot read."""
+    text = secrets.get(TOKENS_KEY) or context.get(TOKENS_KEY) or ""
+    if not text:
+        return ""
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"{TOKENS_KEY} is longer than {_MOST_BYTES} bytes")
+    try:
+        given = msgspec.json.decode(text, type=dict[str, _Given])
+    except (msgspec.DecodeError, RecursionError):
+        raise ValueError(f"{TOKENS_KEY} is not a list of tokens by audience") from None
+    return given[audience].token if audience in given else ""
+
+
+class _Claims(msgspec.Struct):
+    sub: str
+
+
+def identity_in(token: str, trust_domain: str) -> Identity:
+    """Whom a token of Kubernetes is about, by its own word: enough to know what to ask for. Raises ValueError."""
+    try:
+        payload = token.split(".")[1]
+        claims = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), type=_Claims)
+    except (IndexError, binascii.Error, msgspec.DecodeError, UnicodeError, RecursionError):
+        raise ValueError("this is no token of a service account") from None
+    namespace, _, account = claims.sub.removeprefix(_SUBJECT).partition(":")
+    return parse_identity(str(Identity(trust_domain, namespace, account)))

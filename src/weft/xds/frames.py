@@ -1,0 +1,155 @@
+"""What a node's agent and the control plane say to each other: one stream for all proxies of a machine.
+
+Envoy's own discovery speaks of one proxy and one type at a time. This speaks of groups, whole: a change of several
+types is one message, which the agent applies at once, and a body goes over the line once however many groups use it.
+Bodies are Envoy's bytes, which nobody here reads. Rules of the line:
+
+- A version names a content: equal type, name and version are equal bytes. An entry without a body means one that the
+  agent has in one of its groups, after everything that was said before, or had when it said `Hello`, until `resumed`.
+- One `Update` is out at a time; `Taken` asks for the next. Within one: groups first, in their order, then placements,
+  then what is gone.
+- A stream begins with `Hello`, which says what the agent has, so that only what differs follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import TypeVar
+
+import msgspec
+
+SERVICE = "weft.node.v1.NodeDiscovery"
+METHOD = "Stream"
+
+# Longest message that an agent takes: the whole of one group, which the largest meshes make tens of megabytes.
+UPDATE_BYTES = 256 << 20
+
+
+class Malformed(ValueError):
+    """Not a message of this protocol."""
+
+
+# From the control plane
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    version: str
+    body: bytes | None = None  # None: the agent has it
+
+
+class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
+    group: str
+    revision: int  # the control plane's push number: everything up to it is here or was before
+    upserts: dict[str, list[Entry]] = {}  # by type
+    removals: dict[str, list[str]] = {}
+    fresh: bool = False  # this is the whole group; without it, what the agent has of it is built upon
+    whole: tuple[str, ...] = ()  # types of which this is everything
+    kept: dict[
+        str, list[str]
+    ] = {}  # names in quarantine: of something whole they are not said, and who has one keeps it
+
+
+class Update(msgspec.Struct, frozen=True, array_like=True):
+    nonce: int
+    groups: tuple[GroupUpdate, ...] = ()
+    placements: dict[str, str] = {}  # pod → group
+    gone: tuple[str, ...] = ()  # groups of which nothing more will be said
+    resumed: bool = False  # what was listed in Hello and is in no group may be forgotten
+
+
+# From the agent
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
+    node: str
+    pods: tuple[str, ...] = ()
+    groups: dict[str, dict[str, str]] = {}  # group → type → digest of what the agent has of it
+    bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
+
+
+class Pods(msgspec.Struct, frozen=True, array_like=True, tag="pods"):
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True, tag="taken"):
+    nonce: int
+
+
+class Acceptance(msgspec.Struct, frozen=True, array_like=True):
+    """Some proxy of the group has taken these versions, or all that there was of the type at a revision."""
+
+    group: str
+    type_url: str
+    versions: dict[str, str] | None = None
+    revision: int = 0
+
+
+class Refusal(msgspec.Struct, frozen=True, array_like=True):
+    group: str
+    type_url: str
+    name: str
+    version: str
+    message: str
+    proxy: str  # its node id
+
+
+NOT_SENT = -1
+
+
+class Proxy(msgspec.Struct, frozen=True, array_like=True):
+    """How far a proxy is: by type the revision up to which it has answered everything, or NOT_SENT."""
+
+    number: int  # of its stream at the agent
+    node_id: str
+    group: str
+    settled: dict[str, int] = {}
+    errors: tuple[str, ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+    acceptances: tuple[Acceptance, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    proxies: tuple[Proxy, ...] = ()
+    left: tuple[int, ...] = ()  # numbers of proxies that are gone
+
+
+FromAgent = Hello | Pods | Taken | Report
+_Frame = TypeVar("_Frame")
+
+_encoder = msgspec.msgpack.Encoder()
+_update_decoder = msgspec.msgpack.Decoder(Update)
+_agent_decoder: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
+
+
+def encode(frame: Update | FromAgent) -> bytes:
+    return _encoder.encode(frame)
+
+
+def decode_update(payload: bytes) -> Update:
+    return _decode(_update_decoder, payload)
+
+
+def decode_from_agent(payload: bytes) -> FromAgent:
+    return _decode(_agent_decoder, payload)
+
+
+def digest(versions: Iterable[tuple[str, str]]) -> str:
+    """Of the names and versions of one type in one group."""
+    state = blake2b(digest_size=8)
+    for name, version in sorted(versions):
+        state.update(f"{name}\0{version}\n".encode())
+    return state.hexdigest()
+
+
+def digests(tables: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, str]:
+    return {type_url: digest(versions) for type_url, versions in tables.items()}
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[_Frame], payload: bytes) -> _Frame:
+    try:
+        return decoder.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise Malformed(f"not a message between an agent and its control plane: {error}") from error

@@ -1,0 +1,159 @@
+"""The streams of the nodes' agents over gRPC. Who calls is decided before (`access.py`), and what it may see by the
+observer; a `NodeStream` decides everything after that. Rule: an agent can harm its own stream and no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Hashable
+
+import grpc
+import grpc.aio
+import msgspec
+
+from weft.xds import frames
+from weft.xds.access import Authenticate, Context, admitted
+from weft.xds.node_stream import NodeObserver, NodeStream, ProxyState
+from weft.xds.request import Refused
+from weft.xds.snapshot import Behind, Snapshots
+
+log = logging.getLogger("weft.xds")
+
+_HELLO_SECONDS = 30.0
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    node: str
+    address: str
+    since: float
+    pods: int
+    groups: tuple[Hashable, ...]
+    settled: bool  # everything there is for it has been answered
+    bytes_sent: int
+    bytes_received: int
+
+
+class NodeServer:
+    def __init__(
+        self, snapshots: Snapshots, observer: NodeObserver, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._snapshots = snapshots
+        self._observer = observer
+        self._clock = clock
+        self._sessions: set[_Session] = set()
+
+    def handlers(self, authenticate: Authenticate) -> grpc.GenericRpcHandler:
+        """For a server that somebody else opens."""
+
+        async def serve(_requests: object, context: Context) -> None:
+            await self._serve(authenticate, context)
+
+        return grpc.method_handlers_generic_handler(
+            frames.SERVICE, {frames.METHOD: grpc.stream_stream_rpc_method_handler(serve)}
+        )
+
+    def wake(self) -> None:
+        """Placements are known that were not."""
+        for session in self._sessions:
+            session.stream.placements_changed()
+
+    def proxies(self) -> list[ProxyState]:
+        return [proxy for session in self._sessions for proxy in session.stream.proxies()]
+
+    def nodes(self) -> list[NodeStatus]:
+        return [session.status() for session in self._sessions]
+
+    async def _serve(self, authenticate: Authenticate, context: Context) -> None:
+        principal = await admitted(authenticate, context)
+        await context.send_initial_metadata(())
+        try:
+            async with asyncio.timeout(_HELLO_SECONDS):
+                payload = await _read(context)
+            if payload is None:
+                return
+            hello = frames.decode_from_agent(payload)
+            if not isinstance(hello, frames.Hello):
+                raise Refused("a stream begins with Hello")
+        except (Refused, frames.Malformed, TimeoutError) as refused:
+            log.warning("not an agent at %s: %s", context.peer(), refused)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused) or "no Hello came")
+        try:
+            node = self._observer.admit(hello.node, principal)
+        except Refused as refused:
+            log.warning("refused the agent of %s: %s", hello.node[:200], refused)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
+        await self._run(node, hello, len(payload), context)
+
+    async def _run(self, node: str, hello: frames.Hello, received: int, context: Context) -> None:
+        session: _Session | None = None
+        unsubscribe: Callable[[], None] = lambda: None  # noqa: E731
+        try:
+            session = _Session(self, node, hello, received, context)
+            self._sessions.add(session)
+            unsubscribe = self._observer.subscribe(node, session.stream.placements_changed)
+            log.info("the agent of %s is here, with %d pods", node, len(hello.pods))
+            await session.run()
+        except (Refused, frames.Malformed) as refused:
+            log.warning("ended the stream of %s: %s", node, refused)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
+        except Behind as behind:
+            log.info("the stream of %s must start anew: %s", node, behind)
+            await context.abort(grpc.StatusCode.ABORTED, f"start anew: {behind}")
+        finally:
+            unsubscribe()
+            if session is not None:
+                self._sessions.discard(session)
+                session.stream.close()
+                log.info("the agent of %s is gone", node)
+
+
+class _Session:
+    def __init__(self, server: NodeServer, node: str, hello: frames.Hello, received: int, context: Context) -> None:
+        self._context = context
+        self._since = server._clock()
+        self._turn_due = asyncio.Event()
+        self._sent, self._received = 0, received
+        self.stream = NodeStream(server._snapshots, server._observer, node, hello, wake=self._turn_due.set)
+
+    async def run(self) -> None:
+        reading = asyncio.create_task(self._read(), name=f"xds-read-{self.stream.node}")
+        reading.add_done_callback(lambda _: self._turn_due.set())
+        try:
+            while not reading.done():
+                self._turn_due.clear()
+                update = self.stream.turn()
+                if update is not None:
+                    payload = frames.encode(update)
+                    self._sent += len(payload)
+                    await self._context.write(payload)
+                await self._turn_due.wait()
+            reading.result()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    def status(self) -> NodeStatus:
+        stream = self.stream
+        return NodeStatus(
+            node=stream.node,
+            address=self._context.peer(),
+            since=self._since,
+            pods=len(stream.pods),
+            groups=tuple(stream.groups),
+            settled=stream.settled,
+            bytes_sent=self._sent,
+            bytes_received=self._received,
+        )
+
+    async def _read(self) -> None:
+        while (payload := await _read(self._context)) is not None:
+            self._received += len(payload)
+            self.stream.receive(frames.decode_from_agent(payload))
+            self._turn_due.set()
+
+
+async def _read(context: Context) -> bytes | None:
+    payload: object = await context.read()
+    return payload if isinstance(payload, bytes) else None

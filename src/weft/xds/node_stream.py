@@ -1,0 +1,333 @@
+"""One agent's stream on the control plane's side, without its socket: what it says in, updates out.
+
+The observer says which pods are on the node and of which group each is; the agent says which of them it has sockets
+for; what leaves is everything of just those groups. Rules: one unanswered update, and what is owed meanwhile is one
+number per group, so a slow agent costs nothing and gets the latest once; what the agent has is not remembered but read
+from the tables that all streams share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from itertools import count
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from weft.xds import frames
+from weft.xds.clients import Sync
+from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update
+from weft.xds.request import NAME_LENGTH, Refused
+from weft.xds.snapshot import Behind, Group, Resource, Snapshots, Table
+from weft.xds.stream import NackedResource
+
+# An update that has this much in it is sent, and further groups wait for the next one; a group is never split.
+BATCH_BYTES = 1 << 20
+PODS = 10_000  # kubelet's own limit is 110
+PROXIES = 4 * PODS
+_ENTRY_BYTES = 64  # of an entry without its body, roughly
+
+
+class NodeObserver(Protocol):
+    """Who knows the nodes, and hears from their proxies."""
+
+    def admit(self, node: str, principal: object) -> str:
+        """The name of the node that this caller is the agent of. Refused sends it away."""
+
+    def placements(self, node: str) -> Mapping[str, Hashable] | None:
+        """The group of each pod on the node; None while that is not known yet."""
+
+    def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be told when the placements are others. Returns what ends it."""
+
+    def name(self, group: Hashable) -> str:
+        """The same on every replica, at any time."""
+
+    def hold(self, group: Hashable) -> None:
+        """The group is needed. It may get its state later."""
+
+    def release(self, group: Hashable) -> None: ...
+
+    def taken(self, group: Hashable, type_url: str) -> None:
+        """A proxy of the group has taken something."""
+
+    def on_nack(self, resource: NackedResource) -> None: ...
+
+
+class ProxyState(msgspec.Struct, frozen=True):
+    """A proxy behind an agent, as the agent tells."""
+
+    node_id: str
+    group: Hashable
+    types: Mapping[str, Sync]
+    errors: tuple[str, ...]
+
+
+class NodeStream:
+    def __init__(
+        self, snapshots: Snapshots, observer: NodeObserver, node: str, hello: Hello, *, wake: Callable[[], None]
+    ) -> None:
+        self.node = node
+        self._snapshots = snapshots
+        self._observer = observer
+        self._wake = wake
+        self._pods: set[str] = set()
+        self._wanted: dict[str, str] = {}  # pod → group's name, as it should be
+        self._placed: dict[str, str] = {}  # as the agent knows it
+        self._joined: dict[str, _Joined] = {}
+        self._moved = True
+        self._nonces = count(1)
+        self._flight: int | None = None
+        self._proxies: dict[int, Proxy] = {}
+        self._digests = hello.groups
+        self._held = {(type_url, *each) for type_url, bodies in hello.bodies.items() for each in bodies}
+        self._resuming = True
+        self._add(hello.pods)
+
+    def receive(self, frame: frames.FromAgent) -> None:
+        if isinstance(frame, Taken):
+            if frame.nonce == self._flight:
+                self._flight = None
+        elif isinstance(frame, Pods):
+            self._pods.difference_update(frame.removed)
+            for pod in frame.removed:
+                self._placed.pop(pod, None)
+            self._add(frame.added)
+            self._moved = True
+        elif isinstance(frame, Report):
+            self._report(frame)
+        else:
+            raise Refused("a stream begins with Hello, and has one")
+
+    def placements_changed(self) -> None:
+        self._moved = True
+        self._wake()
+
+    def turn(self) -> Update | None:
+        """What may go out now. Raises Behind when the stream must start anew."""
+        if self._flight is not None:
+            return None
+        gone: list[str] = []
+        if self._moved:
+            placements = self._observer.placements(self.node)
+            if placements is None:
+                return None
+            self._moved = False
+            gone = self._follow(placements)
+        updates = tuple(self._updates())
+        placements_sent = {
+            pod: group
+            for pod, group in self._wanted.items()
+            if self._placed.get(pod) != group and self._joined[group].revision is not None
+        }
+        resumed = self._resuming and all(each.revision is not None for each in self._joined.values())
+        if not (updates or placements_sent or gone or resumed):
+            return None
+        self._placed.update(placements_sent)
+        if resumed:
+            self._resuming, self._held, self._digests = False, set(), {}
+        self._flight = next(self._nonces)
+        return Update(self._flight, updates, placements_sent, tuple(gone), resumed)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the agent has answered everything there is for it."""
+        return self._flight is None and not self._moved and all(not each.is_owed() for each in self._joined.values())
+
+    @property
+    def groups(self) -> list[Hashable]:
+        return [each.group for each in self._joined.values()]
+
+    @property
+    def pods(self) -> frozenset[str]:
+        return frozenset(self._pods)
+
+    def proxies(self) -> list[ProxyState]:
+        return [
+            ProxyState(each.node_id, joined.group, joined.sync(each), each.errors)
+            for each in self._proxies.values()
+            if (joined := self._joined.get(each.group)) is not None
+        ]
+
+    def close(self) -> None:
+        for name in tuple(self._joined):
+            self._leave(name)
+
+    def _add(self, pods: Iterable[str]) -> None:
+        self._pods.update(pods)
+        if len(self._pods) > PODS or any(len(pod) > NAME_LENGTH for pod in pods):
+            raise Refused(f"more than {PODS} pods on one node, or a name longer than {NAME_LENGTH}")
+
+    def _follow(self, placements: Mapping[str, Hashable]) -> list[str]:
+        """Join the groups of the pods that are wanted, leave others; returns those that the agent may drop."""
+        groups = {pod: group for pod in self._pods if (group := placements.get(pod)) is not None}
+        names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
+        self._wanted = {pod: names[group] for pod, group in groups.items()}
+        self._placed = {pod: group for pod, group in self._placed.items() if pod in self._wanted}
+        for group, name in names.items():
+            if name not in self._joined:
+                self._observer.hold(group)
+                self._joined[name] = _Joined(self._snapshots, group, name, self._wake)
+        unwanted = self._joined.keys() - names.values()
+        gone = [name for name in unwanted if self._joined[name].revision is not None]
+        for name in unwanted:
+            self._leave(name)
+        return gone
+
+    def _leave(self, name: str) -> None:
+        joined = self._joined.pop(name)
+        joined.close()
+        self._observer.release(joined.group)
+
+    def _updates(self) -> Iterable[GroupUpdate]:
+        size = 0
+        for joined in tuple(self._joined.values()):
+            if size >= BATCH_BYTES:
+                return
+            if joined.is_owed():
+                update = self._update(joined)
+                size += sum(_ENTRY_BYTES + len(entry.body or b"") for each in update.upserts.values() for entry in each)
+                # Whoever changes all the time must not keep the others waiting.
+                self._joined[joined.name] = self._joined.pop(joined.name)
+                yield update
+
+    def _update(self, joined: _Joined) -> GroupUpdate:
+        had = self._digests.get(joined.name) if joined.revision is None else None
+        have = joined.digests() if had else {}
+        fresh = joined.revision is None and had is None
+        upserts: dict[str, list[Entry]] = {}
+        removals: dict[str, list[str]] = {}
+        kept: dict[str, list[str]] = {}
+        whole: list[str] = []
+        for type_url in dict.fromkeys((*joined.state.tables, *(had or ()))):
+            table = joined.state.table(type_url)
+            if had is not None and had.get(type_url) == have.get(type_url):
+                continue
+            if joined.revision is None or joined.revision < table.floor:
+                if not fresh:
+                    whole.append(type_url)
+                names: Iterable[str] = table.live
+                kept[type_url] = [name for name in table.rejected if name not in table.live]
+            else:
+                names = table.changed_since(joined.revision)
+            entries, going = self._entries(type_url, table, names)
+            if entries:
+                upserts[type_url] = entries
+            if going:
+                removals[type_url] = going
+        # From here on what is in this group can be referred to by the next.
+        joined.revision = self._snapshots.push
+        return GroupUpdate(
+            joined.name,
+            joined.revision,
+            upserts,
+            removals,
+            fresh,
+            tuple(whole),
+            {type_url: names for type_url, names in kept.items() if names},
+        )
+
+    def _entries(self, type_url: str, table: Table, names: Iterable[str]) -> tuple[list[Entry], list[str]]:
+        entries: list[Entry] = []
+        going: list[str] = []
+        for name in names:
+            resource = table.live.get(name)
+            if resource is not None:
+                body = None if self._has(type_url, resource) else resource.body
+                entries.append(Entry(name, resource.version, body))
+            elif name not in table.rejected:
+                going.append(name)
+        return entries, going
+
+    def _has(self, type_url: str, resource: Resource) -> bool:
+        """Whether the agent has this body: it did at its hello, or has been told it for another of its groups, where
+        it has not changed since."""
+        name, version = resource.name, resource.version
+        if (type_url, name, version) in self._held:
+            return True
+        for joined in self._joined.values():
+            if joined.revision is not None:
+                table = joined.state.table(type_url)
+                there = table.live.get(name)
+                if there is not None and there.version == version and table.changed_at(name) <= joined.revision:
+                    return True
+        return False
+
+    def _report(self, report: Report) -> None:
+        # What one proxy took and another refused is not the resource's fault: acceptance is heard first.
+        for each in report.acceptances:
+            joined = self._joined.get(each.group)
+            if joined is None:
+                continue
+            if each.versions is None:
+                revision = min(each.revision, joined.revision or 0)
+                current = self._snapshots.accept_until(joined.group, each.type_url, revision)
+            else:
+                current = self._snapshots.accept_versions(joined.group, each.type_url, each.versions)
+            # An agent whose proxy refused something goes back to what was good by itself. That this is taken, again,
+            # says nothing about what has been sent since.
+            if current:
+                self._observer.taken(joined.group, each.type_url)
+        for refusal in report.refusals:
+            joined = self._joined.get(refusal.group)
+            if joined is not None:
+                message = refusal.message[:NAME_LENGTH]
+                what = (joined.group, refusal.type_url, refusal.name, refusal.version, message)
+                self._snapshots.reject(*what)
+                self._observer.on_nack(NackedResource(*what, refusal.proxy[:NAME_LENGTH]))
+        for number in report.left:
+            self._proxies.pop(number, None)
+        self._proxies.update((each.number, each) for each in report.proxies)
+        if len(self._proxies) > PROXIES:
+            raise Refused(f"more than {PROXIES} proxies on one node")
+
+
+class _Joined:
+    """One group on one stream, as its tables see it (`snapshot.Watcher`)."""
+
+    def __init__(self, snapshots: Snapshots, group: Hashable, name: str, wake: Callable[[], None]) -> None:
+        self.group = group
+        self.name = name
+        self.revision: int | None = None  # everything up to here is with the agent, or on its way; None: nothing is
+        self.wake = wake
+        self._snapshots = snapshots
+        self.state = snapshots.attach(group, self)
+
+    def settled(self, type_url: str) -> int | None:
+        return self.revision
+
+    def is_owed(self) -> bool:
+        if self.state.dropped:
+            raise Behind("a group of this stream is no more")
+        if not self.state.ready:
+            return False
+        revision = self.revision
+        return revision is None or any(table.revision > revision for table in self.state.tables.values())
+
+    def sync(self, proxy: Proxy) -> dict[str, Sync]:
+        found = {}
+        for type_url, settled in proxy.settled.items():
+            late = settled < self.state.table(type_url).revision
+            found[type_url] = Sync.NOT_SENT if settled == frames.NOT_SENT else Sync.STALE if late else Sync.SYNCED
+        return found
+
+    def digests(self) -> dict[str, str]:
+        return {type_url: _digest(self.state, type_url) for type_url in self.state.tables}
+
+    def close(self) -> None:
+        self._snapshots.detach(self.state, self)
+
+
+# Agents that come back together, with the same groups, cost one look at each.
+_digests: WeakKeyDictionary[Group, dict[str, tuple[int, int, str]]] = WeakKeyDictionary()
+
+
+def _digest(state: Group, type_url: str) -> str:
+    known = _digests.setdefault(state, {})
+    table = state.tables[type_url]
+    revision, size, made = known.get(type_url, (-1, -1, ""))
+    if (revision, size) != (table.revision, len(table.live)):  # a quarantine may hide a name without a push
+        made = frames.digest((name, resource.version) for name, resource in table.live.items())
+        known[type_url] = table.revision, len(table.live), made
+    return made

@@ -1,0 +1,178 @@
+"""The agent's one stream to the control plane: it calls, calls again when the line breaks, and keeps a `Copy` filled.
+
+gRPC's errors end here. Rule: whatever the control plane does or does not, the copy stays as good as it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import grpc
+import grpc.aio
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.xds import frames
+from weft.xds.clients import StreamStatus
+from weft.xds.copy import Broken, Copy
+
+log = logging.getLogger("weft.xds.upstream")
+
+# Reports are gathered for this long: a push that all proxies of a machine answer is one report.
+REPORT_SECONDS = 0.05
+_FIRST_DELAY, _MOST_DELAY = 0.1, 10.0  # seconds between calls
+_GOOD_SECONDS = 10.0  # a stream that lived that long was a success, even if nothing was to be said
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", frames.UPDATE_BYTES),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.use_local_subchannel_pool", 1),  # one with a new certificate must not get an old connection
+)
+_PATH = f"/{frames.SERVICE}/{frames.METHOD}"
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """How to call, this time. Prints as where, without what it shows there."""
+
+    target: str  # HOST:PORT, or unix:/path
+    roots: str | None = None  # PEM; None for a Unix socket
+    chain: str = ""  # PEM, the leaf first
+    key: bytes = b""  # PEM
+    token: str = ""
+    server_name: str = ""  # what the certificate there must say, if it is not the target's host
+
+    def __repr__(self) -> str:
+        return f"Line({self.target})"
+
+
+class NoLine(Exception):
+    """There is no certificate or no token to call with, yet; says why."""
+
+
+class Upstream:
+    """`line` is asked before every call, so that a certificate or token that was renewed is used from then on. It may
+    raise NoLine. `streams` are those of the proxies here, for reports."""
+
+    def __init__(
+        self,
+        copy: Copy,
+        node: str,
+        line: Callable[[], Awaitable[Line]],
+        *,
+        streams: Callable[[], Iterable[StreamStatus]] = tuple,
+    ) -> None:
+        self._copy, self._node, self._line, self._streams = copy, node, line, streams
+        self._due = asyncio.Event()
+        copy.changed = self._due.set
+        self.connected = False  # whether the control plane has answered on the stream there is
+        self.trouble = ""  # why there is none
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.calls = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        backoff = Backoff(first=_FIRST_DELAY, most=_MOST_DELAY)
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._call(backoff)
+                trouble = "the control plane ended the stream"
+            except NoLine as missing:
+                trouble = str(missing)
+            except grpc.aio.AioRpcError as error:
+                trouble = f"{error.details() or 'no reason given'} ({error.code().name})"
+            except (Broken, frames.Malformed, grpc.aio.UsageError) as error:
+                trouble = str(error)
+            except Exception as error:
+                log.exception("the stream to the control plane failed in a way nobody thought of")
+                trouble = str(error)
+            finally:
+                self.connected = False
+                self._copy.lost()
+            if loop.time() - began > _GOOD_SECONDS:
+                backoff.reset()
+            if trouble != self.trouble:
+                log.warning("no stream to the control plane, proxies keep what they have: %s", trouble)
+            self.trouble = trouble
+            await asyncio.sleep(backoff.next())
+
+    async def _call(self, backoff: Backoff) -> None:
+        line = await self._line()
+        self.calls += 1
+        metadata = (("authorization", f"Bearer {line.token}"),) if line.token else ()
+        async with _channel(line) as channel:
+            call: Any = channel.stream_stream(_PATH)(metadata=metadata)
+            taken: list[int] = []
+            tasks = (
+                asyncio.create_task(self._listen(call, line, taken, backoff), name="upstream-listen"),
+                asyncio.create_task(self._speak(call, taken), name="upstream-speak"),
+            )
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+                call.cancel()
+        for end in ends:  # what the reader was told is the reason; the writer only notices
+            if isinstance(end, Exception):
+                raise end
+
+    async def _listen(self, call: Any, line: Line, taken: list[int], backoff: Backoff) -> None:
+        while isinstance(payload := await call.read(), bytes):
+            self.bytes_received += len(payload)
+            update = frames.decode_update(payload)
+            self._copy.apply(update)
+            if not self.connected:
+                log.info("the control plane at %s is here", line.target)
+            self.connected, self.trouble = True, ""
+            backoff.reset()
+            taken.append(update.nonce)
+            self._due.set()
+
+    async def _speak(self, call: Any, taken: list[int]) -> None:
+        loop = asyncio.get_running_loop()
+        await self._write(call, self._copy.hello(self._node))
+        report_at: float | None = None
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(report_at):
+                    await self._due.wait()
+            if self._due.is_set():
+                self._due.clear()
+                while taken:
+                    await self._write(call, frames.Taken(taken.pop(0)))
+                if (pods := self._copy.pods_frame()) is not None:
+                    await self._write(call, pods)
+                report_at = report_at or loop.time() + REPORT_SECONDS
+            if report_at is not None and loop.time() >= report_at:
+                report_at = None
+                if (report := self._copy.report(self._streams())) is not None:
+                    await self._write(call, report)
+
+    async def _write(self, call: Any, frame: frames.FromAgent) -> None:
+        payload = frames.encode(frame)
+        self.bytes_sent += len(payload)
+        await call.write(payload)
+
+
+def _channel(line: Line) -> grpc.aio.Channel:
+    if line.roots is None:
+        if not line.target.startswith("unix:"):
+            raise NoLine("a control plane on the network is trusted by its root; only a Unix socket needs none")
+        return grpc.aio.insecure_channel(line.target, options=_OPTIONS)
+    named = (("grpc.ssl_target_name_override", line.server_name),) if line.server_name else ()
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=line.roots.encode(),
+        private_key=line.key or None,
+        certificate_chain=line.chain.encode() or None,
+    )
+    return grpc.aio.secure_channel(line.target, credentials, options=(*_OPTIONS, *named))

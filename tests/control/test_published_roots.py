@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+
+import pytest
+
+from control.kubernetes import unique, until
+from weft.ca.authority import Authority
+from weft.control.published_roots import CONFIG_MAP, KEY, PublishedRoots
+from weft.kube.client import Client
+from weft.kube.config import load
+from weft.kube.error import ApiError
+from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
+
+
+@pytest.fixture
+async def client(api_server):
+    async with Client(load(api_server.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+async def names(client):
+    """Of a mutating and a validating configuration, each with two webhooks that apply to nothing."""
+    made = {MUTATING_WEBHOOKS: unique("mutating"), VALIDATING_WEBHOOKS: unique("validating")}
+    for resource, name in made.items():
+        webhooks = [
+            {
+                "name": f"{each}.weft.dev",
+                "clientConfig": {"service": {"name": "istiod", "namespace": "istio-system", "path": "/inject"}},
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "rules": [
+                    {
+                        "apiGroups": ["nothing.weft.dev"],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["x"],
+                    }
+                ],
+            }
+            for each in ("one", "two")
+        ]
+        manifest = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
+        await client.create(resource, manifest | {"webhooks": webhooks})
+    yield made
+    for resource, name in made.items():
+        await client.delete(resource, name)
+
+
+@contextlib.asynccontextmanager
+async def published(client, authority, names):
+    roots = PublishedRoots(client, authority, mutating=names[MUTATING_WEBHOOKS], validating=names[VALIDATING_WEBHOOKS])
+    running = asyncio.create_task(roots.run())
+    try:
+        yield roots
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def eventually(look, wanted):
+    found = None
+    async with asyncio.timeout(20):
+        while found != wanted:
+            with contextlib.suppress(ApiError):
+                found = await look()
+            await asyncio.sleep(0.05)
+
+
+async def bundle_in(client, namespace):
+    return (await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace))["data"][KEY]
+
+
+async def bundles_of(client, names):
+    found = set()
+    for resource, name in names.items():
+        for webhook in (await client.get(resource, name))["webhooks"]:
+            found.add(base64.b64decode(webhook["clientConfig"].get("caBundle", "")).decode())
+    return found
+
+
+async def test_every_namespace_and_every_webhook_has_the_roots_and_each_new_one_gets_them(client, api_server, names):
+    authority = Authority.in_memory("cluster.local")
+    before, after = api_server.make_namespace(unique("before")), unique("after")
+    async with published(client, authority, names):
+        roots = "".join(authority.bundle())
+        await eventually(lambda: bundle_in(client, before), roots)
+        await eventually(lambda: bundles_of(client, names), {roots})
+        api_server.make_namespace(after)
+        await eventually(lambda: bundle_in(client, after), roots)
+        authority.rotate()
+        roots = "".join(authority.bundle())
+        await eventually(lambda: bundle_in(client, before), roots)
+        await eventually(lambda: bundles_of(client, names), {roots})
+
+
+async def test_what_somebody_breaks_is_mended_and_what_others_keep_there_stays(client, api_server, names):
+    authority = Authority.in_memory("cluster.local")
+    namespace = api_server.make_namespace(unique("mended"))
+    async with published(client, authority, names):
+        roots = "".join(authority.bundle())
+        await eventually(lambda: bundle_in(client, namespace), roots)
+        patch = {"metadata": {"labels": {"theirs": "yes"}}, "data": {KEY: "nonsense", "other": "kept"}}
+        await client.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=namespace, manager="somebody")
+        await eventually(lambda: bundle_in(client, namespace), roots)
+        found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
+        assert found["data"]["other"] == "kept" and found["metadata"]["labels"]["theirs"] == "yes"
+        await client.delete(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
+        await eventually(lambda: bundle_in(client, namespace), roots)
+
+
+async def test_nothing_is_written_twice(client, api_server, names):
+    authority = Authority.in_memory("cluster.local")
+    namespace = api_server.make_namespace(unique("calm"))
+    async with published(client, authority, names) as roots:
+        await eventually(lambda: bundle_in(client, namespace), "".join(authority.bundle()))
+        await until(lambda: not roots._due.is_set())
+        version = (await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace))["metadata"]["resourceVersion"]
+        roots._due.set()
+        api_server.make_namespace(another := unique("another"))
+        await eventually(lambda: bundle_in(client, another), "".join(authority.bundle()))
+        found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
+        assert found["metadata"]["resourceVersion"] == version
+
+
+async def test_a_namespace_that_is_going_is_left_alone(client, api_server, names, caplog):
+    authority = Authority.in_memory("cluster.local")
+    namespace = api_server.make_namespace(unique("going"))
+    # Without controllers a deleted namespace stays Terminating: nobody empties it.
+    await client.delete(NAMESPACES, namespace)
+    async with published(client, authority, names):
+        await eventually(lambda: bundle_in(client, "default"), "".join(authority.bundle()))
+        with pytest.raises(ApiError, match="404"):
+            await bundle_in(client, namespace)
+    assert "cannot be published" not in caplog.text

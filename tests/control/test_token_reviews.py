@@ -1,0 +1,71 @@
+"""Tokens of a real API server, checked for the CA."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.kubernetes import unique
+from weft.ca.signer import CaUnavailable
+from weft.ca.tokens import TokenReason, TokenRefused
+from weft.control.token_reviews import TokenReviews
+from weft.kube.client import Client
+from weft.kube.config import Connection, load
+from weft.kube.resource import PODS, SERVICE_ACCOUNTS
+
+
+@pytest.fixture
+async def client(api_server):
+    async with Client(load(api_server.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+async def pod(client, api_server):
+    namespace = api_server.make_namespace(unique("tokens"))
+    spec = {"containers": [{"name": "app", "image": "none"}]}
+    return await client.create(PODS, {"metadata": {"name": "web-0"}, "spec": spec}, namespace=namespace)
+
+
+async def token_of(client, pod, *, audience="istio-ca", bound=True):
+    spec = {"audiences": [audience], "expirationSeconds": 600}
+    if bound:
+        named = {"kind": "Pod", "apiVersion": "v1", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
+        spec["boundObjectRef"] = named
+    manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    made = await client.create(
+        SERVICE_ACCOUNTS, manifest, namespace=pod["metadata"]["namespace"], name="default", subresource="token"
+    )
+    return made["status"]["token"]
+
+
+async def refused(client, token):
+    with pytest.raises(TokenRefused) as caught:
+        await TokenReviews(client).check(token)
+    assert not token or token not in str(caught.value)
+    return caught.value.reason
+
+
+async def test_a_token_that_is_bound_to_a_pod_says_who_it_is(client, pod):
+    caller = await TokenReviews(client).check(await token_of(client, pod))
+    assert (caller.namespace, caller.service_account) == (pod["metadata"]["namespace"], "default")
+    assert (caller.pod, caller.pod_uid) == ("web-0", pod["metadata"]["uid"])
+
+
+async def test_any_other_token_is_refused_with_the_reason(client, pod):
+    assert await refused(client, "") is TokenReason.MISSING
+    assert await refused(client, await token_of(client, pod, audience="vault")) is TokenReason.AUDIENCE
+    assert await refused(client, await token_of(client, pod, bound=False)) is TokenReason.NOT_BOUND
+    good = await token_of(client, pod)
+    assert await refused(client, good[:-8] + ("A" * 8)) is TokenReason.SIGNATURE
+
+
+async def test_a_token_dies_with_its_pod(client, pod):
+    token = await token_of(client, pod)
+    await client.delete(PODS, "web-0", namespace=pod["metadata"]["namespace"])
+    assert await refused(client, token) is TokenReason.SIGNATURE
+
+
+async def test_an_api_server_that_is_away_is_no_refusal(client):
+    async with Client(Connection(server="https://127.0.0.1:1")) as nobody:
+        with pytest.raises(CaUnavailable):
+            await TokenReviews(nobody).check("a.b.c")

@@ -1,0 +1,160 @@
+"""A control plane and an agent without a line between them: the test carries every message, as bytes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from weft.xds import frames
+from weft.xds.copy import Copy
+from weft.xds.node_stream import NodeStream
+from weft.xds.snapshot import Snapshots
+
+
+class Blob(msgspec.Struct, frozen=True):
+    name: str
+    version: str
+    body: bytes
+
+
+def body(name: str, version: str) -> Blob:
+    return Blob(name, version, f"{name}@{version}".encode() * 10)
+
+
+def size_of(update: frames.Update) -> int:
+    return len(frames.encode(update))
+
+
+class Control:
+    """Groups are named by themselves."""
+
+    def __init__(self, placed: dict[str, str] | None) -> None:
+        self.snapshots = Snapshots()
+        self.placed = placed
+        self.held: Counter[str] = Counter()
+        self.heard: list = []
+        self._told: list = []
+
+    def put(self, group, type_url, **versions):
+        self.snapshots.update(group, {type_url: {name: body(name, version) for name, version in versions.items()}})
+
+    def put_all(self, groups, type_url, **versions):
+        shared = {name: body(name, version) for name, version in versions.items()}
+        for group in groups:
+            self.snapshots.update(group, {type_url: shared})
+
+    def remove(self, group, type_url, name):
+        self.snapshots.update(group, {type_url: {name: None}})
+
+    def has(self, group):
+        return contents(self.snapshots, group)
+
+    def moved(self):
+        for changed in self._told:
+            changed()
+
+    def anew(self):
+        """The same objects, another process: revisions begin again, and nobody is known to have accepted anything."""
+        other = Control(self.placed)
+        for group in self.snapshots.groups():
+            tables = self.snapshots.state(group).tables
+            other.snapshots.replace(group, {type_url: dict(table.live) for type_url, table in tables.items()})
+        return other
+
+    # NodeObserver
+
+    def admit(self, node, principal):
+        return node
+
+    def placements(self, node):
+        return self.placed
+
+    def subscribe(self, node, changed):
+        self._told.append(changed)
+        return lambda: self._told.remove(changed)
+
+    def name(self, group):
+        return group
+
+    def hold(self, group):
+        self.held[group] += 1
+
+    def release(self, group):
+        self.held[group] -= 1
+        if not self.held[group]:
+            del self.held[group]
+
+    def taken(self, group, type_url):
+        self.heard.append((group, type_url))
+
+    def on_nack(self, resource):
+        self.heard.append(resource)
+
+
+class Rig:
+    def __init__(self, placed: dict[str, str] | None) -> None:
+        self.control = Control(placed)
+        self.moves: list[str] = []
+        self.copy = Copy(moved=self.moves.append)
+        self.stream: NodeStream | None = None
+        self.connect()
+
+    def connect(self) -> None:
+        hello = over_the_line(self.copy.hello("node-1"))
+        self.stream = NodeStream(self.control.snapshots, self.control, "node-1", hello, wake=lambda: None)
+        self._unsubscribe = self.control.subscribe("node-1", self.stream.placements_changed)
+
+    def disconnect(self) -> None:
+        self._unsubscribe()
+        self.stream.close()
+        self.stream = None
+        self.copy.lost()
+
+    def reconnect(self) -> None:
+        self.disconnect()
+        self.connect()
+
+    def add(self, *pods: str) -> None:
+        for pod in pods:
+            self.copy.add(pod)
+
+    def remove(self, pod: str) -> None:
+        self.copy.remove(pod)
+
+    def turn(self) -> frames.Update | None:
+        if (pods := self.copy.pods_frame()) is not None:
+            self.stream.receive(over_the_line(pods))
+        return self.stream.turn()
+
+    def take(self, update: frames.Update) -> None:
+        self.copy.apply(frames.decode_update(frames.encode(update)))
+        self.stream.receive(over_the_line(frames.Taken(update.nonce)))
+
+    def settle(self) -> list[frames.Update]:
+        """Until nothing more is said. Returns what was, but for a bare `resumed`."""
+        sent = []
+        for _ in range(1000):
+            update = self.turn()
+            if update is None:
+                return [each for each in sent if each.groups or each.placements or each.gone]
+            self.take(update)
+            sent.append(update)
+        raise AssertionError("the stream does not come to rest")
+
+    def has(self, group):
+        return contents(self.copy.snapshots, group)
+
+
+def over_the_line(frame):
+    return frames.decode_from_agent(frames.encode(frame))
+
+
+def contents(snapshots: Snapshots, group: str) -> dict[str, dict[str, str]]:
+    """Type → name → version, as the bodies say."""
+    state = snapshots.state(group)
+    found = {
+        type_url: {name: resource.body.decode().rsplit("@", 1)[1] for name, resource in table.live.items()}
+        for type_url, table in (state.tables if state else {}).items()
+    }
+    return {type_url: names for type_url, names in found.items() if names}

@@ -1,0 +1,270 @@
+"""The copy of an agent against the control plane's own snapshots, over real bytes and without a network."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from node_rig import Blob, Control, Rig, body, size_of
+from weft.xds import frames
+from weft.xds.copy import Broken, Copy
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
+
+TYPES = (CLUSTER, ENDPOINT, LISTENER, ROUTE)
+
+
+def test_a_pod_gets_all_of_its_group_and_nothing_of_others():
+    rig = Rig({"web-0": "web", "api-0": "api"})
+    rig.control.put("web", CLUSTER, a="1", b="1")
+    rig.control.put("api", CLUSTER, a="2")
+    rig.add("web-0")
+    rig.settle()
+    assert rig.has("web") == {CLUSTER: {"a": "1", "b": "1"}}
+    assert rig.copy.placements == {"web-0": "web"}
+    assert rig.copy.snapshots.groups() == ["web"]
+
+
+def test_nothing_is_said_of_a_group_before_all_of_it_is_known():
+    rig = Rig({"web-0": "web"})
+    rig.add("web-0")
+    assert rig.settle() == []
+    rig.control.put("web", CLUSTER, a="1")
+    rig.settle()
+    assert rig.has("web") == {CLUSTER: {"a": "1"}}
+
+
+def test_a_copy_stays_while_a_control_plane_does_not_know_the_pods_yet():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.add("web-0")
+    rig.settle()
+    rig.control = Control(None)
+    rig.reconnect()
+    assert rig.settle() == []
+    assert rig.has("web") == {CLUSTER: {"a": "1"}}
+    rig.control.placed = {}
+    rig.control.moved()
+    rig.settle()
+    assert rig.has("web") == {CLUSTER: {"a": "1"}} and rig.copy.placements == {"web-0": "web"}
+
+
+def test_a_body_goes_over_the_line_once_however_many_groups_use_it():
+    groups = [f"group-{number}" for number in range(5)]
+    rig = Rig({f"pod-{group}": group for group in groups})
+    shared = {f"service-{number}": "1" for number in range(200)}
+    for group in groups:
+        rig.control.put(group, CLUSTER, **shared)
+        rig.control.put(group, LISTENER, virtualInbound=group)
+        rig.add(f"pod-{group}")
+    sent = rig.settle()
+    bodies = [(name, version) for each in sent for name, version in sent_bodies(each)]
+    assert len(bodies) == len(set(bodies)) == 200 + 5
+    for group in groups:
+        assert rig.has(group)[CLUSTER] == shared
+    (first,) = {id(rig.copy.snapshots.resources(group, CLUSTER)["service-7"]) for group in groups}
+    rig.control.put_all(groups, ENDPOINT, orders="2")
+    (update,) = rig.settle()
+    assert sent_bodies(update) == [("orders", "2")] and len(update.groups) == 5
+    assert first
+
+
+def test_a_stream_that_starts_anew_says_nothing_that_the_agent_has():
+    rig = Rig({"web-0": "web", "api-0": "api"})
+    for group in ("web", "api"):
+        rig.control.put(group, CLUSTER, **{f"service-{number}": "1" for number in range(50)})
+        rig.control.put(group, ENDPOINT, a="1", b="1")
+    rig.add("web-0", "api-0")
+    rig.settle()
+    rig.reconnect()
+    sent = rig.settle()
+    assert [body for each in sent for body in sent_bodies(each)] == []
+    assert sum(map(size_of, sent)) < 200
+    rig.disconnect()
+    rig.control.put("web", ENDPOINT, a="2")
+    rig.control.remove("api", ENDPOINT, "b")
+    rig.connect()
+    sent = rig.settle()
+    assert [body for each in sent for body in sent_bodies(each)] == [("a", "2")]
+    assert {type_url for each in sent for group in each.groups for type_url in group.upserts} == {ENDPOINT}
+    assert rig.has("web")[ENDPOINT] == {"a": "2", "b": "1"} and rig.has("api")[ENDPOINT] == {"a": "1"}
+
+
+def test_a_pod_of_another_group_is_placed_when_all_of_that_group_is_there():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.add("web-0")
+    rig.settle()
+    rig.control.placed = {"web-0": "web-v2"}
+    rig.control.moved()
+    rig.settle()
+    assert rig.copy.placements == {"web-0": "web"}  # nothing is known of the new group yet
+    rig.control.put("web-v2", CLUSTER, a="2")
+    rig.settle()
+    assert rig.copy.placements == {"web-0": "web-v2"} and rig.moves == ["web-0", "web-0"]
+    assert rig.copy.snapshots.groups() == ["web-v2"] and rig.control.held == {"web-v2": 1}
+
+
+def test_the_copy_of_a_group_goes_with_its_last_pod():
+    rig = Rig({"web-0": "web", "web-1": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.add("web-0", "web-1")
+    rig.settle()
+    rig.remove("web-0")
+    rig.settle()
+    assert rig.has("web") == {CLUSTER: {"a": "1"}}
+    rig.remove("web-1")
+    rig.settle()
+    assert rig.copy.snapshots.groups() == [] and rig.control.held == {}
+    assert len(rig.copy._bodies) == 0
+
+
+def test_a_pod_that_goes_and_comes_back_at_once_is_placed_again():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.add("web-0")
+    rig.settle()
+    rig.copy.remove("web-0")
+    rig.copy.add("web-0")
+    rig.settle()
+    assert rig.copy.placements == {"web-0": "web"}
+
+
+def test_a_slow_agent_gets_the_latest_of_each_name_once():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="0")
+    rig.add("web-0")
+    rig.settle()
+    rig.control.put("web", ENDPOINT, a="0")
+    late = rig.turn()
+    for version in range(1, 20):
+        rig.control.put("web", ENDPOINT, a=str(version))
+        assert rig.turn() is None
+    rig.take(late)
+    (update,) = rig.settle()
+    assert sent_bodies(update) == [("a", "19")]
+
+
+def test_a_reference_to_what_was_never_sent_breaks_the_stream_and_harms_nothing():
+    copy = Copy()
+    copy.add("web-0")
+    bad = frames.GroupUpdate("web", 1, {CLUSTER: [frames.Entry("a", "1")]}, fresh=True)
+    with pytest.raises(Broken, match="a 1 was never sent"):
+        copy.apply(frames.Update(1, (bad,), {"web-0": "web"}))
+    with pytest.raises(Broken, match="not here"):
+        copy.apply(frames.Update(1, (frames.GroupUpdate("web", 1),)))
+    with pytest.raises(Broken, match="not here"):
+        copy.apply(frames.Update(1, (), {"web-0": "web"}))
+    assert copy.snapshots.groups() == [] and copy.placements == {}
+
+
+def test_a_quarantined_name_is_not_taken_from_who_has_it():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1", b="1")
+    rig.add("web-0")
+    rig.settle()
+    rig.control = Control({"web-0": "web"})  # which knows nothing of what was accepted
+    rig.control.put("web", CLUSTER, a="bad", b="1")
+    rig.control.snapshots.reject("web", CLUSTER, "a", "bad", "no")
+    rig.reconnect()
+    rig.settle()
+    assert rig.has("web")[CLUSTER] == {"a": "1", "b": "1"}
+
+
+def test_what_comes_again_after_it_was_refused_is_tried_again():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.add("web-0")
+    rig.settle()
+    rig.copy.snapshots.accept("web", CLUSTER, [rig.copy.snapshots.resources("web", CLUSTER)["a"]])
+    rig.control.put("web", CLUSTER, a="2")
+    rig.settle()
+    rig.copy.snapshots.reject("web", CLUSTER, "a", "2", "no")
+    assert rig.has("web")[CLUSTER] == {"a": "1"}
+    rig.control.put("web", CLUSTER, a="3")
+    rig.control.put("web", CLUSTER, a="2")
+    rig.settle()
+    assert rig.has("web")[CLUSTER] == {"a": "2"}
+
+
+OPERATIONS = ("put", "put", "put", "remove", "place", "add", "delete", "turn", "take", "reconnect", "cut", "restart")
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32), length=st.integers(5, 80))
+def test_the_copy_becomes_what_the_control_plane_has_whatever_happens_on_the_way(seed, length):
+    chance = random.Random(seed)
+    groups, pods = ["g1", "g2", "g3"], ["p1", "p2", "p3", "p4"]
+    rig = Rig({pod: chance.choice(groups) for pod in pods})
+    for group in groups:
+        rig.control.put(group, CLUSTER, a="0")
+    rig.add(chance.choice(pods))
+    flight = None
+    for _ in range(length):
+        operation = chance.choice(OPERATIONS)
+        group, pod, type_url = chance.choice(groups), chance.choice(pods), chance.choice(TYPES)
+        name, version = chance.choice("abcd"), chance.choice("123")
+        if operation == "put":
+            rig.control.put_all(chance.sample(groups, chance.randint(1, 3)), type_url, **{name: version})
+        elif operation == "remove":
+            rig.control.remove(group, type_url, name)
+        elif operation == "place":
+            rig.control.placed[pod] = group
+            rig.control.moved()
+        elif operation == "add":
+            rig.add(pod)
+        elif operation == "delete":
+            rig.remove(pod)
+        elif operation == "turn" and flight is None:
+            flight = rig.turn()
+        elif operation == "take" and flight is not None:
+            rig.take(flight)
+            flight = None
+        elif operation == "reconnect":
+            rig.reconnect()
+            flight = None
+        elif operation == "cut":
+            rig.disconnect()
+            rig.control.put(group, type_url, **{name: version})
+            if chance.random() < 0.5:
+                rig.remove(pod)
+            rig.connect()
+            flight = None
+        elif operation == "restart":
+            rig.disconnect()
+            rig.control = rig.control.anew()
+            rig.connect()
+            flight = None
+    if flight is not None:
+        rig.take(flight)
+    rig.settle()
+    wanted = {pod: rig.control.placed[pod] for pod in rig.copy.pods}
+    assert rig.copy.placements == wanted
+    assert set(rig.copy.snapshots.groups()) == set(wanted.values())
+    for group in set(wanted.values()):
+        assert rig.has(group) == rig.control.has(group)
+        mirror = rig.copy._mirrors[group].tables.items()
+        versions = {type_url: {name: each.version for name, each in table.items()} for type_url, table in mirror}
+        assert {type_url: names for type_url, names in versions.items() if names} == rig.control.has(group)
+    assert rig.control.held == dict.fromkeys(wanted.values(), 1)
+
+
+def sent_bodies(update: frames.Update) -> list[tuple[str, str]]:
+    return [
+        (entry.name, entry.version)
+        for group in update.groups
+        for entries in group.upserts.values()
+        for entry in entries
+        if entry.body is not None
+    ]
+
+
+def test_a_body_is_passed_on_as_it_came():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.add("web-0")
+    rig.settle()
+    assert rig.copy.snapshots.resources("web", CLUSTER)["a"].body == body("a", "1").body
+    assert isinstance(body("a", "1"), Blob)

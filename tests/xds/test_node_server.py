@@ -1,0 +1,123 @@
+"""Agents' streams over real gRPC: who gets in, and what a broken one does to others."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import grpc
+import grpc.aio
+import pytest
+
+from node_rig import Control
+from weft.xds import frames
+from weft.xds.access import Unauthenticated
+from weft.xds.node_server import NodeServer
+from weft.xds.request import Refused
+from weft.xds.types import CLUSTER
+
+
+class Strict(Control):
+    def admit(self, node, principal):
+        if node != principal:
+            raise Refused(f"{principal} asks for {node}")
+        return node
+
+
+@asynccontextmanager
+async def serving(tmp_path, control):
+    async def authenticate(_peer, token):
+        if not token:
+            raise Unauthenticated("who are you?")
+        return token
+
+    nodes = NodeServer(control.snapshots, control)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((nodes.handlers(authenticate),))
+    server.add_insecure_port(f"unix:{tmp_path}/nodes.sock")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"unix:{tmp_path}/nodes.sock") as channel:
+            yield nodes, channel
+    finally:
+        await server.stop(None)
+
+
+def call(channel, token="node-1"):
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    return channel.stream_stream(f"/{frames.SERVICE}/{frames.METHOD}")(metadata=metadata)
+
+
+async def read(stream):
+    async with asyncio.timeout(10):
+        return frames.decode_update(await stream.read())
+
+
+async def test_an_agent_is_told_of_its_pods_groups_and_its_bytes_are_counted(tmp_path):
+    control = Strict({"web-0": "web"})
+    control.put("web", CLUSTER, a="1")
+    async with serving(tmp_path, control) as (nodes, channel):
+        stream = call(channel)
+        await stream.write(frames.encode(frames.Hello("node-1", ("web-0",))))
+        update = await read(stream)
+        assert update.placements == {"web-0": "web"} and update.resumed
+        (status,) = nodes.nodes()
+        assert (status.node, status.pods, status.groups) == ("node-1", 1, ("web",))
+        assert status.bytes_sent == len(frames.encode(update)) and not status.settled
+        await stream.write(frames.encode(frames.Taken(update.nonce)))
+        control.put("web", CLUSTER, a="2")
+        assert (await read(stream)).groups[0].upserts[CLUSTER][0].version == "2"
+        stream.cancel()
+        async with asyncio.timeout(10):
+            while nodes.nodes():
+                await asyncio.sleep(0.01)
+        assert control.held == {} and not control._told
+
+
+@pytest.mark.parametrize(
+    ("token", "first", "code"),
+    [
+        ("", frames.encode(frames.Hello("node-1")), grpc.StatusCode.UNAUTHENTICATED),
+        ("node-2", frames.encode(frames.Hello("node-1")), grpc.StatusCode.PERMISSION_DENIED),
+        ("node-1", frames.encode(frames.Taken(1)), grpc.StatusCode.INVALID_ARGUMENT),
+        ("node-1", b"\xc1", grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+    ids=["nobody", "another node", "no hello", "garbage"],
+)
+async def test_sends_away_who_is_not_the_agent_or_does_not_speak_as_one(tmp_path, token, first, code):
+    async with serving(tmp_path, Strict({})) as (nodes, channel):
+        stream = call(channel, token)
+        await stream.write(first)
+        async with asyncio.timeout(10):
+            assert await stream.code() is code
+        assert nodes.nodes() == []
+
+
+async def test_garbage_later_ends_that_stream_and_no_other(tmp_path):
+    control = Strict({"web-0": "web"})
+    control.put("web", CLUSTER, a="1")
+    async with serving(tmp_path, control) as (nodes, channel):
+        good, bad = call(channel), call(channel, "node-2")
+        await good.write(frames.encode(frames.Hello("node-1", ("web-0",))))
+        await bad.write(frames.encode(frames.Hello("node-2")))
+        update = await read(good)
+        await read(bad)
+        await bad.write(b"\xc1")
+        async with asyncio.timeout(10):
+            assert await bad.code() is grpc.StatusCode.INVALID_ARGUMENT
+        await good.write(frames.encode(frames.Taken(update.nonce)))
+        control.put("web", CLUSTER, a="2")
+        assert (await read(good)).groups
+
+
+async def test_placements_that_become_known_are_looked_at(tmp_path):
+    control = Strict(None)
+    control.put("web", CLUSTER, a="1")
+    async with serving(tmp_path, control) as (nodes, channel):
+        stream = call(channel)
+        await stream.write(frames.encode(frames.Hello("node-1", ("web-0",))))
+        async with asyncio.timeout(10):
+            while not nodes.nodes():
+                await asyncio.sleep(0.01)
+        control.placed = {"web-0": "web"}
+        nodes.wake()
+        assert (await read(stream)).placements == {"web-0": "web"}
+        assert nodes.proxies() == []

@@ -1,0 +1,153 @@
+"""The control plane's side of a stream: what agents report, and what they must not say."""
+
+import pytest
+
+from node_rig import Control, Rig, over_the_line
+from weft.xds import frames, node_stream, snapshot
+from weft.xds.clients import Sync
+from weft.xds.frames import Acceptance, Hello, Pods, Proxy, Refusal, Report
+from weft.xds.node_stream import NodeStream
+from weft.xds.request import Refused
+from weft.xds.snapshot import Behind
+from weft.xds.stream import NackedResource
+from weft.xds.types import CLUSTER, ENDPOINT
+
+
+@pytest.fixture
+def rig():
+    made = Rig({"web-0": "web"})
+    made.control.put("web", CLUSTER, a="1", b="1")
+    made.add("web-0")
+    made.settle()
+    return made
+
+
+def report(rig, **parts):
+    rig.stream.receive(over_the_line(Report(**parts)))
+
+
+def test_what_a_proxy_took_is_known_to_be_good(rig):
+    report(rig, acceptances=(Acceptance("web", CLUSTER, {"a": "1", "b": "0"}),))
+    assert rig.control.snapshots.accepted("web", CLUSTER, "a").version == "1"
+    assert rig.control.snapshots.accepted("web", CLUSTER, "b") is None
+    assert rig.control.heard == [("web", CLUSTER)]
+    report(rig, acceptances=(Acceptance("web", CLUSTER, None, rig.control.snapshots.push),))
+    assert rig.control.snapshots.accepted("web", CLUSTER, "b").version == "1"
+
+
+def test_taking_what_has_been_replaced_is_remembered_and_says_nothing_about_what_is_live(rig):
+    revision = rig.control.snapshots.push
+    rig.control.put("web", CLUSTER, a="2")
+    report(rig, acceptances=(Acceptance("web", CLUSTER, None, revision),))
+    assert rig.control.snapshots.accepted("web", CLUSTER, "a").version == "1"
+    assert rig.control.heard == []
+    rig.settle()
+    report(rig, refusals=(Refusal("web", CLUSTER, "a", "2", "no", "proxy"),))
+    assert rig.control.has("web")[CLUSTER] == {"a": "1", "b": "1"}
+
+
+def test_a_refusal_reaches_the_observer_with_its_group_and_goes_back_to_what_was_good(rig):
+    report(rig, acceptances=(Acceptance("web", CLUSTER, {"a": "1"}),))
+    rig.control.put("web", CLUSTER, a="2")
+    rig.settle()
+    report(rig, refusals=(Refusal("web", CLUSTER, "a", "2", "no", "proxy"),))
+    assert rig.control.heard[-1] == NackedResource("web", CLUSTER, "a", "2", "no", "proxy")
+    rig.settle()
+    assert rig.has("web")[CLUSTER] == {"a": "1", "b": "1"}
+
+
+def test_what_one_refused_and_another_took_comes_back(rig):
+    report(rig, acceptances=(Acceptance("web", CLUSTER, {"a": "1"}),))
+    rig.control.put("web", CLUSTER, a="2")
+    rig.settle()
+    report(rig, refusals=(Refusal("web", CLUSTER, "a", "2", "no", "proxy"),))
+    rig.settle()
+    report(rig, acceptances=(Acceptance("web", CLUSTER, {"a": "2"}),))
+    rig.settle()
+    assert rig.has("web")[CLUSTER]["a"] == "2"
+
+
+def test_reports_about_groups_that_are_not_on_the_node_are_not_heard(rig):
+    rig.control.put("api", CLUSTER, a="1")
+    report(
+        rig,
+        acceptances=(Acceptance("api", CLUSTER, {"a": "1"}),),
+        refusals=(Refusal("api", CLUSTER, "a", "1", "no", "proxy"),),
+        proxies=(Proxy(1, "proxy", "api", {CLUSTER: 1}),),
+    )
+    assert rig.control.heard == [] and rig.stream.proxies() == []
+    assert rig.control.has("api") == {CLUSTER: {"a": "1"}}
+
+
+def test_a_proxy_is_stale_until_it_has_settled_the_newest_of_a_type(rig):
+    push = rig.control.snapshots.push
+    report(rig, proxies=(Proxy(1, "proxy", "web", {CLUSTER: push, ENDPOINT: frames.NOT_SENT}, ("no",)),))
+    (proxy,) = rig.stream.proxies()
+    assert (proxy.types, proxy.errors) == ({CLUSTER: Sync.SYNCED, ENDPOINT: Sync.NOT_SENT}, ("no",))
+    rig.control.put("web", CLUSTER, a="2")
+    assert rig.stream.proxies()[0].types[CLUSTER] is Sync.STALE
+    assert not rig.stream.settled
+    rig.settle()
+    assert rig.stream.settled
+    report(rig, left=(1,))
+    assert rig.stream.proxies() == []
+
+
+def test_large_groups_go_one_by_one_and_none_starves(monkeypatch):
+    monkeypatch.setattr(node_stream, "BATCH_BYTES", 1)
+    rig = Rig({"p1": "g1", "p2": "g2", "p3": "g3"})
+    for group in ("g1", "g2", "g3"):
+        rig.control.put(group, CLUSTER, a=group)
+    rig.add("p1", "p2", "p3")
+    seen = []
+    for version in range(3):
+        update = rig.turn()
+        seen += [group.group for group in update.groups]
+        rig.control.put(update.groups[0].group, CLUSTER, a=f"again-{version}")
+        rig.take(update)
+    assert sorted(seen) == ["g1", "g2", "g3"]
+    rig.settle()
+    assert [rig.has(group) for group in ("g1", "g2", "g3")] == [rig.control.has(group) for group in ("g1", "g2", "g3")]
+
+
+def test_an_agent_too_far_behind_gets_the_type_whole_instead_of_a_new_stream(rig, monkeypatch):
+    monkeypatch.setattr(snapshot, "TOMBSTONE_SLACK", 1)
+    monkeypatch.setattr(snapshot, "TOMBSTONE_LIMIT", 1)
+    rig.control.put("web", ENDPOINT, a="1")
+    rig.settle()
+    for number in range(300):
+        rig.control.put("web", ENDPOINT, **{f"e{number}": "1"})
+        rig.control.remove("web", ENDPOINT, f"e{number}")
+    rig.control.remove("web", ENDPOINT, "a")
+    (update,) = rig.settle()
+    assert update.groups[0].whole == (ENDPOINT,)
+    assert rig.has("web") == {CLUSTER: {"a": "1", "b": "1"}}
+
+
+def test_a_group_that_is_dropped_under_a_stream_makes_it_start_anew(rig):
+    rig.control.snapshots.drop("web")
+    with pytest.raises(Behind):
+        rig.stream.turn()
+
+
+def test_a_second_hello_and_too_many_pods_or_proxies_end_the_stream(rig, monkeypatch):
+    monkeypatch.setattr(node_stream, "PODS", 2)
+    monkeypatch.setattr(node_stream, "PROXIES", 2)
+    with pytest.raises(Refused, match="has one"):
+        rig.stream.receive(Hello("node-1"))
+    with pytest.raises(Refused, match="more than 2 pods"):
+        rig.stream.receive(Pods(("a", "b", "c")))
+    with pytest.raises(Refused, match="more than 2 proxies"):
+        report(rig, proxies=tuple(Proxy(number, "proxy", "web") for number in range(3)))
+
+
+def test_closing_lets_go_of_every_group(rig):
+    assert (rig.stream.groups, rig.stream.pods) == (["web"], frozenset({"web-0"}))
+    rig.stream.close()
+    assert rig.control.held == {} and not rig.control.snapshots.state("web").watchers
+
+
+def test_nothing_is_said_while_pods_are_not_known():
+    control = Control(None)
+    stream = NodeStream(control.snapshots, control, "node-1", Hello("node-1", ("web-0",)), wake=lambda: None)
+    assert stream.turn() is None
