@@ -345,11 +345,24 @@ async def test_a_server_of_secrets_speaks_the_secrets_service_and_no_other(tmp_p
 
 
 async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
-    known = asyncio.get_running_loop().create_future()
+    known, waiting = asyncio.Event(), []
+
+    async def found(stream_id):
+        waiting.append(stream_id)
+        try:
+            await known.wait()
+        finally:
+            waiting.remove(stream_id)
+        return "shop"
 
     class Waiting(Observer):
         def join(self, stream_id, node, peer):
-            return known
+            return found(stream_id)
+
+    async def until(count):
+        async with asyncio.timeout(10):
+            while len(waiting) != count:
+                await asyncio.sleep(0.01)
 
     snapshots = small_shop()
     server = Server(snapshots, Waiting())
@@ -361,9 +374,11 @@ async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
         for call in (gone, stays):
             await call.write(request.SerializeToString())
             await call.initial_metadata()
+        await until(2)
         gone.cancel()
+        await until(1)
         assert server.streams() == []
-        known.set_result("shop")
+        known.set()
         payload = await asyncio.wait_for(stays.read(), 10)
         assert discovery_pb2.DeltaDiscoveryResponse.FromString(payload).resources[0].name == "a"
         (status,) = server.streams()
