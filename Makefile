@@ -5,9 +5,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PACKAGES := iproute2 iptables util-linux python3-venv
+KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kube kube-build check bless reference bench format lock packages clean
+.PHONY: help demo test test-kube kube-build kube-up kube-down check bless manifests reference bench image format lock \
+  packages kube-packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -18,11 +20,17 @@ demo: $(READY) packages ## Run the example shop on this machine and watch its tr
 test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
 	$(BIN)/python -m pytest -m 'not kube'
 
-kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft (the first time takes a quarter of an hour)
+test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
+	$(BIN)/python -m pytest -m kube
+
+kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft; the first time takes a quarter of an hour
 	$(BIN)/python -m tools.kube.build
 
-test-kube: kube-build packages ## Run the tests that need Kubernetes
-	$(BIN)/python -m pytest -m kube
+kube-up: kube-build packages kube-packages ## Start a Kubernetes cluster on this machine and say how to use it
+	$(BIN)/python -m tools.kube.cluster up
+
+kube-down: $(READY) ## End that cluster, or what a killed run left of one
+	$(BIN)/python -m tools.kube.cluster down
 
 check: $(READY) ## Format, lint, types, layers, and that tests mirror the source
 	$(BIN)/ruff format --check .
@@ -34,11 +42,17 @@ check: $(READY) ## Format, lint, types, layers, and that tests mirror the source
 bless: $(READY) ## Write the golden translation results anew; read the diff before you commit it
 	$(BIN)/python tools/bless.py
 
+manifests: $(READY) ## Write deploy/weft.yaml and the chart's definitions anew from the code
+	$(BIN)/python tools/manifests.py
+
 reference: $(READY) ## Write docs/resources.md anew from the readers of each kind
 	$(BIN)/python tools/reference.py
 
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench
+
+image: $(READY) ## Build the image for Kubernetes, without Docker: build/weft-image.tar
+	$(BIN)/python -m tools.image
 
 format: $(READY) ## Format the code and apply safe fixes
 	$(BIN)/ruff format .
@@ -57,6 +71,12 @@ packages:
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES); \
 	fi
 
+kube-packages:
+	@if ! command -v containerd >/dev/null || ! command -v runc >/dev/null || [ ! -e /usr/lib/cni/ptp ]; then \
+	  echo "installing Debian packages: $(KUBE_PACKAGES)"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(KUBE_PACKAGES); \
+	fi
+
 $(READY): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null && $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "installing python3-venv"; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv; }
@@ -66,4 +86,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

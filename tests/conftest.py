@@ -13,7 +13,7 @@ if os.environ.get("CI"):
 
 
 # Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.
-_KUBERNETES = {"api_server", "cluster"}
+_KUBERNETES = {"api_server", "own_api_server", "cluster", "helm"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -32,6 +32,10 @@ def pytest_collection_finish(session):
 
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     build.ensure(api_server.PROGRAMS, tell=terminal.write_line)
+    if any("helm" in getattr(item, "fixturenames", ()) for item in session.items):
+        from tools import helm
+
+        helm.ensure(tell=terminal.write_line)
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +46,23 @@ def api_server(tmp_path_factory):
 
     with real.started(tmp_path_factory.mktemp("api-server")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def own_api_server(tmp_path_factory):
+    """Another one, for tests that install weft and remove it again: what they do would be in the way of the others."""
+    from tools.kube import api_server as real
+
+    with real.started(tmp_path_factory.mktemp("own-api-server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def helm():
+    """The real program: its path."""
+    from tools import helm
+
+    return helm.path()
 
 
 @pytest.fixture(autouse=True)

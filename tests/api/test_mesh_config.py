@@ -2,7 +2,10 @@ from datetime import timedelta
 from textwrap import indent
 
 from api.reading import read, told, value
+from weft.api.document import Document
+from weft.api.parse import parse
 from weft.model.access_log import Encoding, FileLog
+from weft.model.names import ObjectKey
 from weft.model.settings import CIPHERS
 from weft.model.sidecar import OutboundPolicy
 
@@ -107,3 +110,17 @@ def test_text_in_quotes_or_folded_has_only_the_line_on_which_it_begins():
         assert {line.split(" ")[0] for line in told(written)} == {"5"}
     written = config("x").partition("  mesh:")[0] + '  mesh: "a: 1s\\na: 2s"'
     assert told(written)[0].startswith("5 line 2 of `mesh`: `a` stands twice, here and on line 1")
+
+
+def test_an_api_server_is_asked_for_the_one_that_is_meant():
+    """In files, others of similar names may lie about."""
+    for name, namespace, from_server, from_file in (
+        ("istio-canary", "istio-system", 1, 0),
+        ("istio", "mesh", 1, 0),
+        ("istio", "istio-system", 1, 1),
+        ("other", "istio-system", 0, 0),
+    ):
+        key = ObjectKey("ConfigMap", namespace, name)
+        body = {"metadata": {"name": name, "namespace": namespace}, "data": {"mesh": "trustDomain: td"}}
+        assert len(parse(Document(key, "v1", body)).values) == from_server, (name, namespace)
+        assert len(parse(Document(key, "v1", body, file="mesh.yaml")).values) == from_file, (name, namespace)

@@ -39,6 +39,11 @@ def test_a_headless_service():
     assert service("{clusterIP: None, ports: [{port: 80}]}").headless
 
 
+def test_an_external_name_changes_no_port():
+    found = service("{type: ExternalName, externalName: db.example.com, ports: [{port: 80, targetPort: 8080}]}")
+    assert (found.ports[0].number, found.ports[0].target, found.sliced) == (80, 0, False)
+
+
 def test_an_external_name_is_resolved_by_the_proxy():
     found = service("{type: ExternalName, externalName: db.example.com, ports: [{port: 80}]}")
     assert found.resolution is Resolution.DNS

@@ -185,3 +185,51 @@ async def test_roots_that_are_none_are_passed_over(lied_to):
     async with asyncio.timeout(30):
         assert await anext(bundles) == good
     await bundles.aclose()
+
+
+async def test_a_ca_with_another_root_is_known_again_when_the_roots_are_given_anew(served):
+    """The file that says them has changed, while the CA could not be asked."""
+    client = CertificateClient(served.address, served.roots)
+    bundles = client.bundles()
+    assert await anext(bundles) == served.authority.bundle()
+    following = asyncio.ensure_future(anext(bundles))
+    await served.server.close()
+    other = Authority.in_memory(making.DOMAIN)
+    server = CaServer(CertificateService(other, served.issuer.checker()))
+    await server.listen(served.address)
+    with pytest.raises(CaUnavailable):
+        await client.create(served.token(), making.csr())
+    client.trust("".join(other.bundle()))
+    issued = await client.create(served.token(), making.csr())
+    assert making.verifies(issued.chain, other.bundle())
+    async with asyncio.timeout(15):
+        assert await following == other.bundle()
+    await bundles.aclose()
+    await client.close()
+    await server.close()
+
+
+async def test_what_the_ca_says_counts_more_than_what_was_given(served):
+    """Roots that were given anew are good for as long as it takes to hear from the CA."""
+    client = CertificateClient(served.address, served.roots)
+    bundles = client.bundles()
+    await anext(bundles)
+    following = asyncio.ensure_future(anext(bundles))
+    client.trust("".join(Authority.in_memory(making.DOMAIN).bundle()))
+    assert client._roots != served.roots
+    async with asyncio.timeout(15):
+        while client._roots != served.roots:
+            await asyncio.sleep(0.02)
+    assert not following.done()
+    served.authority.rotate(timedelta(hours=1))
+    async with asyncio.timeout(15):
+        assert await following == served.authority.bundle()
+    await bundles.aclose()
+    await client.close()
+
+
+async def test_a_socket_needs_no_roots_whoever_gives_some(served):
+    client = CertificateClient(served.unix)
+    client.trust(served.roots)
+    await client.create(served.token(), making.csr())
+    await client.close()

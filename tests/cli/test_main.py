@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from weft.base.problem import Problem, Where
 from weft.cli.main import Commands, app
 
-COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate"]
-COMMANDS += ["control", "node", "interception", "version", "ca"]
+COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "kube-export", "kube-inject"]
+COMMANDS += ["control", "node", "interception", "redirect", "install", "upgrade", "uninstall", "crds", "version", "ca"]
 
 
 def run(*arguments):

@@ -3,10 +3,12 @@
 import asyncio
 
 import grpc
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from control.proxy import NODE, Client, changes, serving, until
 from model.builders import group, instance
 from weft.control.plane import ControlPlane
+from weft.model.endpoint_slice import EndpointSlice, SliceEndpoint
 from weft.model.names import ObjectKey
 from weft.xds.clients import Sync
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
@@ -145,3 +147,16 @@ async def test_instances_that_somebody_else_runs_fit_too():
     plane.put(ObjectKey("Pod", "shop", "orders-0"), (instance("orders-0", "orders"),))
     await until(lambda: not plane.problems())
     await plane.close()
+
+
+async def test_a_proxy_that_waited_gets_the_objects_and_who_answers_at_once(tmp_path):
+    async with serving(tmp_path) as (plane, channel):
+        client = Client(channel)
+        await client.subscribe(ENDPOINT, "outbound|80||orders.shop.svc.cluster.local")
+        await until(lambda: plane.proxies())
+        pod = (ObjectKey("Pod", "shop", "orders-0"), (instance("orders-0", "orders", by_slice=True),))
+        named = EndpointSlice("x", "shop", "orders", (("http", 8080),), (SliceEndpoint("10.244.0.1", "orders-0"),))
+        plane.apply(changes(ORDERS), (), [pod, (ObjectKey("EndpointSlice", "shop", "x"), (named,))])
+        (first,) = (await client.read()).resources
+        found = ClusterLoadAssignment.FromString(first.resource.value)
+        assert found.endpoints[0].lb_endpoints[0].endpoint.address.socket_address.port_value == 8080

@@ -4,7 +4,7 @@ import pytest
 from model.builders import group, instance, put, service
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
-from weft.model.mesh import EVERYWHERE, Mesh, Touched
+from weft.model.mesh import EVERYWHERE, Mesh, Touched, joined
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
@@ -248,3 +248,16 @@ def test_a_group_of_grpc_clients_sees_the_same_services():
     mesh = Mesh()
     put(mesh, service("orders"))
     assert mesh.scope(Group(ProxyKind.GRPC, "shop")).ports(mesh.service(ORDERS, SHOP))
+
+
+def test_what_many_changes_touched_is_told_at_once():
+    one, two = Touched(hosts=frozenset({"a"})), Touched(hosts=frozenset({"b"}), inbound=frozenset({"shop"}))
+    assert joined((one, two)) == one | two and joined(()) == Touched()
+
+
+def test_one_more_instance_of_a_kind_is_nothing_to_the_proxies_of_its_namespace():
+    mesh = Mesh()
+    put(mesh, service("orders", target="web"))
+    assert put(mesh, instance("orders-0", "orders", ports=(("web", 8080),))).inbound == {"shop"}
+    assert not put(mesh, instance("orders-1", "orders", ports=(("web", 8080),))).inbound
+    assert put(mesh, instance("orders-2", "orders", ports=(("web", 9090),))).inbound == {"shop"}

@@ -1,6 +1,7 @@
 import asyncio
 import socket
 import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -63,6 +64,14 @@ def test_entering_changes_only_the_thread_that_enters(make_namespace):
 def test_entering_a_missing_namespace_says_so():
     with pytest.raises(NetworkError, match=r"namespace weft-none.*cannot be entered"):
         netns.socket_in(Namespace("weft-none"))
+
+
+def test_nobody_needs_a_right_to_enter_where_they_are():
+    """A pod's init container may change its network, and enter no other."""
+    script = "from weft.netns.namespace import *; print(run_in(Namespace('/proc/self/ns/net'), lambda: 'inside'))"
+    command = ["setpriv", "--bounding-set=-all,+net_admin", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "inside\n", done.stderr
 
 
 def test_what_fails_inside_fails_outside(make_namespace):

@@ -163,3 +163,47 @@ async def test_a_directory_that_is_somebody_elses_is_refused(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(DoorError, match="is not ours"):
         await Door(doorway(tmp_path / "link" / "sds.sock"), "/inner").open()
+
+
+VOLUME = "pods/0f6c6d6e-5f0c-4c6b-8c88-4f1d7a3f7f0e/volumes/kubernetes.io~csi/workload-socket/mount"
+
+
+async def test_a_long_path_that_its_proxy_sees_as_a_short_one_beside_its_siblings(tmp_path, echo):
+    from pathlib import Path
+
+    volume = tmp_path / VOLUME
+    volume.parent.mkdir(parents=True)
+    ways = [
+        doorway(volume / name, beside=frozenset({"socket", "xds"} - {name}), seen=Path("/var/run/secrets", name))
+        for name in ("socket", "xds")
+    ]
+    assert len(os.fsencode(ways[0].path)) > LONGEST_PATH
+    (volume.parent / "mount").mkdir()
+    with socket.socket(socket.AF_UNIX) as left:  # of one that was killed while it made another
+        opened = os.open(volume, os.O_PATH)
+        left.bind(f"/proc/self/fd/{opened}/.new-xds")
+    doors = [Door(way, echo) for way in ways]
+    for door in doors:
+        await door.open()
+    assert {each.name for each in volume.iterdir()} == {"socket", "xds"}
+    for name in ("socket", "xds"):
+        assert await say(f"/proc/self/fd/{opened}/{name}", b"hello") == b"HELLO"
+    os.close(opened)
+    await doors[0].close(gone=True)
+    assert [each.name for each in volume.iterdir()] == ["xds"]  # the directory goes with the last of them
+    await doors[1].close(gone=True)
+    assert not volume.exists()
+
+
+async def test_what_its_proxy_sees_must_not_be_too_long_either(tmp_path):
+    from pathlib import Path
+
+    with pytest.raises(DoorError, match="is too long"):
+        await Door(doorway(tmp_path / "pod" / "s", seen=Path("/", "x" * LONGEST_PATH)), "/inner").open()
+
+
+async def test_a_stranger_in_a_shared_directory_is_refused(tmp_path):
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "pod" / "stranger").touch()
+    with pytest.raises(DoorError, match="it holds stranger"):
+        await Door(doorway(tmp_path / "pod" / "socket", beside=frozenset({"xds"})), "/inner").open()

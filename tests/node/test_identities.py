@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from datetime import UTC, datetime, timedelta
 
@@ -44,7 +45,7 @@ class Signer:
 
 
 class Rig:
-    def __init__(self, clock: Clock, signer: Signer) -> None:
+    def __init__(self, clock: Clock, signer: Signer, before=None) -> None:
         self.clock, self.signer = clock, signer
         self.published: list = []
         self.tokens = 0
@@ -57,6 +58,7 @@ class Rig:
             lifetime=timedelta(hours=24),
             clock=clock,
             look=0.01,  # the clock is moved by hand: it is looked at often
+            before=before,
         )
 
     async def token(self) -> str:
@@ -241,3 +243,60 @@ def test_a_root_is_known_by_its_fingerprint():
     authority = Authority.in_memory(TRUST_DOMAIN)
     assert fingerprint(authority.bundle()[0]) == authority.status().certificates[0].fingerprint
     assert fingerprint("rubbish") == "unreadable"
+
+
+@contextlib.asynccontextmanager
+async def successor(rig, **time):
+    """The next agent, with what the one before had, some time later."""
+    rig.forward(**time)
+    made = Rig(rig.clock, rig.signer, rig.published[0])
+    made.kept.trust(rig.signer.authority.bundle())
+    running = asyncio.create_task(made.kept.run())
+    yield made
+    running.cancel()
+
+
+async def test_what_an_agent_before_had_is_used_until_it_would_have_been_renewed(rig):
+    await rig.until(lambda: rig.published)
+    async with successor(rig, hours=12) as made:
+        await made.until(lambda: made.published)
+        assert made.published == rig.published and not made.tokens and made.kept.status.renewals == 0
+        assert abs(made.kept.status.renewal - (START + 0.8 * 86_400)) < 0.03 * 86_400
+        made.forward(hours=8)
+        await made.until(lambda: len(made.published) == 2)
+        assert made.tokens == 1 and made.published[1] != rig.published[0]
+
+
+async def test_what_an_agent_before_had_is_not_used_when_it_has_ended_or_its_root_has(rig):
+    await rig.until(lambda: rig.published)
+    rig.signer.authority = Authority.in_memory(TRUST_DOMAIN, clock=rig.clock)
+    async with successor(rig) as made:
+        await made.until(lambda: made.published)
+        assert made.published != rig.published and made.tokens == 1
+    async with successor(rig, days=2) as made:
+        await made.until(lambda: made.published)
+        assert made.published != rig.published and made.tokens == 1
+
+
+async def test_a_failure_is_tried_again_at_once_where_somebody_knows_that_it_may_be_over():
+    clock = Clock()
+    made = Rig(clock, Signer(clock))
+    made.signer.error = CaUnavailable("away")
+    running = asyncio.create_task(made.kept.run())
+    await made.until(lambda: len(made.signer.asked) >= 4)  # the pauses are long by now
+    made.signer.error = None
+    made.kept.hurry()
+    async with asyncio.timeout(0.5):
+        await made.until(lambda: made.published)
+    made.kept.hurry()  # of one that is well: nothing
+    await asyncio.sleep(0.05)
+    assert len(made.published) == 1
+    running.cancel()
+
+
+def test_a_name_may_come_twice_and_a_uid_tells_them_apart():
+    async def token() -> str:
+        return ""
+
+    named = Bearer(name="shop/web-0", identity=identity("web"), token=token)
+    assert (named.workload, msgspec.structs.replace(named, uid="u-1").workload) == ("shop/web-0", "u-1")

@@ -4,6 +4,7 @@ import pickle
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import x25519
 
 from identity_rig import TRUST_DOMAIN, identity
 from weft.ca.authority import Authority
@@ -32,3 +33,20 @@ def test_a_key_is_neither_printed_nor_copied_out():
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="not copied"):
             copied(key)
+
+
+@pytest.mark.parametrize("kind", list(KeyKind))
+def test_the_next_agent_has_the_same_key(kind):
+    key = Key(kind)
+    again = Key.from_secret_pem(key.secret_pem(), kind)
+    assert again.secret_pem() == key.secret_pem() and again.kind is kind
+
+
+@pytest.mark.parametrize("pem", [b"", b"nothing", x25519.X25519PrivateKey.generate()])
+def test_what_is_no_key_of_ours_is_refused(pem):
+    if not isinstance(pem, bytes):
+        pem = pem.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    with pytest.raises(ValueError):
+        Key.from_secret_pem(pem)

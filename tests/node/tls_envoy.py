@@ -18,7 +18,7 @@ from weft.envoy.bootstrap import Bootstrap, Node, Unix, render
 from weft.model.proxy import PROXY_GID, PROXY_UID, SDS_CLUSTER
 from weft.netns import namespace as netns
 from weft.netns.process import Spawn, end, spawn
-from weft.netns.view import View
+from weft.netns.view import Laid, View
 
 PORT = 8443
 _TYPES = "type.googleapis.com/envoy.extensions"
@@ -102,8 +102,8 @@ def pod_network():
 
 
 @contextlib.asynccontextmanager
-async def tls_envoy(directory, sds_path, where, *, log_level="warning"):
-    """Yields (admin, process, path of its log)."""
+async def tls_envoy(directory, sds_path, where, *, log_level="warning", volume=None):
+    """Yields (admin, process, path of its log). `volume`: what it sees in place of the socket's directory."""
     directory.mkdir(exist_ok=True)
     directory.chmod(0o755)
     file, log_file = directory / "envoy.json", directory / "envoy.log"
@@ -116,7 +116,10 @@ async def tls_envoy(directory, sds_path, where, *, log_level="warning"):
                 namespace=where,
                 uid=PROXY_UID,
                 gid=PROXY_GID,
-                view=View(visible=(str(binary.find().parent), str(directory), str(sds_path.parent))),
+                view=View(
+                    visible=(str(binary.find().parent), str(directory), str(sds_path.parent)),
+                    files=(Laid(str(volume), str(sds_path.parent)),) if volume is not None else (),
+                ),
                 core_dumps=False,
                 stdout=log.fileno(),
                 stderr=log.fileno(),

@@ -6,7 +6,7 @@ from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRul
 from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
 from weft.model.names import labels_of
-from weft.model.service import Resolution
+from weft.model.service import Protocol, Resolution
 from weft.translate.endpoints import assignments
 
 V1, V2 = labels_of({"version": "v1"}), labels_of({"version": "v2"})
@@ -83,3 +83,8 @@ def test_nobody_is_told_whom_a_closed_rule_would_call():
     closed = DestinationRule("r", "shop", HOST, TrafficPolicy(tls=ClientTls(ClientTlsMode.CLOSED)))
     for kind in (ProxyKind.SIDECAR, ProxyKind.GRPC):
         assert assignments(orders, orders.ports[0], closed, (Endpoint("10.0.0.1", 80),), kind) == ()
+
+
+def test_a_udp_port_takes_nothing_from_the_tcp_port_of_its_number():
+    dns = service("dns", port=53, protocol=Protocol.UDP)
+    assert assignments(dns, dns.ports[0], None, (Endpoint("10.0.0.1", 53),)) == ()

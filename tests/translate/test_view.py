@@ -1,7 +1,10 @@
+import msgspec
+
 from model.builders import group, instance, put, service
 from weft.model.destination_rule import ConsistentHash, DestinationRule, HashKey, LoadBalancer, Subset, TrafficPolicy
 from weft.model.mesh import Mesh
 from weft.model.names import labels_of
+from weft.model.service import Protocol, ServicePort
 from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, Mirror, VirtualService, WeightedDestination
 from weft.translate.view import destinations, group_view, service_view
 
@@ -59,3 +62,11 @@ def test_a_group_reads_its_own_ports():
     mesh = Mesh()
     put(mesh, service("orders"), instance("orders-0", "orders"))
     assert [port.number for port in group_view(mesh, group("orders")).inbound] == [8080]
+
+
+def test_the_endpoints_of_a_headless_service_are_those_of_its_tcp_ports():
+    mesh = Mesh()
+    ports = (ServicePort(53, "dns-tcp", Protocol.TCP, 5353), ServicePort(53, "dns", Protocol.UDP, 5454))
+    put(mesh, msgspec.structs.replace(service("orders", headless=True), ports=ports), instance("orders-0", "orders"))
+    ((number, (found,)),) = _seen(mesh).endpoints
+    assert (number, found.port) == (53, 5353)

@@ -19,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tools.kube import build, kubeconfig
 from tools.kube.certificates import Authority, service_account_key
 from tools.kube.process import Failed, Program, wait_for
+
+from tools.kube import build, kubeconfig
 
 PROGRAMS = ("kube-apiserver", "etcd", "kubectl")
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -239,9 +240,16 @@ def _arguments(keys: Path, address: str, port: int, etcd: str) -> list[str]:
         f"--kubelet-client-certificate={keys / 'kubelet-client.crt'}",
         f"--kubelet-client-key={keys / 'kubelet-client.key'}",
         f"--kubelet-certificate-authority={keys / 'ca.crt'}",
+        "--kubelet-preferred-address-types=InternalIP",
         f"--service-account-issuer={ISSUER}",
         f"--service-account-key-file={keys / 'service-account.pub'}",
         f"--service-account-signing-key-file={keys / 'service-account.key'}",
+        # Controllers look for these and complain without; nothing here speaks through such a proxy.
+        f"--requestheader-client-ca-file={keys / 'ca.crt'}",
+        "--requestheader-allowed-names=front-proxy-client",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--authorization-mode=Node,RBAC",
         "--anonymous-auth=false",

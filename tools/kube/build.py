@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -159,6 +160,8 @@ def _progress() -> Path:
 
 
 def main() -> int:
+    # Ended politely, it takes the compiler with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         ensure(sys.argv[1:] or PROGRAMS, tell=lambda line: print(line, flush=True))
     except (BuildFailed, go.NoGo) as failed:

@@ -1,7 +1,8 @@
 """A whole Kubernetes cluster of one node on this machine, for tests and for a person who wants to look.
 
 `make kube-up` starts one that stays and `make kube-down` ends it; tests take that one or start their own for their run.
-There is one at a time. What a killed run left behind is found by its records and removed before the next start.
+There is one at a time for each number ($WEFT_KUBE, 0 if it is not set). What a killed run left behind is found by its
+records and removed before the next start.
 
 A second node would be a second Holder, linked to the first, and a Node with pods' addresses of its own.
 """
@@ -21,14 +22,15 @@ from typing import Any
 
 import msgspec
 import yaml
-from tools.kube import archive, build, go, kubeconfig
 from tools.kube.api_server import PATIENCE, ApiServer
-from tools.kube.holder import INSIDE, Holder, remove_cgroups
+from tools.kube.holder import INSIDE, LINK, Holder
 from tools.kube.node import Node
 from tools.kube.process import Failed, Program, Record, record, runs, wait_for
 
-STATE = Path("/run/weft-kube")
-DATA = Path("/var/lib/weft-kube")
+from tools.kube import archive, build, go, kubeconfig
+
+STATE = Path("/run", LINK)
+DATA = Path("/var/lib", LINK)
 NODE = "node-1"
 PORT = 6443
 # The service `kubernetes` has the first address of the range.
@@ -60,6 +62,8 @@ class Cluster:
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             "--use-service-account-credentials",
+            # The usual place is outside /var/lib, so it would be made on the machine itself.
+            "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins",
             f"--service-account-private-key-file={self.api.keys / 'service-account.key'}",
             f"--root-ca-file={self.api.ca}",
             f"--cluster-signing-cert-file={self.api.ca}",
@@ -135,6 +139,8 @@ class Cluster:
 
 def up(*, stays: bool, tell: Tell) -> Cluster:
     """Starts a cluster. It `stays`, or ends with this process (by `down`, or by the next start if we are killed)."""
+    if os.geteuid() != 0:
+        raise Failed("a cluster needs root: it has namespaces, mounts and cgroups of its own")
     build.ensure(tell=tell)
     with _lock(tell):
         if find():
@@ -145,6 +151,7 @@ def up(*, stays: bool, tell: Tell) -> Cluster:
         holder = Holder(NODE, DATA)
         try:
             holder.start()
+            holder.connect()
             cluster = Cluster(holder)
             cluster.start(tell)
         except BaseException:
@@ -207,7 +214,6 @@ def _lock(tell: Tell) -> Iterator[None]:
 def _clean() -> None:
     """Ends what runs and removes what was written. The holder's end takes processes, mounts and links with it."""
     Holder(NODE, DATA).stop()
-    remove_cgroups()
     (STATE / "cluster.json").unlink(missing_ok=True)
     if DATA.exists():
         shutil.rmtree(DATA)
@@ -237,8 +243,13 @@ def main() -> int:
             tell(f"\nThe cluster is up. To use it:\n\n  export KUBECONFIG={cluster.kubeconfig}")
             tell(f"  export PATH={build.cache()}:$PATH\n  kubectl get pods --all-namespaces\n")
             tell(f"NodePorts answer on {INSIDE}; logs are in {DATA}; `make kube-down` ends it.")
+        elif asked[:1] == ["load"] and (running := find()):
+            for archived in asked[1:]:
+                tell("\n".join(running.load_image(Path(archived))))
+        elif asked[:1] == ["load"]:
+            raise Failed("no cluster runs; `make kube-up` starts one")
         else:
-            print("usage: python -m tools.kube.cluster up|down", file=sys.stderr)
+            print("usage: python -m tools.kube.cluster up|down|load IMAGE.tar…", file=sys.stderr)
             return 2
     except (Failed, build.BuildFailed, go.NoGo) as failed:
         print(failed, file=sys.stderr)

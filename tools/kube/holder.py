@@ -7,17 +7,21 @@ only one link, one folder of cgroups and the node's data. The paths a node is us
 
 from __future__ import annotations
 
+import os
 import subprocess
+from functools import partial
 from pathlib import Path
 
-from tools.kube import build
 from tools.kube.process import Failed, Program, wait_for
 
+from tools.kube import build
+
+# Clusters can stand side by side: the number of each, $WEFT_KUBE, is in its link, its addresses and its folders.
+NUMBER = int(os.environ.get("WEFT_KUBE") or 0)
+LINK = f"weft-kube-{NUMBER}" if NUMBER else "weft-kube"
 # The machine's end of the link, and the node's.
-OUTSIDE, INSIDE, PREFIX = "172.31.254.1", "172.31.254.2", 30
-LINK = "weft-kube"
+OUTSIDE, INSIDE, PREFIX = f"172.31.254.{4 * NUMBER + 1}", f"172.31.254.{4 * NUMBER + 2}", 30
 PODS, SERVICES = "10.244.0.0/16", "10.96.0.0/16"
-CGROUP = "weft-kube"
 
 # What a kubelet sets on its machine. It is shown these values, so that it leaves the machine's own alone.
 KERNEL_SETTINGS = {
@@ -64,6 +68,7 @@ class Holder:
     def __init__(self, name: str, data: Path) -> None:
         self.name = name
         self.directory = data / name
+        self.cgroup = data.name
         settings = "\n".join(
             f"echo {value} > /run/settings/{path.replace('/', '.')}\n"
             f"mount --bind /run/settings/{path.replace('/', '.')} /proc/sys/{path}"
@@ -88,18 +93,20 @@ class Holder:
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        _make_cgroups()
+        _make_cgroups(self.cgroup)
         self._program.start()
         wait_for((self.directory / "ready").exists, "the namespaces", self._program.check, timeout=60)
-        self._connect()
 
     def pid(self) -> int:
         """The holder's process id, 0 when there is none."""
         return self._program.pid()
 
     def stop(self) -> None:
+        """Ends everything inside, and removes its cgroups, which outlive their processes."""
         self._program.stop(kill=True)
-        remove_cgroups()
+        for folder in _cgroup_folders(self.cgroup):
+            if folder.exists():
+                wait_for(partial(_removed, folder), f"{folder} to be empty", timeout=60)
 
     def joined(self) -> list[str]:
         """What to put before a command so that it runs on the node."""
@@ -109,7 +116,8 @@ class Holder:
         """Runs a command on the node and waits for it."""
         return _run([*self.joined(), *command], check=check)
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
+        """Links the node with the machine: only who asks for the node's address notices."""
         _run(["ip", "link", "add", LINK, "type", "veth", "peer", "name", "eth0", "netns", str(self.pid())])
         _run(["ip", "address", "add", f"{OUTSIDE}/{PREFIX}", "dev", LINK])
         _run(["ip", "link", "set", LINK, "up"])
@@ -122,13 +130,6 @@ class Holder:
         # A pod may speak to the machine outside, which knows no way back to pods.
         masquerade = ["-s", PODS, "-d", OUTSIDE, "-j", "MASQUERADE"]
         self.run("iptables", "-w", "-t", "nat", "-A", "POSTROUTING", *masquerade)
-
-
-def remove_cgroups() -> None:
-    """Removes the node's cgroups, which outlive their processes."""
-    for folder in _cgroup_folders():
-        if folder.exists():
-            wait_for(lambda folder=folder: _removed(folder), f"{folder} to be empty", timeout=60)  # type: ignore[misc]
 
 
 def _removed(folder: Path) -> bool:
@@ -146,16 +147,16 @@ def _remove(folder: Path) -> None:
         return
 
 
-def _cgroup_folders() -> list[Path]:
+def _cgroup_folders(name: str) -> list[Path]:
     """Our cgroup in each hierarchy of the first version, or in the one of the second."""
     root = Path("/sys/fs/cgroup")
     if (root / "cgroup.controllers").exists():
-        return [root / CGROUP]
-    return [hierarchy / CGROUP for hierarchy in root.iterdir() if hierarchy.is_dir() and not hierarchy.is_symlink()]
+        return [root / name]
+    return [hierarchy / name for hierarchy in root.iterdir() if hierarchy.is_dir() and not hierarchy.is_symlink()]
 
 
-def _make_cgroups() -> None:
-    for folder in _cgroup_folders():
+def _make_cgroups(name: str) -> None:
+    for folder in _cgroup_folders(name):
         folder.mkdir(exist_ok=True)
         for setting in ("cpuset.cpus", "cpuset.mems"):
             if (folder.parent / "cgroup.sane_behavior").exists() and (folder / setting).exists():

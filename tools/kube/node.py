@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tools.kube import archive, build, kubeconfig
-from tools.kube.api_server import PATIENCE, ApiServer
+from tools.kube.api_server import PATIENCE, ApiServer, RequestFailed
 from tools.kube.certificates import Authority
-from tools.kube.holder import CGROUP, INSIDE, PODS, Holder
+from tools.kube.holder import INSIDE, PODS, Holder
 from tools.kube.process import Failed, Program, wait_for
+
+from tools.kube import archive, build, kubeconfig
 
 PAUSE_IMAGE = "docker.io/library/weft-kube-pause:1"
 DNS_ADDRESS = "10.96.0.10"
@@ -94,11 +95,17 @@ class Node:
         return any(line.split()[1:2] == ["cri"] and line.split()[-1] == "ok" for line in done.stdout.splitlines())
 
     def _ready(self) -> bool:
-        for node in self._server.request("GET", "/api/v1/nodes")["items"]:
-            if node["metadata"]["name"] == self.name:
-                conditions = node["status"].get("conditions", [])
-                return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-        return False
+        """Whether the node says so, and kubelet knows its pods: what the node said may be from before a restart."""
+        try:
+            node = self._server.request("GET", f"/api/v1/nodes/{self.name}")
+            conditions = node["status"].get("conditions", [])
+            if not any(each["type"] == "Ready" and each["status"] == "True" for each in conditions):
+                return False
+            bound = self._server.request("GET", f"/api/v1/pods?fieldSelector=spec.nodeName={self.name}")
+            known = self._server.request("GET", f"/api/v1/nodes/{self.name}/proxy/pods")
+        except RequestFailed:
+            return False
+        return _identities(bound) <= _identities(known)
 
     def _check(self) -> None:
         for program in (self.containerd, self.kubelet, self.kube_proxy):
@@ -123,12 +130,16 @@ class Node:
         proxy = keys / "kube-proxy.crt"
         kubeconfig.write(directory / "kube-proxy.kubeconfig", self._server.server, self._server.ca, proxy)
         (directory / "containerd.toml").write_text(_containerd(self._snapshotter()))
-        (directory / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet(keys, kubelet, directory)))
+        (directory / "kubelet.yaml").write_text(yaml.safe_dump(_kubelet(keys, kubelet, directory, self._holder.cgroup)))
         (directory / "kube-proxy.yaml").write_text(yaml.safe_dump(_kube_proxy(self.name, directory)))
         (directory / "resolv.conf").write_text(f"nameserver {DNS_ADDRESS}\n")
         networks = directory / "cni" / "net.d"
         networks.mkdir(parents=True, exist_ok=True)
         (networks / "10-weft.conflist").write_text(json.dumps(_network()))
+
+
+def _identities(pods: Any) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods["items"] or ()}
 
 
 def _containerd(snapshotter: str) -> str:
@@ -170,7 +181,7 @@ def _network() -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "weft", "plugins": plugins}
 
 
-def _kubelet(keys: Path, certificate: Path, directory: Path) -> dict[str, Any]:
+def _kubelet(keys: Path, certificate: Path, directory: Path, cgroup: str) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -184,7 +195,7 @@ def _kubelet(keys: Path, certificate: Path, directory: Path) -> dict[str, Any]:
         "resolvConf": str(directory / "resolv.conf"),
         "volumePluginDir": str(KUBELET_ROOT / "volume-plugins"),
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{CGROUP}",
+        "cgroupRoot": f"/{cgroup}",
         # A machine with cgroups of the first version will do.
         "failCgroupV1": False,
         # The node is a guest: it takes nothing from the machine's other processes, and is not afraid of them.

@@ -37,7 +37,7 @@ _NOT_ACTED_ON = tuple(
 
 def read_config_map(root: Fields, meta: Meta) -> tuple[Settings, ...]:
     root.ignored("data", "binaryData", "immutable")
-    if meta.name != NAME or meta.namespace != Settings().root_namespace:
+    if not _is_mesh_config(meta, from_file=bool(root.report.document.file)):
         return ()
     data = root.fields("data", required=True)
     if data is None:
@@ -48,6 +48,13 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings, ...]:
         return ()
     config = _embedded(data)
     return () if config is None else (_settings(config, meta),)
+
+
+def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:
+    if meta.name == NAME and meta.namespace == Settings().root_namespace:
+        return True
+    # An API server is asked for one ConfigMap alone, wherever it stands: `istio`, or `istio-REVISION`.
+    return not from_file and (meta.name == NAME or meta.name.startswith(f"{NAME}-"))
 
 
 def _embedded(data: Fields) -> Fields | None:

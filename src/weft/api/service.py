@@ -37,7 +37,7 @@ def read_service(root: Fields, meta: Meta) -> tuple[Service, ...]:
             host=host,
             name=meta.name,
             namespace=meta.namespace,
-            ports=_ports(spec, required=kind != "ExternalName" and not headless),
+            ports=_ports(spec, required=kind != "ExternalName" and not headless, external=bool(external)),
             addresses=addresses,
             selector=labels or None if not external else None,
             headless=headless,
@@ -53,7 +53,7 @@ def read_service(root: Fields, meta: Meta) -> tuple[Service, ...]:
     )
 
 
-def _ports(spec: Fields, *, required: bool) -> tuple[ServicePort, ...]:
+def _ports(spec: Fields, *, required: bool, external: bool) -> tuple[ServicePort, ...]:
     found: list[ServicePort] = []
     names: set[str] = set()
     numbers: set[tuple[int, bool]] = set()
@@ -72,7 +72,9 @@ def _ports(spec: Fields, *, required: bool) -> tuple[ServicePort, ...]:
             port.error("port", f"port {number} stands twice")
         names.add(name)
         numbers.add((number, protocol is Protocol.UDP))
-        found.append(ServicePort(number=number, name=name, protocol=protocol, target=_target(port)))
+        target = _target(port)
+        # Another name is all that an ExternalName is: whoever calls it without a proxy reaches the same port there.
+        found.append(ServicePort(number=number, name=name, protocol=protocol, target=0 if external else target))
     return tuple(found)
 
 

@@ -56,6 +56,7 @@ class CertificateClient:
         self._roots = roots
         self._bundle: tuple[str, ...] = ()
         self._channel = self._open()
+        self._watching: Any = None  # the call that follows the roots
         self._closing: set[asyncio.Task[None]] = set()
 
     async def create(self, token: str, csr: bytes, lifetime: timedelta | None = None) -> Issued:
@@ -81,7 +82,7 @@ class CertificateClient:
         while True:
             call: Any = None
             try:
-                call = self._channel.unary_stream(_WATCH)(messages.WatchRequest().SerializeToString())
+                call = self._watching = self._channel.unary_stream(_WATCH)(messages.WatchRequest().SerializeToString())
                 async for answer in call:
                     bundle = self._bundle = _bundle(answer)
                     backoff.reset()
@@ -99,7 +100,7 @@ class CertificateClient:
                 log.log(level, "the roots of the CA at %s cannot be followed (%s); trying again", self._target, what)
                 await asyncio.sleep(backoff.next())
             except asyncio.CancelledError:
-                # A channel that was replaced ends its calls by this, too.
+                # Also the end of a call on a channel that was replaced.
                 if call is None or not call.cancelled() or _is_being_cancelled():
                     raise
             finally:
@@ -109,8 +110,8 @@ class CertificateClient:
     def trust(self, roots: str) -> None:
         """Whoever gave the roots at first gives others: a CA that has moved to them while it could not be reached is
         known again. What the CA itself said last stays good besides, and what it says next is what counts."""
-        if self._roots is not None:
-            self._trust("".join((*self._bundle, roots)))
+        if self._trust("".join((*self._bundle, roots))) and self._watching is not None:
+            self._watching.cancel()
 
     async def close(self) -> None:
         for task in self._closing:

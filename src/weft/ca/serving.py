@@ -44,6 +44,7 @@ class ServingCertificate:
         self._names = tuple(dict.fromkeys((*NAMES, *names)))
         self._lifetime = lifetime
         self._due = asyncio.Event()
+        self.changed: Callable[[], None] = lambda: None  # told of each one that follows the first
         self.pem = (b"", b"")  # its key and its chain
         self._current = self._make()
 
@@ -75,6 +76,8 @@ class ServingCertificate:
         except AuthorityError as error:
             log.error("the CA's own certificate cannot be renewed: %s", error)
             self._renew_at = time.monotonic() + _RETRY_SECONDS
+            return
+        self.changed()
 
     def _make(self) -> grpc.ServerCertificateConfiguration:
         key = new_key()

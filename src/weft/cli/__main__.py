@@ -1,5 +1,5 @@
 """`python -m weft.cli` is `weft`, for places where the script is not on the path."""
 
-from weft.cli.main import main
+from weft.cli.start import main
 
 main()

@@ -31,6 +31,11 @@ def control(
     ),
     token_issuer: str = typer.Option("", "--token-issuer", help="What a token's iss must be."),
     token_audience: str = typer.Option("istio-ca", "--token-audience", help="What a token's aud must hold."),
+    kubernetes: bool = typer.Option(False, "--kubernetes", help="Follow a cluster, not a directory."),
+    kubeconfig: Path | None = typer.Option(None, "--kubeconfig", help="With --kubernetes: how to reach it."),
+    namespace: str = typer.Option("istio-system", "--namespace", help="With --kubernetes: where weft is installed."),
+    revision: str = typer.Option("default", "--revision", help="With --kubernetes: which installation this is."),
+    log_level: str = typer.Option("info", "--log-level", help="debug, info, warning or error."),
     clock_skew: str = typer.Option(
         "60s",
         "--clock-skew",
@@ -44,6 +49,7 @@ def control(
     \b
     Example: weft control --config examples/shop --listen 127.0.0.1:15010
              weft control --config . --ca ./ca --token-keys jwks.json --token-issuer https://kubernetes.default.svc
+             weft control --kubernetes --namespace istio-system
     """
     import asyncio
 
@@ -52,6 +58,16 @@ def control(
     from weft.cli.output import fail
     from weft.control.plane import ControlPlane
 
+    level = log_level.upper()
+    if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+        fail(f"`{log_level}` is not a log level", "one of debug, info, warning, error", code=2)
+    if kubernetes:
+        from weft.cli.control_kubernetes import run
+
+        log.configure(level)
+        skew = duration_of(clock_skew, "--clock-skew 60s")
+        run(kubeconfig, namespace=namespace, revision=revision, domain=domain, xds=listen, ca=ca, skew=skew)
+        return
     if not config.is_dir():
         fail(f"{config} is not a directory", "give a directory of YAML files: --config DIR")
     for address, example in ((listen, "--listen 127.0.0.1:15010"), (ca_listen, "--ca-listen 127.0.0.1:15012")):
@@ -59,7 +75,7 @@ def control(
             fail(f"`{address}` is not an address to serve on", f"give HOST:PORT or unix:/path: {example}", code=2)
     skew = duration_of(clock_skew, "--clock-skew 60s")
     authority = _ca(ca, ca_listen, trust_domain, (token_keys, token_issuer, token_audience), skew)
-    log.configure("INFO")
+    log.configure(level)
     asyncio.run(_serve(ControlPlane(domain=domain), config, listen, authority))
 
 

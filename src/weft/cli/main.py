@@ -15,21 +15,30 @@ from typer.core import TyperGroup
 from weft.cli import (
     ca,
     control,
+    crds,
     demo,
     down,
     exec_,
+    experimental,
+    install,
     interception,
     kube_export,
+    kube_inject,
     logs,
+    manifest,
     node,
     ps,
+    redirect,
     status,
+    uninstall,
     up,
+    upgrade,
     validate,
     version,
 )
 from weft.cli.output import fail
 from weft.cli.root import with_this_weft
+from weft.cli.start import IN_PODS, run
 
 # Of commands that have four letters, `bogus` and `logs` are two thirds alike, and `exce` and `exec` three quarters.
 _ALIKE = 0.7
@@ -60,6 +69,10 @@ class Commands(TyperGroup):
             fail(f"{place}: {problem.what}" if place else problem.what, with_this_weft(problem.hint))
 
 
+def in_pod(context: typer.Context) -> None:
+    raise typer.Exit(run(context.info_name or "", context.args))
+
+
 # Plain help, not rich's: it needs a fifth of a second less, and it can be grepped.
 app = typer.Typer(
     name="weft",
@@ -80,6 +93,13 @@ app.command("logs")(logs.logs)
 app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(exec_.exec_)
 app.command("validate")(validate.validate)
 app.command("kube-export")(kube_export.kube_export)
+app.command("kube-inject")(kube_inject.kube_inject)
+app.command("install")(install.install)
+app.command("upgrade")(upgrade.upgrade)
+app.command("uninstall")(uninstall.uninstall)
+app.add_typer(manifest.app, name="manifest")
+app.command("crds")(crds.crds)
+app.add_typer(experimental.app, name="x")
 app.command("control")(control.control)
 app.command("node")(node.node)
 app.add_typer(ca.app, name="ca")
@@ -87,7 +107,20 @@ app.command(
     "interception",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
 )(interception.interception)
+app.command(
+    "redirect",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
+)(redirect.redirect)
 app.command("version")(version.version)
+for _name, _words in IN_PODS.items():
+    # Usually not even started by way of this list; hidden, because nobody types them.
+    app.command(
+        _name,
+        help=_words,
+        hidden=True,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    )(in_pod)
 
 
 @app.callback(invoke_without_command=True)

@@ -13,7 +13,7 @@ from weft.api.document import Change
 from weft.api.parse import parse
 from weft.base.problem import Problem, Where
 from weft.control.problems import Problems
-from weft.model.mesh import Mesh, Touched, Value
+from weft.model.mesh import Mesh, Touched, Value, joined
 from weft.model.names import ObjectKey
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Intake:
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
         """Apply changes; returns what they touched and which objects are now different."""
-        touched = Touched()
+        touches: list[Touched] = []
         changed: set[ObjectKey] = set()
         for change in changes:
             try:
@@ -44,9 +44,9 @@ class Intake:
                 self._problems.put(change.key, [Problem(where, what, "please report it, with the object")])
                 continue
             if one is not None:
-                touched |= one
+                touches.append(one)
                 changed.add(change.key)
-        return touched, frozenset(changed)
+        return joined(touches), frozenset(changed)
 
     def _take(self, change: Change) -> Touched | None:
         """None if the object is as it was before."""

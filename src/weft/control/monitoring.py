@@ -10,14 +10,16 @@ Counts = Callable[[], Mapping[str, float]]
 
 
 class Monitoring:
-    def __init__(self, ready: Callable[[], str], counts: Counts) -> None:
-        """`ready`: why it is not, or nothing. `counts`: by Prometheus name, with labels in it where there are some."""
+    def __init__(self, ready: Callable[[], str], counts: Counts, more: Callable[[], str] = str) -> None:
+        """`ready`: why it is not, or nothing. `counts`: by Prometheus name, with labels in it where there are some.
+        `more`: what others count, in Prometheus' words already."""
         self._ready = ready
         self._counts = counts
+        self._more = more
         self._runner: web.AppRunner | None = None
 
-    async def listen(self, host: str, port: int) -> int:
-        """Raises OSError."""
+    async def listen(self, host: str | None, port: int) -> int:
+        """None: on every address. Returns the port. Raises OSError."""
         app = web.Application(client_max_size=1024)
         app.router.add_get("/healthz", self._live)
         app.router.add_get("/ready", self._is_ready)
@@ -42,4 +44,4 @@ class Monitoring:
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         lines = [f"{name} {value:g}\n" for name, value in sorted(self._counts().items())]
-        return web.Response(text="".join(lines), content_type="text/plain", charset="utf-8")
+        return web.Response(text="".join(lines) + self._more(), content_type="text/plain", charset="utf-8")

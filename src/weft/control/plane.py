@@ -22,7 +22,7 @@ from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
 from weft.model.group import Group
-from weft.model.mesh import Mesh, Value
+from weft.model.mesh import Mesh, Value, joined
 from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
 from weft.xds.access import Authenticate
@@ -78,10 +78,18 @@ class ControlPlane:
 
     # Objects
 
-    def apply(self, changes: Iterable[Change], problems: Iterable[Problem] = ()) -> None:
-        """Take documents in, with all the problems that their source has with itself at this time."""
+    def apply(
+        self,
+        changes: Iterable[Change],
+        problems: Iterable[Problem] = (),
+        values: Iterable[tuple[ObjectKey, tuple[Value, ...]]] = (),
+    ) -> None:
+        """Take documents in, with all the problems that their source has with itself at this time, and with what it
+        brings along that needs no parsing: no proxy sees the one without the other."""
         self._problems.put("source", problems)
+        changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
+        touched = joined((touched, *(self._intake.values(key, held) for key, held in values)))
         if touched:
             self._push.touch(touched)
         if not self._loaded:
@@ -90,7 +98,8 @@ class ControlPlane:
                 self._push.join(group)
             self._waiting.clear()
             self._node_server.wake()
-        self._analysis.wake()
+        if changes or touched.inbound:
+            self._analysis.wake()
         if changed:
             for tell in self.on_change:
                 tell(changed)

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-from weft.model.proxy import ADMIN_PORT, PROMETHEUS_PORT, READINESS_PORT, SDS_CLUSTER
+from weft.envoy import probes
+from weft.model.app_probe import AppProbe
+from weft.model.proxy import ADMIN_PORT, CERTIFICATE, PROMETHEUS_PORT, READINESS_PORT, ROOTS, SDS_CLUSTER
 
 XDS_CLUSTER = "xds-grpc"
 ADMIN_CLUSTER = "own-admin"  # under `admin`, Envoy counts what comes to its admin API by itself
@@ -65,14 +67,25 @@ class Tcp(msgspec.Struct, frozen=True):
     port: int
 
 
+class Dns(msgspec.Struct, frozen=True, kw_only=True):
+    """A control plane by its name. With `tls`, the proxy shows its own certificate and takes only that name's."""
+
+    host: str
+    port: int
+    tls: bool = True
+
+
 class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
-    xds: Unix | Tcp
+    xds: Unix | Tcp | Dns
     # Where the workload's own certificate comes from. None: whatever asks for it is refused by Envoy.
     sds: Unix | None = None
     admin_port: int = ADMIN_PORT
     readiness_port: int = READINESS_PORT
     prometheus_port: int = PROMETHEUS_PORT
+    # Where kubelet asks about the application and Prometheus for metrics; 0: nowhere.
+    status_port: int = 0
+    probes: tuple[AppProbe, ...] = ()
     # Whether the pod has IPv6: its readiness and metrics are then served on both families.
     ipv6: bool = False
 
@@ -133,10 +146,12 @@ def _document(bootstrap: Bootstrap) -> dict[str, Any]:
                 _grpc_cluster(XDS_CLUSTER, bootstrap.xds),
                 *([] if bootstrap.sds is None else [_grpc_cluster(SDS_CLUSTER, bootstrap.sds)]),
                 _admin_cluster(bootstrap.admin_port),
+                *probes.clusters(bootstrap.probes, bootstrap.node.addresses[0]),
             ],
             "listeners": [
                 _own_listener(bootstrap, bootstrap.readiness_port, "/healthz/ready", "/ready"),
                 _own_listener(bootstrap, bootstrap.prometheus_port, "/stats/prometheus", "/stats/prometheus"),
+                *([_status_listener(bootstrap)] if bootstrap.status_port else []),
             ],
         },
         # Histograms are merged when somebody asks for stats, and the next answer has them: the live view's times are
@@ -179,20 +194,64 @@ def _static_cluster(name: str, address: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _grpc_cluster(name: str, server: Unix | Tcp) -> dict[str, Any]:
-    address = {"pipe": {"path": server.path}} if isinstance(server, Unix) else _socket(server.address, server.port)
+def _grpc_cluster(name: str, server: Unix | Tcp | Dns) -> dict[str, Any]:
+    address = _address(server)
     protocol = {
         "@type": f"{_TYPES}/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
         "explicit_http_config": {"http2_protocol_options": {}},
     }
     cluster = _static_cluster(name, address)
     cluster["typed_extension_protocol_options"] = {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": protocol}
-    if isinstance(server, Tcp):
+    if isinstance(server, Dns):
+        cluster["type"] = "STRICT_DNS"
+        if server.tls:
+            cluster["transport_socket"] = _own_tls(server.host)
+    if not isinstance(server, Unix):
         # A control plane that vanished without a word must not be waited for.
         cluster["upstream_connection_options"] = {
             "tcp_keepalive": {"keepalive_time": 30, "keepalive_interval": 10, "keepalive_probes": 3}
         }
     return cluster
+
+
+def _address(server: Unix | Tcp | Dns) -> dict[str, Any]:
+    match server:
+        case Unix(path=path):
+            return {"pipe": {"path": path}}
+        case Tcp(address=address, port=port):
+            return _socket(address, port)
+        case Dns(host=host, port=port):
+            return _socket(host, port)
+
+
+def _own_tls(host: str) -> dict[str, Any]:
+    """With what the machine's agent gives the workload."""
+    agent = {
+        "api_config_source": {
+            "api_type": "GRPC",
+            "transport_api_version": "V3",
+            "set_node_on_first_message_only": True,
+            "grpc_services": [{"envoy_grpc": {"cluster_name": SDS_CLUSTER}}],
+        },
+        "resource_api_version": "V3",
+        "initial_fetch_timeout": "0s",
+    }
+    named = {"san_type": "DNS", "matcher": {"exact": host}}
+    return {
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": f"{_TYPES}/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+            "sni": host,
+            "common_tls_context": {
+                "alpn_protocols": ["h2"],
+                "tls_certificate_sds_secret_configs": [{"name": CERTIFICATE, "sds_config": agent}],
+                "combined_validation_context": {
+                    "default_validation_context": {"match_typed_subject_alt_names": [named]},
+                    "validation_context_sds_secret_config": {"name": ROOTS, "sds_config": agent},
+                },
+            },
+        },
+    }
 
 
 def _admin_cluster(port: int) -> dict[str, Any]:
@@ -201,36 +260,44 @@ def _admin_cluster(port: int) -> dict[str, Any]:
 
 def _own_listener(bootstrap: Bootstrap, port: int, path: str, admin_path: str) -> dict[str, Any]:
     """One path of the admin API for callers from outside the pod, and no other."""
+    name = f"{path.strip('/').replace('/', '-')}-{port}"
+    return _listener(bootstrap, port, name, [_admin_route(path, admin_path)], [])
+
+
+def _status_listener(bootstrap: Bootstrap) -> dict[str, Any]:
+    routes = [_admin_route("/stats/prometheus", "/stats/prometheus"), _admin_route("/healthz/ready", "/ready")]
+    routes += probes.routes(bootstrap.probes)
+    return _listener(bootstrap, bootstrap.status_port, "status", routes, probes.filters(bootstrap.probes))
+
+
+def _admin_route(path: str, admin_path: str) -> dict[str, Any]:
+    return {"match": {"path": path}, "route": {"cluster": ADMIN_CLUSTER, "prefix_rewrite": admin_path}}
+
+
+def _listener(
+    bootstrap: Bootstrap, port: int, name: str, routes: list[dict[str, Any]], filters: list[dict[str, Any]]
+) -> dict[str, Any]:
     manager = {
         "@type": f"{_TYPES}/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": ADMIN_CLUSTER,
         "generate_request_id": False,
         "http_filters": [
+            *filters,
             {
                 "name": "envoy.filters.http.router",
-                "typed_config": {"@type": f"{_TYPES}/envoy.extensions.filters.http.router.v3.Router"},
-            }
+                "typed_config": {
+                    "@type": f"{_TYPES}/envoy.extensions.filters.http.router.v3.Router",
+                    "suppress_envoy_headers": True,
+                },
+            },
         ],
-        "route_config": {
-            "virtual_hosts": [
-                {
-                    "name": ADMIN_CLUSTER,
-                    "domains": ["*"],
-                    "routes": [
-                        {
-                            "match": {"path": path},
-                            "route": {"cluster": ADMIN_CLUSTER, "prefix_rewrite": admin_path},
-                        }
-                    ],
-                }
-            ]
-        },
+        "route_config": {"virtual_hosts": [{"name": ADMIN_CLUSTER, "domains": ["*"], "routes": routes}]},
     }
     address = _socket("::" if bootstrap.ipv6 else "0.0.0.0", port)
     if bootstrap.ipv6:
         address["socket_address"]["ipv4_compat"] = True
     return {
-        "name": f"{path.strip('/').replace('/', '-')}-{port}",
+        "name": name,
         "address": address,
         "bypass_overload_manager": True,
         "filter_chains": [

@@ -27,6 +27,8 @@ def arguments(values: Values) -> list[str]:
         f"--revision={values.revision}",
         f"--domain={values.cluster_domain}",
         f"--log-level={values.control.log_level}",
+        f"--ca={CA_DIRECTORY}",
+        *(["--listen=0.0.0.0:15010"] if values.control.plaintext_xds else []),
     ]
 
 

@@ -54,4 +54,3 @@ def injector_settings(values: Values) -> dict[str, Any]:
 
 def _config_map(names: Names, name: str, data: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": names.metadata(name), "data": data}
-

@@ -29,10 +29,11 @@ def arguments(values: Values) -> list[str]:
         f"--control={names.service_host}:{SECURE_PORT}",
         f"--ca-root={ROOT_DIRECTORY}/root-cert.pem",
         f"--token={TOKEN_FILE}",
-        f"--driver={names.driver}",
+        f"--driver-name={names.driver}",
         f"--kubelet-root={values.node.kubelet_root}",
         f"--state={state_directory(values)}",
         f"--log-level={values.node.log_level}",
+        f"--health=0.0.0.0:{MONITORING_PORT}",
         *(["--redirect"] if redirects(values) else []),
     ]
 
@@ -109,10 +110,10 @@ def _pod(values: Values, names: Names) -> dict[str, Any]:
         "terminationGracePeriodSeconds": 10,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [_container(values)],
-        "volumes": _volumes(values, names),
+        "volumes": _volumes(values),
     }
     if redirects(values):
-        found["hostPID"] = True  # a pod's network namespace is found by one of its processes
+        found["hostPID"] = True  # whoever asks for a redirect is known by its process
     return found
 
 
@@ -148,14 +149,13 @@ def _container(values: Values) -> dict[str, Any]:
             {"name": "token", "mountPath": TOKEN_DIRECTORY, "readOnly": True},
             {"name": "root", "mountPath": ROOT_DIRECTORY, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},
-            *([_NAMESPACES_MOUNT] if redirects(values) else []),
         ],
     }
 
 
-def _volumes(values: Values, names: Names) -> list[dict[str, Any]]:
+def _volumes(values: Values) -> list[dict[str, Any]]:
     token = {"path": "istio-token", "audience": AUDIENCE, "expirationSeconds": 43_200}
-    found = [
+    return [
         _host_path("plugin", _plugin(values), "DirectoryOrCreate"),
         _host_path("registration", _registry(values), "Directory"),
         _host_path("pods", _pods(values), "Directory"),
@@ -165,10 +165,6 @@ def _volumes(values: Values, names: Names) -> list[dict[str, Any]]:
         {"name": "root", "configMap": {"name": ROOT_CONFIG_MAP, "defaultMode": 0o444}},
         {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
     ]
-    return [*found, _host_path("namespaces", "/run/netns", "DirectoryOrCreate")] if redirects(values) else found
-
-
-_NAMESPACES_MOUNT = {"name": "namespaces", "mountPath": "/run/netns", "mountPropagation": "HostToContainer"}
 
 
 def _host_path(name: str, path: str, type_: str) -> dict[str, Any]:

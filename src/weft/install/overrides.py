@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from weft.install.values import Values, ValuesError, values_of
+from weft.install.values import Values, ValuesError, merged, values_of
 
 _PART = re.compile(r"((?:[^.\[\]\\]|\\.)+)((?:\[[0-9]{1,3}\])*)")
 _INDEX = re.compile(r"\[([0-9]+)\]")
@@ -30,16 +30,7 @@ def read_values(files: Iterable[tuple[str, str]], assignments: Iterable[str]) ->
         found = merged(found, held or {})
     for assignment in assignments:
         found = merged(found, assigned(assignment, found))
-    return values_of(_without_null(found))
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(below)
-    for name, held in above.items():
-        under = found.get(name)
-        both = isinstance(held, Mapping) and isinstance(under, Mapping)
-        found[name] = merged(under, held) if both else held  # type: ignore[arg-type]
-    return found
+    return values_of(found)
 
 
 def assigned(assignment: str, there: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,9 +74,3 @@ def _placed(there: Any, steps: list[str | int], value: Any) -> Any:
         return [*items[:step], held, *items[step + 1 :]]
     inner = there if isinstance(there, Mapping) else {}
     return merged(inner, {step: _placed(inner.get(step), rest, value)})
-
-
-def _without_null(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _without_null(held) for name, held in value.items() if held is not None}
-    return value

@@ -22,11 +22,12 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
     return [
         _rule("", ("namespaces", "nodes", "pods", "serviceaccounts", "services"), _READ),
         _rule("discovery.k8s.io", ("endpointslices",), _READ),
+        _rule("apiextensions.k8s.io", ("customresourcedefinitions",), _READ),  # which of the kinds are served, and how
         *(_rule(group, plurals, _READ) for group, plurals in kinds.items()),
         *(_rule(group, [f"{plural}/status" for plural in plurals], ("patch",)) for group, plurals in kinds.items()),
         _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
         _rule("", ("configmaps",), ("create",)),
-        _rule("", ("configmaps",), (*_READ, "patch", "update"), only=(ROOT_CONFIG_MAP,)),
+        _rule("", ("configmaps",), (*_READ, "patch"), only=(ROOT_CONFIG_MAP,)),
         _rule("admissionregistration.k8s.io", ("mutatingwebhookconfigurations",), (*_READ, "patch"),
               only=(names.injector,)),
         _rule("admissionregistration.k8s.io", ("validatingwebhookconfigurations",), (*_READ, "patch"),
@@ -38,11 +39,10 @@ def namespace_rules(values: Values) -> list[dict[str, Any]]:
     names = Names.of(values)
     return [
         _rule("", ("secrets",), ("create",)),
-        _rule("", ("secrets",), (*_READ, "patch", "update"), only=(ROOT_SECRET,)),
-        _rule("", ("secrets",), _READ, only=(values.ca.secret,)),
+        _rule("", ("secrets",), (*_READ, "patch"), only=(ROOT_SECRET,)),
         _rule("", ("configmaps",), _READ, only=(names.mesh_config, names.injector)),
         _rule("coordination.k8s.io", ("leases",), ("create",)),
-        _rule("coordination.k8s.io", ("leases",), ("get", "patch", "update"), only=(names.lease,)),
+        _rule("coordination.k8s.io", ("leases",), ("get", "patch"), only=(names.lease,)),
     ]
 
 

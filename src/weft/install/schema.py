@@ -1,15 +1,17 @@
 """The shape of a kind's `spec`, as its own reader sees it: types, words, limits and required fields, as OpenAPI.
 
-The readers in `api` are run once against a document that seems to have every field, and once against one that has
-nothing; what they ask for is written down. So a schema cannot know less or more than the reader does. Rule: nothing is
-ever pruned. What the reader does not know passes the API server, and the validating webhook says what is wrong with it.
+The readers in `api` are run against documents that seem to have every field, or none, and each of those that exclude
+each other in turn; what they ask for is written down. So a schema cannot know less or more than the reader does. Rule:
+nothing is ever pruned. What the reader does not know passes the API server, and the validating webhook says what is
+wrong with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 from weft.api.document import Document, Path
 from weft.api.metadata import read_metadata
@@ -19,6 +21,7 @@ from weft.base.problem import Severity
 from weft.model.names import Labels, ObjectKey
 from weft.model.settings import Settings
 
+_TURNS = 6  # more than fields that exclude each other: the last turn has none of them
 _ANY = "1"  # the one name in a mapping whose names are the author's: a port's number and a word at once
 _UNKNOWN = {"x-kubernetes-preserve-unknown-fields": True}
 _DURATION = r"^(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$"
@@ -27,11 +30,11 @@ _DURATION = r"^(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$"
 def recorded(kind: str) -> Shape:
     """Everything that a kind's reader asks for, from the object's root down."""
     root = Shape()
-    for full in (True, False):
+    for full, turn in product((True, False), range(_TURNS)):
         document = Document(ObjectKey(kind, "x", "x"), KINDS[kind].versions[0], {"metadata": {"name": "x"}})
         report = Report(document)
         meta = read_metadata(report.root(), document, Settings().domain)
-        KINDS[kind].read(Recorder(report, (), root, full=full), meta)
+        KINDS[kind].read(Recorder(report, (), root, _Guise(full, turn)), meta)
     return root
 
 
@@ -77,12 +80,20 @@ class Shape:
         return {**found, "required": required} if required else found
 
 
+class _Guise(NamedTuple):
+    """What a document seems to be: `full`, or with nothing in it; and which of several fields that exclude each other
+    it has."""
+
+    full: bool
+    turn: int
+
+
 class Recorder(Fields):
     """Has every field it is asked for, and writes down of what sort it is."""
 
-    def __init__(self, report: Report, path: Path, shape: Shape, *, full: bool) -> None:
+    def __init__(self, report: Report, path: Path, shape: Shape, guise: _Guise) -> None:
         super().__init__(report, path, {})
-        self._shape, self._full = shape, full
+        self._shape, self._guise, self._full = shape, guise, guise.full
         shape.is_a("object")
 
     def raw(self, name: str) -> Any:
@@ -162,7 +173,7 @@ class Recorder(Fields):
 
     def one_of(self, *names: str) -> str:
         self.ignored(*names)
-        return ""
+        return (*names, "")[min(self._guise.turn, len(names))]
 
     def ignored(self, *names: str) -> None:
         for name in names:
@@ -211,4 +222,4 @@ class Recorder(Fields):
         return shape.items
 
     def _below(self, name: str, shape: Shape) -> Recorder:
-        return Recorder(self.report, (*self.path, name), shape, full=self._full)
+        return Recorder(self.report, (*self.path, name), shape, self._guise)

@@ -62,6 +62,7 @@ class Control(_Part, frozen=True):
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()
     annotations: dict[str, str] = {}  # of its pods
+    plaintext_xds: bool = False  # on 15010 for the whole cluster: whoever can connect can read every configuration
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
@@ -118,11 +119,11 @@ class Values(_Part, frozen=True):
     mesh: dict[str, Any] = {}  # Istio's MeshConfig
 
 
-def values_of(written: Mapping[str, Any]) -> Values:
-    """Raises ValuesError."""
-    _refuse_unknown(Values, written, ())
+def values_of(given: Mapping[str, Any]) -> Values:
+    """What is given lies over the defaults, and null takes away. Raises ValuesError."""
+    _refuse_unknown(Values, given, ())
     try:
-        values = msgspec.convert(dict(written), Values)
+        values = msgspec.convert(_without_null(merged(written(Values()), given)), Values)
     except msgspec.ValidationError as error:
         what, _, at = str(error).partition(" - at ")
         field = at.strip("`").removeprefix("$.")
@@ -135,6 +136,22 @@ def written(values: Values) -> dict[str, Any]:
     """The same values as a mapping, such as a file of them would hold."""
     found: dict[str, Any] = msgspec.to_builtins(values)
     return found
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """As Helm does it: mappings are merged, anything else is replaced."""
+    found = dict(below)
+    for name, held in above.items():
+        under = found.get(name)
+        both = isinstance(held, Mapping) and isinstance(under, Mapping)
+        found[name] = merged(under, held) if both else held  # type: ignore[arg-type]
+    return found
+
+
+def _without_null(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_null(held) for name, held in value.items() if held is not None}
+    return value
 
 
 def _refuse_unknown(type_: type[msgspec.Struct], found: Any, path: tuple[str, ...]) -> None:

@@ -30,6 +30,7 @@ PAGE = 500  # objects at a time, as kubectl asks
 _CONNECT_TIMEOUT = 10.0
 _MOST_AT_ONCE = 32  # requests, watches not counted: a burst of token reviews must not take all sockets
 _LONGEST_ANSWER = 256 << 20  # a page of 500 objects of etcd's largest size would not be asked for by anyone sane
+_LONGEST_REFUSAL = 1 << 20
 _LONGEST_LINE = 16 << 20  # etcd's largest object is 1.5 MiB by default, its JSON some times that
 _READ_BUFFER = 1 << 20
 _JSON = "application/json"
@@ -140,8 +141,8 @@ class Client:
             yield ()
             while chunk := await answer.content.readany():
                 *lines, rest = (rest + chunk).split(b"\n")
-                if len(rest) > _LONGEST_LINE:
-                    raise ApiUnavailable(f"a watch line of over {_LONGEST_LINE >> 20} MiB", where=f"GET {path}")
+                if max(map(len, (rest, *lines))) > _LONGEST_LINE:
+                    raise ApiUnavailable(f"a watch line of over {_LONGEST_LINE:,} bytes", where=f"GET {path}")
                 if lines:
                     yield lines
 
@@ -325,7 +326,7 @@ class Client:
                 async with self._answer(
                     method, path, query=query, body=body, kind=content_type, timeout=limits
                 ) as answer:
-                    return await _read(answer, where)
+                    return await _read(answer, where, _LONGEST_ANSWER)
         except TimeoutError as error:
             raise ApiUnavailable(f"no answer within {seconds:g} s", _hint(self.connection), where=where) from error
 
@@ -360,7 +361,7 @@ class Client:
                     if answer.status == 401 and retry and await self._credentials.renew():
                         continue
                     if answer.status not in (200, 201, 202):
-                        raise _refusal(answer, await _read(answer, where, most=1 << 20), where)
+                        raise _refusal(answer, await _read(answer, where, _LONGEST_REFUSAL), where)
                     yield answer
                     return
         except aiohttp.ClientConnectorCertificateError as error:
@@ -468,12 +469,12 @@ def _socket(address: Any) -> socket.socket:
     return made
 
 
-async def _read(answer: aiohttp.ClientResponse, where: str, most: int = _LONGEST_ANSWER) -> bytes:
+async def _read(answer: aiohttp.ClientResponse, where: str, most: int) -> bytes:
     chunks, size = [], 0
     while chunk := await answer.content.readany():
         size += len(chunk)
         if size > most:
-            raise ApiUnavailable(f"an answer of over {most >> 20} MiB", where=where)
+            raise ApiUnavailable(f"an answer of over {most:,} bytes", where=where)
         chunks.append(chunk)
     return b"".join(chunks)
 

@@ -112,14 +112,16 @@ def from_kubeconfig(files: list[Path], context: str | None = None) -> Connection
         raise ConfigError(
             "no context is current", "choose one: kubectl config use-context NAME, or --context", file=shown
         )
-    named_context, _ = _pick("context", chosen, [(c.name, c.context, f) for f, config in read for c in config.contexts])
+    named_context, _ = _pick(
+        shown, "context", chosen, [(c.name, c.context, f) for f, config in read for c in config.contexts]
+    )
     cluster, cluster_file = _pick(
-        "cluster", named_context.cluster, [(c.name, c.cluster, f) for f, config in read for c in config.clusters]
+        shown, "cluster", named_context.cluster, [(c.name, c.cluster, f) for f, config in read for c in config.clusters]
     )
     user, user_file = _User(), cluster_file
     if named_context.user:
         user, user_file = _pick(
-            "user", named_context.user, [(u.name, u.user, f) for f, config in read for u in config.users]
+            shown, "user", named_context.user, [(u.name, u.user, f) for f, config in read for u in config.users]
         )
     return _connection(f"{shown}, context {chosen}", named_context, (cluster, cluster_file), (user, user_file))
 
@@ -221,12 +223,11 @@ def _read(file: Path) -> _Config:
 _Entry = TypeVar("_Entry")
 
 
-def _pick(what: str, name: str, entries: list[tuple[str, _Entry, Path]]) -> tuple[_Entry, Path]:
+def _pick(shown: str, what: str, name: str, entries: list[tuple[str, _Entry, Path]]) -> tuple[_Entry, Path]:
     for entry_name, entry, file in entries:
         if entry_name == name:
             return entry, file
-    files = os.pathsep.join(dict.fromkeys(str(file) for _, _, file in entries))
-    raise ConfigError(f"there is no {what} `{name}`", did_you_mean(name, [entry[0] for entry in entries]), file=files)
+    raise ConfigError(f"there is no {what} `{name}`", did_you_mean(name, [entry[0] for entry in entries]), file=shown)
 
 
 def _connection(
@@ -284,7 +285,7 @@ def _connection(
 
 def _data(encoded: str, field: str, file: Path) -> str:
     try:
-        return base64.b64decode(encoded, validate=False).decode()
+        return base64.b64decode("".join(encoded.split()), validate=True).decode()
     except (binascii.Error, ValueError):
         raise ConfigError(f"{field} is not base64 of PEM", file=file) from None
 

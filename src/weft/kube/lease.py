@@ -85,10 +85,11 @@ class Leader:
                     return asked
                 trouble.reset()
             except KubeError as error:
-                if trouble.failures == 0:
-                    log.warning("lease %s/%s cannot be had: %s", self._namespace, self._name, error)
-                await asyncio.sleep(trouble.next())
-                continue
+                if not (isinstance(error, ApiError) and error.conflict):  # another was faster
+                    if trouble.failures == 0:
+                        log.warning("lease %s/%s cannot be had: %s", self._namespace, self._name, error)
+                    await asyncio.sleep(trouble.next())
+                    continue
             await asyncio.sleep(self._timing.retry * random.uniform(1.0, 1.2))  # noqa: S311 - not a secret
 
     async def _led(self, lead: Callable[[], Awaitable[None]], renewed: float) -> bool:
@@ -102,7 +103,10 @@ class Leader:
                 return True
             return False
         finally:
-            await _ended(keeping, leading)
+            try:
+                await _ended(leading)  # and is renewed meanwhile, if it is still ours
+            finally:
+                await _ended(keeping)
 
     async def _keep(self, renewed: float) -> None:
         """Renews, until that has failed for too long or somebody else has it."""
@@ -121,26 +125,28 @@ class Leader:
                 log.warning("lease %s/%s was not renewed: %s", self._namespace, self._name, error)
 
     async def _try(self) -> bool:
-        """Take or renew it, if nobody else has it. Whether it is ours now."""
+        """Take or renew it, if nobody else has it. True: it is ours now. ApiError.conflict if one wrote first."""
         try:
             lease = await self._client.get(LEASES, self._name, _Lease, namespace=self._namespace)
         except ApiError as error:
             if not error.not_found:
                 raise
-            return await self._write(None)
+            await self._write(None)
+            return True
         if self._seen is None or lease.spec != self._seen.spec:
             self._seen_at = _now()
         self._seen = lease
         holder = lease.spec.holder_identity
         if holder and holder != self._identity and _now() < self._seen_at + self._duration_of(lease):
             return False
-        return await self._write(lease)
+        await self._write(lease)
+        return True
 
     def _duration_of(self, lease: _Lease) -> float:
         said = lease.spec.lease_duration_seconds or 0
         return float(said) if said > 0 else self._timing.duration
 
-    async def _write(self, before: _Lease | None) -> bool:
+    async def _write(self, before: _Lease | None) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec: dict[str, Any] = {
             "holderIdentity": self._identity,
@@ -150,25 +156,18 @@ class Leader:
         if before is None or before.spec.holder_identity != self._identity:
             transitions = 0 if before is None else (before.spec.lease_transitions or 0) + 1
             spec |= {"acquireTime": now, "leaseTransitions": transitions}
-        return await self._send(before, spec)
+        await self._send(before, spec)
 
-    async def _send(self, before: _Lease | None, spec: dict[str, Any]) -> bool:
-        """False if somebody else wrote first."""
-        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
-        try:
-            if before is None:
-                manifest = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
-                self._seen = await self._client.create(LEASES, manifest, _Lease, namespace=self._namespace)
-            else:
-                # A patch leaves alone what others wrote there; with the version in it, it fails if they just did.
-                patch = {"metadata": {"resourceVersion": before.metadata.resource_version}, "spec": spec}
-                self._seen = await self._client.patch(LEASES, self._name, patch, _Lease, namespace=self._namespace)
-        except ApiError as error:
-            if error.conflict:
-                return False
-            raise
+    async def _send(self, before: _Lease | None, spec: dict[str, Any]) -> None:
+        if before is None:
+            metadata = {"name": self._name, "namespace": self._namespace}
+            manifest = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": spec}
+            self._seen = await self._client.create(LEASES, manifest, _Lease, namespace=self._namespace)
+        else:
+            # A patch leaves alone what others wrote there; with the version in it, it fails if they just did.
+            patch = {"metadata": {"resourceVersion": before.metadata.resource_version}, "spec": spec}
+            self._seen = await self._client.patch(LEASES, self._name, patch, _Lease, namespace=self._namespace)
         self._seen_at = _now()
-        return True
 
     async def _release(self) -> None:
         """So that the next one need not wait. It is enough to try: without it, the lease runs out."""
@@ -204,18 +203,18 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _ended(*tasks: asyncio.Future[None]) -> None:
-    """All of them, even if they take their time to end or do so with an error; our own cancellation waits for that."""
-    for task in tasks:
-        task.cancel()
+async def _ended(task: asyncio.Future[None]) -> None:
+    """Even if it takes its time to end, or does so with an error; our own cancellation waits for that."""
+    if task.done():
+        return
+    task.cancel()
     cancelled = False
-    while pending := [task for task in tasks if not task.done()]:
+    while not task.done():
         try:
-            await asyncio.wait(pending)
+            await asyncio.wait((task,))
         except asyncio.CancelledError:
             cancelled = True
-    for task in tasks:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("while the lead ended: %r", error, exc_info=error)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("while the lead ended: %r", error, exc_info=error)
     if cancelled:
         raise asyncio.CancelledError

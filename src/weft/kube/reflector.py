@@ -80,11 +80,11 @@ async def reflect(
                     if batch is not None:
                         yield batch
         except KubeError as error:
+            first = not reflection.told
             if isinstance(error, ApiError) and error.not_found and (gone := await reflection.absent()) is not None:
                 trouble.over()
                 backoff.reset()
-                if gone or not reflection.told:
-                    reflection.told = True
+                if gone or first:
                     yield gone
                 await asyncio.sleep(timing.absent * random.uniform(0.7, 1.0))  # noqa: S311 - spreading load, not a secret
                 continue

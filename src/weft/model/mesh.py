@@ -73,6 +73,17 @@ class Touched(msgspec.Struct, frozen=True):
         return bool(self.hosts or self.endpoints or self.inbound or self.scopes)
 
 
+def joined(touches: Iterable[Touched]) -> Touched:
+    """All of them in one, at the price of each: thousands come at once when a cluster is read."""
+    held = tuple(touches)
+    return Touched(
+        frozenset().union(*(each.hosts for each in held)),
+        frozenset().union(*(each.endpoints for each in held)),
+        frozenset().union(*(each.inbound for each in held)),
+        frozenset().union(*(each.scopes for each in held)),
+    )
+
+
 class InboundPort(msgspec.Struct, frozen=True):
     """A port on which a group's workloads are called, and everything that shapes how."""
 

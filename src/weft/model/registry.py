@@ -1,4 +1,4 @@
-"""Which services there are, which instances, which EndpointSlices, and who stands behind whom: kept up change by change,
+"""Which services there are, which instances and EndpointSlices, and who stands behind whom: kept up change by change,
 so that a pod which comes or goes costs the same in a mesh of ten services and of ten thousand.
 
 `mesh.py` owns it, and adds what rules and policies say.
@@ -23,7 +23,8 @@ from weft.model.standing import Members, Standing, all_secured, joined_standing,
 
 _Selection = tuple[str, str, Labels]  # a host, and whom one of its claims selects in its namespace
 _Pair = tuple[str, tuple[str, str]]  # a namespace and one label
-_Profile = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, Protocol], ...], bool]  # what inbound ports depend on
+# Where it listens, and who it is.
+_Profile = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, Protocol], ...], bool, bool, str]
 
 _Place = TypeVar("_Place")
 _Held = TypeVar("_Held")
@@ -107,11 +108,11 @@ class Registry:
         }
 
     def profiles(self, namespace: str, labels: Labels) -> frozenset[_Profile]:
-        """Which kinds of ports the instances with these labels have: their inbound ports follow from no more."""
+        """Which kinds of instances have these labels: one more of a kind is nothing new to anybody but its callers."""
         return frozenset(self._profiles.get((namespace, labels), ()))
 
     def samples(self, namespace: str, labels: Labels) -> list[Instance]:
-        """An instance with these labels for each kind of ports that there is."""
+        """One instance with these labels of each kind that there is."""
         alike = self._alike.get((namespace, labels), {})
         if len(self._profiles.get((namespace, labels), ())) <= 1:
             return list(alike.values())[:1]
@@ -181,9 +182,8 @@ class Registry:
         return {service: self.standing(service) != standing for service, standing in standings.items()}
 
     def answers(self, service: Service, port: ServicePort) -> list[Answer]:
-        """Who answers on a port of a service, by its EndpointSlices: everyone who is ready, or else those that are about
-        to end and still answer, as kube-proxy has it. The two addresses of a pod, one of each family, are one answer.
-        """
+        """Who answers on a port of a service, by its EndpointSlices: whoever is ready, or else those that are about to
+        end and still answer, as kube-proxy has it. The two addresses of a pod, one of each family, are one answer."""
         ready: dict[tuple[str, int], tuple[Instance | None, list[str]]] = {}
         draining: dict[tuple[str, int], tuple[Instance | None, list[str]]] = {}
         for each in self._slices.of(service.namespace, service.name) if service.sliced else ():
@@ -253,7 +253,7 @@ def _selection(service: Service) -> _Selection:
 
 
 def _profile(instance: Instance) -> _Profile:
-    return (instance.ports, instance.protocols, instance.is_entry)
+    return (instance.ports, instance.protocols, instance.is_entry, instance.meshed, instance.service_account)
 
 
 def _in_order(instance: Instance | None, listed: list[str]) -> tuple[str, ...]:

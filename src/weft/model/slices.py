@@ -1,5 +1,5 @@
-"""EndpointSlices by the Service they are for, and whom they name: an index in which a slice that changes costs as much as
-the slice is long, and a pod that changes as much as there are Services that name it. `registry.py` owns it."""
+"""EndpointSlices by the Service they are for, and whom they name: an index in which a slice that changes costs as much
+as the slice is long, and a pod that changes as much as there are Services that name it. `registry.py` owns it."""
 
 from __future__ import annotations
 

@@ -54,6 +54,10 @@ class Driver:
 
     async def start(self) -> None:
         """Raises ListenError. Kubelet looks for the socket of the registration, so that one is made last."""
+        try:
+            self._endpoint.parent.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ListenError(f"cannot make {self._endpoint.parent}: {error}; is that kubelet's directory?") from error
         await self._listen(self._endpoint, self._identity(), self._node())
         await self._listen(self._kubelet.registration(self.name), self._registration.handler())
         log.info("the driver %s listens at %s", self.name, self._endpoint)
@@ -68,7 +72,6 @@ class Driver:
         server.add_generic_rpc_handlers(handlers)
         umask = os.umask(0o177)  # there is no moment in which others could open it
         try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
             path.unlink(missing_ok=True)  # of an agent that was killed
             server.add_insecure_port(f"unix:{path}")
         except (RuntimeError, OSError) as error:

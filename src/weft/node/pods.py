@@ -90,7 +90,7 @@ class Pods:
                 self._refresh(known, token)
                 await self._open_lacking(known)
             elif volume.path.exists():
-                await self._serve(volume, _keepsake(volume, pod, token))
+                self._serve(volume, _keepsake(volume, pod, token))
                 await self._open_lacking(_keepsake(volume, pod, token))
             else:
                 await self._publish_first(volume, _keepsake(volume, pod, token))
@@ -101,7 +101,7 @@ class Pods:
             what = f"kubelet gives no token with the volume of pod {pod}"
             raise VolumeRefused(f"{what}: see that the CSIDriver has tokenRequests")
         try:
-            await self._serve(volume, kept)
+            self._serve(volume, kept)
             for socket in self._lacking(pod.uid):
                 await self._open(pod, volume, socket)
         except BaseException as error:
@@ -136,7 +136,7 @@ class Pods:
             kept = left.get(volume.pod_uid)
             try:
                 if kept is not None and (kept.volume_id, kept.path) == (volume.id, str(volume.path)):
-                    await self._serve(volume, left.pop(volume.pod_uid))
+                    self._serve(volume, left.pop(volume.pod_uid))
                     await self._open_lacking(kept)
                 else:
                     await self._agent.open(volume.pod_uid, doorway_in(volume.path, SDS_SOCKET))
@@ -155,7 +155,7 @@ class Pods:
         if volume is not None and known is not None:
             self._keep(known.with_certificate(fresh))
 
-    async def _serve(self, volume: Volume, kept: Keepsake) -> None:
+    def _serve(self, volume: Volume, kept: Keepsake) -> None:
         """From here on the pod is known; its sockets are opened one by one."""
         self._served[kept.uid] = volume, kept
         self._opened[kept.uid] = set()

@@ -13,7 +13,7 @@ from weft.model.destination_rule import DestinationRule, Subset, TrafficPolicy
 from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
 from weft.model.names import selects
-from weft.model.service import Resolution, Service, ServicePort
+from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.translate import names
 from weft.translate.built import Built, from_bytes
 from weft.translate.policy import by_callers_address, effective, is_closed
@@ -35,7 +35,8 @@ def assignments(
 ) -> tuple[Built, ...]:
     """For the service port itself and each subset; none where the proxy finds the addresses by itself, as Envoy does
     where the caller's own address is used. gRPC's client cannot do that, and is told the endpoints."""
-    if service.resolution is not Resolution.STATIC:
+    # A UDP port may have the number of a TCP port, and so the name of its cluster.
+    if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()
     subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
     sources = keys(service.origin, rule.origin if rule else None)

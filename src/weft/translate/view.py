@@ -18,7 +18,7 @@ from weft.model.names import Labels
 from weft.model.peer_authentication import PeerModes
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope
-from weft.model.service import Resolution, Service, ServicePort
+from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.model.standing import Standing
@@ -125,7 +125,9 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         meshed=standing.meshed,
         secured=mesh.secured_ports(service) if service and (service.headless or passes_on(rule)) else (),
         accounts=standing.accounts,
-        endpoints=tuple((port.number, mesh.endpoints(service, port)) for port in service.ports)
+        endpoints=tuple(
+            (port.number, mesh.endpoints(service, port)) for port in service.ports if port.protocol is not Protocol.UDP
+        )
         if service and (service.headless or not service.selector or service.resolution is not Resolution.STATIC)
         else (),
         targets=targets,

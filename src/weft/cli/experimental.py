@@ -1,0 +1,20 @@
+"""`weft x`: commands whose names or answers may still change, as `istioctl x` has them."""
+
+from __future__ import annotations
+
+import typer
+
+from weft.cli import precheck
+
+app = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Commands that may still change.",
+    epilog="Example: weft x precheck",
+)
+app.command("precheck")(precheck.precheck)
+
+
+@app.callback()
+def group() -> None:
+    """A group even while it has one command."""

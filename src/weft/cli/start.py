@@ -1,0 +1,30 @@
+"""Where the program `weft` starts. What runs once or more in every pod, while somebody waits for that pod, is started
+without the rest of the command line: that takes half a second and thirty megabytes, and these need neither.
+
+A command of the kind has a function `run`: arguments come in, the exit status leaves.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+# Each with a line for the list of commands.
+IN_PODS = {
+    "iptables": "In a pod's init container: redirect its traffic to its proxy. Takes Istio's arguments.",
+    "drain": "In a sidecar, before it stops: send callers elsewhere and wait for what is under way.",
+    "wait": "In a sidecar, after it has started: wait until it is ready.",
+}
+
+
+def main() -> None:
+    if len(sys.argv) > 1 and sys.argv[1] in IN_PODS:
+        sys.exit(run(sys.argv[1], sys.argv[2:]))
+    from weft.cli.main import main as everything
+
+    everything()
+
+
+def run(name: str, arguments: list[str]) -> int:
+    status: int = import_module(f"weft.cli.{name}").run(arguments)
+    return status

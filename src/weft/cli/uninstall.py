@@ -1,0 +1,146 @@
+"""`weft uninstall`: one revision of weft goes, or with --purge all of it, the mesh's resources and its CA included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from weft.cli.cluster import CONTEXT, KUBECONFIG
+from weft.cli.output import fail, say
+
+if TYPE_CHECKING:
+    from weft.kube.client import Client
+    from weft.kube.revisions import Revision
+
+
+def uninstall(
+    revision: str = typer.Option("default", "--revision", "-r", help="Which revision."),
+    purge: bool = typer.Option(
+        False, "--purge", help="Every revision, and the kinds with all of their objects, and the CA's root."
+    ),
+    force: bool = typer.Option(False, "--force", help="Even if pods still live by it: they lose their identity."),
+    yes: bool = typer.Option(False, "-y", "--yes", help="Do not ask."),
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+) -> None:
+    """Remove weft from a cluster.
+
+    The webhooks go first, so that no pod is ever stopped by one that nobody answers. The resources of the mesh and
+    the CA's root stay, unless --purge is given: whoever installs again goes on where this ends.
+
+    \b
+    Example: weft uninstall
+             weft uninstall --revision 0-1-0
+             weft uninstall --purge
+    """
+    import asyncio
+
+    async def run() -> None:
+        from weft.cli.cluster import client
+
+        async with client(kubeconfig, context) as cluster:
+            await _uninstall(cluster, revision, purge=purge, force=force, yes=yes)
+
+    asyncio.run(run())
+
+
+async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool, yes: bool) -> None:
+    from weft.cli.cluster import confirm
+    from weft.install.names import OWNED_BY, Names
+
+    labels = ",".join(f"{name}={value}" for name, value in OWNED_BY.items())
+    if not purge:
+        labels = Names(revision, "").selector
+    gone = [each for each in await _installed(cluster) if purge or each.name == revision]
+    left = await _left(cluster, labels, purge=purge)
+    if not left:
+        known = ", ".join(sorted(each.name for each in await _installed(cluster)))
+        fail(
+            f"there is no revision {revision}" if not purge else "weft is not on this cluster",
+            f"installed: {known}" if known else "",
+        )
+    if not force:
+        await _refuse_if_used(cluster, {revision} if not purge else None)
+    what = "everything of weft, every VirtualService and other resource of the mesh, and the CA's root" if purge else (
+        f"revision {revision} of weft"
+    )  # fmt: skip
+    confirm(f"remove {what} ({left} objects)?", yes=yes)
+    await _remove(cluster, labels)
+    if purge:
+        await _purge(cluster, {each.namespace for each in gone} or {"istio-system"})
+        for namespace in sorted({each.namespace for each in gone}):
+            say(f"the namespace is left: kubectl delete namespace {namespace}")
+    else:
+        say("resources of the mesh and the CA's root are still there; to remove those too: weft uninstall --purge")
+
+
+async def _installed(cluster: Client) -> list[Revision]:
+    from weft.kube.revisions import revisions
+
+    return await revisions(cluster)
+
+
+async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
+    from weft.kube.apply import owned
+    from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS
+
+    found = [who async for _, who in owned(cluster, labels)]
+    kinds = (await cluster.list(CUSTOM_RESOURCE_DEFINITIONS, dict, labels=labels)).items if purge else ()
+    return len(found) + len(kinds)
+
+
+async def _refuse_if_used(cluster: Client, revisions: set[str] | None) -> None:
+    from weft.kube.revisions import uses
+
+    used = [
+        f"{use.namespace} ({sum(use.pods.values())} pods)"
+        for use in await uses(cluster)
+        if any(revisions is None or name in revisions for name in use.pods)
+    ]
+    if used:
+        fail(
+            f"pods still live by it: {', '.join(used)}",
+            "take the label off these namespaces and start their pods anew, or move them: weft upgrade --help\n"
+            "their identities end when the agent goes; if that is meant: --force",
+        )
+
+
+async def _remove(cluster: Client, labels: str) -> None:
+    from weft.cli.cluster import progress
+    from weft.kube.apply import remove
+
+    count = 0
+    with progress() as shown:
+        async for done in remove(cluster, labels):
+            count += 1
+            shown.now(f"{done.outcome}: {done.what}")
+    say(f"{count} objects removed")
+
+
+async def _purge(cluster: Client, namespaces: set[str]) -> None:
+    """What outlives a revision: kinds, leases, the root, and its copies in every namespace."""
+    from weft.install.crds import crds
+    from weft.install.names import OWNED_BY, ROOT_CONFIG_MAP, ROOT_SECRET
+    from weft.kube.error import ApiError
+    from weft.kube.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, SECRETS
+
+    for definition in crds():
+        name = definition["metadata"]["name"]
+        try:
+            there = await cluster.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+        except ApiError as error:
+            if error.not_found:
+                continue
+            raise
+        if OWNED_BY.items() <= (there["metadata"].get("labels") or {}).items():
+            await cluster.delete(CUSTOM_RESOURCE_DEFINITIONS, name)
+    for namespace in sorted(namespaces):
+        await cluster.delete(SECRETS, ROOT_SECRET, namespace=namespace)
+        for lease in (await cluster.list(LEASES, dict, namespace=namespace)).items:
+            if lease["metadata"]["name"].startswith("weft-leader"):
+                await cluster.delete(LEASES, lease["metadata"]["name"], namespace=namespace)
+    for found in (await cluster.list(NAMESPACES, dict)).items:
+        await cluster.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=found["metadata"]["name"])
+    say("the kinds with all of their objects, the CA's root and its copies are removed")

@@ -1,0 +1,201 @@
+"""The control plane on a cluster: the same plane as everywhere, with the API server as its source, its CA's judge of
+tokens and the place where its root is kept, and with webhooks.
+
+A client comes in; what leaves is four ports. Every replica serves and signs; what only one may write, the one that
+holds the Lease writes. Rule: an API server that is away takes nothing from running traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack, aclosing
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from weft.api.document import Document
+from weft.api.parse import parse
+from weft.ca.authority import Authority, Terms
+from weft.ca.plugged import is_plugged_in
+from weft.ca.server import CaServer
+from weft.ca.service import CertificateService
+from weft.ca.serving import ServingCertificate
+from weft.control.access import Access
+from weft.control.front import Front
+from weft.control.injection import Injection
+from weft.control.monitoring import Monitoring
+from weft.control.plane import ControlPlane
+from weft.control.pod_placements import PodPlacements
+from weft.control.published_roots import PublishedRoots
+from weft.control.root_secret import RootSecret
+from weft.control.token_reviews import TokenReviews
+from weft.install.names import Names
+from weft.kube import source
+from weft.kube.client import Client
+from weft.kube.error import ApiError
+from weft.kube.lease import Leader
+from weft.kube.pods import Pods
+from weft.kube.resource import CONFIG_MAPS
+from weft.kube.status import StatusWriter
+from weft.model.names import ObjectKey
+from weft.model.settings import Settings
+
+log = logging.getLogger("weft.control.cluster")
+
+_JUDGE_SECONDS = 1.0  # between looks at what is wrong with objects; analysis itself takes its time
+_ROTATION_SECONDS = 1.0
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    namespace: str = "istio-system"
+    revision: str = "default"
+    domain: str = "cluster.local"
+    replica: str = "weft-control"  # this one's own name, of the pod
+    plugged: Path | None = None  # where somebody's own CA is, if it is there
+    skew: timedelta = timedelta(seconds=60)
+    xds: str = "127.0.0.1:15010"  # without TLS, and so for nobody but this pod, unless somebody asks for more
+    secure: str = "[::]:15012"
+    webhooks: tuple[str | None, int] = (None, 15017)
+    monitoring: tuple[str | None, int] = (None, 15014)
+
+
+class ClusterControl:
+    def __init__(self, client: Client, settings: ClusterSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._names = Names(settings.revision, settings.namespace)
+        self._pods = Pods()
+        self.plane = ControlPlane(domain=settings.domain, placements=PodPlacements(self._pods))
+        self._statuses = StatusWriter(client)
+        self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
+        self._injection = Injection(client, self._names, settings.domain)
+        self._loaded = False
+
+    async def run(self) -> None:
+        """Until cancelled. Raises AuthorityError, KubeError, ListenError or OSError, at the start."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.plane.close)
+            monitoring = Monitoring(self.lack, self._counts, self._injection.metrics)
+            stack.push_async_callback(monitoring.close)
+            await monitoring.listen(*self._settings.monitoring)
+            self.authority, kept = await self._open_authority()
+            stack.callback(self.authority.close)
+            stack.push_async_callback(self._injection.close)
+            await self._injection.open(*self._settings.webhooks, self._certificate())
+            await self._open_front(stack)
+            await self.plane.listen(self._settings.xds)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.authority.run(), name="authority")
+                if kept is not None:
+                    tasks.create_task(kept.run(), name="root-secret")
+                tasks.create_task(self._injection.run(), name="injection")
+                tasks.create_task(self._follow(), name="source")
+                tasks.create_task(self._judge(), name="judge")
+                tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
+
+    def lack(self) -> str:
+        """Why nobody should be sent here yet; nothing if all is well."""
+        if not self._loaded:
+            return "the objects of the cluster are not here yet"
+        return self._injection.lack()
+
+    async def _open_authority(self) -> tuple[Authority, RootSecret | None]:
+        settings, terms = self._settings, Terms(skew=self._settings.skew)
+        trust_domain = await self._trust_domain()
+        if settings.plugged is not None and is_plugged_in(settings.plugged):
+            log.info("signing for %s with the CA in %s", trust_domain, settings.plugged)
+            return Authority.open(settings.plugged, trust_domain, terms), None
+        kept = RootSecret(self._client, settings.namespace, trust_domain, terms)
+        return await kept.open(), kept
+
+    async def _trust_domain(self) -> str:
+        """As the mesh's configuration says it."""
+        key = ObjectKey("ConfigMap", self._settings.namespace, self._names.mesh_config)
+        try:
+            found = await self._client.get(CONFIG_MAPS, key.name, namespace=key.namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            return Settings().trust_domain
+        body = {"apiVersion": "v1", "kind": "ConfigMap", **found}
+        values = parse(Document(key, "v1", body), self._settings.domain).values
+        return next((value.trust_domain for value in values if isinstance(value, Settings)), Settings().trust_domain)
+
+    def _certificate(self) -> ServingCertificate:
+        host = self._names.service_host
+        return ServingCertificate(self.authority, (host, f"{host}.{self._settings.domain}"))
+
+    async def _open_front(self, stack: AsyncExitStack) -> None:
+        """Certificates and discovery, on the one port with TLS."""
+        host = self._names.service_host
+        front = Front(self.authority, names=(host, f"{host}.{self._settings.domain}"))
+        stack.push_async_callback(front.close)
+        tokens = TokenReviews(self._client)
+        agents = frozenset({(self._settings.namespace, self._names.node)})
+        access = Access(self.authority.trust_domain, tokens, front.identity_of, agents)
+        ca = CaServer(CertificateService(self.authority, tokens), host_of=front.host_of)
+        address = self._settings.secure
+        bound = await front.listen(address, *ca.handlers(), *self.plane.handlers(address, access))
+        log.info("serving certificates and configuration of %s on %s", self.authority.trust_domain, bound)
+
+    async def _follow(self) -> None:
+        batches = source.watch(
+            self._client,
+            root_namespace=self._settings.namespace,
+            revision=self._settings.revision,
+            pods=self._pods,
+        )
+        async with aclosing(batches):
+            async for batch in batches:
+                self.plane.apply(batch.changes, batch.problems, batch.values)
+                self._statuses.see(batch.statuses)
+                if not self._loaded:
+                    self._loaded = True
+                    log.info("the objects of the cluster are here: %d pods", len(self._pods))
+
+    async def _judge(self) -> None:
+        while True:
+            await asyncio.sleep(_JUDGE_SECONDS)
+            if self._loaded and not self.plane.analyzing:
+                self._statuses.judge_all(self.plane.problems())
+
+    async def _lead(self, kept: RootSecret | None) -> None:
+        """What only one may write, as long as this one holds the Lease."""
+        roots = PublishedRoots(
+            self._client, self.authority, mutating=self._names.injector, validating=self._names.validator
+        )
+        self.authority.lead()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(roots.run(), name="published-roots")
+                tasks.create_task(self._statuses.run(), name="statuses")
+                if kept is not None:
+                    tasks.create_task(_rotate_when_asked(kept), name="rotation")
+        finally:
+            self.authority.follow()
+
+    def _counts(self) -> dict[str, float]:
+        counts: dict[str, float] = {
+            "weft_leader": float(self._leader.leading),
+            "weft_pods": len(self._pods),
+            "weft_proxies": len(self.plane.proxies()),
+            "weft_nodes": len(self.plane.nodes()),
+            "weft_pushes_total": self.plane.pushes,
+            "weft_problems": len(self.plane.problems()),
+            "weft_translation_cpu_seconds_total": self.plane.translation_seconds,
+            "weft_statuses_due": self._statuses.due,
+        }
+        authority = getattr(self, "authority", None)
+        if authority is not None:
+            counts["weft_certificates_issued_total"] = authority.issued
+            for reason, number in authority.refused.items():
+                counts[f'weft_certificates_refused_total{{reason="{reason}"}}'] = number
+        return counts
+
+
+async def _rotate_when_asked(kept: RootSecret) -> None:
+    while True:
+        kept.rotate_if_asked()
+        await asyncio.sleep(_ROTATION_SECONDS)

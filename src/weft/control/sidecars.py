@@ -1,0 +1,53 @@
+"""Where the injector and Envoy meet: a pod's sidecar becomes the arguments that its Envoy is started with.
+
+What only kubelet will know stands in them as the injector wrote it; nothing here looks at it.
+"""
+
+from __future__ import annotations
+
+from weft.envoy.bootstrap import Bootstrap, Dns, Node, Unix, render
+from weft.envoy.command import options
+from weft.inject.sidecar import Sidecar
+
+_PLAINTEXT_PORT = 15010
+
+
+def arguments(sidecar: Sidecar) -> list[str]:
+    """The `Renderer` of the webhook and of `weft kube-inject`."""
+    return [
+        *("--config-yaml", render(bootstrap(sidecar))),
+        *options(
+            log_level=sidecar.log_level,
+            component_log_level=sidecar.component_log_level,
+            concurrency=sidecar.concurrency,
+            drain_seconds=sidecar.drain_seconds,
+        ),
+    ]
+
+
+def bootstrap(sidecar: Sidecar) -> Bootstrap:
+    return Bootstrap(
+        node=Node(
+            name=sidecar.name,
+            namespace=sidecar.namespace,
+            addresses=(sidecar.address,),
+            workload=sidecar.workload,
+            service_account=sidecar.service_account,
+            labels=sidecar.labels,
+            dns_domain=sidecar.dns_domain,
+            cluster_id=sidecar.cluster_id,
+            mesh_id=sidecar.mesh_id,
+            containers=sidecar.containers,
+            metadata=sidecar.metadata,
+        ),
+        xds=_control(sidecar.control) if sidecar.control else Unix(sidecar.xds_socket),
+        sds=Unix(sidecar.sds_socket),
+        status_port=sidecar.status_port,
+        probes=sidecar.probes,
+        ipv6=sidecar.ipv6,
+    )
+
+
+def _control(address: str) -> Dns:
+    host, _, port = address.rpartition(":")
+    return Dns(host=host.strip("[]"), port=int(port), tls=int(port) != _PLAINTEXT_PORT)

@@ -1,0 +1,119 @@
+"""The end of a sidecar: its callers are sent elsewhere, what is under way is finished, and only then may it stop.
+
+Runs beside Envoy in its container, as kubelet's preStop hook, and so loads next to nothing: no asyncio, no aiohttp.
+Envoy ends at once when it is told to; whatever must happen before happens here.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+
+from weft.model.proxy import ADMIN_PORT
+
+_OWN = "http.own-admin"  # as what its own listeners count: kubelet's and Prometheus' questions
+_OF_WORKER = re.compile(r"\.worker_[0-9]+\.[a-z_]+$")
+_EVERY = 0.1  # seconds between two looks
+
+
+class Gone(Exception):
+    """There is no Envoy that answers."""
+
+
+class Active:
+    """What is under way, from Envoy's gauges."""
+
+    def __init__(self, gauges: Mapping[str, int]) -> None:
+        connections = sum(_values(gauges, "listener.", ".downstream_cx_active"))
+        over_http = sum(_values(gauges, "http.", ".downstream_cx_active"))
+        self.requests = sum(_values(gauges, "http.", ".downstream_rq_active"))
+        self.requests -= gauges.get(f"{_OWN}.downstream_rq_active", 0)
+        # Whoever speaks no HTTP is busy as long as it is connected.
+        self.streams = max(0, connections - over_http)
+        self.connections = max(0, connections - gauges.get(f"{_OWN}.downstream_cx_active", 0))
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.requests or self.streams)
+
+    def __str__(self) -> str:
+        return f"{self.requests} requests, {self.streams} other streams, {self.connections} connections"
+
+
+def drain(
+    *,
+    least: float,
+    until_idle: bool = False,
+    port: int = ADMIN_PORT,
+    tell: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Returns when Envoy may stop: not before `least` seconds, in which callers learn to go elsewhere; and then once
+    nothing is under way, or, with `until_idle`, nobody is connected any more. Kubelet's patience is the only bound."""
+    began = time.monotonic()
+    try:
+        _ask(port, "POST", "/drain_listeners?inboundonly&graceful&skip_exit")
+        time.sleep(max(0.0, began + least - time.monotonic()))
+        said = ""
+        while True:
+            active = _active(port)
+            if not (active.connections if until_idle else active.busy):
+                return
+            if str(active) != said:
+                said = str(active)
+                tell(f"waiting for {said}")
+            time.sleep(_EVERY)
+    except Gone as error:
+        tell(str(error))
+
+
+def wait_until_ready(*, most: float, port: int = ADMIN_PORT) -> bool:
+    """Whether Envoy has its configuration, within this many seconds."""
+    end = time.monotonic() + most
+    while True:
+        try:
+            _ask(port, "GET", "/ready")
+        except Gone:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_EVERY / 2)
+        else:
+            return True
+
+
+def _active(port: int) -> Active:
+    body = _ask(port, "GET", "/stats?format=json&filter=downstream_(cx|rq)_active$")
+    try:
+        entries = json.loads(body)["stats"]
+        return Active({each["name"]: each["value"] for each in entries if isinstance(each.get("value"), int)})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Gone(f"Envoy's statistics have an unknown form: {error!r}") from error
+
+
+def _ask(port: int, method: str, path: str) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise Gone(f"Envoy does not answer: {error or type(error).__name__}") from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise Gone(f"Envoy answered {method} {path} with {answer.status}")
+    return body
+
+
+def _values(gauges: Mapping[str, int], prefix: str, suffix: str) -> list[int]:
+    """Of everybody's but the admin API's. A listener is counted once, and not again for each of its workers."""
+    return [
+        value
+        for name, value in gauges.items()
+        if name.startswith(prefix)
+        and name.endswith(suffix)
+        and not name.startswith(f"{prefix}admin.")
+        and not _OF_WORKER.search(name)
+    ]

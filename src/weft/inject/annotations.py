@@ -1,0 +1,266 @@
+"""What a pod asks of its sidecar, read from its annotations: checked, and with the installation's word where the pod
+says nothing. Every problem of a pod is told together, each with its annotation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from weft.api.syntax import words
+from weft.base.problem import Problem, Where
+from weft.base.suggest import did_you_mean
+from weft.inject import proxy_config, redirect
+from weft.inject.duration import seconds_of
+from weft.inject.quantity import amount
+from weft.inject.redirect import Redirection
+from weft.inject.settings import Resources, Settings
+from weft.model.proxy import METRICS_PORT, TAKEN_PORTS
+
+SIDECAR = "sidecar.istio.io/"
+STATUS = f"{SIDECAR}status"
+OVERRIDES = "proxy.istio.io/overrides"
+NATIVE = f"{SIDECAR}nativeSidecar"
+_READINESS = "readiness.status.sidecar.istio.io/"
+_MERGE = "prometheus.istio.io/merge-metrics"
+_IMAGE, _REWRITE = f"{SIDECAR}proxyImage", f"{SIDECAR}rewriteAppHTTPProbers"
+_LEVEL, _LEVELS = f"{SIDECAR}logLevel", f"{SIDECAR}componentLogLevel"
+_VOLUMES, _MOUNTS = f"{SIDECAR}userVolume", f"{SIDECAR}userVolumeMount"
+_AMOUNTS = {
+    f"{SIDECAR}proxyCPU": ("requests", "cpu"),
+    f"{SIDECAR}proxyMemory": ("requests", "memory"),
+    f"{SIDECAR}proxyCPULimit": ("limits", "cpu"),
+    f"{SIDECAR}proxyMemoryLimit": ("limits", "memory"),
+}
+_READ = (f"{SIDECAR}inject", STATUS, redirect.MODE, *_AMOUNTS, _IMAGE, _REWRITE, _LEVEL, _LEVELS, _VOLUMES, _MOUNTS,
+         NATIVE)  # fmt: skip
+# Istio's, and of no use here: they are about its agent, or come to the proxy by other ways.
+_UNUSED = tuple(
+    SIDECAR + name
+    for name in words("""
+    agentLogLevel bootstrapOverride capNetBindService controlPlaneAuthPolicy discoveryAddress enableCoreDump
+    extraStatTags init-containers-before-proxy proxyImageType statsCompression statsHistogramBuckets
+    statsInclusionPrefixes statsInclusionRegexps statsInclusionSuffixes
+    """)
+)
+_LEVEL_WORDS = frozenset({"trace", "debug", "info", "warning", "warn", "error", "critical", "off"})
+_COMPONENT = re.compile(r"[a-z0-9_]+:([a-z]+)")
+_TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # what Go reads as a boolean, and so Istio
+_FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+class Refused(Exception):
+    """The pod cannot be injected as it is; its author can change that."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    redirected: bool
+    redirection: Redirection
+    status_port: int  # 0: none
+    image: str
+    resources: Resources
+    log_level: str
+    component_log_level: str
+    concurrency: int
+    hold: bool
+    native: bool | None  # None: as everywhere else
+    drain_seconds: int
+    termination_seconds: float
+    environment: Mapping[str, str]
+    rewrite_probes: bool
+    prometheus: bool
+    readiness: Mapping[str, int]
+    volumes: tuple[dict[str, Any], ...]
+    mounts: tuple[dict[str, Any], ...]
+    warnings: tuple[str, ...]
+
+
+def read(annotations: Mapping[str, str], settings: Settings, named: str) -> Wishes:
+    """`named` is the pod, for messages. Raises Refused with all there is to say."""
+    return _Reading(annotations, settings, named).wishes()
+
+
+class _Reading:
+    def __init__(self, annotations: Mapping[str, str], settings: Settings, named: str) -> None:
+        self._annotations = annotations
+        self._settings = settings
+        self._named = named
+        self._problems: list[Problem] = []
+        self._warnings: list[str] = []
+
+    def wishes(self) -> Wishes:
+        settings = self._settings
+        config = self._config()
+        redirection = redirect.of_pod(self._annotations, settings.redirection)
+        for name, what in redirect.problems_of_redirection(redirection):
+            self._refuse(redirect.PREFIX + name, what)
+        mode = self._value(redirect.MODE, config.interception_mode or redirect.REDIRECT, _mode)
+        port = METRICS_PORT if config.status_port is None else config.status_port
+        found = Wishes(
+            redirected=mode == redirect.REDIRECT,
+            redirection=redirection,
+            status_port=self._value(redirect.STATUS_PORT, port, _status_port),
+            image=self._value(_IMAGE, settings.image, _image),
+            resources=self._resources(),
+            log_level=self._value(_LEVEL, settings.log_level, _level),
+            component_log_level=self._value(_LEVELS, settings.component_log_level, _levels),
+            concurrency=settings.concurrency if config.concurrency is None else config.concurrency,
+            hold=_first(config.hold_application_until_proxy_starts, settings.hold_application_until_proxy_starts),
+            native=self._value(NATIVE, None, _flag),
+            # Envoy counts whole seconds, and 0 would mean that nothing is drained at all.
+            drain_seconds=max(1, round(seconds_of(config.drain_duration or settings.drain_duration) or 0)),
+            termination_seconds=seconds_of(config.termination_drain_duration or settings.termination_drain_duration)
+            or 0.0,
+            environment=config.proxy_metadata,
+            rewrite_probes=self._value(_REWRITE, settings.rewrite_app_probes, _flag),
+            prometheus=self._value(_MERGE, settings.prometheus_annotations, _flag),
+            readiness={
+                name: self._value(_READINESS + name, default, _seconds)
+                for name, default in (("initialDelaySeconds", 0), ("periodSeconds", 15), ("failureThreshold", 4))
+            },
+            volumes=self._entries(_VOLUMES),
+            mounts=self._entries(_MOUNTS),
+            warnings=(*self._warnings, *self._unread()),
+        )
+        if self._problems:
+            raise Refused(self._problems)
+        return found
+
+    def _config(self) -> proxy_config.ProxyConfig:
+        config, errors, warnings = proxy_config.read(self._annotations.get(proxy_config.ANNOTATION, ""))
+        for what in errors:
+            self._refuse(proxy_config.ANNOTATION, what)
+        self._warnings += [f"{proxy_config.ANNOTATION}: {what}" for what in warnings]
+        return config
+
+    def _value(self, annotation: str, default: Any, read: Callable[[str], Any]) -> Any:
+        text = self._annotations.get(annotation)
+        if text is None:
+            return default
+        try:
+            return read(text.strip())
+        except ValueError as error:
+            self._refuse(annotation, str(error))
+            return default
+
+    def _resources(self) -> Resources:
+        """A pod may name one amount alone. A default that would then contradict it gives way."""
+        default = self._settings.resources
+        found = {"requests": dict(default.requests), "limits": dict(default.limits)}
+        said: set[tuple[str, str]] = set()
+        for annotation, (kind, name) in _AMOUNTS.items():
+            text = self._annotations.get(annotation)
+            if text is None:
+                continue
+            if amount(text) is None:
+                self._refuse(annotation, f"`{text[:64]}` is not an amount such as 100m or 128Mi")
+                continue
+            found[kind][name] = text
+            said.add((kind, name))
+        for name in ("cpu", "memory"):
+            request, limit = amount(found["requests"].get(name, "0")), amount(found["limits"].get(name, ""))
+            if limit is None or request is None or request <= limit:
+                continue
+            if ("requests", name) not in said:
+                found["requests"][name] = found["limits"][name]
+            elif ("limits", name) not in said:
+                found["limits"][name] = found["requests"][name]
+            else:
+                annotation = next(key for key, value in _AMOUNTS.items() if value == ("requests", name))
+                what = f"it requests {found['requests'][name]}, which is above the limit of {found['limits'][name]}"
+                self._refuse(annotation, what)
+        return Resources(requests=found["requests"], limits=found["limits"])
+
+    def _entries(self, annotation: str) -> tuple[dict[str, Any], ...]:
+        """A JSON object of volumes or mounts by their name, or a list of them, as Istio takes both."""
+        text = self._annotations.get(annotation)
+        if text is None:
+            return ()
+        try:
+            document = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            self._refuse(annotation, f"this is not JSON: {error}")
+            return ()
+        if isinstance(document, dict):
+            document = [
+                {"name": name, **value} if isinstance(value, dict) else value for name, value in document.items()
+            ]
+        entries = document if isinstance(document, list) else [document]
+        if not all(isinstance(each, dict) and isinstance(each.get("name"), str) and each["name"] for each in entries):
+            self._refuse(annotation, 'it must be JSON such as {"name": {…}} or [{"name": "…", …}]')
+            return ()
+        return tuple(entries)
+
+    def _unread(self) -> list[str]:
+        known = (*_READ, *_UNUSED, *redirect.ANNOTATIONS)
+        found = []
+        for name in sorted(self._annotations):
+            if not name.startswith((SIDECAR, redirect.PREFIX)) or name in (*_READ, *redirect.ANNOTATIONS):
+                continue
+            if name in _UNUSED:
+                found.append(f"weft makes no use of the annotation {name}")
+            else:
+                found.append(f"unknown annotation {name}: {did_you_mean(name, known)}".rstrip(": "))
+        return found
+
+    def _refuse(self, annotation: str, what: str) -> None:
+        self._problems.append(Problem(Where(object=self._named, field=f"metadata.annotations[{annotation}]"), what))
+
+
+def _first(said: bool | None, default: bool) -> bool:
+    return default if said is None else said
+
+
+def _mode(text: str) -> str:
+    if text == redirect.TPROXY:
+        raise ValueError("TPROXY is not supported: write REDIRECT, with which the proxy sees the caller's address too")
+    if text not in (redirect.REDIRECT, redirect.NONE):
+        raise ValueError(f"`{text[:64]}` is unknown: write REDIRECT, or NONE for a proxy nothing is redirected to")
+    return text
+
+
+def _flag(text: str) -> bool:
+    if text not in _TRUE | _FALSE:
+        raise ValueError(f"`{text[:64]}` is neither true nor false")
+    return text in _TRUE
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise ValueError(f"`{text[:64]}` is not a whole number")
+    return int(text)
+
+
+def _status_port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) < 65536):
+        raise ValueError(f"`{text[:64]}` is not a port, nor 0 for none")
+    if int(text) in TAKEN_PORTS:
+        raise ValueError(f"{text} is another port of the proxy's own")
+    return int(text)
+
+
+def _image(text: str) -> str:
+    if not text or any(each.isspace() for each in text):
+        raise ValueError(f"`{text[:64]}` is not an image")
+    return text
+
+
+def _level(text: str) -> str:
+    if text not in _LEVEL_WORDS:
+        raise ValueError(f"`{text[:64]}` is not a log level: {', '.join(sorted(_LEVEL_WORDS))}")
+    return text
+
+
+def _levels(text: str) -> str:
+    for part in text.split(","):
+        found = _COMPONENT.fullmatch(part)
+        if found is None or found[1] not in _LEVEL_WORDS:
+            raise ValueError(f"`{part[:64]}` is not a component's log level, such as upstream:debug")
+    return text

@@ -1,0 +1,127 @@
+"""The containers that a pod gets: the one that sets up or awaits the redirect and ends, and the proxy that stays.
+
+Both ask for as little as they can: the proxy fits into a namespace of pod security `restricted`, and so does all of it
+where the node sets up the redirect.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.inject import redirect
+from weft.inject.annotations import Wishes
+from weft.inject.duration import seconds_of
+from weft.inject.settings import Resources, Settings
+from weft.model.proxy import (
+    IDENTITY_MOUNT,
+    IDENTITY_VOLUME,
+    PROMETHEUS_PORT,
+    PROXY_GID,
+    PROXY_UID,
+    READINESS_PORT,
+)
+
+PROXY, INIT, VALIDATION = "istio-proxy", "istio-init", "istio-validation"
+PROBERS = "ISTIO_KUBE_APP_PROBERS"
+# Ours to say anew each time; whatever else stands in the container may be another's.
+OWN_VARIABLES = frozenset({"ISTIO_META_APP_CONTAINERS", "ISTIO_META_POD_PORTS", PROBERS})
+
+_SECCOMP = {"seccompProfile": {"type": "RuntimeDefault"}}
+_USER = {"runAsUser": PROXY_UID, "runAsGroup": PROXY_GID, "runAsNonRoot": True}
+_SOCKETS = {"name": IDENTITY_VOLUME, "mountPath": IDENTITY_MOUNT, "readOnly": True}
+_FROM_POD = {
+    "POD_NAME": "metadata.name",
+    "POD_NAMESPACE": "metadata.namespace",
+    "INSTANCE_IP": "status.podIP",
+    "INSTANCE_IPS": "status.podIPs",
+    "HOST_IP": "status.hostIP",
+    "SERVICE_ACCOUNT": "spec.serviceAccountName",
+    "ISTIO_META_NODE_NAME": "spec.nodeName",
+    "ISTIO_META_POD_NAME": "metadata.name",
+    "ISTIO_META_NAMESPACE": "metadata.namespace",
+}
+
+
+def redirecting(wishes: Wishes, settings: Settings) -> dict[str, Any]:
+    """istio-init; or, where the node redirects, istio-validation, which asks for it and ends once it is in place."""
+    by_node = settings.redirect_by == "node"
+    wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
+    root = {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}
+    capabilities = {"drop": ["ALL"]} if by_node else {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
+    return {
+        "name": VALIDATION if by_node else INIT,
+        **_image(wishes, settings),
+        "args": ["redirect" if by_node else "iptables", *wanted],
+        "resources": _resources(settings.init_resources),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "capabilities": capabilities,
+            "readOnlyRootFilesystem": True,
+            **(_USER if by_node else root),
+            **_SECCOMP,
+        },
+        **({"volumeMounts": [_SOCKETS]} if by_node else {}),
+    }
+
+
+def proxy(
+    wishes: Wishes, settings: Settings, *, arguments: list[str], variables: dict[str, str], native: bool, finishes: bool
+) -> dict[str, Any]:
+    """`finishes`: the pod runs to an end by itself, so nobody is kept waiting for callers that may still come."""
+    ready = {"httpGet": {"path": "/healthz/ready", "port": READINESS_PORT, "scheme": "HTTP"}, "timeoutSeconds": 3}
+    lifecycle: dict[str, Any] = {"preStop": {"exec": {"command": _drain(wishes, finishes=finishes)}}}
+    container: dict[str, Any] = {
+        "name": PROXY,
+        **_image(wishes, settings),
+        "command": ["envoy"],
+        "args": arguments,
+        "ports": [{"containerPort": PROMETHEUS_PORT, "name": "http-envoy-prom", "protocol": "TCP"}],
+        "env": [
+            *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _FROM_POD.items()),
+            *({"name": name, "value": value} for name, value in variables.items()),
+        ],
+        "lifecycle": lifecycle,
+        "readinessProbe": {
+            **ready,
+            **({} if not wishes.readiness["initialDelaySeconds"] else
+               {"initialDelaySeconds": wishes.readiness["initialDelaySeconds"]}),
+            "periodSeconds": max(1, wishes.readiness["periodSeconds"]),
+            "failureThreshold": max(1, wishes.readiness["failureThreshold"]),
+        },
+        "resources": _resources(wishes.resources),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "privileged": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            **_USER,
+            **_SECCOMP,
+        },
+        "volumeMounts": [_SOCKETS, *wishes.mounts],
+    }  # fmt: skip
+    if native:
+        container["restartPolicy"] = "Always"
+        # Whatever comes after it waits for this; ten minutes, as in Istio, for a control plane that is away.
+        container["startupProbe"] = {**ready, "periodSeconds": 1, "failureThreshold": 600}
+    elif wishes.hold:
+        lifecycle["postStart"] = {"exec": {"command": ["weft", "wait"]}}
+    return container
+
+
+def _drain(wishes: Wishes, *, finishes: bool) -> list[str]:
+    metadata = wishes.environment
+    if metadata.get("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "").lower() == "true":
+        minimum = seconds_of(metadata.get("MINIMUM_DRAIN_DURATION", "5s"))
+        return ["weft", "drain", "--until-idle", f"{5 if minimum is None else minimum:g}s"]
+    return ["weft", "drain", "0s" if finishes else f"{wishes.termination_seconds:g}s"]
+
+
+def _image(wishes: Wishes, settings: Settings) -> dict[str, str]:
+    policy = settings.image_pull_policy
+    return {"image": wishes.image, **({"imagePullPolicy": policy} if policy else {})}
+
+
+def _resources(resources: Resources) -> dict[str, dict[str, str]]:
+    found = {"requests": dict(resources.requests), "limits": dict(resources.limits)}
+    return {kind: amounts for kind, amounts in found.items() if amounts}

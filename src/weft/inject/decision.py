@@ -1,0 +1,97 @@
+"""Whether a pod gets a sidecar, and why: Istio's truth table, with the reason in words.
+
+`decide` is the whole of it, as the API server and the injector together would have it. `required` is the injector's own
+half, asked once the API server has found one of our webhooks to be concerned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from weft.inject.settings import Settings
+from weft.inject.webhooks import (
+    DEFAULT_REVISION,
+    IGNORED_NAMESPACES,
+    INJECT_LABEL,
+    NAMESPACE_LABEL,
+    REVISION_LABEL,
+    selectors,
+)
+
+_YES = frozenset({"y", "yes", "true", "on"})
+
+
+class Decision(msgspec.Struct, frozen=True):
+    inject: bool
+    reason: str
+
+
+def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: Settings) -> Decision:
+    """`labels` are the namespace's. Everybody who asks whether and why gets the same answer here."""
+    namespace_labels = {**labels, "kubernetes.io/metadata.name": namespace}
+    pod_labels = _strings(pod, "labels")
+    webhooks = selectors(settings.revision, namespaces_by_default=settings.enable_namespaces_by_default)
+    if any(each.namespaces.selects(namespace_labels) and each.objects.selects(pod_labels) for each in webhooks):
+        return required(pod, namespace, settings)
+    return Decision(False, _why_unasked(namespace, namespace_labels, pod_labels, settings.revision or DEFAULT_REVISION))
+
+
+def required(pod: Mapping[str, Any], namespace: str, settings: Settings) -> Decision:
+    """What the injector says of a pod that it is asked about."""
+    spec = pod.get("spec")
+    if isinstance(spec, Mapping) and spec.get("hostNetwork"):
+        return Decision(False, "it uses the node's network (hostNetwork), where a redirect would take the whole node's")
+    if namespace in IGNORED_NAMESPACES:
+        return Decision(False, f"namespace {namespace} is the cluster's own")
+    labels = _strings(pod, "labels")
+    annotations = _strings(pod, "annotations")
+    for place, values in (("label", labels), ("annotation", annotations)):
+        # A label beats the older annotation, even an empty label.
+        if INJECT_LABEL not in values:
+            continue
+        said = values[INJECT_LABEL]
+        if said:
+            return Decision(said.lower() in _YES, f"its {place} {INJECT_LABEL} is {said}")
+        break
+    for selector in settings.never_inject_selector:
+        if selector.requirements and selector.selects(labels):
+            return Decision(False, f"its labels fit neverInjectSelector ({selector})")
+    for selector in settings.always_inject_selector:
+        if selector.requirements and selector.selects(labels):
+            return Decision(True, f"its labels fit alwaysInjectSelector ({selector})")
+    if not settings.auto_inject:
+        return Decision(False, f"autoInject is off, and the pod has no label {INJECT_LABEL}: true")
+    return Decision(True, "its namespace or its revision label asks for it, and nothing says otherwise")
+
+
+def _why_unasked(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
+    """In the order in which a person would look."""
+    if namespace in IGNORED_NAMESPACES:
+        return f"namespace {namespace} is the cluster's own"
+    if pod.get(INJECT_LABEL) == "false":
+        return f"its label {INJECT_LABEL} is false"
+    if NAMESPACE_LABEL in labels and labels[NAMESPACE_LABEL] != "enabled":
+        said = labels[NAMESPACE_LABEL]
+        also = "" if said == "disabled" else ", which is neither enabled nor disabled"
+        return f"namespace {namespace} has the label {NAMESPACE_LABEL}: {said}{also}"
+    if NAMESPACE_LABEL in labels:
+        return f"namespace {namespace} has the label {NAMESPACE_LABEL}, which belongs to revision {DEFAULT_REVISION}"
+    if labels.get(REVISION_LABEL, revision) != revision:
+        return f"namespace {namespace} belongs to revision {labels[REVISION_LABEL]}, not to {revision}"
+    if pod.get(REVISION_LABEL, revision) != revision:
+        return f"its label {REVISION_LABEL} names revision {pod[REVISION_LABEL]}, not {revision}"
+    if INJECT_LABEL in pod and pod[INJECT_LABEL] != "true" and revision == DEFAULT_REVISION:
+        return (
+            f"namespace {namespace} has no label that asks for it, and there the pod's label {INJECT_LABEL} counts only"
+            f" as `true`, not as `{pod[INJECT_LABEL]}`"
+        )
+    return f"neither namespace {namespace} nor the pod has a label that asks for it"
+
+
+def _strings(pod: Mapping[str, Any], field: str) -> Mapping[str, str]:
+    metadata = pod.get("metadata")
+    found = metadata.get(field) if isinstance(metadata, Mapping) else None
+    return found if isinstance(found, Mapping) else {}

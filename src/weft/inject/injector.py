@@ -1,0 +1,57 @@
+"""The injector's answer to the API server about one pod: the decision, the patch, or the refusal with its reason.
+
+The settings may be replaced at any time; a question is answered by those that held when it came.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from weft.inject.annotations import Refused
+from weft.inject.decision import required
+from weft.inject.patch import inject, patch
+from weft.inject.review import Answer, Request
+from weft.inject.settings import Settings
+from weft.inject.sidecar import Renderer
+
+_log = logging.getLogger("weft.inject")
+
+
+class Injector:
+    def __init__(self, settings: Settings, render: Renderer, *, native_sidecars: bool) -> None:
+        """`native_sidecars`: whether the cluster has them, which is since version 1.29."""
+        self.settings = settings
+        self.native_sidecars = native_sidecars
+        self._render = render
+
+    def answer(self, request: Request) -> Answer:
+        """Raises nothing that the pod's author could be at fault for."""
+        pod = request.object
+        if request.kind.kind != "Pod" or request.operation != "CREATE" or pod is None:
+            return Answer(allowed=True)
+        metadata = pod.get("metadata")
+        said = metadata.get("namespace") if isinstance(metadata, dict) else None
+        namespace = request.namespace or (said if isinstance(said, str) else "")
+        decision = required(pod, namespace, self.settings)
+        if not decision.inject:
+            _log.info("no sidecar for %s in %s: %s", _name(pod), namespace, decision.reason)
+            return Answer(allowed=True)
+        try:
+            injected = inject(pod, namespace, self.settings, self._render, native_sidecars=self.native_sidecars)
+        except Refused as refusal:
+            _log.warning("%s", refusal)
+            lines = [str(problem) for problem in refusal.problems]
+            return Answer(allowed=False, message="no sidecar can be injected: " + "; ".join(lines), code=422)
+        return Answer(allowed=True, patch=tuple(patch(pod, injected)), warnings=injected.warnings)
+
+
+def has_native_sidecars(major: str, minor: str) -> bool:
+    """From what the API server says at /version; vendors write minor versions such as `29+`."""
+    digits = "".join(each for each in minor if each.isascii() and each.isdigit())
+    return (int(major) if major.isascii() and major.isdigit() else 0, int(digits or 0)) >= (1, 29)
+
+
+def _name(pod: dict[str, object]) -> str:
+    metadata = pod.get("metadata")
+    found = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
+    return f"pod {found or '?'}"

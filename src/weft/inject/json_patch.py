@@ -1,0 +1,77 @@
+"""JSON Patch (RFC 6902): the fewest plain operations from one JSON value to another, as far as pods need it.
+
+Lists whose entries have names, as containers and volumes do, are compared by name, so that one more in front does not
+rewrite the rest. Applied in order, the operations give exactly the second value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Operation = dict[str, Any]
+
+
+def difference(before: Any, after: Any) -> list[Operation]:
+    return list(_compare("", before, after))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equality as JSON has it: Python takes `true` for 1, and 1 for 1.0."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(same(*pair) for pair in zip(one, other, strict=True))
+    return type(one) is type(other) and bool(one == other)
+
+
+def _compare(path: str, before: Any, after: Any) -> list[Operation]:
+    if same(before, after):
+        return []
+    if isinstance(before, dict) and isinstance(after, dict):
+        return _of_mappings(path, before, after)
+    if isinstance(before, list) and isinstance(after, list):
+        return _of_lists(path, before, after)
+    return [{"op": "replace", "path": path, "value": after}]
+
+
+def _of_mappings(path: str, before: dict[str, Any], after: dict[str, Any]) -> list[Operation]:
+    found: list[Operation] = [{"op": "remove", "path": f"{path}/{_token(key)}"} for key in before if key not in after]
+    for key, value in after.items():
+        place = f"{path}/{_token(key)}"
+        if key in before:
+            found += _compare(place, before[key], value)
+        else:
+            found.append({"op": "add", "path": place, "value": value})
+    return found
+
+
+def _of_lists(path: str, before: list[Any], after: list[Any]) -> list[Operation]:
+    old, new = _names(before), _names(after)
+    if old is None or new is None or [name for name in new if name in old] != [name for name in old if name in new]:
+        return _by_position(path, before, after)
+    gone = [place for place, name in enumerate(old) if name not in new]
+    found: list[Operation] = [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(gone)]
+    for place, (name, value) in enumerate(zip(new, after, strict=True)):
+        if name in old:
+            found += _compare(f"{path}/{place}", before[old.index(name)], value)
+        else:
+            found.append({"op": "add", "path": f"{path}/{place}", "value": value})
+    return found
+
+
+def _by_position(path: str, before: list[Any], after: list[Any]) -> list[Operation]:
+    common = min(len(before), len(after))
+    found = [each for place in range(common) for each in _compare(f"{path}/{place}", before[place], after[place])]
+    found += [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(range(common, len(before)))]
+    found += [{"op": "add", "path": f"{path}/{place}", "value": after[place]} for place in range(common, len(after))]
+    return found
+
+
+def _names(values: list[Any]) -> list[str] | None:
+    """None unless each has a name of its own."""
+    names = [each["name"] for each in values if isinstance(each, dict) and isinstance(each.get("name"), str)]
+    return names if len(names) == len(set(names)) == len(values) else None
+
+
+def _token(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

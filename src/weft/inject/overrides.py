@@ -1,0 +1,59 @@
+"""A pod's own words about our containers: where it has a container named `istio-proxy`, that is no container but what
+is to be different in ours.
+
+Kubernetes' strategic merge, as far as containers need it: mappings are joined, the lists below by their key, and
+everything else is replaced.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+AUTO_IMAGE = "auto"
+
+_KEYS = {"env": "name", "volumeMounts": "mountPath", "volumeDevices": "devicePath", "ports": "containerPort"}
+
+
+def merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Theirs wins; an image that says `auto`, because a container must have one, says nothing."""
+    wanted = {key: value for key, value in theirs.items() if not (key == "image" and value in (AUTO_IMAGE, ""))}
+    return _merged(ours, wanted)
+
+
+def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    result = {key: copy.deepcopy(value) for key, value in ours.items()}
+    for key, value in theirs.items():
+        mine = result.get(key)
+        if isinstance(mine, dict) and isinstance(value, Mapping):
+            result[key] = _with_one_source(_merged(mine, value), value)
+        elif isinstance(mine, list) and isinstance(value, list) and key in _KEYS:
+            result[key] = _joined(mine, value, _KEYS[key])
+        elif value is not None:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
+    """In our order, and what is new behind."""
+    result = copy.deepcopy(ours)
+    places = {each.get(key): place for place, each in enumerate(result) if isinstance(each, dict)}
+    for each in theirs:
+        place = places.get(each.get(key)) if isinstance(each, dict) else None
+        if place is None:
+            result.append(copy.deepcopy(each))
+        else:
+            result[place] = _with_one_source(_merged(result[place], each), each)
+    return result
+
+
+def _with_one_source(merged: dict[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Of two ways to say the same, theirs stays: a variable with a value has no valueFrom, a probe one question."""
+    for alternatives in (("value", "valueFrom"), ("httpGet", "tcpSocket", "grpc", "exec", "sleep")):
+        said = [each for each in alternatives if each in theirs]
+        if said:
+            for other in alternatives:
+                if other not in said:
+                    merged.pop(other, None)
+    return merged

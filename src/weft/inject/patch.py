@@ -1,0 +1,370 @@
+"""A pod comes in, the same pod with its proxy leaves. The webhook and `weft kube-inject` both end here.
+
+It may be done again. What was injected before is taken out first, so that containers and probes which another webhook
+added since are seen; of our own containers, only what depends on the rest of the pod is then said anew, so that what
+others changed in them stays. Nothing it adds changes which webhook is asked about the pod.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from weft.base.problem import Problem, Where
+from weft.inject import annotations as wishes_of_pod
+from weft.inject import containers, overrides, probes, redirect
+from weft.inject.annotations import OVERRIDES, STATUS, Refused, Wishes
+from weft.inject.json_patch import Operation, difference
+from weft.inject.owner import Owner, canonical_name, canonical_revision, owner_of
+from weft.inject.settings import Settings
+from weft.inject.sidecar import Renderer, Sidecar, for_kubelet, variable
+from weft.inject.stripped import OURS, Status, Stripped, strip
+from weft.inject.webhooks import REVISION_LABEL
+from weft.model.proxy import (
+    ADMIN_PORT,
+    IDENTITY_MOUNT,
+    IDENTITY_VOLUME,
+    PROXY_UID,
+    SDS_SOCKET,
+    TAKEN_PORTS,
+    XDS_SOCKET,
+)
+
+_TLS_MODE = "security.istio.io/tlsMode"
+_CANONICAL_NAME, _CANONICAL_REVISION = "service.istio.io/canonical-name", "service.istio.io/canonical-revision"
+_DEFAULT_CONTAINER = ("kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/default-logs-container")
+_PROMETHEUS = re.compile(
+    r"prometheus[^a-z]io[^a-z](scrape|port|path)", re.IGNORECASE
+)  # Prometheus reads them all alike
+
+
+class Injected(msgspec.Struct, frozen=True):
+    pod: dict[str, Any]
+    warnings: tuple[str, ...]
+
+
+def inject(
+    pod: dict[str, Any],
+    namespace: str,
+    settings: Settings,
+    render: Renderer,
+    *,
+    native_sidecars: bool,
+    owner: Owner | None = None,
+) -> Injected:
+    """`native_sidecars`: whether the cluster has them. `owner` is told where the pod is only a workload's template.
+    The pod that came in stays as it is. Raises Refused."""
+    named = _name(pod, namespace)
+    _check_shape(pod, named)
+    return _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner).result()
+
+
+def patch(before: dict[str, Any], injected: Injected) -> list[Operation]:
+    return difference(before, injected.pod)
+
+
+class _Injection:
+    def __init__(
+        self,
+        stripped: Stripped,
+        namespace: str,
+        settings: Settings,
+        render: Renderer,
+        named: str,
+        native_sidecars: bool,
+        owner: Owner | None,
+    ) -> None:
+        self._stripped = stripped
+        self._pod = stripped.pod
+        self._metadata: dict[str, Any] = self._pod["metadata"]
+        self._spec: dict[str, Any] = self._pod["spec"]
+        self._namespace = namespace
+        self._settings = settings
+        self._render = render
+        self._named = named
+        self._owner = owner or owner_of(self._metadata)
+        self._wishes = wishes_of_pod.read(_strings(self._metadata.get("annotations")), settings, named)
+        default = native_sidecars if settings.native_sidecars == "auto" else settings.native_sidecars == "on"
+        self._native = default if self._wishes.native is None else self._wishes.native
+        self._check_user()
+
+    def result(self) -> Injected:
+        warnings = [*self._wishes.warnings, *self._doubts()]
+        self._label()
+        asked, originals = self._rewrite_probes()
+        ours = self._containers(asked, originals)
+        volumes = [*self._own_volumes(), *self._wishes.volumes]
+        self._place(ours)
+        self._add_volumes(volumes)
+        self._add_pull_secrets()
+        self._annotate(ours, volumes)
+        return Injected(self._pod, tuple(f"{self._named}: {each}" for each in warnings))
+
+    def _label(self) -> None:
+        labels: dict[str, str] = self._metadata.setdefault("labels", {})
+        labels.setdefault(_TLS_MODE, "istio")
+        labels.setdefault(_CANONICAL_NAME, canonical_name(self._metadata, self._owner))
+        labels.setdefault(_CANONICAL_REVISION, canonical_revision(self._metadata))
+
+    def _rewrite_probes(self) -> tuple[Any, probes.Originals]:
+        wishes = self._wishes
+        if not (wishes.redirected and wishes.rewrite_probes and wishes.status_port):
+            return (), {}
+        staying = [each for each in self._spec.get("initContainers", ()) if each.get("restartPolicy") == "Always"]
+        return probes.rewrite(
+            [*self._spec["containers"], *staying],
+            port=wishes.status_port,
+            ipv6=self._settings.ip_families[0] == "IPv6",
+        )
+
+    def _containers(self, asked: Any, originals: probes.Originals) -> list[dict[str, Any]]:
+        """Ours, in the order in which they start."""
+        wishes, settings = self._wishes, self._settings
+        variables = self._variables(originals)
+        arguments = [for_kubelet(each) for each in self._render(self._sidecar(asked, variables))]
+        proxy = containers.proxy(
+            wishes,
+            settings,
+            arguments=arguments,
+            variables=variables,
+            native=self._native,
+            finishes=self._spec.get("restartPolicy") in ("Never", "OnFailure"),
+        )
+        found = [proxy]
+        if wishes.redirected:
+            found.insert(0, containers.redirecting(wishes, settings))
+        return [self._as_wanted(each) for each in found]
+
+    def _as_wanted(self, container: dict[str, Any]) -> dict[str, Any]:
+        """With what the pod says about it; and if it is there already, that one with what we alone can say."""
+        name = container["name"]
+        fresh = overrides.merge(container, self._stripped.overrides.get(name, {}))
+        current = self._stripped.current.get(name)
+        status = self._stripped.status
+        if current is None or status is None or status.revision != self._settings.revision:
+            return fresh
+        result = copy.deepcopy(current)
+        result["args"] = fresh["args"]
+        if "env" in fresh:
+            result["env"] = _with_own_variables(result.get("env") or [], fresh["env"])
+        return result
+
+    def _variables(self, originals: probes.Originals) -> dict[str, str]:
+        settings = self._settings
+        mesh = settings.mesh_id or settings.trust_domain
+        apps = self._spec["containers"]
+        ports = [port for each in apps for port in each.get("ports") or ()]
+        found = {
+            "ISTIO_META_APP_CONTAINERS": ",".join(each["name"] for each in apps),
+            "ISTIO_META_CLUSTER_ID": settings.cluster_id,
+            "ISTIO_META_INTERCEPTION_MODE": redirect.REDIRECT if self._wishes.redirected else redirect.NONE,
+            "ISTIO_META_MESH_ID": mesh,
+            "ISTIO_META_OWNER": self._owner.path(self._namespace),
+            "ISTIO_META_POD_PORTS": msgspec.json.encode(ports, order="sorted").decode(),
+            "ISTIO_META_WORKLOAD_NAME": self._owner.name,
+            "TRUST_DOMAIN": settings.trust_domain,
+        }
+        if settings.network:
+            found["ISTIO_META_NETWORK"] = settings.network
+        if originals:
+            found[containers.PROBERS] = probes.encode(originals)
+        # The pod's own may refer to other variables, as in Istio.
+        return {name: for_kubelet(value) for name, value in found.items()} | dict(self._wishes.environment)
+
+    def _sidecar(self, asked: Any, variables: Mapping[str, str]) -> Sidecar:
+        wishes, settings = self._wishes, self._settings
+        prefix = "ISTIO_META_"
+        told = {
+            "INSTANCE_IPS": variable("INSTANCE_IPS"),
+            "INTERCEPTION_MODE": variables["ISTIO_META_INTERCEPTION_MODE"],
+            "NETWORK": settings.network,
+            "NODE_NAME": variable("ISTIO_META_NODE_NAME"),
+            "OWNER": self._owner.path(self._namespace),
+        }
+        told |= {
+            name.removeprefix(prefix): value for name, value in wishes.environment.items() if name.startswith(prefix)
+        }
+        return Sidecar(
+            name=variable("POD_NAME"),
+            namespace=variable("POD_NAMESPACE"),
+            address=variable("INSTANCE_IP"),
+            workload=self._owner.name,
+            service_account=variable("SERVICE_ACCOUNT"),
+            labels=dict(sorted(self._metadata["labels"].items())),
+            containers=tuple(each["name"] for each in self._spec["containers"]),
+            metadata=dict(sorted(told.items())),
+            dns_domain=f"{variable('POD_NAMESPACE')}.svc.{settings.cluster_domain}",
+            cluster_id=settings.cluster_id,
+            mesh_id=settings.mesh_id or settings.trust_domain,
+            sds_socket=f"{IDENTITY_MOUNT}/{SDS_SOCKET}",
+            xds_socket=f"{IDENTITY_MOUNT}/{XDS_SOCKET}",
+            control=settings.control,
+            status_port=wishes.status_port,
+            probes=asked,
+            ipv6="IPv6" in settings.ip_families,
+            log_level=wishes.log_level,
+            component_log_level=wishes.component_log_level,
+            concurrency=wishes.concurrency,
+            drain_seconds=wishes.drain_seconds,
+        )
+
+    def _place(self, ours: list[dict[str, Any]]) -> None:
+        """A native sidecar, and what it needs, before every other init container: those have the mesh too. Else the
+        redirect comes last, so that init containers still reach the network without a proxy that is not there yet."""
+        apps, init = self._spec["containers"], self._spec.get("initContainers", [])
+        proxy = [each for each in ours if each["name"] == containers.PROXY]
+        others = [each for each in ours if each["name"] != containers.PROXY]
+        if self._native:
+            init = [*others, *proxy, *init]
+        else:
+            validating = [each for each in others if each["name"] == containers.VALIDATION]
+            init = [*validating, *init, *(each for each in others if each not in validating)]
+            apps = [*proxy, *apps] if self._wishes.hold else [*apps, *proxy]
+        self._spec["containers"] = apps
+        if init:
+            self._spec["initContainers"] = init
+
+    def _own_volumes(self) -> list[dict[str, Any]]:
+        return [{"name": IDENTITY_VOLUME, "csi": {"driver": self._settings.driver, "readOnly": True}}]
+
+    def _add_volumes(self, volumes: list[dict[str, Any]]) -> None:
+        present = self._spec.setdefault("volumes", [])
+        taken = {each.get("name"): each for each in present if isinstance(each, dict)}
+        for volume in volumes:
+            if volume["name"] not in taken:
+                present.append(volume)
+        existing = taken.get(IDENTITY_VOLUME)
+        if existing is not None and "csi" not in existing:
+            where = Where(object=self._named, field="spec.volumes")
+            hint = "give it another name"
+            raise Refused([Problem(where, f"it has a volume {IDENTITY_VOLUME} of its own", hint)])
+
+    def _add_pull_secrets(self) -> None:
+        present = self._spec.get("imagePullSecrets") or []
+        missing = [each for each in self._settings.image_pull_secrets if {"name": each} not in present]
+        if missing:
+            self._spec["imagePullSecrets"] = [*present, *({"name": each} for each in missing)]
+
+    def _annotate(self, ours: list[dict[str, Any]], volumes: list[dict[str, Any]]) -> None:
+        annotations = self._metadata.setdefault("annotations", {})
+        if self._stripped.status is None and self._stripped.overrides:
+            annotations[OVERRIDES] = _encoded_overrides(self._stripped.overrides, native=self._native)
+        for name in _DEFAULT_CONTAINER:
+            annotations.setdefault(name, next(each["name"] for each in self._spec["containers"] if each not in ours))
+        if self._wishes.prometheus and self._wishes.status_port and not any(map(_PROMETHEUS.fullmatch, annotations)):
+            annotations["prometheus.io/scrape"] = "true"
+            annotations["prometheus.io/port"] = str(self._wishes.status_port)
+            annotations["prometheus.io/path"] = "/stats/prometheus"
+        for name, value in self._settings.injected_annotations.items():
+            annotations.setdefault(name, value)
+        annotations[REVISION_LABEL] = self._settings.revision
+        annotations[STATUS] = self._status(ours, volumes)
+
+    def _status(self, ours: list[dict[str, Any]], volumes: list[dict[str, Any]]) -> str:
+        init = [each["name"] for each in ours if self._native or each["name"] != containers.PROXY]
+        running = [each["name"] for each in ours if each["name"] not in init]
+        status = Status(
+            init_containers=tuple(init) or None,
+            containers=tuple(running) or None,
+            volumes=tuple(each["name"] for each in volumes),
+            image_pull_secrets=self._settings.image_pull_secrets or None,
+            revision=self._settings.revision,
+        )
+        return msgspec.json.encode(status).decode()
+
+    def _check_user(self) -> None:
+        context = self._stripped.overrides.get(containers.PROXY, {}).get("securityContext")
+        uid = context.get("runAsUser", PROXY_UID) if isinstance(context, dict) else PROXY_UID
+        if uid != PROXY_UID:
+            where = Where(object=self._named, field="spec.containers[istio-proxy].securityContext.runAsUser")
+            what = f"the proxy cannot run as {uid}: its sockets are those of user {PROXY_UID}, and so is the redirect"
+            raise Refused([Problem(where, what, "leave runAsUser out")])
+
+    def _doubts(self) -> list[str]:
+        found = []
+        everybody = self._spec.get("securityContext")
+        default = everybody.get("runAsUser") if isinstance(everybody, dict) else None
+        for each in [*self._spec["containers"], *self._spec.get("initContainers", ())]:
+            context = each.get("securityContext")
+            uid = context.get("runAsUser", default) if isinstance(context, dict) else default
+            if uid == PROXY_UID:
+                found.append(
+                    f"container {each['name']} runs as user {uid}, as the proxy does: nothing of it is redirected"
+                )
+        for each in self._spec["containers"]:
+            for port in each.get("ports") or ():
+                number = port.get("containerPort") if isinstance(port, dict) else None
+                if number in {*TAKEN_PORTS, ADMIN_PORT, self._wishes.status_port}:
+                    found.append(f"container {each['name']} has port {number}, which is the proxy's")
+        return found
+
+
+def _with_own_variables(current: list[Any], fresh: list[dict[str, Any]]) -> list[Any]:
+    """In place where they stand, behind where they are new, gone where nothing is left to say."""
+    wanted = {each["name"]: each for each in fresh if each["name"] in containers.OWN_VARIABLES}
+    kept = []
+    for each in current:
+        name = each.get("name") if isinstance(each, dict) else None
+        if name in containers.OWN_VARIABLES:
+            each = wanted.pop(name, None)
+        if each is not None:
+            kept.append(each)
+    return kept + list(wanted.values())
+
+
+def _encoded_overrides(found: Mapping[str, dict[str, Any]], *, native: bool) -> str:
+    init = [each for name, each in found.items() if native or name != containers.PROXY]
+    running = [each for each in found.values() if each not in init]
+    document = {"containers": running, "initContainers": init}
+    return msgspec.json.encode({field: each for field, each in document.items() if each}, order="sorted").decode()
+
+
+def _name(pod: Mapping[str, Any], namespace: str) -> str:
+    metadata = pod.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    return f"Pod {namespace}/{metadata.get('name') or metadata.get('generateName') or '?'}"
+
+
+def _check_shape(pod: Mapping[str, Any], named: str) -> None:
+    """Only what we rely on: the API server says the rest, and better."""
+
+    def refuse(field: str, what: str) -> None:
+        raise Refused([Problem(Where(object=named, field=field), what)])
+
+    metadata, spec = pod.get("metadata"), pod.get("spec")
+    if not isinstance(metadata, dict):
+        return refuse("metadata", "it must be an object")
+    if not isinstance(spec, dict):
+        return refuse("spec", "it must be an object")
+    for field in ("labels", "annotations"):
+        values = metadata.get(field)
+        if values is None:
+            continue
+        if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
+            refuse(f"metadata.{field}", "it must be an object of texts")
+    for field in ("containers", "initContainers", "volumes", "imagePullSecrets"):
+        entries = spec.get(field)
+        if entries is None and field != "containers":
+            continue
+        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+            return refuse(f"spec.{field}", "it must be a list of objects")
+        if "ontainers" in field and not all(isinstance(each.get("name"), str) for each in entries):
+            refuse(f"spec.{field}", "each must have a name")
+        for each in entries:
+            ports, variables = each.get("ports"), each.get("env")
+            if not isinstance(ports, list | None) or not isinstance(variables, list | None):
+                refuse(f"spec.{field}[{each.get('name')}]", "its ports and env must be lists")
+    if not any(each["name"] not in OURS for each in spec["containers"]):
+        refuse("spec.containers", "it has no container of its own")
+    return None
+
+
+def _strings(values: Any) -> Mapping[str, str]:
+    return values if isinstance(values, Mapping) else {}
+
+
+__all__ = ["Injected", "Wishes", "inject", "patch"]

@@ -1,0 +1,144 @@
+"""kubelet's questions to the application, turned to the proxy: under STRICT the application's port takes only callers
+of the mesh, and kubelet is none.
+
+`rewrite` changes the probes and lifecycle hooks of a pod's containers in place and tells what the proxy has to ask
+instead; `restore` undoes it, with what `rewrite` had said, so that a pod may pass here any number of times.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from weft.inject.sidecar import variable
+from weft.model.app_probe import AppProbe, GrpcCheck, HttpCheck, TcpCheck
+from weft.model.proxy import PROMETHEUS_PORT, READINESS_PORT
+
+Originals = dict[str, dict[str, Any]]  # by the path that kubelet now asks for
+
+_PROBES = {"readinessProbe": "readyz", "livenessProbe": "livez", "startupProbe": "startupz"}
+_HOOKS = {"postStart": "poststartz", "preStop": "prestopz"}
+_HANDLERS = ("httpGet", "tcpSocket", "grpc")
+_HOOK_SECONDS = 3600  # kubelet bounds a hook by the pod's grace period, which is not ours to guess
+
+
+def rewrite(containers: list[dict[str, Any]], *, port: int, ipv6: bool) -> tuple[tuple[AppProbe, ...], Originals]:
+    """`ipv6`: whether the pod's first address is one."""
+    probes: list[AppProbe] = []
+    originals: Originals = {}
+    for container, handler, path, seconds in _handlers(containers):
+        kind = next((each for each in _HANDLERS if isinstance(handler.get(each), dict)), None)
+        if kind is None:
+            continue
+        check = _check(kind, handler[kind], container, own=port, ipv6=ipv6)
+        if check is None:
+            continue
+        probes.append(AppProbe(path=path, check=check, timeout=seconds[0], period=seconds[1]))
+        original = handler.pop(kind)
+        originals[path] = {kind: copy.deepcopy(original)}
+        handler["httpGet"] = _asked_of_proxy(original, path, port)
+    return tuple(probes), originals
+
+
+def restore(containers: list[dict[str, Any]], originals: Mapping[str, Any]) -> None:
+    for _, handler, path, _ in _handlers(containers):
+        asked = handler.get("httpGet")
+        original = originals.get(path)
+        # Only what still asks the proxy: another may have put a probe of its own there since.
+        if isinstance(asked, dict) and asked.get("path") == path and isinstance(original, dict):
+            del handler["httpGet"]
+            handler.update(copy.deepcopy(original))
+
+
+def encode(originals: Originals) -> str:
+    return msgspec.json.encode(originals, order="sorted").decode()
+
+
+def decode(text: str) -> dict[str, Any]:
+    """What `encode` wrote; nothing if it is something else."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError):
+        return {}
+
+
+def _handlers(
+    containers: list[dict[str, Any]],
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], str, tuple[int, int]]]:
+    """Each with its container, the path by which the proxy is asked about it, and its timeout and period."""
+    for container in containers:
+        name = container.get("name")
+        for field, word in _PROBES.items():
+            probe = container.get(field)
+            if isinstance(probe, dict):
+                seconds = (_whole(probe.get("timeoutSeconds"), 1), _whole(probe.get("periodSeconds"), 10))
+                yield container, probe, f"/app-health/{name}/{word}", seconds
+        lifecycle = container.get("lifecycle")
+        for field, word in _HOOKS.items():
+            hook = lifecycle.get(field) if isinstance(lifecycle, dict) else None
+            if isinstance(hook, dict) and "httpGet" in hook:  # tcpSocket does nothing in a hook
+                yield container, hook, f"/app-lifecycle/{name}/{word}", (_HOOK_SECONDS, 10)
+
+
+def _check(
+    kind: str, asked: dict[str, Any], container: dict[str, Any], *, own: int, ipv6: bool
+) -> HttpCheck | TcpCheck | GrpcCheck | None:
+    """None: it is left as it is."""
+    number = _port(asked.get("port"), container)
+    # A probe of another host never comes through the redirect, and the proxy answers for itself.
+    if number is None or asked.get("host") or number in (own, READINESS_PORT, PROMETHEUS_PORT):
+        return None
+    if kind == "tcpSocket":
+        return TcpCheck(port=number)
+    if kind == "grpc":
+        service = asked.get("service")
+        return GrpcCheck(port=number, service=service if isinstance(service, str) else "")
+    address = variable("INSTANCE_IP")
+    named = any(isinstance(each, dict) and str(each.get("name", "")).lower() == "host" for each in _headers(asked))
+    return HttpCheck(
+        port=number,
+        path=_path(asked.get("path")),
+        tls=str(asked.get("scheme", "")).upper() == "HTTPS",
+        host="" if named else f"{f'[{address}]' if ipv6 else address}:{number}",
+    )
+
+
+def _asked_of_proxy(original: dict[str, Any], path: str, port: int) -> dict[str, Any]:
+    asked: dict[str, Any] = {"path": path, "port": port, "scheme": "HTTP"}
+    if _headers(original):
+        asked["httpHeaders"] = copy.deepcopy(original["httpHeaders"])
+    return asked
+
+
+def _headers(asked: dict[str, Any]) -> list[Any]:
+    headers = asked.get("httpHeaders")
+    return headers if isinstance(headers, list) else []
+
+
+def _path(text: Any) -> str:
+    """As kubelet reads it: a URL without a host, whose fragment goes nowhere."""
+    if not isinstance(text, str) or not text:
+        return "/"
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return text if text.startswith("/") else f"/{text}"
+    path = parts.path if parts.path.startswith("/") else f"/{parts.path}"
+    return f"{path}?{parts.query}" if parts.query else path
+
+
+def _port(port: Any, container: dict[str, Any]) -> int | None:
+    if isinstance(port, int) and not isinstance(port, bool):
+        return port if 0 < port < 65536 else None
+    for each in container.get("ports") or ():
+        if isinstance(each, dict) and each.get("name") == port and isinstance(each.get("containerPort"), int):
+            return int(each["containerPort"])
+    return int(port) if isinstance(port, str) and port.isascii() and port.isdigit() and len(port) <= 5 else None
+
+
+def _whole(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default

@@ -1,0 +1,28 @@
+"""Amounts of a resource as Kubernetes writes them: `100m`, `128Mi`, `2`, `1e3`."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+_QUANTITY = re.compile(
+    r"\+?([0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(m|u|n|[kMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?"
+)
+_POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+
+def problem_of_quantity(text: str) -> str:
+    """What is wrong with it, or nothing. The API server would say it too, but about a container nobody wrote."""
+    return "" if amount(text) is not None else f"`{text[:64]}` is not an amount"
+
+
+def amount(text: str) -> Decimal | None:
+    """None if it is none."""
+    found = _QUANTITY.fullmatch(text) if len(text) <= 64 else None
+    if found is None:
+        return None
+    number, unit = Decimal(found[1]), found[2] or ""
+    if unit.endswith("i"):
+        return number * Decimal(1024) ** ("KMGTPE".index(unit[0]) + 1)
+    power = int(unit[1:]) if unit[:1] in ("e", "E") and len(unit) > 1 else _POWERS[unit]
+    return number * Decimal(10) ** Decimal(power)

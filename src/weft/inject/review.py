@@ -1,0 +1,85 @@
+"""AdmissionReview v1, the API server's question to a webhook and the answer: bytes to values and back.
+
+Whatever the bytes are, either a Request leaves or a BadReview with the reason; an answer always carries the question's
+uid, without which the API server would not take it.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+
+from weft.inject.json_patch import Operation
+
+VERSION = "admission.k8s.io/v1"
+_MOST_WARNING = 256  # characters: the API server cuts longer ones off, in the middle of a word
+_MOST_MESSAGE = 32_768
+
+
+class BadReview(Exception):
+    """The question itself makes no sense; whoever sent it is no API server, or a broken one."""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    kind: Kind = Kind()
+    operation: str = ""
+    name: str = ""
+    namespace: str = ""
+    object: dict[str, Any] | None = None
+    old_object: dict[str, Any] | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    allowed: bool
+    patch: tuple[Operation, ...] = ()
+    message: str = ""
+    code: int = 403
+    warnings: tuple[str, ...] = ()
+
+
+class _Review(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    kind: str
+    request: Request | None = None
+
+
+def decode(body: bytes) -> Request:
+    try:
+        review = msgspec.json.decode(body, type=_Review)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BadReview(f"the body is no AdmissionReview: {error}") from None
+    if review.kind != "AdmissionReview" or review.api_version != VERSION:
+        said = f"{review.kind} of {review.api_version}"[:200]
+        raise BadReview(f"expected AdmissionReview of {VERSION}, not {said}")
+    if review.request is None:
+        raise BadReview("the AdmissionReview has no request")
+    if not review.request.uid:
+        raise BadReview("the AdmissionReview's request has no uid")
+    return review.request
+
+
+def encode(uid: str, answer: Answer) -> bytes:
+    response: dict[str, Any] = {"uid": uid, "allowed": answer.allowed}
+    if answer.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(answer.patch)).decode()
+    if answer.warnings:
+        response["warnings"] = [_short(each, _MOST_WARNING) for each in answer.warnings]
+    if not answer.allowed:
+        reason = {403: "Forbidden", 422: "Invalid"}.get(answer.code, "InternalError")
+        message = _short(answer.message, _MOST_MESSAGE)
+        response["status"] = {"status": "Failure", "message": message, "reason": reason, "code": answer.code}
+    return msgspec.json.encode({"apiVersion": VERSION, "kind": "AdmissionReview", "response": response})
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

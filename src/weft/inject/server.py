@@ -1,0 +1,150 @@
+"""The webhooks' server: HTTPS, `/inject` and `/validate` for the API server, `/ready` for kubelet.
+
+Who comes in is the API server; what leaves is its answer. Rule: nothing that comes in ends it. What is no review gets
+400 and the reason; what goes wrong inside is a denial that says so, because a pod must not silently lack its proxy.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from aiohttp import web
+
+from weft.inject.injector import Injector
+from weft.inject.review import Answer, BadReview, Request, decode, encode
+from weft.inject.validation import validate
+
+MOST_BYTES = 3 * 1024 * 1024  # the API server's own limit for an object
+
+_log = logging.getLogger("weft.inject")
+
+
+class Server:
+    """Start it, and replace its certificate and its injector's settings whenever they change."""
+
+    def __init__(self, injector: Injector, *, domain: str = "cluster.local") -> None:
+        self.injector = injector
+        self.port = 0
+        self._domain = domain
+        self._counts: Counter[str] = Counter()
+        self._seconds = 0.0
+        self._tls = _context()
+        self._has_certificate = False
+        self._runner: web.AppRunner | None = None
+
+    def use_certificate(self, chain: bytes, key: bytes) -> None:
+        """PEM. Holds from the next handshake on; raises ssl.SSLError and keeps the one before if they do not fit."""
+        _load(_context(), chain, key)
+        _load(self._tls, chain, key)
+        self._has_certificate = True
+
+    async def start(self, host: str | None = None, port: int = 15017) -> None:
+        """None: on every address. With port 0 any free one; `port` then says which."""
+        application = web.Application(client_max_size=MOST_BYTES)
+        application.router.add_post("/inject", self._inject)
+        application.router.add_post("/validate", self._validate)
+        application.router.add_get("/ready", self._ready)
+        self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=5.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Answers what has been asked, and ends."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def metrics(self) -> str:
+        """In Prometheus' words, under Istio's names."""
+        lines = []
+        for name in _COUNTERS:
+            lines += [f"# TYPE {name} counter", f"{name} {self._counts[name]}"]
+        lines += ["# TYPE sidecar_injection_time_seconds summary"]
+        lines += [f"sidecar_injection_time_seconds_sum {self._seconds:.6f}"]
+        lines += [f"sidecar_injection_time_seconds_count {self._counts['sidecar_injection_requests_total']}"]
+        return "\n".join([*lines, ""])
+
+    async def _inject(self, http: web.Request) -> web.Response:
+        self._counts["sidecar_injection_requests_total"] += 1
+        began = time.perf_counter()
+        try:
+            return await self._answer(http, self.injector.answer, self._count_injection)
+        finally:
+            self._seconds += time.perf_counter() - began
+
+    async def _validate(self, http: web.Request) -> web.Response:
+        return await self._answer(http, lambda request: validate(request, self._domain), self._count_validation)
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        if not self._has_certificate:
+            return web.Response(status=503, text="no certificate yet\n")
+        return web.Response(text="ready\n")
+
+    async def _answer(
+        self, http: web.Request, judge: Callable[[Request], Answer], count: Callable[[Answer | None], None]
+    ) -> web.Response:
+        if http.content_type != "application/json":
+            count(None)
+            return web.Response(status=415, text=f"expected application/json, not {http.content_type[:100]}\n")
+        try:
+            request = decode(await http.read())
+        except BadReview as error:
+            count(None)
+            _log.warning("bad review at %s: %s", http.path, error)
+            return web.Response(status=400, text=f"{error}\n")
+        try:
+            answer = judge(request)
+            body = encode(request.uid, answer)
+        except Exception as error:  # noqa: BLE001
+            _log.exception("%s %s in %s could not be judged", request.kind.kind, request.name, request.namespace)
+            what = f"weft failed at this {request.kind.kind or 'object'}: {type(error).__name__}: {error}"
+            answer = Answer(allowed=False, code=500, message=f"{what}; its log has the details: weft-control")
+            body = encode(request.uid, answer)
+        count(answer)
+        return web.Response(body=body, content_type="application/json")
+
+    def _count_injection(self, answer: Answer | None) -> None:
+        if answer is None or not answer.allowed:
+            self._counts["sidecar_injection_failure_total"] += 1
+        elif answer.patch:
+            self._counts["sidecar_injection_success_total"] += 1
+        else:
+            self._counts["sidecar_injection_skip_total"] += 1
+
+    def _count_validation(self, answer: Answer | None) -> None:
+        passed = answer is not None and answer.allowed
+        self._counts["galley_validation_passed" if passed else "galley_validation_failed"] += 1
+
+
+_COUNTERS = (
+    "sidecar_injection_requests_total",
+    "sidecar_injection_success_total",
+    "sidecar_injection_skip_total",
+    "sidecar_injection_failure_total",
+    "galley_validation_passed",
+    "galley_validation_failed",
+)
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _load(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
+    """Python reads certificates from files only; this one is in memory, so that the key touches no disk."""
+    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, key.rstrip() + b"\n" + chain)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,148 @@
+"""What an installation decided about the sidecars it injects: the JSON in its ConfigMap, as a value.
+
+`read` is the only way in: what is unknown or cannot be is refused with the field's name, because a misspelled setting
+that is passed over shows only much later, in pods.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+import weft
+from weft.base.problem import Problem, Where
+from weft.base.suggest import did_you_mean
+from weft.inject.duration import seconds_of
+from weft.inject.quantity import problem_of_quantity
+from weft.inject.redirect import Redirection, problems_of_redirection
+from weft.inject.selector import Selector
+from weft.model.proxy import IDENTITY_DRIVER
+
+IpFamily = Literal["IPv4", "IPv6"]
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Quantities as Kubernetes writes them, by the resource's name."""
+
+    requests: dict[str, str] = {}
+    limits: dict[str, str] = {}
+
+
+# An idle Envoy has about 15 MB of its own; the limits are Istio's.
+_PROXY = Resources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"cpu": "2", "memory": "1Gi"})
+_INIT = Resources(requests={"cpu": "10m", "memory": "64Mi"}, limits={"cpu": "2", "memory": "256Mi"})
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    image: str = f"weft:{weft.__version__}"
+    image_pull_policy: Literal["", "Always", "IfNotPresent", "Never"] = ""
+    image_pull_secrets: tuple[str, ...] = ()
+    resources: Resources = _PROXY
+    init_resources: Resources = _INIT
+    # auto: where the cluster has them.
+    native_sidecars: Literal["auto", "on", "off"] = "auto"
+    # Only where the sidecar is no native one: those are always first.
+    hold_application_until_proxy_starts: bool = True
+    termination_drain_duration: str = "5s"
+    drain_duration: str = "45s"
+    # Who sets up the redirect: an init container in the pod, or the node's agent.
+    redirect_by: Literal["init", "node"] = "init"
+    # What is redirected where a pod says nothing else.
+    redirection: Redirection = Redirection()
+    log_level: str = "warning"
+    component_log_level: str = "misc:error"
+    concurrency: int = 1
+    cluster_domain: str = "cluster.local"
+    trust_domain: str = "cluster.local"
+    cluster_id: str = "Kubernetes"
+    mesh_id: str = ""  # empty: the trust domain
+    network: str = ""
+    revision: str = "default"
+    root_namespace: str = "istio-system"
+    driver: str = IDENTITY_DRIVER
+    # HOST:PORT of a control plane that proxies ask without the node's agent between; empty: through the agent.
+    control: str = ""
+    # Of the pods of this cluster, the first one first.
+    ip_families: tuple[IpFamily, ...] = ("IPv4",)
+    # Whether a pod that says nothing gets a sidecar where its namespace is selected.
+    auto_inject: bool = True
+    # Whether a namespace without any label is selected.
+    enable_namespaces_by_default: bool = False
+    never_inject_selector: tuple[Selector, ...] = ()
+    always_inject_selector: tuple[Selector, ...] = ()
+    injected_annotations: dict[str, str] = {}
+    rewrite_app_probes: bool = True
+    # Whether pods that say nothing about Prometheus tell it where their proxy's metrics are.
+    prometheus_annotations: bool = True
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; `problem` says which field, and why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+def read(text: str | bytes, named: str = "the injector's settings") -> Settings:
+    """JSON to Settings. `named` tells where it came from, such as `ConfigMap istio-system/istio-sidecar-injector`."""
+    try:
+        settings = msgspec.json.decode(text, type=Settings)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at ")
+        raise _refusal(named, place.strip("`$").removeprefix("."), what, _hint(what)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _refusal(named, "", f"this is not JSON: {error}", "") from None
+    _check(settings, named)
+    return settings
+
+
+def encode(settings: Settings) -> str:
+    """The whole of it as JSON, for the ConfigMap."""
+    return msgspec.json.format(msgspec.json.encode(settings), indent=2).decode()
+
+
+def _check(settings: Settings, named: str) -> None:
+    def refuse(field: str, what: str, hint: str = "") -> None:
+        raise _refusal(named, field, what, hint)
+
+    for field, duration in (
+        ("terminationDrainDuration", settings.termination_drain_duration),
+        ("drainDuration", settings.drain_duration),
+    ):
+        if seconds_of(duration) is None:
+            refuse(field, f"`{duration}` is not a duration", "write it as 5s, 1m30s or 500ms")
+    for part, resources in (("resources", settings.resources), ("initResources", settings.init_resources)):
+        for kind, quantities in (("requests", resources.requests), ("limits", resources.limits)):
+            for name, quantity in quantities.items():
+                if what := problem_of_quantity(quantity):
+                    refuse(f"{part}.{kind}.{name}", what, "write it as 100m or 128Mi")
+    if not settings.image:
+        refuse("image", "it is empty", f"for example weft:{weft.__version__}")
+    if not settings.revision:
+        refuse("revision", "it is empty", "the revision that has no name of its own is called default")
+    if settings.concurrency < 0:
+        refuse("concurrency", f"{settings.concurrency} is below 0", "0 means one worker for each core")
+    if not settings.ip_families or len(set(settings.ip_families)) != len(settings.ip_families):
+        refuse("ipFamilies", "it must name one family, or both once", 'for example ["IPv4", "IPv6"]')
+    if settings.control and not _is_host_and_port(settings.control):
+        refuse("control", f"`{settings.control}` is not HOST:PORT", "for example istiod.istio-system.svc:15012")
+    for field, what in problems_of_redirection(settings.redirection):
+        refuse(f"redirection.{field}", what)
+
+
+def _is_host_and_port(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65536
+
+
+def _hint(what: str) -> str:
+    """For a field that is not known: the one that was meant."""
+    word = what.partition("unknown field `")[2].rstrip("`")
+    known: list[Any] = [*Settings.__struct_encode_fields__, *Redirection.__struct_encode_fields__, "requests", "limits"]
+    return did_you_mean(word, known) if word else ""
+
+
+def _refusal(named: str, field: str, what: str, hint: str) -> SettingsError:
+    return SettingsError(Problem(Where(object=named, field=field), what[:1].lower() + what[1:], hint))

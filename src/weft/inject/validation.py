@@ -1,0 +1,57 @@
+"""The answer to the API server about one of the mesh's own objects: read as every other source's is, refused with the
+very words of `weft validate`.
+
+What is already stored is not held against whoever only relabels or deletes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.api.document import Document
+from weft.api.parse import KINDS, parse
+from weft.base.problem import Problem, Severity
+from weft.inject.json_patch import same
+from weft.inject.review import Answer, Request
+from weft.model.names import ObjectKey
+
+
+def validate(request: Request, domain: str = "cluster.local") -> Answer:
+    body = request.object
+    if request.operation not in ("CREATE", "UPDATE") or body is None:
+        return Answer(allowed=True)
+    metadata = body.get("metadata")
+    if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
+        return Answer(allowed=True)
+    problems = parse(_document(request, body), domain).problems
+    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
+    # Kinds that only a newer weft may know are none of our business.
+    tolerated = request.kind.kind not in KINDS or _unchanged(request.old_object, body)
+    if not errors or tolerated:
+        return Answer(allowed=True, warnings=tuple(map(str, problems)))
+    others = tuple(str(problem) for problem in problems if problem.severity is not Severity.ERROR)
+    return Answer(allowed=False, message=_message(errors), code=422, warnings=others)
+
+
+def _document(request: Request, body: Mapping[str, Any]) -> Document:
+    kind, version = body.get("kind"), body.get("apiVersion")
+    named = request.kind
+    metadata = body.get("metadata")
+    said = metadata if isinstance(metadata, Mapping) else {}
+    name = request.name or said.get("name") or said.get("generateName") or ""
+    key = ObjectKey(
+        kind if isinstance(kind, str) else named.kind,
+        request.namespace or str(said.get("namespace") or ""),
+        str(name),
+    )
+    spoken = f"{named.group}/{named.version}" if named.group else named.version
+    return Document(key, version if isinstance(version, str) else spoken, body)
+
+
+def _unchanged(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:
+    return before is not None and all(same(before.get(field), after.get(field)) for field in ("apiVersion", "spec"))
+
+
+def _message(errors: list[Problem]) -> str:
+    return "\n".join(map(str, errors))

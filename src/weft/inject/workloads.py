@@ -1,0 +1,98 @@
+"""Injection into objects as people write them, without a cluster: pods, and whatever holds the template of one.
+
+The template is injected exactly as the webhook would inject the pods that come of it; everything round it stays.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from weft.inject.decision import required
+from weft.inject.owner import Owner, owner_of
+from weft.inject.patch import inject
+from weft.inject.settings import Settings
+from weft.inject.sidecar import Renderer
+
+# Where a kind keeps its pod's template; a Pod is one itself.
+_TEMPLATES: dict[str, tuple[str, ...]] = {
+    "Pod": (),
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "DaemonSet": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "ReplicationController": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+
+
+class Result(msgspec.Struct, frozen=True):
+    document: Any
+    changed: bool
+    notes: tuple[str, ...]  # what a person should know: warnings, and why one got no sidecar
+
+
+def inject_document(
+    document: Any, settings: Settings, render: Renderer, *, namespace: str = "default", native_sidecars: bool = True
+) -> Result:
+    """Anything else than a workload comes back as it is. Raises annotations.Refused."""
+    result = copy.deepcopy(document)
+    notes: list[str] = []
+    changed = False
+    for item in _items(result):
+        place = _TEMPLATES.get(str(item.get("kind")))
+        pod = _at(item, place)
+        if place is None or pod is None:
+            continue
+        metadata = item.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}
+        inside = str(metadata.get("namespace") or namespace)
+        named = f"{item['kind']} {inside}/{metadata.get('name') or metadata.get('generateName') or '?'}"
+        if pod.get("metadata") is None:
+            pod["metadata"] = {}
+        decision = required(pod, inside, settings)
+        if not decision.inject:
+            notes.append(f"{named} gets no sidecar: {decision.reason}")
+            continue
+        done = inject(pod, inside, settings, render, native_sidecars=native_sidecars, owner=_owner(item, pod, metadata))
+        pod.clear()
+        pod.update(done.pod)
+        changed = True
+        notes += done.warnings
+    return Result(result, changed, tuple(notes))
+
+
+def _items(document: Any) -> Iterator[dict[str, Any]]:
+    if not isinstance(document, dict):
+        return
+    items = document.get("items")
+    if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
+        for item in items:
+            yield from _items(item)
+    else:
+        yield document
+
+
+def _at(item: Any, place: tuple[str, ...] | None) -> dict[str, Any] | None:
+    for key in place or ():
+        item = item.get(key) if isinstance(item, dict) else None
+    return item if isinstance(item, dict) and isinstance(item.get("spec"), dict) else None
+
+
+def _owner(item: dict[str, Any], pod: dict[str, Any], metadata: dict[str, Any]) -> Owner | None:
+    """As the webhook will read it off the pods."""
+    if item["kind"] == "Pod":
+        return None
+    reference = {
+        "apiVersion": str(item.get("apiVersion")),
+        "kind": item["kind"],
+        "name": str(metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-")),
+        "controller": True,
+    }
+    inner = pod["metadata"] if isinstance(pod["metadata"], dict) else {}
+    labels = inner.get("labels")
+    return owner_of({"ownerReferences": [reference], "labels": labels if isinstance(labels, dict) else {}})

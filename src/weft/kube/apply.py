@@ -1,0 +1,180 @@
+"""Objects come in, and are so on the cluster: applied in their order, and what an older version of the same set left
+behind is removed. Server-side apply: fields that others own stay theirs unless they contradict ours.
+
+`weft install` and its kin come in here. Rule: what is applied twice is the same as what is applied once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.kube.client import Client
+from weft.kube.error import ApiError, KubeError
+from weft.kube.resource import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    CSI_DRIVERS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    POD_DISRUPTION_BUDGETS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    VALIDATING_WEBHOOKS,
+    Named,
+    Resource,
+    named,
+)
+
+MANAGER = "weft-install"
+_PATIENCE = 30.0  # seconds for a new kind to be served, and for an API server that is busy
+_LOOK_SECONDS = 0.1
+
+# In the order of removing. Webhooks first: one that nobody answers any more would stop others' pods.
+OWNED: tuple[Resource, ...] = (
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    SERVICES,
+    CSI_DRIVERS,
+    CONFIG_MAPS,
+    ROLE_BINDINGS,
+    ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    SERVICE_ACCOUNTS,
+)
+
+
+class Outcome(StrEnum):
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    REMOVED = "removed"
+
+
+class Done(msgspec.Struct, frozen=True):
+    what: Named
+    outcome: Outcome
+
+
+async def apply(
+    client: Client, objects: Iterable[Mapping[str, Any]], *, dry_run: bool = False
+) -> AsyncGenerator[Done, None]:
+    """Each as it is done. A new kind is waited for before anything of it is sent. Raises ApiError, and leaves what was
+    applied until then: applying again goes on from there."""
+    missing: set[str] = set()  # namespaces that a dry run would have made
+    groups: set[str] = set()  # with new kinds
+    for each in objects:
+        who = named(each)
+        resource = await _served(client, who, patiently=who.api_version.partition("/")[0] in groups)
+        before = await _there(client, resource, who)
+        if dry_run and who.namespace in missing:
+            yield Done(who, Outcome.CREATED)
+            continue
+        after = await _patiently(client, each, dry_run=dry_run)
+        if dry_run and who.kind == "Namespace" and before is None:
+            missing.add(who.name)
+        if who.kind == "CustomResourceDefinition" and not dry_run:
+            await _established(client, who)
+            groups.add(str(each["spec"]["group"]))
+        if before is None:
+            yield Done(who, Outcome.CREATED)
+        else:
+            yield Done(who, Outcome.UNCHANGED if _content(before) == _content(after) else Outcome.CHANGED)
+
+
+async def owned(client: Client, labels: str) -> AsyncGenerator[tuple[Resource, Named], None]:
+    """Everything with these labels, in the order in which it can be removed."""
+    for resource in OWNED:
+        for found in (await client.list(resource, _Object, labels=labels)).items:
+            who = Named(resource.api_version, resource.kind, found.metadata.namespace, found.metadata.name)
+            yield resource, who
+
+
+async def remove(
+    client: Client, labels: str, *, keep: Sequence[Mapping[str, Any]] = (), dry_run: bool = False
+) -> AsyncGenerator[Done, None]:
+    """What has these labels and is not among `keep`."""
+    kept = {named(each) for each in keep}
+    async for resource, who in owned(client, labels):
+        if who not in kept:
+            if not dry_run:
+                await client.delete(resource, who.name, namespace=who.namespace)
+            yield Done(who, Outcome.REMOVED)
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+async def _there(client: Client, resource: Resource, who: Named) -> dict[str, Any] | None:
+    try:
+        return await client.get(resource, who.name, namespace=who.namespace)
+    except ApiError as error:
+        if error.not_found:
+            return None
+        raise
+
+
+async def _served(client: Client, who: Named, *, patiently: bool) -> Resource:
+    """A kind that was just made is told of a little after it is there."""
+    deadline = asyncio.get_running_loop().time() + _PATIENCE
+    while True:
+        try:
+            return await client.find(who.api_version, who.kind)
+        except ApiError as error:
+            if not (patiently and error.not_found) or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _content(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what the API server counts, and without what others write below `status`."""
+    metadata = {name: held for name, held in found["metadata"].items() if name not in _COUNTED}
+    return {**{name: held for name, held in found.items() if name != "status"}, "metadata": metadata}
+
+
+_COUNTED = frozenset({"managedFields", "resourceVersion", "generation"})
+
+
+async def _patiently(client: Client, each: Mapping[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    backoff = Backoff(0.2, 3.0)
+    deadline = asyncio.get_running_loop().time() + _PATIENCE
+    while True:
+        try:
+            return await client.apply(each, manager=MANAGER, force=True, dry_run=dry_run)
+        except KubeError as error:
+            pause = backoff.next()
+            if not error.retryable or asyncio.get_running_loop().time() + pause > deadline:
+                raise
+        await asyncio.sleep(pause)
+
+
+async def _established(client: Client, who: Named) -> None:
+    deadline = asyncio.get_running_loop().time() + _PATIENCE
+    while True:
+        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, who.name)
+        conditions = {each["type"]: each for each in (found.get("status") or {}).get("conditions") or ()}
+        if conditions.get("Established", {}).get("status") == "True":
+            return
+        if asyncio.get_running_loop().time() > deadline:
+            why = conditions.get("NamesAccepted", {}).get("message", "the API server does not say why")
+            raise KubeError(f"the kind is not served: {why}", f"try: kubectl describe crd {who.name}", where=str(who))
+        await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,49 @@
+"""Which of Istio's kinds the API server has, and in which version each is to be watched. CustomResourceDefinitions come
+in as they are installed, changed and removed; the table of what to watch leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from weft.api.parse import KINDS
+from weft.kube.objects import Definition, DefinitionVersion
+from weft.kube.resource import Resource
+
+# Kind → the API group that is meant (others have kinds of the same name) and its versions, the preferred one first.
+WANTED = {
+    kind: (group, tuple(each.partition("/")[2] for each in reader.versions))
+    for kind, reader in KINDS.items()
+    if (group := reader.versions[0].rpartition("/")[0]).endswith(".istio.io")
+}
+
+
+class Served(msgspec.Struct, frozen=True):
+    resource: Resource
+    has_status: bool  # as a subresource, which is written apart from the object
+    conditions_apart: bool = False  # in the status each has its own owner; else whoever writes one writes them all
+
+
+def served(definition: Definition) -> Served | None:
+    """None: it is none of a mesh's kinds, or the server is not ready to be asked for it in any version we read."""
+    spec = definition.spec
+    group, versions = WANTED.get(spec.names.kind, ("", ()))
+    if spec.group != group or not group or not _is_established(definition):
+        return None
+    offered = {each.name: each for each in _served(spec.versions or ())}
+    chosen = next((offered[version] for version in versions if version in offered), None)
+    if chosen is None:
+        return None
+    resource = Resource(group, chosen.name, spec.names.plural, spec.names.kind, spec.scope == "Namespaced")
+    has_status = chosen.subresources is not None and chosen.subresources.status is not None
+    conditions = chosen.schema.whole.properties.status.properties.conditions
+    return Served(resource, has_status, conditions.list_type == "map")
+
+
+def _served(versions: Iterable[DefinitionVersion]) -> Iterable[DefinitionVersion]:
+    return (each for each in versions if each.served)
+
+
+def _is_established(definition: Definition) -> bool:
+    return any(each.type == "Established" and each.status == "True" for each in definition.status.conditions or ())

@@ -1,0 +1,76 @@
+"""Objects that people write, on their way to `api/`: the API server's JSON comes in, Changes of Documents leave.
+
+What the server adds for itself is left out, so that an object whose status alone was written is no change at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import msgspec
+
+from weft.api.document import Change, Document
+from weft.kube.objects import Metadata, Named, Written
+from weft.kube.resource import Resource
+from weft.model.names import ObjectKey
+
+log = logging.getLogger("weft.kube")
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # the whole object once more
+
+
+class Documents:
+    """Remembers of each object only what it takes to see that nothing has changed."""
+
+    def __init__(self) -> None:
+        self._seen: dict[ObjectKey, int] = {}
+
+    def change(self, resource: Resource, key: ObjectKey, written: Written | Named) -> Change | None:
+        """None: it says what it said before."""
+        digest = _digest(resource, written)
+        if self._seen.get(key) == digest:
+            return None
+        self._seen[key] = digest
+        return Change(key, document(resource, key, written))
+
+    def gone(self, key: ObjectKey) -> Change:
+        self._seen.pop(key, None)
+        return Change(key, None)
+
+
+def document(resource: Resource, key: ObjectKey, written: Written | Named) -> Document:
+    body: dict[str, Any] = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": _metadata(written.metadata),
+    }
+    usable = True
+    for name in ("spec", "data") if isinstance(written, Written) else ():
+        raw: msgspec.Raw = getattr(written, name)
+        if bytes(raw):
+            try:
+                body[name] = msgspec.json.decode(raw)
+            except (msgspec.MsgspecError, RecursionError, ValueError) as error:  # nested beyond all reason
+                log.warning("the `%s` of %s cannot be read: %s", name, key, error)
+                usable = False
+    return Document(key, resource.api_version, body, usable=usable)
+
+
+def _metadata(metadata: Metadata) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": metadata.name}
+    if metadata.namespace:
+        found["namespace"] = metadata.namespace
+    if metadata.labels:
+        found["labels"] = metadata.labels
+    annotations = {name: value for name, value in (metadata.annotations or {}).items() if name != _LAST_APPLIED}
+    if annotations:
+        found["annotations"] = annotations
+    if metadata.creation_timestamp:
+        found["creationTimestamp"] = metadata.creation_timestamp
+    return found
+
+
+def _digest(resource: Resource, written: Written | Named) -> int:
+    parts = (bytes(written.spec), bytes(written.data)) if isinstance(written, Written) else ()
+    return hash((resource.api_version, msgspec.json.encode(_metadata(written.metadata), order="sorted"), *parts))

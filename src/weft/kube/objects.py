@@ -1,0 +1,230 @@
+"""Kubernetes' objects as far as the mesh reads them. What is not named here is skipped while decoding, and so costs
+neither time nor memory: managedFields, statuses, volumes, most of a pod."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Owner(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+    generation: int = 0
+
+
+# Objects that `api/` reads: what is in `spec` and `data` is for it to judge.
+
+
+class Condition(msgspec.Struct, rename="camel", frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int = 0
+
+
+class Status(msgspec.Struct):
+    conditions: list[Condition] | None = None
+
+
+class Written(msgspec.Struct):
+    """Any object that a person writes."""
+
+    metadata: Metadata
+    spec: msgspec.Raw = msgspec.Raw(b"")
+    data: msgspec.Raw = msgspec.Raw(b"")
+
+
+class Judged(Written):
+    """One that has a status for what weft thinks of it. Somebody else's, of another shape, is no reason to refuse the
+    object: it is looked at apart."""
+
+    status: msgspec.Raw = msgspec.Raw(b"")
+
+
+class Named(msgspec.Struct):
+    """One of which nothing but its name and labels is read."""
+
+    metadata: Metadata
+
+
+# Pods
+
+
+class PodAnnotations(msgspec.Struct):
+    injected: str | None = msgspec.field(default=None, name="sidecar.istio.io/status")
+    include_inbound: str | None = msgspec.field(default=None, name="traffic.sidecar.istio.io/includeInboundPorts")
+    exclude_inbound: str | None = msgspec.field(default=None, name="traffic.sidecar.istio.io/excludeInboundPorts")
+
+
+class PodMetadata(msgspec.Struct, rename="camel"):
+    name: str
+    namespace: str
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: PodAnnotations | None = None
+    owner_references: list[Owner] | None = None
+    deletion_timestamp: str | None = None
+
+
+class ContainerPort(msgspec.Struct, rename="camel"):
+    container_port: int = 0
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class Container(msgspec.Struct, rename="camel"):
+    name: str = ""
+    ports: list[ContainerPort] | None = None
+    restart_policy: str = ""
+
+
+class PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+    service_account_name: str = ""
+    host_network: bool = False
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+
+
+class PodAddress(msgspec.Struct):
+    ip: str = ""
+
+
+class PodCondition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+
+
+class PodStatus(msgspec.Struct, rename="camel"):
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: list[PodAddress] | None = msgspec.field(default=None, name="podIPs")
+    conditions: list[PodCondition] | None = None
+
+
+class Pod(msgspec.Struct):
+    metadata: PodMetadata
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+# EndpointSlices
+
+
+class TargetReference(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class EndpointConditions(msgspec.Struct):
+    """Unknown is not false: each has its own meaning then."""
+
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class SliceEndpoint(msgspec.Struct, rename="camel"):
+    addresses: list[str] | None = None
+    conditions: EndpointConditions | None = None
+    target_ref: TargetReference | None = None
+
+
+class SlicePort(msgspec.Struct):
+    name: str | None = None
+    port: int | None = None
+    protocol: str | None = None
+
+
+class SliceLabels(msgspec.Struct):
+    service: str = msgspec.field(default="", name="kubernetes.io/service-name")
+    managed_by: str = msgspec.field(default="", name="endpointslice.kubernetes.io/managed-by")
+
+
+class SliceMetadata(msgspec.Struct):
+    name: str
+    namespace: str
+    labels: SliceLabels | None = None
+
+
+class Slice(msgspec.Struct, rename="camel"):
+    metadata: SliceMetadata
+    address_type: str = ""
+    endpoints: list[SliceEndpoint] | None = None
+    ports: list[SlicePort] | None = None
+
+
+# CustomResourceDefinitions
+
+
+class DefinitionNames(msgspec.Struct):
+    kind: str = ""
+    plural: str = ""
+
+
+class Subresources(msgspec.Struct):
+    status: dict[str, object] | None = None
+
+
+class ListSchema(msgspec.Struct):
+    list_type: str = msgspec.field(default="", name="x-kubernetes-list-type")
+
+
+class StatusFields(msgspec.Struct):
+    conditions: ListSchema = msgspec.field(default_factory=ListSchema)
+
+
+class StatusSchema(msgspec.Struct):
+    properties: StatusFields = msgspec.field(default_factory=StatusFields)
+
+
+class ObjectFields(msgspec.Struct):
+    status: StatusSchema = msgspec.field(default_factory=StatusSchema)
+
+
+class ObjectSchema(msgspec.Struct):
+    properties: ObjectFields = msgspec.field(default_factory=ObjectFields)
+
+
+class DefinitionSchema(msgspec.Struct):
+    """Of all that a schema says, only how the conditions in a status are merged."""
+
+    whole: ObjectSchema = msgspec.field(default_factory=ObjectSchema, name="openAPIV3Schema")
+
+
+class DefinitionVersion(msgspec.Struct):
+    name: str = ""
+    served: bool = False
+    subresources: Subresources | None = None
+    schema: DefinitionSchema = msgspec.field(default_factory=DefinitionSchema)
+
+
+class DefinitionSpec(msgspec.Struct):
+    group: str = ""
+    scope: str = "Namespaced"
+    names: DefinitionNames = msgspec.field(default_factory=DefinitionNames)
+    versions: list[DefinitionVersion] | None = None
+
+
+class DefinitionStatus(msgspec.Struct):
+    conditions: list[PodCondition] | None = None
+
+
+class Definition(msgspec.Struct):
+    """A CustomResourceDefinition, almost without its schemas."""
+
+    metadata: Metadata
+    spec: DefinitionSpec = msgspec.field(default_factory=DefinitionSpec)
+    status: DefinitionStatus = msgspec.field(default_factory=DefinitionStatus)

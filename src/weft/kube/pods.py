@@ -1,0 +1,221 @@
+"""Pods: what the mesh knows of each, and an index of them for whoever asks which pod is which, or who runs on a node.
+
+The watch of the API server comes in (`source.py`); an Instance for the model and a PodRecord for the index leave. Rule:
+who a pod is stands here and nowhere else, whatever its proxy says of itself. A pod that has ended is gone, for its
+address may be somebody else's by now.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from sys import intern
+
+import msgspec
+
+from weft.kube.objects import Container, Pod
+from weft.model.group import Group, ProxyKind
+from weft.model.instance import Instance
+from weft.model.names import Labels, ObjectKey, Origin
+
+_PROXY = "istio-proxy"
+_OVER = frozenset({"Succeeded", "Failed"})
+_LOCALITY_LABEL = "istio-locality"  # of a pod, with dots: it beats the node's
+_NETWORK_LABEL = "topology.istio.io/network"
+_SCHEDULED_JOB = re.compile(r"-\d{8,11}$")  # what a CronJob adds to the names of its Jobs
+
+
+class PodRecord(msgspec.Struct, frozen=True):
+    """Who a pod is, and where."""
+
+    namespace: str
+    name: str
+    uid: str
+    group: Group
+    node: str = ""  # "": not scheduled yet
+    addresses: tuple[str, ...] = ()
+    meshed: bool = False
+    host_network: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.namespace, self.name)
+
+
+OnChange = Callable[[PodRecord | None, PodRecord | None], None]  # what was, what is; None: not there
+
+
+class Pods:
+    """Belongs to the control plane's loop. Whoever wants to know of changes adds itself to `on_change`."""
+
+    def __init__(self) -> None:
+        self.on_change: list[OnChange] = []
+        self._by_name: dict[tuple[str, str], PodRecord] = {}
+        self._by_uid: dict[str, PodRecord] = {}
+        self._by_node: dict[str, dict[tuple[str, str], PodRecord]] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[PodRecord]:
+        return iter(self._by_name.values())
+
+    def get(self, namespace: str, name: str) -> PodRecord | None:
+        return self._by_name.get((namespace, name))
+
+    def by_uid(self, uid: str) -> PodRecord | None:
+        return self._by_uid.get(uid)
+
+    def on_node(self, node: str) -> tuple[PodRecord, ...]:
+        return tuple(self._by_node.get(node, {}).values())
+
+    def put(self, record: PodRecord) -> None:
+        """Another pod of the same name, with another uid, takes the place of the one before."""
+        before = self._by_name.get(record.key)
+        if before == record:
+            return
+        self._forget(before)
+        self._by_name[record.key] = record
+        self._by_uid[record.uid] = record
+        if record.node:
+            self._by_node[record.node][record.key] = record
+        self._tell(before, record)
+
+    def discard(self, namespace: str, name: str) -> None:
+        before = self._by_name.get((namespace, name))
+        if before is not None:
+            self._forget(before)
+            self._tell(before, None)
+
+    def _forget(self, record: PodRecord | None) -> None:
+        if record is None:
+            return
+        del self._by_name[record.key]
+        self._by_uid.pop(record.uid, None)
+        if record.node:
+            here = self._by_node[record.node]
+            del here[record.key]
+            if not here:
+                del self._by_node[record.node]
+
+    def _tell(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        for tell in tuple(self.on_change):
+            tell(before, after)
+
+
+def is_over(pod: Pod) -> bool:
+    return pod.status.phase in _OVER
+
+
+def record_of(pod: Pod) -> PodRecord:
+    return PodRecord(
+        namespace=intern(pod.metadata.namespace),
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        group=_group(pod.metadata.namespace, kept_labels(pod.metadata.labels), _account(pod)),
+        node=intern(pod.spec.node_name),
+        addresses=_addresses(pod),
+        meshed=_is_meshed(pod),
+        host_network=pod.spec.host_network,
+    )
+
+
+def instance_of(pod: Pod, record: PodRecord, node_locality: str) -> Instance:
+    """As the mesh sees it. The protocols of container ports say nothing: a Service declares what its ports speak."""
+    annotations = pod.metadata.annotations
+    included = annotations.include_inbound if annotations else None
+    labels = record.group.labels
+    ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
+    return Instance(
+        name=record.name,
+        namespace=record.namespace,
+        addresses=record.addresses,
+        labels=labels,
+        service_account=record.group.service_account,
+        ports=_named_ports(pod),
+        ready=ready and pod.metadata.deletion_timestamp is None,
+        meshed=record.meshed,
+        included_ports=None if included is None or "*" in included else _numbers(included),
+        excluded_ports=_numbers(annotations.exclude_inbound) if annotations and annotations.exclude_inbound else (),
+        locality=_value(labels, _LOCALITY_LABEL).replace(".", "/") or node_locality,
+        network=_value(labels, _NETWORK_LABEL),
+        workload=_workload(pod),
+        by_slice=True,
+        origin=Origin(ObjectKey("Pod", record.namespace, record.name)),
+    )
+
+
+def kept_labels(labels: Mapping[str, str] | None) -> Labels:
+    """Equal labels of many objects are one and the same value, and so are their parts."""
+    if not labels:
+        return ()
+    return _same(tuple(sorted(labels.items())))
+
+
+@lru_cache(maxsize=65_536)
+def _same(labels: Labels) -> Labels:
+    return tuple((intern(name), intern(value)) for name, value in labels)
+
+
+@lru_cache(maxsize=16_384)
+def _group(namespace: str, labels: Labels, account: str) -> Group:
+    return Group(ProxyKind.SIDECAR, intern(namespace), labels, intern(account))
+
+
+def _account(pod: Pod) -> str:
+    return pod.spec.service_account_name or "default"
+
+
+def _is_meshed(pod: Pod) -> bool:
+    """A pod on the host's network is never intercepted, whatever containers it has."""
+    if pod.spec.host_network:
+        return False
+    if pod.metadata.annotations is not None and pod.metadata.annotations.injected is not None:
+        return True
+    return any(each.name == _PROXY for each in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ())))
+
+
+def _addresses(pod: Pod) -> tuple[str, ...]:
+    several = tuple(each.ip for each in pod.status.pod_ips or () if each.ip)
+    return several or ((pod.status.pod_ip,) if pod.status.pod_ip else ())
+
+
+def _named_ports(pod: Pod) -> tuple[tuple[str, int], ...]:
+    """The first container that gives a name to a port has it. UDP is not the mesh's."""
+    found: dict[str, int] = {}
+    for container in (*(pod.spec.containers or ()), *filter(_stays, pod.spec.init_containers or ())):
+        for port in container.ports or ():
+            if port.name and port.protocol == "TCP":
+                found.setdefault(port.name, port.container_port)
+    return _same_ports(tuple(sorted(found.items())))
+
+
+@lru_cache(maxsize=16_384)
+def _same_ports(ports: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    return tuple((intern(name), number) for name, number in ports)
+
+
+def _stays(container: Container) -> bool:
+    return container.restart_policy == "Always"  # a native sidecar, which runs on beside the others
+
+
+def _numbers(written: str) -> tuple[int, ...]:
+    """What is no port is passed over: injection has refused it, or will."""
+    parts = (part.strip() for part in written.split(","))
+    return tuple(int(part) for part in parts if part.isdecimal() and 0 < int(part[:6]) <= 65_535)
+
+
+def _value(labels: Labels, wanted: str) -> str:
+    return next((value for name, value in labels if name == wanted), "")
+
+
+def _workload(pod: Pod) -> str:
+    """What a person would call it: the Deployment behind a ReplicaSet, the CronJob behind a Job."""
+    owner = next((each for each in pod.metadata.owner_references or () if each.controller), None)
+    if owner is None:
+        return pod.metadata.name
+    if owner.kind == "ReplicaSet":
+        return intern(owner.name.removesuffix("-" + (pod.metadata.labels or {}).get("pod-template-hash", "")))
+    return intern(_SCHEDULED_JOB.sub("", owner.name) if owner.kind == "Job" else owner.name)

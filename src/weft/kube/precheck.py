@@ -1,0 +1,224 @@
+"""Whether a cluster can take an installation, before anything is written: its version, our rights, what is there under
+the same names, its machines. Objects that would be applied come in; problems leave, each with what to do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from weft.base.problem import Problem, Severity, Where
+from weft.kube.client import Client
+from weft.kube.error import ApiError
+from weft.kube.resource import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    NODES,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    Resource,
+    named,
+)
+from weft.kube.webhooks import unanswered
+
+LEAST_VERSION = (1, 29)  # the first with native sidecars by default
+_ARCHITECTURES = ("amd64", "arm64")
+# Where kubelet's root is not the usual one, by what its version or its machine's labels say.
+_ROOTS = (
+    (re.compile(r"\+k0s"), "", "/var/lib/k0s/kubelet"),
+    (None, "microk8s.io/cluster", "/var/snap/microk8s/common/var/lib/kubelet"),
+)
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What is to be installed."""
+
+    objects: Sequence[Mapping[str, Any]]
+    namespace: str
+    kubelet_root: str
+    image: str
+
+
+async def check(client: Client, plan: Plan) -> AsyncGenerator[tuple[str, list[Problem]], None]:
+    """Each step as it is done: what was looked at, and what is wrong with it. Raises KubeError if nobody answers."""
+    yield await _version(client)
+    yield "permissions", await _permissions(client, plan)
+    yield "names", await _names(client, plan)
+    yield "kinds", await _kinds(client, plan)
+    yield "pod security", await _pod_security(client, plan)
+    nodes = (await client.list(NODES, _Node)).items
+    yield f"machines ({len(nodes)})", list(_machines(nodes, plan))
+    yield "webhooks", await unanswered(client, "app.kubernetes.io/name=weft")
+
+
+class _Version(msgspec.Struct):
+    major: str
+    minor: str
+    git_version: str = msgspec.field(name="gitVersion")
+
+
+async def _version(client: Client) -> tuple[str, list[Problem]]:
+    found = msgspec.json.decode(await client.raw("GET", "/version"), type=_Version)
+    numbers = tuple(int(re.match(r"\d*", part)[0] or 0) for part in (found.major, found.minor))  # type: ignore[index]
+    title = f"Kubernetes {found.git_version}"
+    if numbers >= LEAST_VERSION:
+        return title, []
+    least = ".".join(map(str, LEAST_VERSION))
+    return title, [_error("", f"Kubernetes {found.git_version} is too old", f"weft needs {least} or newer")]
+
+
+async def _permissions(client: Client, plan: Plan) -> list[Problem]:
+    lacking = []
+    asked: set[tuple[str, str, str]] = set()
+    for each in plan.objects:
+        who = named(each)
+        resource = await client.find(who.api_version, who.kind)
+        for verb in ("get", "create", "patch"):
+            question = (verb, str(resource), who.namespace)
+            if question not in asked:
+                asked.add(question)
+                if not await _may(client, verb, resource, who.namespace):
+                    lacking.append(f"{verb} {resource}")
+    if not lacking:
+        return []
+    what = f"you may not {', '.join(dict.fromkeys(lacking))}"
+    return [_error("", what, "an installation needs the rights of cluster-admin")]
+
+
+async def _may(client: Client, verb: str, resource: Resource, namespace: str) -> bool:
+    wanted = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
+    review = await client.create(SELF_SUBJECT_ACCESS_REVIEWS, {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": wanted},
+    })  # fmt: skip
+    return bool(review["status"].get("allowed"))
+
+
+async def _names(client: Client, plan: Plan) -> list[Problem]:
+    """What has one of our names and is not ours would become ours, and whoever made it would not know."""
+    found = []
+    for each in plan.objects:
+        who = named(each)
+        if who.kind in ("Namespace", "CustomResourceDefinition"):
+            continue
+        there = await _there(client, await client.find(who.api_version, who.kind), who.name, who.namespace)
+        if there is not None and (there["metadata"].get("labels") or {}).get("app.kubernetes.io/name") != "weft":
+            hint = "remove it, install under another --revision, or into another namespace"
+            found.append(_error(str(who), "it is there already, and not weft's", hint))
+    for other in (await client.list(DEPLOYMENTS, _Object, labels="app=istiod")).items:
+        labels = other.metadata.labels or {}
+        if labels.get("app.kubernetes.io/name") != "weft":
+            where = f"Deployment {other.metadata.namespace}/{other.metadata.name}"
+            what = "another control plane is installed; each namespace can have only one of them"
+            found.append(
+                _warning(where, what, "give weft a --revision of its own, and move namespaces by istio.io/rev")
+            )
+    return found
+
+
+async def _kinds(client: Client, plan: Plan) -> list[Problem]:
+    found = []
+    for each in plan.objects:
+        if each["kind"] != "CustomResourceDefinition":
+            continue
+        name = each["metadata"]["name"]
+        there = await _there(client, CUSTOM_RESOURCE_DEFINITIONS, name, "")
+        if there is None:
+            continue
+        ours = {version["name"] for version in each["spec"]["versions"]}
+        lost = sorted(set(there.get("status", {}).get("storedVersions", ())) - ours)
+        where = f"CustomResourceDefinition {name}"
+        if lost:
+            what = f"objects are stored in version {', '.join(lost)}, which weft does not serve"
+            found.append(_error(where, what, "store them anew, in v1: see kube-storage-version-migrator"))
+        elif (there["metadata"].get("labels") or {}).get("app.kubernetes.io/name") != "weft":
+            what = "another installation's; its schema is replaced by weft's, its objects stay"
+            found.append(_warning(where, what, "to leave it as it is: --set crds=false"))
+    return found
+
+
+async def _pod_security(client: Client, plan: Plan) -> list[Problem]:
+    there = await _there(client, NAMESPACES, plan.namespace, "")
+    level = ((there or {}).get("metadata", {}).get("labels") or {}).get("pod-security.kubernetes.io/enforce", "")
+    if level not in ("baseline", "restricted"):
+        return []
+    what = f"it enforces `{level}`; weft makes that `privileged`, for the node agent"
+    return [_warning(f"Namespace {plan.namespace}", what, "or choose another: --set namespace=NAME")]
+
+
+def _machines(nodes: Iterable[_Node], plan: Plan) -> Iterable[Problem]:
+    for node in nodes:
+        where, info, labels = f"Node {node.metadata.name}", node.status.info, node.metadata.labels or {}
+        if info.operating_system not in ("", "linux"):  # it may not have told yet
+            yield _warning(where, f"it runs {info.operating_system}: its pods can have no proxy")
+            continue
+        if info.architecture not in ("", *_ARCHITECTURES):
+            yield _warning(where, f"there is no Envoy for {info.architecture}: its pods can have no proxy")
+        numbers = re.match(r"v(\d+)\.(\d+)", info.kubelet_version)
+        if numbers and (int(numbers[1]), int(numbers[2])) < LEAST_VERSION:
+            yield _warning(where, f"its kubelet {info.kubelet_version} is too old", "update it before its pods")
+        for version, label, root in _ROOTS:
+            fits = (version and version.search(info.kubelet_version)) or (label and label in labels)
+            if fits and plan.kubelet_root != root:
+                yield _error(where, f"its kubelet's root is {root}", f"--set node.kubeletRoot={root}")
+        if "/" not in plan.image and not _has_image(node, plan.image):
+            hint = "load it there, or name one of a registry: --set image=REGISTRY/weft:TAG"
+            yield _warning(where, f"it does not have the image {plan.image}, which names no registry", hint)
+
+
+def _has_image(node: _Node, image: str) -> bool:
+    return any(name.endswith(f"/{image}") or name == image for held in node.status.images for name in held.names or ())
+
+
+async def _there(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
+    try:
+        return await client.get(resource, name, namespace=namespace)
+    except ApiError as error:
+        if error.not_found:
+            return None
+        raise
+
+
+def _error(where: str, what: str, hint: str = "") -> Problem:
+    return Problem(Where(object=where), what, hint)
+
+
+def _warning(where: str, what: str, hint: str = "") -> Problem:
+    return Problem(Where(object=where), what, hint, Severity.WARNING)
+
+
+class _Camel(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class _Metadata(_Camel, frozen=True):
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Object(_Camel, frozen=True):
+    metadata: _Metadata
+
+
+class _NodeInfo(_Camel, frozen=True):
+    operating_system: str = "linux"
+    architecture: str = "amd64"
+    kubelet_version: str = ""
+
+
+class _Image(_Camel, frozen=True):
+    names: tuple[str, ...] | None = None
+
+
+class _NodeStatus(_Camel, frozen=True):
+    info: _NodeInfo = msgspec.field(name="nodeInfo", default=_NodeInfo())
+    images: tuple[_Image, ...] = ()
+
+
+class _Node(_Camel, frozen=True):
+    metadata: _Metadata
+    status: _NodeStatus = _NodeStatus()

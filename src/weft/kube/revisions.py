@@ -1,0 +1,149 @@
+"""Which revisions of weft are on a cluster, and which namespaces and pods live by each: by a namespace's label, and by
+the driver of a pod's identity volume. That one a pod keeps for all of its life, whatever its namespace says later."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from weft.kube.client import Client
+from weft.kube.resource import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS, Resource
+from weft.kube.rollout import restart
+from weft.model.proxy import IDENTITY_DRIVER
+
+DEFAULT = "default"
+REVISION_LABEL = "istio.io/rev"
+INJECTION_LABEL = "istio-injection"
+_CONTROL = "app=istiod,app.kubernetes.io/name=weft"
+_VERSION = "app.kubernetes.io/version"
+
+
+class Revision(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str  # of its control plane
+    version: str
+
+
+class Use(msgspec.Struct, frozen=True):
+    """One namespace: what its new pods get, and how many of its pods now live by which revision."""
+
+    namespace: str
+    revision: str  # "" if its pods get no proxy
+    pods: Mapping[str, int] = {}
+
+    @property
+    def is_settled(self) -> bool:
+        return all(name == self.revision for name in self.pods)
+
+
+async def revisions(client: Client) -> list[Revision]:
+    found = (await client.list(DEPLOYMENTS, _Object, labels=_CONTROL)).items
+    return [
+        Revision(labels.get(REVISION_LABEL, DEFAULT), each.metadata.namespace, labels.get(_VERSION, ""))
+        for each in found
+        for labels in (each.metadata.labels or {},)
+    ]
+
+
+async def uses(client: Client) -> list[Use]:
+    """Of all namespaces that have proxies, or will."""
+    counted: dict[str, Counter[str]] = {}
+    for pod in (await client.list(PODS, _Pod)).items:
+        revision = _revision_of(pod)
+        if revision:
+            counted.setdefault(pod.metadata.namespace, Counter())[revision] += 1
+    namespaces = (await client.list(NAMESPACES, _Object)).items
+    chosen = {each.metadata.name: _chosen(each.metadata.labels or {}) for each in namespaces}
+    return [
+        Use(name, revision, dict(sorted(counted.get(name, Counter()).items())))
+        for name, revision in sorted(chosen.items())
+        if revision or name in counted
+    ]
+
+
+async def move(client: Client, namespace: str, revision: str) -> list[tuple[Resource, str]]:
+    """New pods of a namespace get this revision, and all of its pods are made anew, by those who made them: returns
+    whom to wait for. `istio-injection` goes: it would win over the revision."""
+    labels = {REVISION_LABEL: revision, INJECTION_LABEL: None}
+    await client.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
+    restarted = []
+    for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS):
+        for found in (await client.list(resource, _Workload, namespace=namespace)).items:
+            if not found.spec.template.may_have_proxy:
+                continue
+            await restart(client, resource, namespace, found.metadata.name)
+            restarted.append((resource, found.metadata.name))
+    return restarted
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
+class _Csi(msgspec.Struct, frozen=True):
+    driver: str
+
+
+class _Volume(msgspec.Struct, frozen=True):
+    csi: _Csi | None = None
+
+
+class _PodSpec(msgspec.Struct, frozen=True):
+    volumes: tuple[_Volume, ...] = ()
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _PodSpec
+
+
+class _TemplateMetadata(msgspec.Struct, frozen=True):
+    labels: dict[str, str] | None = None
+
+
+class _TemplateSpec(msgspec.Struct, frozen=True, rename="camel"):
+    host_network: bool = False
+
+
+class _Template(msgspec.Struct, frozen=True):
+    metadata: _TemplateMetadata = _TemplateMetadata()
+    spec: _TemplateSpec = _TemplateSpec()
+
+    @property
+    def may_have_proxy(self) -> bool:
+        labels = self.metadata.labels or {}
+        return not self.spec.host_network and labels.get("sidecar.istio.io/inject") != "false"
+
+
+class _WorkloadSpec(msgspec.Struct, frozen=True):
+    template: _Template
+
+
+class _Workload(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+    spec: _WorkloadSpec
+
+
+def _revision_of(pod: _Pod) -> str:
+    for volume in pod.spec.volumes:
+        if volume.csi is not None:
+            if volume.csi.driver == IDENTITY_DRIVER:
+                return DEFAULT
+            if volume.csi.driver.endswith(f".{IDENTITY_DRIVER}"):
+                return volume.csi.driver.removesuffix(f".{IDENTITY_DRIVER}")
+    return ""
+
+
+def _chosen(labels: Mapping[str, str]) -> str:
+    """`istio-injection` wins over the revision, as it does in the webhooks' selectors."""
+    if INJECTION_LABEL in labels:
+        return DEFAULT if labels[INJECTION_LABEL] == "enabled" else ""
+    return labels.get(REVISION_LABEL, "")

@@ -1,0 +1,293 @@
+"""Everything a mesh reads from Kubernetes, joined into one stream of batches: what people write as documents for
+`api/`, pods and EndpointSlices as values of the model, and what is wrong with the way there.
+
+One reflector per kind comes in; a kind of Istio's begins and ends with its CustomResourceDefinition. Rule: the first
+batch is everything there is, of every kind that there is, so that nobody is ever told half a mesh; and nothing that the
+API server says or fails to say ends the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from weft.api.document import Change
+from weft.base.problem import Problem
+from weft.kube.client import Client
+from weft.kube.definitions import Served, served
+from weft.kube.documents import Documents
+from weft.kube.endpoint_slices import slice_of
+from weft.kube.objects import Definition, Judged, Named, Pod, Slice, Written
+from weft.kube.pods import Pods, instance_of, is_over, record_of
+from weft.kube.reflector import Event, Timing, reflect
+from weft.kube.resource import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from weft.kube.status import Carried, carried
+from weft.model.instance import Instance
+from weft.model.mesh import Value
+from weft.model.names import ObjectKey
+
+log = logging.getLogger("weft.kube")
+
+_REGION, _ZONE, _SUBZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"
+_WAITING = 64  # batches of events that may wait to be joined, before the reflectors wait
+_PATIENCE = 10.0  # seconds without a first list before the log tells what is awaited
+_AFTER_DEFECT = 5.0  # seconds before a reflector that failed is started again
+
+
+class Batch(msgspec.Struct, frozen=True):
+    changes: tuple[Change, ...] = ()
+    values: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] = ()
+    statuses: tuple[tuple[ObjectKey, Carried | None], ...] = ()  # what objects carry of our judgement; None: gone
+    problems: tuple[Problem, ...] = ()  # all that is wrong with the way to the API server now
+
+
+async def watch(
+    client: Client,
+    *,
+    root_namespace: str = "istio-system",
+    revision: str = "default",
+    pods: Pods | None = None,
+    timing: Timing = Timing(),  # noqa: B008 - frozen
+) -> AsyncGenerator[Batch, None]:
+    """Batches, for ever. Close the generator to stop. `pods` is kept up to date, each pod before the batch it is in."""
+    feed = _Feed(client, timing)
+    join = _Join(pods if pods is not None else Pods(), feed)
+    config = "istio" if revision in ("", "default") else f"istio-{revision}"
+    feed.follow(CUSTOM_RESOURCE_DEFINITIONS, Definition, join.definition)
+    feed.follow(NODES, Named, join.node)
+    feed.follow(NAMESPACES, Named, join.written)
+    feed.follow(SERVICE_ACCOUNTS, Named, join.written)
+    feed.follow(CONFIG_MAPS, Written, join.written, namespace=root_namespace, fields=f"metadata.name={config}")
+    feed.follow(SERVICES, Written, join.written)
+    feed.follow(PODS, Pod, join.pod)
+    feed.follow(ENDPOINT_SLICES, Slice, join.slice)
+    try:
+        await feed.all_listed()
+        yield join.batch(feed.problems())
+        while True:
+            told = feed.problems()
+            await feed.next()
+            if (
+                (batch := join.batch(feed.problems())).changes
+                or batch.values
+                or batch.statuses
+                or batch.problems != told
+            ):
+                yield batch
+    finally:
+        await feed.close()
+
+
+Take = Callable[[Resource, str, str, Any], None]  # of what kind, namespace, name, the object or None
+
+
+class _Follower:
+    """One kind that is followed, and the objects of it that are known."""
+
+    def __init__(self, resource: Resource, take: Take) -> None:
+        self.resource, self.take = resource, take
+        self.known: set[tuple[str, str]] = set()
+        self.task: asyncio.Task[None] | None = None
+
+
+class _Feed:
+    """Runs the reflectors; what they find is taken in here, one after the other."""
+
+    def __init__(self, client: Client, timing: Timing) -> None:
+        self._client = client
+        self._timing = timing
+        self._arrived: asyncio.Queue[tuple[_Follower, tuple[Event[Any], ...], bool] | None] = asyncio.Queue(_WAITING)
+        self._followers: set[_Follower] = set()
+        self._unlisted: set[_Follower] = set()
+        self._problems: dict[_Follower, Problem] = {}
+
+    def follow(
+        self, resource: Resource, type_: type[Any], take: Take, *, namespace: str = "", fields: str = ""
+    ) -> _Follower:
+        follower = _Follower(resource, take)
+        self._followers.add(follower)
+        self._unlisted.add(follower)
+        follower.task = asyncio.create_task(self._run(follower, type_, {"namespace": namespace, "fields": fields}))
+        return follower
+
+    def leave(self, follower: _Follower) -> None:
+        """Its kind is no more, or is followed in another version: whoever knows what is left of it says so."""
+        assert follower.task is not None  # noqa: S101 - `follow` made it
+        follower.task.cancel()
+        self._followers.discard(follower)
+        self._unlisted.discard(follower)
+        self._problems.pop(follower, None)
+
+    def problems(self) -> tuple[Problem, ...]:
+        return tuple(sorted(set(self._problems.values()), key=str))
+
+    async def all_listed(self) -> None:
+        while self._unlisted:
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await self.next()
+            except TimeoutError:
+                awaited = ", ".join(sorted(str(each.resource) for each in self._unlisted))
+                log.warning("still waiting for the API server to list %s", awaited)
+
+    async def next(self) -> None:
+        """Take in what has arrived; wait if it is nothing."""
+        self._take_in(await self._arrived.get())
+        while not self._arrived.empty():
+            self._take_in(self._arrived.get_nowait())
+
+    def _take_in(self, arrived: tuple[_Follower, tuple[Event[Any], ...], bool] | None) -> None:
+        if arrived is None:
+            return
+        follower, events, everything = arrived
+        if follower not in self._followers:
+            return
+        if everything:
+            listed = {(event.namespace, event.name) for event in events}
+            for namespace, name in follower.known - listed:
+                self._take(follower, namespace, name, None)
+            follower.known &= listed
+        for event in events:
+            self._take(follower, event.namespace, event.name, event.object)
+        self._unlisted.discard(follower)
+
+    def _take(self, follower: _Follower, namespace: str, name: str, found: Any) -> None:
+        try:
+            follower.take(follower.resource, namespace, name, found)
+        except Exception:  # a defect of ours: the others go on
+            log.exception("cannot take %s %s/%s in; it stays as it was", follower.resource.kind, namespace, name)
+        if found is None:
+            follower.known.discard((namespace, name))
+        else:
+            follower.known.add((namespace, name))
+
+    async def _run(self, follower: _Follower, type_: type[Any], selection: dict[str, str]) -> None:
+        def on_problem(problem: Problem | None) -> None:
+            before = self._problems.pop(follower, None)
+            if problem is not None and follower in self._followers:
+                self._problems[follower] = problem
+            if before != problem and self._arrived.empty():
+                self._arrived.put_nowait(None)  # somebody waits to tell it
+
+        while True:
+            everything = True
+            try:
+                reflected = reflect(
+                    self._client, follower.resource, type_, **selection, on_problem=on_problem, timing=self._timing
+                )
+                async with aclosing(reflected) as batches:
+                    async for events in batches:
+                        await self._arrived.put((follower, events, everything))
+                        everything = False
+            except Exception:
+                log.exception("following %s failed; trying again", follower.resource)
+                await asyncio.sleep(_AFTER_DEFECT)
+
+    async def close(self) -> None:
+        tasks = [each.task for each in self._followers if each.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Join:
+    """What the kinds have to do with each other. It is told of one object at a time; `batch` is what came of them."""
+
+    def __init__(self, pods: Pods, feed: _Feed) -> None:
+        self._pods = pods
+        self._feed = feed
+        self._documents = Documents()
+        self._localities: dict[str, str] = {}  # by node
+        self._instances: dict[tuple[str, str], Instance] = {}  # by pod
+        self._served: dict[str, tuple[Served, _Follower]] = {}  # Istio's kinds, by the name of their definition
+        self._changes: dict[ObjectKey, Change] = {}
+        self._values: dict[ObjectKey, tuple[Value, ...]] = {}
+        self._statuses: dict[ObjectKey, Carried | None] = {}
+
+    def batch(self, problems: tuple[Problem, ...]) -> Batch:
+        made = Batch(
+            tuple(self._changes.values()), tuple(self._values.items()), tuple(self._statuses.items()), problems
+        )
+        self._changes, self._values, self._statuses = {}, {}, {}
+        return made
+
+    def written(self, resource: Resource, namespace: str, name: str, found: Written | Named | None) -> None:
+        key = ObjectKey(resource.kind, namespace, name)
+        change = self._documents.gone(key) if found is None else self._documents.change(resource, key, found)
+        if change is not None:
+            self._changes[key] = change
+
+    def judged(self, resource: Resource, namespace: str, name: str, found: Judged | None) -> None:
+        self.written(resource, namespace, name, found)
+        apart = any(kind.resource == resource and kind.conditions_apart for kind, _ in self._served.values())
+        self._statuses[ObjectKey(resource.kind, namespace, name)] = (
+            None if found is None else carried(resource, found, apart=apart)
+        )
+
+    def node(self, resource: Resource, namespace: str, name: str, found: Named | None) -> None:
+        labels = found.metadata.labels or {} if found is not None else {}
+        locality = "/".join(labels.get(each, "") for each in (_REGION, _ZONE, _SUBZONE)).rstrip("/")
+        before = self._localities.pop(name, "")
+        if locality:
+            self._localities[name] = locality
+        if before == locality:
+            return
+        for record in self._pods.on_node(name):
+            instance = self._instances[record.key]
+            if instance.locality == before:  # else its own label says where it is
+                self._put_instance(msgspec.structs.replace(instance, locality=locality))
+
+    def pod(self, resource: Resource, namespace: str, name: str, found: Pod | None) -> None:
+        if found is None or is_over(found):
+            self._pods.discard(namespace, name)
+            if self._instances.pop((namespace, name), None) is not None:
+                self._values[ObjectKey("Pod", namespace, name)] = ()
+            return
+        record = record_of(found)
+        self._put_instance(instance_of(found, record, self._localities.get(record.node, "")))
+        self._pods.put(record)
+
+    def _put_instance(self, instance: Instance) -> None:
+        place = (instance.namespace, instance.name)
+        if self._instances.get(place) != instance:
+            self._instances[place] = instance
+            self._values[ObjectKey("Pod", *place)] = (instance,)
+
+    def slice(self, resource: Resource, namespace: str, name: str, found: Slice | None) -> None:
+        value = slice_of(found) if found is not None else None
+        self._values[ObjectKey("EndpointSlice", namespace, name)] = (value,) if value is not None else ()
+
+    def definition(self, resource: Resource, namespace: str, name: str, found: Definition | None) -> None:
+        """A kind of Istio's has come, has gone, or is offered in other versions."""
+        now = served(found) if found is not None else None
+        before, follower = self._served.get(name, (None, None))
+        if now == before:
+            return
+        left: Iterable[tuple[str, str]] = ()
+        if follower is not None:
+            self._feed.leave(follower)
+            left = follower.known
+            del self._served[name]
+        if now is None:
+            for held_in, called in left:
+                self.judged(follower.resource, held_in, called, None)  # type: ignore[union-attr]
+            return
+        log.info("reading %s as %s", now.resource, now.resource.api_version)
+        new = self._feed.follow(now.resource, Judged, self.judged if now.has_status else self.written)
+        new.known.update(left)  # what its first list lacks is gone
+        self._served[name] = (now, new)

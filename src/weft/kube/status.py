@@ -1,0 +1,296 @@
+"""What weft thinks of people's objects, written where they look: the condition `Accepted` in each object's status.
+
+What objects carry comes in from the watch (`see`), what is wrong with them from the control plane (`judge`); what
+differs is written by server-side apply under our own name, by whoever is the leader (`run`). Rule: an object is written
+only if its condition is another now, nobody else's conditions are touched, and no refusal stops the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.base.problem import Problem, Severity
+from weft.kube.client import Client, PatchType
+from weft.kube.error import ApiError, KubeError
+from weft.kube.objects import Condition, Judged, Status
+from weft.kube.resource import Resource
+from weft.model.names import ObjectKey
+
+log = logging.getLogger("weft.kube")
+
+MANAGER = "weft-status"  # the owner of what we write, in the objects' managedFields
+CONDITION = "Accepted"
+PER_SECOND = 20.0  # writes, in the long run: istiod's clients are given as many
+BURST = 50
+_AT_ONCE = 8
+_LONGEST_MESSAGE = 4_096
+_FIRST_DELAY, _MOST_DELAY = 1.0, 60.0  # seconds, between attempts at one object
+_FORBIDDEN = 300.0  # seconds until a kind that may not be written is tried again
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """What an object in the API server says of our judgement now."""
+
+    resource: Resource
+    generation: int
+    accepted: Condition | None = None
+    apart: bool = False  # conditions have an owner each; else they are one whole to the API server
+
+
+class StatusWriter:
+    def __init__(self, client: Client, *, manager: str = MANAGER, per_second: float = PER_SECOND) -> None:
+        self._client = client
+        self._manager = manager
+        self._bucket = _Bucket(per_second, BURST)
+        self._carried: dict[ObjectKey, Carried] = {}
+        self._problems: dict[ObjectKey, tuple[Problem, ...]] = {}
+        self._judged: set[ObjectKey] = set()  # or nobody has looked at it yet
+        self._due: dict[ObjectKey, None] = {}
+        self._delays: dict[ObjectKey, tuple[Backoff, asyncio.TimerHandle | None]] = {}
+        self._forbidden: set[Resource] = set()
+        self._wake = asyncio.Event()
+
+    # Every replica keeps up with what is, so that whoever becomes the leader knows it.
+
+    def see(self, statuses: Iterable[tuple[ObjectKey, Carried | None]]) -> None:
+        """What the watch found; None: the object is gone."""
+        for key, carried in statuses:
+            if carried is None:
+                self._forget(key)
+            else:
+                self._carried[key] = carried
+                self._consider(key)
+
+    def judge(self, key: ObjectKey, problems: Sequence[Problem] = ()) -> None:
+        """All that is wrong with an object now; nothing: it is well. Only objects that were judged are written."""
+        self._judged.add(key)
+        if problems:
+            self._problems[key] = tuple(problems)
+        else:
+            self._problems.pop(key, None)
+        self._consider(key)
+
+    def judge_all(self, problems: Iterable[Problem]) -> None:
+        """The same for everything that was seen, by all the problems that there are now."""
+        by_object: dict[str, list[Problem]] = defaultdict(list)
+        for problem in problems:
+            by_object[problem.where.object].append(problem)
+        for key in self._carried:
+            found = tuple(by_object.get(str(key), ()))
+            if key not in self._judged or self._problems.get(key, ()) != found:
+                self.judge(key, found)
+
+    @property
+    def due(self) -> int:
+        """How many objects carry something else than they should."""
+        return len(self._due) + sum(timer is not None for _, timer in self._delays.values())
+
+    # Only the leader writes.
+
+    async def run(self) -> None:
+        """Write what differs, for ever; cancel it to stop."""
+        for key in self._carried:
+            self._consider(key)
+        writing: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                while self._due and len(writing) < _AT_ONCE:
+                    await self._bucket.take()
+                    if not self._due:  # while it waited for its turn
+                        break
+                    key = next(iter(self._due))
+                    del self._due[key]
+                    task = asyncio.create_task(self._write(key))
+                    writing.add(task)
+                    task.add_done_callback(writing.discard)
+                    task.add_done_callback(lambda _: self._wake.set())
+                await self._wake.wait()
+                self._wake.clear()
+        finally:
+            for task in writing:
+                task.cancel()
+            await asyncio.gather(*writing, return_exceptions=True)
+
+    def _consider(self, key: ObjectKey) -> None:
+        if key not in self._carried or key not in self._judged or self._is_right(key):
+            self._due.pop(key, None)
+            return
+        _, timer = self._delays.get(key, (None, None))
+        if timer is None:
+            self._due[key] = None
+            self._wake.set()
+
+    def _is_right(self, key: ObjectKey) -> bool:
+        carried = self._carried[key]
+        if carried.accepted is None or carried.resource in self._forbidden:
+            return carried.resource in self._forbidden
+        wanted = self._wanted(key)
+        return wanted == msgspec.structs.replace(carried.accepted, last_transition_time=wanted.last_transition_time)
+
+    def _wanted(self, key: ObjectKey) -> Condition:
+        carried = self._carried[key]
+        made = condition(self._problems.get(key, ()), carried.generation)
+        since = carried.accepted.last_transition_time if carried.accepted else None
+        same = carried.accepted is not None and carried.accepted.status == made.status
+        return msgspec.structs.replace(made, last_transition_time=since if same and since else _now())
+
+    async def _write(self, key: ObjectKey) -> None:
+        carried = self._carried.get(key)
+        if carried is None or self._is_right(key):
+            return
+        wanted = self._wanted(key)
+        try:
+            await self._apply(key, carried, wanted)
+        except ApiError as error:
+            if error.not_found:
+                return  # the object is gone, and the watch is about to say so
+            if error.forbidden:
+                self._forbid(carried.resource, error)
+                return
+            log.log(logging.INFO if error.conflict else logging.WARNING, "the status of %s: %s", key, error)
+        except KubeError as error:
+            log.warning("the status of %s is not written: %s", key, error)
+        # Written or not, it is looked at again: soon, if the watch shows something else than we wrote, then ever later.
+        self._later(key)
+
+    async def _apply(self, key: ObjectKey, carried: Carried, wanted: Condition) -> None:
+        resource = carried.resource
+        patch = _patch(resource, key, [wanted], carried.generation)
+        if carried.apart:  # a conflict means that somebody else has a condition of this name, and keeps it
+            await self._send(resource, key, patch)
+            return
+        # As in Istio's own definitions: everybody's conditions are sent along, unless somebody wrote meanwhile.
+        found = await self._client.get(resource, key.name, _Whole, namespace=key.namespace)
+        others = [each for each in _conditions(found.status) if each.get("type") != CONDITION]
+        patch["status"]["conditions"] = [*others, wanted]
+        patch["metadata"]["resourceVersion"] = found.metadata.resource_version
+        await self._send(resource, key, patch, force=True)
+
+    async def _send(self, resource: Resource, key: ObjectKey, patch: dict[str, Any], *, force: bool = False) -> None:
+        path = resource.path(key.namespace, key.name, "status")
+        query = {"fieldManager": self._manager} | ({"force": "true"} if force else {})
+        body = msgspec.json.encode(patch)
+        await self._client.raw("PATCH", path, query=query, body=body, content_type=PatchType.APPLY)
+
+    def _forbid(self, resource: Resource, error: ApiError) -> None:
+        if resource in self._forbidden:
+            return
+        log.warning("no status is written to %s: %s", resource, error)
+        self._forbidden.add(resource)
+        asyncio.get_running_loop().call_later(_FORBIDDEN, self._allow, resource)
+
+    def _allow(self, resource: Resource) -> None:
+        self._forbidden.discard(resource)
+        for key, carried in self._carried.items():
+            if carried.resource == resource:
+                self._consider(key)
+
+    def _later(self, key: ObjectKey) -> None:
+        backoff, timer = self._delays.get(key) or (Backoff(_FIRST_DELAY, _MOST_DELAY), None)
+        if timer is not None:
+            timer.cancel()
+        delay = backoff.next()
+        self._delays[key] = (backoff, asyncio.get_running_loop().call_later(delay, self._look_again, key))
+
+    def _look_again(self, key: ObjectKey) -> None:
+        backoff, _ = self._delays[key]
+        if key not in self._carried or self._is_right(key):
+            del self._delays[key]
+            return
+        self._delays[key] = (backoff, None)
+        self._consider(key)
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._carried.pop(key, None)
+        self._problems.pop(key, None)
+        self._judged.discard(key)
+        self._due.pop(key, None)
+        _, timer = self._delays.pop(key, (None, None))
+        if timer is not None:
+            timer.cancel()
+
+
+def carried(resource: Resource, found: Judged, *, apart: bool) -> Carried:
+    try:
+        status = msgspec.json.decode(found.status, type=Status) if bytes(found.status) else Status()
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        status = Status()  # somebody else's, of another shape
+    ours = next((each for each in status.conditions or () if each.type == CONDITION), None)
+    return Carried(resource, found.metadata.generation, ours, apart)
+
+
+def condition(problems: Sequence[Problem], generation: int) -> Condition:
+    """What problems come to, in Kubernetes' words."""
+    errors = [each for each in problems if each.severity is Severity.ERROR]
+    warnings = [each for each in problems if each.severity is not Severity.ERROR]
+    message = "\n".join(_sentence(each) for each in (*errors, *warnings)) or "weft acts on it"
+    if len(message) > _LONGEST_MESSAGE:
+        message = message[: _LONGEST_MESSAGE - 1] + "…"
+    return Condition(
+        type=CONDITION,
+        status="False" if errors else "True",
+        reason="Invalid" if errors else "AcceptedWithWarnings" if warnings else "Accepted",
+        message=message,
+        observed_generation=generation,
+    )
+
+
+def _sentence(problem: Problem) -> str:
+    """Which object it is about is where the message stands."""
+    field = f"{problem.where.field}: " if problem.where.field else ""
+    hint = f" (hint: {problem.hint})" if problem.hint else ""
+    return f"{field}{problem.severity}: {problem.what}{hint}"
+
+
+def _patch(resource: Resource, key: ObjectKey, conditions: list[Any], generation: int) -> dict[str, Any]:
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "status": {"conditions": conditions, "observedGeneration": generation},
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _WholeMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Whole(msgspec.Struct):
+    metadata: _WholeMetadata
+    status: Any = None
+
+
+def _conditions(status: Any) -> list[dict[str, Any]]:
+    found = status.get("conditions") if isinstance(status, dict) else None
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+class _Bucket:
+    """So many at once, and so many more each second."""
+
+    def __init__(self, per_second: float, burst: int) -> None:
+        self._per_second, self._burst = per_second, float(burst)
+        self._left, self._at = float(burst), time.monotonic()
+
+    async def take(self) -> None:
+        while True:
+            now = time.monotonic()
+            self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
+            self._at = now
+            if self._left >= 1:
+                self._left -= 1
+                return
+            await asyncio.sleep((1 - self._left) / self._per_second)

@@ -1,0 +1,73 @@
+"""Whether the API server gets an answer where it is told to ask: of each webhook configuration, if it has somebody to
+believe (`caBundle`) and somebody to ask (a ready endpoint). What lacks one of these stops others, and is a problem."""
+
+from __future__ import annotations
+
+import msgspec
+
+from weft.base.problem import Problem, Severity, Where
+from weft.kube.client import Client
+from weft.kube.resource import ENDPOINT_SLICES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+
+
+async def unanswered(client: Client, labels: str) -> list[Problem]:
+    """Warnings: installing again is how this is mended."""
+    found = []
+    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        for each in (await client.list(resource, _Webhooks, labels=labels)).items:
+            where = Where(object=f"{resource.kind} {each.metadata.name}")
+            service = each.webhooks[0].client_config.service if each.webhooks else _Service()
+            if not all(webhook.client_config.ca_bundle for webhook in each.webhooks):
+                what = "it has no caBundle: the API server believes no answer"
+                hint = f"the control plane puts it there: kubectl logs -n {service.namespace} -l app=istiod"
+                found.append(Problem(where, what, hint, Severity.WARNING))
+            elif not await _answers(client, service):
+                what = f"nobody is ready behind Service {service.namespace}/{service.name}"
+                hint = f"try: kubectl get pods -n {service.namespace} -l app=istiod"
+                found.append(Problem(where, what, hint, Severity.WARNING))
+    return found
+
+
+async def _answers(client: Client, service: _Service) -> bool:
+    labels = f"kubernetes.io/service-name={service.name}"
+    slices = (await client.list(ENDPOINT_SLICES, _Slice, namespace=service.namespace, labels=labels)).items
+    return any(endpoint.conditions.ready is not False for each in slices for endpoint in each.endpoints or ())
+
+
+class _Camel(msgspec.Struct, frozen=True, rename="camel"):
+    pass
+
+
+class _Metadata(_Camel, frozen=True):
+    name: str
+
+
+class _Service(_Camel, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _ClientConfig(_Camel, frozen=True):
+    service: _Service = _Service()
+    ca_bundle: str = ""
+
+
+class _Webhook(_Camel, frozen=True):
+    client_config: _ClientConfig
+
+
+class _Webhooks(_Camel, frozen=True):
+    metadata: _Metadata
+    webhooks: tuple[_Webhook, ...] = ()
+
+
+class _Conditions(_Camel, frozen=True):
+    ready: bool | None = None
+
+
+class _Endpoint(_Camel, frozen=True):
+    conditions: _Conditions = _Conditions()
+
+
+class _Slice(_Camel, frozen=True):
+    endpoints: tuple[_Endpoint, ...] | None = None

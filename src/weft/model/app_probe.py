@@ -1,0 +1,29 @@
+"""What kubelet asks of an application, when it asks the proxy instead: under STRICT, the application's own port takes
+only callers of the mesh. Injection writes these into the pod, and the proxy's own configuration answers them."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class HttpCheck(msgspec.Struct, frozen=True, kw_only=True, tag="http"):
+    port: int
+    path: str = "/"  # with the query, if there is one
+    tls: bool = False
+    host: str = ""  # sent as Host; empty: what kubelet sends
+
+
+class TcpCheck(msgspec.Struct, frozen=True, kw_only=True, tag="tcp"):
+    port: int
+
+
+class GrpcCheck(msgspec.Struct, frozen=True, kw_only=True, tag="grpc"):
+    port: int
+    service: str = ""
+
+
+class AppProbe(msgspec.Struct, frozen=True, kw_only=True):
+    path: str  # where kubelet asks the proxy
+    check: HttpCheck | TcpCheck | GrpcCheck
+    timeout: int = 1  # seconds
+    period: int = 10  # seconds

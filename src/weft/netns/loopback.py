@@ -1,0 +1,36 @@
+"""What a pod's loopback must carry for its proxy: `::6`, from which it hands IPv6 connections to the application. Its
+IPv4 brother, 127.0.0.6, is there on every loopback."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import socket
+import struct
+
+from weft.netns.namespace import Namespace, run_in
+
+INBOUND_SOURCE = "::6"
+
+_SIOCSIFADDR = 0x8916
+# It is there already; or this network has no IPv6, and so no connection that would need it.
+_HARMLESS = (errno.EEXIST, errno.EACCES, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENODEV)
+
+
+def carry_inbound_source(namespace: Namespace) -> bool:
+    """Whether it is there now. May be done again. Wants NET_ADMIN, and raises OSError without it."""
+
+    def add() -> bool:
+        try:
+            with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
+                # The kernel's struct in6_ifreq: address, prefix, interface.
+                request = socket.inet_pton(socket.AF_INET6, INBOUND_SOURCE)
+                request += struct.pack("Ii", 128, socket.if_nametoindex("lo"))
+                fcntl.ioctl(handle, _SIOCSIFADDR, request)
+        except OSError as error:
+            if error.errno not in _HARMLESS:
+                raise
+            return error.errno == errno.EEXIST
+        return True
+
+    return run_in(namespace, add)

@@ -1,0 +1,196 @@
+"""The agent of a Kubernetes node as one process: kubelet's driver, the pods' identities and configuration, its own
+identity, and its health.
+
+It begins with what the agent before left, then tells kubelet that it is there; it ends by SIGTERM and takes nothing
+from running pods. Rule: there is one at a time on a node; the next waits until the one before has let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from weft import __version__
+from weft.ca.client import CertificateClient
+from weft.model.proxy import IDENTITY_DRIVER, REDIRECT_SOCKET, XDS_SOCKET
+from weft.node.agent import Agent
+from weft.node.csi import Driver
+from weft.node.health import Health, Metrics
+from weft.node.identities import LIFETIME
+from weft.node.keepsakes import Keepsakes, KeepsakesRefused
+from weft.node.kubelet import ROOT, Kubelet
+from weft.node.own import OwnIdentity
+from weft.node.pods import Pods, SocketServer
+from weft.node.redirect import Redirects
+from weft.node.relay import Relay, own_line
+from weft.node.roots import LOOK, read_roots, watch_roots
+
+log = logging.getLogger("weft.node.daemon")
+
+_PRIVATE = "agent"  # in the driver's own directory
+_LOCK, _SECRETS, _RELAY = "lock", "sds", "xds"  # in that
+_LOCK_LOOK = 0.2  # seconds
+
+
+class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
+    node_name: str
+    control: str  # HOST:PORT of xDS and the CA
+    roots: Path  # by which it is known
+    token: Path  # the agent's own
+    control_name: str = ""  # what its certificate says, if not the host of `control`
+    kubelet_root: Path = ROOT
+    driver: str = IDENTITY_DRIVER
+    trust_domain: str = "cluster.local"
+    state: Path | None = None  # a tmpfs; None: nothing is left for the next agent
+    redirects: bool = False
+    health: tuple[str, int] | None = None
+    lifetime: timedelta = LIFETIME
+    look: float = LOOK  # seconds between looks at the file of the roots
+
+
+class Daemon:
+    def __init__(self, settings: DaemonSettings) -> None:
+        """Raises OSError or ValueError for the roots."""
+        self._settings = settings
+        bundle = read_roots(settings.roots)
+        keepsakes = _keepsakes(settings.state)
+        self._kubelet = Kubelet(settings.kubelet_root)
+        self._private = self._kubelet.plugin(settings.driver) / _PRIVATE
+        self._client = CertificateClient(settings.control, "".join(bundle), server_name=settings.control_name)
+        self.own = OwnIdentity(
+            settings.token, self._client, trust_domain=settings.trust_domain, lifetime=settings.lifetime
+        )
+        self.own.trust(bundle)
+        self.agent = Agent(
+            self._client,
+            self._private / _SECRETS,
+            lifetime=settings.lifetime,
+            bundle=bundle,
+            certified=lambda workload, fresh: self.pods.certified(workload, fresh),
+            trusted=self.own.trust,
+        )
+        self._redirects = Redirects() if settings.redirects else None
+        line = own_line(self.own, settings.control, settings.control_name)
+        self.relay = Relay(self._private / _RELAY, settings.node_name, line)
+        servers: dict[str, SocketServer] = {XDS_SOCKET: self.relay}
+        if self._redirects is not None:
+            servers[REDIRECT_SOCKET] = self._redirects
+        self.pods = Pods(self.agent, servers, keepsakes, trust_domain=settings.trust_domain)
+        self._driver = Driver(settings.driver, __version__, settings.node_name, self._kubelet, self.pods)
+        self._bundle = bundle
+
+    async def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Until cancelled. Raises ListenError, or OSError for the address of its health."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._client.close)
+            if self._settings.health is not None:
+                health = Health(self.lack, self.metrics)
+                stack.push_async_callback(health.close)
+                await health.listen(*self._settings.health)
+            await stack.enter_async_context(_only_one(self._private))
+            self.agent.start()
+            stack.push_async_callback(self.agent.close)
+            tasks = {"own-identity": self.own.run(), "roots-file": self._follow_roots()}
+            self.relay.start()
+            stack.push_async_callback(self.relay.close)
+            if self._redirects is not None:
+                stack.push_async_callback(self._redirects.close)
+            for name, work in tasks.items():
+                stack.push_async_callback(_end, asyncio.create_task(work, name=name))
+            await self.pods.recover(self._kubelet.volumes(self._settings.driver))
+            stack.push_async_callback(self._driver.close)
+            await self._driver.start()
+            ready()
+            await asyncio.Event().wait()
+
+    def lack(self) -> str:
+        """What keeps pods from being served; empty if nothing does."""
+        if not self._driver.is_registered:
+            return f"kubelet has not taken the driver {self._settings.driver} yet"
+        return ""
+
+    def metrics(self) -> Metrics:
+        now, statuses = time.time(), self.agent.statuses()
+        redirects = self._redirects
+        own = self.own.status
+        return {
+            "weft_node_pods": ("gauge", "Pods that are served.", len(self.pods)),
+            "weft_node_identities_held": (
+                "gauge",
+                "Pods whose certificate is good now.",
+                sum(each.is_held(now) for each in statuses),
+            ),
+            "weft_node_identities_failing": (
+                "gauge",
+                "Pods whose certificate cannot be had or renewed.",
+                sum(bool(each.error) for each in statuses),
+            ),
+            "weft_node_own_identity_held": (
+                "gauge",
+                "1 if the agent's own certificate is good now.",
+                int(own is not None and own.is_held(now)),
+            ),
+            "weft_node_redirects_total": ("counter", "Redirects set up in pods.", redirects.done if redirects else 0),
+            "weft_node_redirects_failed_total": (
+                "counter",
+                "Redirects that could not be set up.",
+                redirects.failed if redirects else 0,
+            ),
+        }
+
+    async def _follow_roots(self) -> None:
+        async for bundle in watch_roots(self._settings.roots, self._bundle, look=self._settings.look):
+            log.info("%s has other roots, %d of them", self._settings.roots, len(bundle))
+            self._client.trust("".join(bundle))
+
+
+def _keepsakes(directory: Path | None) -> Keepsakes | None:
+    """A node whose memory cannot be used is better off with an agent that keeps nothing than with none."""
+    if directory is None:
+        return None
+    try:
+        return Keepsakes(directory)
+    except KeepsakesRefused as refused:
+        log.error("%s; nothing is kept for the next agent", refused)
+        return None
+
+
+@contextlib.asynccontextmanager
+async def _only_one(private: Path) -> AsyncIterator[None]:
+    """Two would take the sockets away from each other. What one that was killed has left is removed."""
+    for each in (private.parent, private):
+        each.mkdir(mode=0o700, exist_ok=True)
+        each.chmod(0o700)  # kubelet makes a directory of the host for all to read
+    lock = os.open(private / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        said = False
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not said:
+                    said = True
+                    log.info("another agent is still here; waiting until it has let go of %s", private / _LOCK)
+                await asyncio.sleep(_LOCK_LOOK)
+        for name in (_SECRETS, _RELAY):
+            shutil.rmtree(private / name, ignore_errors=True)
+        yield
+    finally:
+        os.close(lock)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

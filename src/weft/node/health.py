@@ -1,0 +1,50 @@
+"""Whether this agent is well, for kubelet's probes, and in numbers for Prometheus. Nothing secret is told here.
+
+/healthz    it answers                    /ready    pods can be served; else 503 and why not
+/metrics    a few gauges and counters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aiohttp import web
+
+Metrics = Mapping[str, tuple[str, str, float]]  # by name: kind, help, value
+
+
+class Health:
+    """`lack` says what is not as it must be, and is empty if nothing is."""
+
+    def __init__(self, lack: Callable[[], str], metrics: Callable[[], Metrics]) -> None:
+        self._lack, self._metrics = lack, metrics
+        self._runner: web.AppRunner | None = None
+
+    async def listen(self, host: str, port: int) -> int:
+        """The port, which is chosen if it is 0. Raises OSError."""
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/ready", self._ready)
+        app.router.add_get("/metrics", self._tell_metrics)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, host, port).start()
+        bound: int = self._runner.addresses[0][1]
+        return bound
+
+    async def close(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _ready(self, _request: web.Request) -> web.Response:
+        lack = self._lack()
+        return web.Response(status=503 if lack else 200, text=f"{lack or 'ok'}\n")
+
+    async def _tell_metrics(self, _request: web.Request) -> web.Response:
+        lines = []
+        for name, (kind, words, value) in self._metrics().items():
+            lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}", f"{name} {value:g}"]
+        return web.Response(text="".join(f"{line}\n" for line in lines), content_type="text/plain", charset="utf-8")

@@ -1,0 +1,64 @@
+"""What this machine looks like from outside a cluster: its mounts, links, packet filter and settings."""
+
+import subprocess
+from pathlib import Path
+
+from tools.kube.cluster import DATA
+from tools.kube.holder import KERNEL_SETTINGS, LINK
+
+
+def look():
+    return {"links": links(), "rules": rules(), "settings": settings(), "folders": folders()}
+
+
+def mounts(process="self"):
+    """What a process sees mounted: (device, root, where)."""
+    lines = Path(f"/proc/{process}/mountinfo").read_text().splitlines()
+    return {tuple(line.split()[2:5]) for line in lines}
+
+
+def leaked(before, node):
+    """What became mounted here since `before` and is the node's, told by its device, or by its path on ours.
+
+    Not simply all that is new: meshes and builds on this machine come and go beside us.
+    """
+    devices = {device for device, _, _ in mounts(node)} - {device for device, _, _ in before}
+    return {
+        (device, root, where)
+        for device, root, where in mounts() - before
+        if device in devices or f"/{DATA.name}/" in f"{root}/{where}/"
+    }
+
+
+def remains():
+    """What a cluster that has ended left here."""
+    cgroups = [*Path("/sys/fs/cgroup").glob(DATA.name), *Path("/sys/fs/cgroup").glob(f"*/{DATA.name}")]
+    return [path for path in [Path("/sys/class/net", LINK), DATA, *cgroups] if path.exists()]
+
+
+def links():
+    """Without those of clusters: another one may come or go beside ours."""
+    return {path.name for path in Path("/sys/class/net").iterdir() if not path.name.startswith("weft-kube")}
+
+
+def rules():
+    said = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    return [line for line in said.splitlines() if line.startswith("-A")]
+
+
+def settings():
+    names = [*KERNEL_SETTINGS, "net/ipv4/ip_forward", "net/netfilter/nf_conntrack_max"]
+    return {name: Path("/proc/sys", name).read_text() for name in names if Path("/proc/sys", name).exists()}
+
+
+def folders():
+    """Which of the folders that a node is used to have are there."""
+    usual = [
+        "/var/lib/kubelet",
+        "/var/lib/cni",
+        "/run/containerd",
+        "/etc/cni",
+        "/usr/libexec/kubernetes",
+        "/var/log/pods",
+    ]
+    return {path for path in usual if Path(path).exists()}

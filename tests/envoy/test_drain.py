@@ -1,0 +1,293 @@
+"""A real Envoy with an inbound side, and callers in the middle of something when it shall end."""
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+
+import pytest
+
+from weft.envoy import binary, command
+from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.envoy.drain import Active, drain, wait_until_ready
+from weft.model.proxy import PROXY_GID, PROXY_UID
+from weft.netns import namespace as netns
+from weft.netns.process import Spawn, end, spawn
+from weft.netns.view import View
+
+pytestmark = pytest.mark.root
+
+HTTP, TCP, APP = 15006, 15106, 8080
+TYPES = "type.googleapis.com"
+
+
+def listener(name, port, network_filter):
+    return {
+        "name": name,
+        "traffic_direction": "INBOUND",
+        "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
+        "filter_chains": [{"filters": [network_filter]}],
+    }
+
+
+LISTENERS = [
+    listener(
+        "http",
+        HTTP,
+        {
+            "name": "envoy.filters.network.http_connection_manager",
+            "typed_config": {
+                "@type": f"{TYPES}/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                "stat_prefix": "inbound_0.0.0.0_15006",
+                "http_filters": [
+                    {
+                        "name": "envoy.filters.http.router",
+                        "typed_config": {"@type": f"{TYPES}/envoy.extensions.filters.http.router.v3.Router"},
+                    }
+                ],
+                "route_config": {
+                    "virtual_hosts": [
+                        {
+                            "name": "all",
+                            "domains": ["*"],
+                            "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "app", "timeout": "0s"}}],
+                        }
+                    ]
+                },
+            },
+        },
+    ),
+    listener(
+        "tcp",
+        TCP,
+        {
+            "name": "envoy.filters.network.tcp_proxy",
+            "typed_config": {
+                "@type": f"{TYPES}/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+                "stat_prefix": "inbound",
+                "cluster": "app",
+            },
+        },
+    ),
+]
+CLUSTER = {
+    "name": "app",
+    "type": "STATIC",
+    "connect_timeout": "1s",
+    "load_assignment": {
+        "cluster_name": "app",
+        "endpoints": [
+            {
+                "lb_endpoints": [
+                    {"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": APP}}}}
+                ]
+            }
+        ],
+    },
+}
+
+
+class Pod:
+    """What runs in it: an app that answers when told to, and callers."""
+
+    def __init__(self, namespace, cleanup):
+        self.namespace = namespace
+        self.answer = asyncio.Event()
+        self._cleanup = cleanup
+
+    async def serve(self):
+        made = netns.socket_in(self.namespace)
+        made.bind(("127.0.0.1", APP))
+        server = await asyncio.start_server(self._handle, sock=made)
+        self._cleanup.callback(server.close)
+
+    async def _handle(self, reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                if b" /slow " in head:
+                    await self.answer.wait()
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        writer.close()
+
+    async def connect(self, port):
+        made = netns.socket_in(self.namespace)
+        await asyncio.get_running_loop().sock_connect(made, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=made)
+        self._cleanup.callback(writer.close)
+        return reader, writer
+
+    async def draining(self, **options):
+        """Begins, and returns the task that ends with it, once Envoy has been told."""
+        said = []
+        task = asyncio.create_task(
+            asyncio.to_thread(netns.run_in, self.namespace, lambda: drain(tell=said.append, **options))
+        )
+        self._cleanup.callback(task.cancel)
+        return task, said
+
+
+async def ask(reader, writer, path="/"):
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: app\r\n\r\n".encode())
+    return await heard(reader)
+
+
+async def heard(reader):
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    assert await reader.readexactly(2) == b"ok"
+    return head
+
+
+@pytest.fixture
+async def pod(namespace, pod_directory, control_plane):
+    node = Node(name="web-0", namespace="shop", addresses=("127.0.0.1",))
+    bootstrap = Bootstrap(node=node, xds=Unix(control_plane[0]), status_port=15020)
+    prepared = command.prepare(bootstrap, binary.find(), pod_directory, drain_seconds=45)
+    file = pod_directory / command.BOOTSTRAP_FILE
+    document = json.loads(file.read_text())
+    document["static_resources"]["listeners"] += LISTENERS
+    document["static_resources"]["clusters"].append(CLUSTER)
+    file.write_text(json.dumps(document))
+    async with contextlib.AsyncExitStack() as cleanup:
+        process = await spawn(
+            Spawn(
+                argv=prepared.argv,
+                environment=prepared.environment,
+                working_directory=prepared.working_directory,
+                view=View(visible=prepared.visible),
+                namespace=namespace,
+                uid=PROXY_UID,
+                gid=PROXY_GID,
+            )
+        )
+        cleanup.push_async_callback(end, process)
+        made = Pod(namespace, cleanup)
+        await made.serve()
+        assert await asyncio.to_thread(netns.run_in, namespace, lambda: wait_until_ready(most=20))
+        yield made
+
+
+async def test_a_request_under_way_is_answered_before_the_end(pod):
+    reader, writer = await pod.connect(HTTP)
+    writer.write(b"GET /slow HTTP/1.1\r\nhost: app\r\n\r\n")
+    task, said = await pod.draining(least=0.1)
+    async with asyncio.timeout(10):
+        while not said:
+            await asyncio.sleep(0.01)
+    assert said == ["waiting for 1 requests, 0 other streams, 1 connections"]
+    assert not task.done()
+    pod.answer.set()
+    assert "connection: close" in await heard(reader)
+    await asyncio.wait_for(task, 5)
+
+
+async def test_callers_are_served_and_sent_away_with_their_answer(pod):
+    reader, writer = await pod.connect(HTTP)
+    assert "connection: close" not in await ask(reader, writer)
+    task, _ = await pod.draining(least=1.0)
+    async with asyncio.timeout(10):
+        while "connection: close" not in await ask(reader, writer):
+            await asyncio.sleep(0.01)
+    # Who does not know yet that this pod ends still comes in.
+    assert "200 ok" in await ask(*(await pod.connect(HTTP)))
+    assert not task.done()
+    await asyncio.wait_for(task, 5)
+
+
+async def test_it_takes_as_long_as_callers_need_to_learn_of_it_even_if_nobody_calls(pod):
+    began = time.monotonic()
+    task, said = await pod.draining(least=0.5)
+    await asyncio.wait_for(task, 5)
+    assert time.monotonic() - began >= 0.5
+    assert said == []
+
+
+async def test_an_open_stream_of_another_protocol_is_waited_for(pod):
+    reader, writer = await pod.connect(TCP)
+    assert "200 ok" in await ask(reader, writer)
+    task, said = await pod.draining(least=0.0)
+    async with asyncio.timeout(10):
+        while not said:
+            await asyncio.sleep(0.01)
+    assert said == ["waiting for 0 requests, 1 other streams, 1 connections"]
+    writer.close()
+    await asyncio.wait_for(task, 5)
+
+
+async def test_an_idle_connection_is_waited_for_only_if_that_is_wanted(pod):
+    reader, writer = await pod.connect(HTTP)
+    await ask(reader, writer)
+    task, _ = await pod.draining(least=0.0)
+    await asyncio.wait_for(task, 5)
+    task, said = await pod.draining(least=0.0, until_idle=True)
+    async with asyncio.timeout(10):
+        while not said:
+            await asyncio.sleep(0.01)
+    assert said == ["waiting for 0 requests, 0 other streams, 1 connections"]
+    writer.close()
+    await asyncio.wait_for(task, 5)
+
+
+async def test_kubelet_and_prometheus_are_nobody_to_wait_for(pod):
+    for port, path in ((15021, "/healthz/ready"), (15020, "/stats/prometheus"), (15090, "/stats/prometheus")):
+        reader, writer = await pod.connect(port)
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: app\r\n\r\n".encode())
+        assert b"200" in await reader.readuntil(b"\r\n")
+    task, said = await pod.draining(least=0.0, until_idle=True)
+    await asyncio.wait_for(task, 5)
+    assert said == []
+    # And they are still answered.
+    reader, writer = await pod.connect(15021)
+    writer.write(b"GET /healthz/ready HTTP/1.1\r\nhost: app\r\n\r\n")
+    assert b"200" in await reader.readuntil(b"\r\n")
+
+
+def test_where_there_is_no_envoy_there_is_nothing_to_wait_for(namespace):
+    said = []
+    began = time.monotonic()
+    netns.run_in(namespace, lambda: drain(least=30.0, tell=said.append))
+    assert time.monotonic() - began < 20
+    assert "does not answer" in said[0]
+    assert netns.run_in(namespace, lambda: wait_until_ready(most=0.1)) is False
+
+
+def test_an_answer_that_is_none_of_envoys_ends_it_too(namespace):
+    serving = netns.socket_in(namespace)
+    serving.setblocking(True)
+    serving.bind(("127.0.0.1", 15000))
+    serving.listen()
+
+    def answer():
+        for _ in range(2):
+            connection, _ = serving.accept()
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]")
+            connection.close()
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    said = []
+    netns.run_in(namespace, lambda: drain(least=0.0, tell=said.append))
+    assert "unknown form" in said[0]
+    thread.join(5)
+    serving.close()
+
+
+def test_what_is_under_way_is_told_from_the_gauges():
+    active = Active(
+        {
+            "listener.0.0.0.0_15006.downstream_cx_active": 5,
+            "listener.0.0.0.0_15006.worker_0.downstream_cx_active": 5,
+            "listener.10.0.0.1_80.downstream_cx_active": 1,
+            "listener.0.0.0.0_15021.downstream_cx_active": 2,
+            "listener.admin.downstream_cx_active": 1,
+            "http.inbound_0.0.0.0_80.downstream_cx_active": 3,
+            "http.inbound_0.0.0.0_80.downstream_rq_active": 2,
+            "http.own-admin.downstream_cx_active": 2,
+            "http.own-admin.downstream_rq_active": 2,
+            "http.admin.downstream_cx_active": 1,
+            "http.admin.downstream_rq_active": 1,
+        }
+    )
+    assert (active.requests, active.streams, active.connections) == (2, 3, 6)

@@ -1,0 +1,62 @@
+import pytest
+
+from weft.inject.settings import Resources, Settings, SettingsError, encode, read
+
+
+def test_nothing_said_means_the_defaults():
+    assert read("{}") == Settings()
+    assert Settings().resources.limits and Settings().resources.requests
+
+
+def test_what_is_written_is_read_again():
+    settings = Settings(revision="canary", ip_families=("IPv6", "IPv4"), resources=Resources(limits={"cpu": "1"}))
+    assert read(encode(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "what"),
+    [
+        ("{", "", "not JSON"),
+        ("[]", "", "expected `object`"),
+        (b"\xff", "", "not JSON"),
+        ('{"imagePullPolcy": "Always"}', "", "unknown field `imagePullPolcy`"),
+        ('{"imagePullPolicy": "Sometimes"}', "imagePullPolicy", "Sometimes"),
+        ('{"terminationDrainDuration": "5"}', "terminationDrainDuration", "not a duration"),
+        ('{"drainDuration": "x"}', "drainDuration", "not a duration"),
+        ('{"resources": {"limits": {"cpu": "lots"}}}', "resources.limits.cpu", "not an amount"),
+        ('{"resources": {"limit": {}}}', "resources", "unknown field `limit`"),
+        ('{"image": ""}', "image", "empty"),
+        ('{"revision": ""}', "revision", "empty"),
+        ('{"concurrency": -1}', "concurrency", "below 0"),
+        ('{"ipFamilies": []}', "ipFamilies", "one family"),
+        ('{"ipFamilies": ["IPv4", "IPv4"]}', "ipFamilies", "one family"),
+        ('{"control": "istiod"}', "control", "HOST:PORT"),
+        ('{"control": "istiod:0"}', "control", "HOST:PORT"),
+        ('{"redirection": {"excludeInboundPorts": "http"}}', "redirection.excludeInboundPorts", "not a port"),
+        ('{"neverInjectSelector": [{"matchExpressions": [{"key": "a", "operator": "Is"}]}]}', "neverInject", "Is"),
+    ],
+)
+def test_bad_settings_are_refused_with_their_field(text, field, what):
+    with pytest.raises(SettingsError) as error:
+        read(text, "ConfigMap istio-system/istio-sidecar-injector")
+    problem = error.value.problem
+    assert problem.where.object == "ConfigMap istio-system/istio-sidecar-injector"
+    assert problem.where.field.startswith(field)
+    assert what in problem.what
+
+
+def test_a_misspelled_setting_is_answered_with_the_one_that_was_meant():
+    with pytest.raises(SettingsError) as error:
+        read('{"imagePullPolcy": "Always"}')
+    assert error.value.problem.hint == "did you mean `imagePullPolicy`?"
+
+
+def test_what_an_installation_writes_is_what_is_read():
+    from weft.install.namespace import injector_settings
+    from weft.install.values import Values
+
+    import msgspec
+
+    settings = read(msgspec.json.encode(injector_settings(Values(revision="canary"))))
+    assert settings.revision == "canary"
+    assert settings.driver == "canary.csi.weft.dev"

@@ -1,0 +1,62 @@
+"""The control plane's objects, and what its pod promises. That it is `restricted`, a real API server says."""
+
+from weft.install import control
+from weft.install.values import values_of
+
+
+def pod(**given):
+    return control.deployment(values_of(given))["spec"]["template"]["spec"]
+
+
+def test_the_process_is_told_its_namespace_and_revision():
+    arguments = control.arguments(values_of({"revision": "a", "namespace": "mesh"}))
+    assert arguments[:2] == ["control", "--kubernetes"]
+    assert {"--namespace=mesh", "--revision=a"} <= set(arguments)
+
+
+def test_no_replica_goes_before_its_successor_is_ready():
+    spec = control.deployment(values_of({}))["spec"]
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert control.budget(values_of({}))["spec"]["minAvailable"] == 1
+    assert spec["replicas"] == 2
+
+
+def test_the_service_selects_the_pods_of_its_own_revision_alone():
+    values = values_of({"revision": "a"})
+    chosen = control.service(values)["spec"]["selector"]
+    labels = control.deployment(values)["spec"]["template"]["metadata"]["labels"]
+    assert chosen.items() <= labels.items()
+    assert chosen["istio.io/rev"] == "a"
+
+
+def test_the_ports_are_istiods():
+    ports = {each["port"]: each["targetPort"] for each in control.service(values_of({}))["spec"]["ports"]}
+    assert ports == {15010: 15010, 15012: 15012, 15014: 15014, 443: 15017}
+
+
+def test_the_control_plane_never_gets_a_proxy():
+    labels = control.deployment(values_of({}))["spec"]["template"]["metadata"]["labels"]
+    assert labels["sidecar.istio.io/inject"] == "false"
+
+
+def test_requests_and_limits_are_set_and_can_be_chosen():
+    resources = pod(control={"resources": {"limits": {"cpu": 3}}})["containers"][0]["resources"]
+    assert resources["limits"] == {"cpu": 3, "memory": "1Gi"}
+    assert set(pod()["containers"][0]["resources"]["requests"]) == {"cpu", "memory"}
+
+
+def test_tolerations_and_selectors_are_there_only_if_chosen():
+    assert "tolerations" not in pod()
+    assert pod(control={"nodeSelector": {"a": "b"}})["nodeSelector"] == {"a": "b"}
+
+
+def test_an_own_ca_is_mounted_if_its_secret_exists():
+    volume = next(each for each in pod(ca={"secret": "mine"})["volumes"] if each["name"] == "cacerts")
+    assert volume["secret"]["secretName"] == "mine"
+    assert volume["secret"]["optional"]
+
+
+def test_pull_secrets_come_with_the_account():
+    account = control.service_account(values_of({"imagePullSecrets": ["a"]}))
+    assert account["imagePullSecrets"] == [{"name": "a"}]
+    assert "imagePullSecrets" not in control.service_account(values_of({}))

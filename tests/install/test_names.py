@@ -1,0 +1,40 @@
+"""Revisions stand side by side: none of their names is the same."""
+
+from weft.install.names import Names
+
+
+def names_of(names):
+    return {
+        names.control,
+        names.node,
+        names.cluster_control,
+        names.service,
+        names.driver,
+        names.lease,
+        names.mesh_config,
+        names.injector,
+        names.validator,
+        names.selector,
+    }
+
+
+def test_the_default_revision_has_the_plain_names():
+    names = Names("default", "istio-system")
+    assert (names.control, names.service, names.driver) == ("weft-control", "istiod", "csi.weft.dev")
+    assert names.validator == "istio-validator-istio-system"
+
+
+def test_no_two_revisions_share_a_name():
+    assert not names_of(Names("default", "istio-system")) & names_of(Names("a", "istio-system"))
+    assert not names_of(Names("a", "istio-system")) & names_of(Names("b", "istio-system"))
+
+
+def test_the_selector_finds_what_the_labels_mark():
+    names = Names("a", "x")
+    assert set(names.selector.split(",")) <= {f"{key}={value}" for key, value in names.labels.items()}
+    assert names.metadata("n", app="x") == {
+        "name": "n",
+        "namespace": "x",
+        "labels": {**names.labels, "app": "x"},
+    }
+    assert "namespace" not in names.metadata("n", namespaced=False)

@@ -1,0 +1,118 @@
+"""A real API server says what the accounts may do: everything that the control plane does, and nothing else."""
+
+import pytest
+
+from weft.install.crds import DEFINITIONS
+from weft.install.rbac import cluster_rules, namespace_rules
+from weft.install.values import values_of
+
+CONTROL = "system:serviceaccount:istio-system:weft-control"
+NODE = "system:serviceaccount:istio-system:weft-node"
+ADMISSION = "admissionregistration.k8s.io"
+
+READ = [
+    ("", "namespaces"),
+    ("", "nodes"),
+    ("", "pods"),
+    ("", "services"),
+    ("", "serviceaccounts"),
+    ("discovery.k8s.io", "endpointslices"),
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    *((definition.group, definition.plural) for definition in DEFINITIONS),
+]
+
+NEEDED = [
+    ("create", "tokenreviews", {"group": "authentication.k8s.io"}),
+    ("create", "configmaps", {"namespace": "shop"}),
+    ("patch", "configmaps", {"namespace": "shop", "name": "istio-ca-root-cert"}),
+    ("watch", "configmaps", {"name": "istio-ca-root-cert"}),
+    ("watch", "configmaps", {"namespace": "istio-system", "name": "istio"}),
+    ("get", "configmaps", {"namespace": "istio-system", "name": "istio-sidecar-injector"}),
+    ("create", "secrets", {"namespace": "istio-system"}),
+    ("watch", "secrets", {"namespace": "istio-system", "name": "istio-ca-secret"}),
+    ("patch", "secrets", {"namespace": "istio-system", "name": "istio-ca-secret"}),
+    ("create", "leases", {"group": "coordination.k8s.io", "namespace": "istio-system"}),
+    ("get", "leases", {"group": "coordination.k8s.io", "namespace": "istio-system", "name": "weft-leader"}),
+    ("patch", "leases", {"group": "coordination.k8s.io", "namespace": "istio-system", "name": "weft-leader"}),
+    ("watch", "mutatingwebhookconfigurations", {"group": ADMISSION, "name": "istio-sidecar-injector"}),
+    ("patch", "mutatingwebhookconfigurations", {"group": ADMISSION, "name": "istio-sidecar-injector"}),
+    ("patch", "validatingwebhookconfigurations", {"group": ADMISSION, "name": "istio-validator-istio-system"}),
+]
+
+DENIED = [
+    ("get", "secrets", {"namespace": "shop", "name": "x"}),
+    ("list", "secrets", {}),
+    ("list", "secrets", {"namespace": "istio-system"}),
+    ("get", "secrets", {"namespace": "istio-system", "name": "cacerts"}),
+    ("delete", "secrets", {"namespace": "istio-system", "name": "istio-ca-secret"}),
+    ("create", "secrets", {"namespace": "shop"}),
+    ("list", "configmaps", {}),
+    ("list", "configmaps", {"namespace": "istio-system"}),
+    ("patch", "configmaps", {"namespace": "kube-system", "name": "coredns"}),
+    ("delete", "configmaps", {"namespace": "shop", "name": "istio-ca-root-cert"}),
+    ("create", "pods", {"namespace": "shop"}),
+    ("create", "pods", {"namespace": "istio-system"}),
+    ("patch", "pods", {"namespace": "shop", "name": "x"}),
+    ("create", "pods", {"namespace": "shop", "name": "x", "subresource": "exec"}),
+    ("get", "pods", {"namespace": "shop", "name": "x", "subresource": "log"}),
+    ("create", "serviceaccounts", {"namespace": "shop", "name": "x", "subresource": "token"}),
+    ("patch", "namespaces", {"name": "shop"}),
+    ("patch", "nodes", {"name": "x"}),
+    ("get", "nodes", {"name": "x", "subresource": "proxy"}),
+    ("patch", "services", {"namespace": "shop", "name": "x"}),
+    ("patch", "customresourcedefinitions", {"group": "apiextensions.k8s.io", "name": "x"}),
+    ("patch", "virtualservices", {"group": "networking.istio.io", "namespace": "shop", "name": "x"}),
+    ("create", "virtualservices", {"group": "networking.istio.io", "namespace": "shop"}),
+    ("delete", "authorizationpolicies", {"group": "security.istio.io", "namespace": "shop", "name": "x"}),
+    ("list", "mutatingwebhookconfigurations", {"group": ADMISSION}),
+    ("patch", "mutatingwebhookconfigurations", {"group": ADMISSION, "name": "another"}),
+    ("create", "mutatingwebhookconfigurations", {"group": ADMISSION}),
+    ("create", "clusterroles", {"group": "rbac.authorization.k8s.io"}),
+    ("create", "clusterrolebindings", {"group": "rbac.authorization.k8s.io"}),
+    ("create", "subjectaccessreviews", {"group": "authorization.k8s.io"}),
+    ("impersonate", "users", {}),
+    ("patch", "leases", {"group": "coordination.k8s.io", "namespace": "kube-system", "name": "weft-leader"}),
+    ("patch", "deployments", {"group": "apps", "namespace": "istio-system", "name": "weft-control"}),
+]
+
+
+@pytest.mark.parametrize(("group", "resource"), READ, ids=lambda each: each)
+def test_the_control_plane_may_read_everywhere_what_it_watches(judge, group, resource):
+    for verb in ("get", "list", "watch"):
+        assert judge.may(CONTROL, verb, resource, group=group)
+
+
+@pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda each: each.kind)
+def test_it_may_write_the_status_of_the_meshs_kinds(judge, definition):
+    assert judge.may(
+        CONTROL, "patch", definition.plural, group=definition.group, namespace="shop", name="x", subresource="status"
+    )
+
+
+@pytest.mark.parametrize(("verb", "resource", "more"), NEEDED, ids=str)
+def test_it_may_do_its_work(judge, verb, resource, more):
+    assert judge.may(CONTROL, verb, resource, **more)
+
+
+@pytest.mark.parametrize(("verb", "resource", "more"), DENIED, ids=str)
+def test_it_may_do_nothing_else(judge, verb, resource, more):
+    assert not judge.may(CONTROL, verb, resource, **more)
+
+
+@pytest.mark.parametrize("resource", ["pods", "secrets", "configmaps", "nodes", "namespaces", "services"])
+def test_the_agent_may_do_nothing_at_all(judge, resource):
+    for verb in ("get", "list", "create", "patch"):
+        assert not judge.may(NODE, verb, resource)
+        assert not judge.may(NODE, verb, resource, namespace="istio-system")
+
+
+@pytest.mark.parametrize("rules", [cluster_rules, namespace_rules])
+def test_no_rule_has_a_star(rules):
+    assert not any("*" in (*rule["apiGroups"], *rule["resources"], *rule["verbs"]) for rule in rules(values_of({})))
+
+
+def test_a_revision_may_touch_only_its_own_names():
+    names = [name for rule in (*cluster_rules(values_of({"revision": "a"})), *namespace_rules(values_of({"revision": "a"})))
+             for name in rule.get("resourceNames", ())]  # fmt: skip
+    shared = {"istio-ca-root-cert", "istio-ca-secret"}
+    assert all("a" in name.split("-") for name in set(names) - shared), names

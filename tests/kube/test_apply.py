@@ -1,0 +1,101 @@
+"""Applying on a real API server: in order, twice the same, and what is no longer wanted goes."""
+
+import pytest
+
+from weft.kube.apply import Outcome, apply, owned, remove
+from weft.kube.client import Client
+from weft.kube.config import load
+from weft.kube.error import ApiError
+from weft.kube.resource import CONFIG_MAPS, Named
+
+LABELS = {"test-apply": "yes"}
+SELECTOR = "test-apply=yes"
+
+
+def config_map(name, value="1", namespace="applying"):
+    metadata = {"name": name, "namespace": namespace, "labels": LABELS}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": value}}
+
+
+def definition(plural):
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.test.weft.dev"},
+        "spec": {
+            "group": "test.weft.dev",
+            "names": {"kind": plural.title(), "plural": plural, "singular": plural},
+            "scope": "Cluster",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "applying"}}
+
+
+@pytest.fixture
+async def client(own_api_server):
+    async with Client(load(own_api_server.kubeconfig)) as client:
+        yield client
+        async for _ in remove(client, SELECTOR):
+            pass
+
+
+async def outcomes(steps):
+    return [(done.what.name, done.outcome) async for done in steps]
+
+
+async def test_each_is_created_then_unchanged_then_changed(client):
+    objects = [NAMESPACE, config_map("a"), config_map("b")]
+    await outcomes(apply(client, objects[:1]))
+    assert await outcomes(apply(client, objects[1:])) == [("a", Outcome.CREATED), ("b", Outcome.CREATED)]
+    assert {outcome for _, outcome in await outcomes(apply(client, objects))} == {Outcome.UNCHANGED}
+    changed = await outcomes(apply(client, [config_map("a", "2"), config_map("b")]))
+    assert changed == [("a", Outcome.CHANGED), ("b", Outcome.UNCHANGED)]
+
+
+async def test_what_is_not_kept_is_removed_and_nothing_of_others(client):
+    await outcomes(apply(client, [NAMESPACE, config_map("a"), config_map("b")]))
+    other = config_map("theirs")
+    other["metadata"]["labels"] = {}
+    await outcomes(apply(client, [other]))
+    assert await outcomes(remove(client, SELECTOR, keep=[config_map("a")])) == [("b", Outcome.REMOVED)]
+    assert [who async for _, who in owned(client, SELECTOR)] == [Named("v1", "ConfigMap", "applying", "a")]
+    assert (await client.get(CONFIG_MAPS, "theirs", namespace="applying"))["data"] == {"a": "1"}
+
+
+async def test_a_dry_run_tells_and_changes_nothing(client):
+    await outcomes(apply(client, [NAMESPACE, config_map("a")]))
+    told = await outcomes(apply(client, [config_map("a", "2"), config_map("b")], dry_run=True))
+    assert told == [("a", Outcome.CHANGED), ("b", Outcome.CREATED)]
+    assert await outcomes(remove(client, SELECTOR, dry_run=True)) == [("a", Outcome.REMOVED)]
+    assert (await client.get(CONFIG_MAPS, "a", namespace="applying"))["data"] == {"a": "1"}
+
+
+async def test_a_dry_run_knows_what_a_namespace_that_is_not_there_would_hold(client):
+    objects = [{**NAMESPACE, "metadata": {"name": "not-there"}}, config_map("a", namespace="not-there")]
+    told = await outcomes(apply(client, objects, dry_run=True))
+    assert told == [("not-there", Outcome.CREATED), ("a", Outcome.CREATED)]
+
+
+async def test_a_new_kind_is_served_before_an_object_of_it_is_sent(client):
+    objects = [definition("looms"), {"apiVersion": "test.weft.dev/v1", "kind": "Looms", "metadata": {"name": "x"}}]
+    assert await outcomes(apply(client, objects)) == [
+        ("looms.test.weft.dev", Outcome.CREATED),
+        ("x", Outcome.CREATED),
+    ]
+
+
+async def test_fields_of_others_stay_theirs(client):
+    await outcomes(apply(client, [NAMESPACE, config_map("a")]))
+    await client.patch(CONFIG_MAPS, "a", {"data": {"b": "theirs"}}, namespace="applying", manager="other")
+    assert await outcomes(apply(client, [config_map("a")])) == [("a", Outcome.UNCHANGED)]
+    assert (await client.get(CONFIG_MAPS, "a", namespace="applying"))["data"] == {"a": "1", "b": "theirs"}
+
+
+async def test_what_the_server_refuses_is_said_at_once(client):
+    with pytest.raises(ApiError) as error:
+        await outcomes(apply(client, [config_map("Not A Name", namespace="default")]))
+    assert error.value.status in (400, 422)

@@ -1,0 +1,285 @@
+import asyncio
+import logging
+import os
+import signal
+from contextlib import aclosing
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from tools.kube.api_server import free_port, started
+
+from kube.following import ConfigMap, config_map, connected, put
+from kube.wire import wire
+from weft.kube import client as client_module
+from weft.kube.client import Client, PatchType
+from weft.kube.config import Connection
+from weft.kube.error import ApiError, ApiUnavailable, KubeError
+from weft.kube.resource import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
+
+WIDGETS = Resource("client.example.org", "v1", "widgets", "Widget")
+
+
+@pytest.fixture
+async def client(api_server):
+    async with connected(api_server) as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(api_server, request):
+    return api_server.make_namespace("client-" + str(abs(hash(request.node.name)))[:10])
+
+
+async def test_creates_reads_replaces_and_deletes(client, namespace):
+    made = await client.create(CONFIG_MAPS, config_map(namespace, "one", a="1"), namespace=namespace)
+    assert (await client.get(CONFIG_MAPS, "one", ConfigMap, namespace=namespace)).data == {"a": "1"}
+    made["data"] = {"a": "2"}
+    await client.replace(CONFIG_MAPS, "one", made, namespace=namespace)
+    assert (await client.get(CONFIG_MAPS, "one", namespace=namespace))["data"] == {"a": "2"}
+    assert await client.delete(CONFIG_MAPS, "one", namespace=namespace)
+    assert not await client.delete(CONFIG_MAPS, "one", namespace=namespace)
+    with pytest.raises(ApiError) as missing:
+        await client.get(CONFIG_MAPS, "one", namespace=namespace)
+    assert missing.value.not_found
+
+
+async def test_a_lost_race_and_a_taken_name_are_conflicts(client, namespace):
+    made = await client.create(CONFIG_MAPS, config_map(namespace, "one", a="1"), namespace=namespace)
+    with pytest.raises(ApiError) as taken:
+        await client.create(CONFIG_MAPS, config_map(namespace, "one"), namespace=namespace)
+    assert taken.value.already_exists
+    await put(client, namespace, "one", a="2")
+    with pytest.raises(ApiError) as lost:
+        await client.replace(CONFIG_MAPS, "one", made, namespace=namespace)
+    assert lost.value.conflict
+    assert not lost.value.already_exists
+
+
+async def test_only_the_very_object_is_deleted_if_its_uid_is_given(client, namespace):
+    await put(client, namespace, "one")
+    with pytest.raises(ApiError) as another:
+        await client.delete(CONFIG_MAPS, "one", namespace=namespace, uid="00000000-0000-0000-0000-000000000000")
+    assert another.value.conflict
+
+
+async def test_a_list_comes_in_pages_and_at_one_version(client, namespace):
+    for number in range(5):
+        await put(client, namespace, f"page-{number}", n=str(number))
+    sizes = [len(page.items) async for page in client.pages(CONFIG_MAPS, ConfigMap, namespace=namespace, limit=2)]
+    assert sizes == [2, 2, 1]
+    listed = await client.list(CONFIG_MAPS, ConfigMap, namespace=namespace)
+    assert [item.data for item in listed.items] == [{"n": str(number)} for number in range(5)]
+    assert int(listed.resource_version) > 0
+
+
+async def test_selectors_choose(client, namespace):
+    labelled = config_map(namespace, "one")
+    labelled["metadata"]["labels"] = {"app": "a"}
+    await client.apply(labelled, manager="test")
+    await put(client, namespace, "two")
+    by_label = await client.list(CONFIG_MAPS, dict, namespace=namespace, labels="app=a")
+    by_field = await client.list(CONFIG_MAPS, dict, namespace=namespace, fields="metadata.name=two")
+    assert [item["metadata"]["name"] for item in by_label.items] == ["one"]
+    assert [item["metadata"]["name"] for item in by_field.items] == ["two"]
+
+
+async def test_apply_shares_an_object_between_writers_and_tells_whose_a_field_is(client, namespace):
+    await client.apply(config_map(namespace, "one", a="1"), manager="first")
+    await client.apply(config_map(namespace, "one", b="1"), manager="second")
+    with pytest.raises(ApiError) as conflict:
+        await client.apply(config_map(namespace, "one", a="2"), manager="second")
+    assert conflict.value.conflict
+    assert any(".data.a" in cause and '"first"' in cause for cause in conflict.value.causes)
+    forced = await client.apply(config_map(namespace, "one", a="2"), manager="second", force=True)
+    assert forced["data"] == {"a": "2"}, "b was second's, which no longer says it"
+
+
+async def test_a_dry_run_writes_nothing(client, namespace):
+    await client.apply(config_map(namespace, "one"), manager="test", dry_run=True)
+    assert not (await client.list(CONFIG_MAPS, dict, namespace=namespace)).items
+
+
+async def test_patches_by_merge_and_by_steps(client, namespace):
+    await put(client, namespace, "one", a="1", b="1")
+    await client.patch(CONFIG_MAPS, "one", {"data": {"a": None}}, namespace=namespace)
+    steps = [{"op": "replace", "path": "/data/b", "value": "2"}]
+    patched = await client.patch(CONFIG_MAPS, "one", steps, ConfigMap, namespace=namespace, patch_type=PatchType.JSON)
+    assert patched.data == {"b": "2"}
+
+
+async def test_a_subresource_can_be_created(client, namespace):
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": ["istio-ca"]}}
+    made = await client.create(SERVICE_ACCOUNTS, request, namespace=namespace, name="default", subresource="token")
+    assert made["status"]["token"].count(".") == 2
+
+
+async def test_without_a_name_or_namespace_nothing_is_written(client):
+    with pytest.raises(KubeError, match="which ConfigMap is not said"):
+        await client.delete(CONFIG_MAPS, "", namespace="default")
+    with pytest.raises(KubeError, match="is in a namespace"):
+        await client.delete(CONFIG_MAPS, "one")
+    with pytest.raises(KubeError, match="is in a namespace"):
+        await client.create(CONFIG_MAPS, config_map("", "one"))
+
+
+async def test_finds_kinds_that_it_was_not_born_with(client, api_server):
+    assert (await client.find("autoscaling/v1", "HorizontalPodAutoscaler")).plural == "horizontalpodautoscalers"
+    with pytest.raises(ApiError) as unknown:
+        await client.find("autoscaling/v1", "Widget")
+    assert unknown.value.not_found
+    assert await client.exists(PODS)
+    assert not await client.exists(WIDGETS)
+    assert not await client.exists(Resource("apps", "v1", "widgets", "Widget"))
+
+
+async def test_a_refused_account_is_told_apart(client, api_server, namespace):
+    token = api_server.request(
+        "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token", {"spec": {"audiences": []}}
+    )["status"]["token"]
+    plain = Connection(server=api_server.server, ca_file=str(api_server.ca), token=token)
+    async with Client(plain) as nobody:
+        with pytest.raises(ApiError) as refused:
+            await nobody.list(PODS, dict)
+    assert refused.value.forbidden
+    assert f"system:serviceaccount:{namespace}:default" in str(refused.value)
+
+
+async def test_a_wrong_token_is_refused_and_stands_in_no_log(api_server, caplog):
+    caplog.set_level(logging.DEBUG)
+    wrong = Connection(server=api_server.server, ca_file=str(api_server.ca), token="very-s3cret-token")
+    async with Client(wrong) as nobody:
+        with pytest.raises(ApiError) as refused:
+            await nobody.list(PODS, dict)
+    assert refused.value.status == 401
+    assert "s3cret" not in caplog.text + str(refused.value) + repr(refused.value)
+
+
+async def test_a_server_with_another_certificate_is_not_believed(api_server, tmp_path):
+    async with connected(api_server, server_name="somebody.else") as client:
+        with pytest.raises(ApiUnavailable, match=r"certificate is not believed.*tls-server-name"):
+            await client.raw("GET", "/version")
+    async with connected(api_server, ca_data="", ca_file="") as client:
+        with pytest.raises(ApiUnavailable, match="certificate is not believed"):
+            await client.raw("GET", "/version")
+
+
+async def test_a_server_that_is_believed_unseen_is_warned_about(api_server, caplog):
+    async with connected(api_server, ca_data="", ca_file="", insecure=True) as client:
+        assert b"gitVersion" in await client.raw("GET", "/version")
+    assert "insecure-skip-tls-verify" in caplog.text
+
+
+async def test_the_server_may_be_called_by_another_name(api_server):
+    async with connected(api_server, server_name="kubernetes.default.svc") as client:
+        assert b"gitVersion" in await client.raw("GET", "/version")
+
+
+async def test_nobody_there_is_no_refusal():
+    async with Client(Connection(server=f"http://127.0.0.1:{free_port()}", source="a test")) as client:
+        with pytest.raises(ApiUnavailable, match=r"does not answer.*is it up\?.*a test") as away:
+            await client.get(NAMESPACES, "default")
+    assert away.value.retryable
+
+
+async def test_a_silent_server_is_given_up_in_time(api_server):
+    address = urlsplit(api_server.server)
+    async with (
+        wire(address.hostname, address.port) as line,
+        connected(api_server, server=f"https://127.0.0.1:{line.port}") as client,
+    ):
+        assert await client.raw("GET", "/version")
+        line.stall()
+        with pytest.raises(ApiUnavailable, match=r"no answer within 0\.5 s"):
+            await client.raw("GET", "/version", timeout=0.5)
+        line.flow()
+        assert await client.raw("GET", "/version")
+
+
+async def test_a_connection_is_kept_and_a_broken_one_replaced(api_server):
+    address = urlsplit(api_server.server)
+    async with (
+        wire(address.hostname, address.port) as line,
+        connected(api_server, server=f"https://127.0.0.1:{line.port}") as client,
+    ):
+        for _ in range(5):
+            await client.raw("GET", "/version")
+        assert line.opened == 1
+        line.cut()
+        await client.raw("GET", "/version")
+        assert line.opened == 2
+
+
+async def test_a_burst_of_requests_does_not_take_all_sockets(api_server, monkeypatch):
+    monkeypatch.setattr(client_module, "_MOST_AT_ONCE", 3)
+    address = urlsplit(api_server.server)
+    async with (
+        wire(address.hostname, address.port) as line,
+        connected(api_server, server=f"https://127.0.0.1:{line.port}") as client,
+    ):
+        await asyncio.gather(*(client.raw("GET", "/version") for _ in range(20)))
+        assert line.opened <= 3
+
+
+async def test_a_watch_line_has_a_size_it_may_not_pass(client, monkeypatch, namespace):
+    monkeypatch.setattr(client_module, "_LONGEST_LINE", 50_000)
+    await put(client, namespace, "large", text="x" * 100_000)
+    with pytest.raises(ApiUnavailable, match="a watch line of over"):
+        async with aclosing(client.watch(CONFIG_MAPS, namespace=namespace)) as lines:
+            async for _ in lines:
+                pass
+
+
+async def test_an_answer_has_a_size_it_may_not_pass(client, monkeypatch, namespace):
+    await put(client, namespace, "large", text="x" * 100_000)
+    monkeypatch.setattr(client_module, "_LONGEST_ANSWER", 50_000)
+    with pytest.raises(ApiUnavailable, match="an answer of over"):
+        await client.get(CONFIG_MAPS, "large", namespace=namespace)
+
+
+async def test_an_answer_of_the_wrong_shape_is_the_servers_fault(client):
+    class Strange(msgspec.Struct):
+        metadata: int
+
+    with pytest.raises(ApiUnavailable, match="not what was asked for"):
+        await client.get(NAMESPACES, "default", Strange)
+
+
+async def test_a_watch_opens_then_gives_lines_and_ends_when_the_server_ends_it(client, namespace):
+    version = (await put(client, namespace, "one"))["metadata"]["resourceVersion"]
+    got = []
+    watched = client.watch(
+        CONFIG_MAPS, namespace=namespace, options={"resourceVersion": version, "timeoutSeconds": "1"}
+    )
+    async for lines in watched:
+        if not got:
+            assert lines == ()
+            await put(client, namespace, "two")
+        got.append(lines)
+    assert b'"ADDED"' in got[1][0]
+    assert msgspec.json.decode(got[1][0])["object"]["metadata"]["name"] == "two"
+
+
+async def test_a_closed_client_says_so(api_server):
+    async with connected(api_server) as client:
+        await client.raw("GET", "/version")
+    with pytest.raises(KubeError, match="closed"):
+        await client.raw("GET", "/version")
+
+
+async def test_a_stopped_server_is_unavailable_and_a_restarted_one_is_found_again(tmp_path):
+    with started(tmp_path) as server:
+        async with connected(server) as client:
+            assert await client.raw("GET", "/version")
+            os.kill(server.api.pid(), signal.SIGSTOP)
+            try:
+                with pytest.raises(ApiUnavailable, match="no answer within"):
+                    await client.raw("GET", "/version", timeout=1)
+            finally:
+                os.kill(server.api.pid(), signal.SIGCONT)
+            assert await client.raw("GET", "/version")
+            await asyncio.to_thread(server.api.stop, kill=True)
+            with pytest.raises(ApiUnavailable, match="does not answer"):
+                await client.raw("GET", "/version")
+            await asyncio.to_thread(server.start_api)
+            assert await client.raw("GET", "/version")

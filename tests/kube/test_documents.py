@@ -1,0 +1,69 @@
+import msgspec
+
+from weft.api.parse import parse
+from weft.kube.documents import Documents, document
+from weft.kube.objects import Named, Written
+from weft.kube.resource import NAMESPACES, SERVICES
+from weft.model.names import ObjectKey
+
+KEY = ObjectKey("Service", "shop", "orders")
+
+
+def written(port=80, **metadata):
+    body = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "orders", "namespace": "shop", "managedFields": [{"manager": "x"}], **metadata},
+        "spec": {"ports": [{"port": port}]},
+        "status": {"loadBalancer": {}},
+    }
+    return msgspec.json.decode(msgspec.json.encode(body), type=Written)
+
+
+def test_a_document_holds_what_its_author_wrote():
+    notes = {"kubectl.kubernetes.io/last-applied-configuration": "{…}", "networking.istio.io/exportTo": "."}
+    made = document(
+        SERVICES, KEY, written(labels={"a": "b"}, annotations=notes, creationTimestamp="2026-01-01T00:00:00Z")
+    )
+    assert made.body == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": "orders",
+            "namespace": "shop",
+            "labels": {"a": "b"},
+            "annotations": {"networking.istio.io/exportTo": "."},
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {"ports": [{"port": 80}]},
+    }
+    parsed = parse(made)
+    assert parsed.values[0].host == "orders.shop.svc.cluster.local" and not parsed.problems
+
+
+def test_what_only_the_server_changed_is_no_change():
+    documents = Documents()
+    assert documents.change(SERVICES, KEY, written(resourceVersion="1")).document is not None
+    assert documents.change(SERVICES, KEY, written(resourceVersion="2", generation=7)) is None
+    assert documents.change(SERVICES, KEY, written(port=81)) is not None
+    assert documents.change(SERVICES, KEY, written(port=81, labels={"a": "b"})) is not None
+
+
+def test_what_is_gone_and_comes_back_is_a_change():
+    documents = Documents()
+    documents.change(SERVICES, KEY, written())
+    assert documents.gone(KEY).document is None
+    assert documents.change(SERVICES, KEY, written()) is not None
+
+
+def test_an_object_that_is_nothing_but_its_name():
+    found = msgspec.json.decode(b'{"metadata": {"name": "shop", "labels": null}, "spec": {"x": 1}}', type=Named)
+    made = document(NAMESPACES, ObjectKey("Namespace", "", "shop"), found)
+    assert made.body == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+
+
+def test_nesting_beyond_all_reason_is_told_and_not_read(caplog):
+    deep = Written(written().metadata, spec=msgspec.Raw(b"[" * 5_000 + b"]" * 5_000))
+    made = document(SERVICES, KEY, deep)
+    assert not made.usable and not parse(made).values
+    assert "Service shop/orders cannot be read" in caplog.text

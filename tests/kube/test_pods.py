@@ -1,0 +1,151 @@
+import msgspec
+import pytest
+
+from kube.manifests import pod
+from weft.kube.objects import ContainerPort, Pod
+from weft.kube.pods import PodRecord, Pods, instance_of, is_over, kept_labels, record_of
+from weft.model.group import Group, ProxyKind
+from weft.model.names import labels_of
+
+
+def read(*arguments, uid="u1", owner=None, deleted=None, init=None, **more):
+    manifest = pod(*arguments, **more)
+    manifest["metadata"] |= {"uid": uid, **({"deletionTimestamp": deleted} if deleted else {})}
+    if owner:
+        kind, name = owner
+        manifest["metadata"]["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
+    if init:
+        manifest["spec"]["initContainers"] = init
+    return msgspec.convert(manifest, Pod)
+
+
+def seen(*arguments, locality="", **more):
+    found = read(*arguments, **more)
+    return instance_of(found, record_of(found), locality)
+
+
+def test_what_the_mesh_sees_of_a_pod():
+    found = seen("orders-0", "shop", "10.0.0.1", "fd00::1", ports=[("web", 8080)], account="orders", locality="eu/eu-1")
+    assert found.labels == labels_of({"app": "orders"})
+    assert (found.addresses, found.service_account, found.ports) == (
+        ("10.0.0.1", "fd00::1"),
+        "orders",
+        (("web", 8080),),
+    )
+    assert found.ready and found.meshed and found.by_slice and found.locality == "eu/eu-1"
+
+
+@pytest.mark.parametrize(
+    ("more", "meshed"),
+    [
+        ({"proxy": True}, True),
+        ({"proxy": False}, False),
+        ({"proxy": False, "annotations": {"sidecar.istio.io/status": "{}"}}, True),
+        ({"proxy": False, "init": [{"name": "istio-proxy", "restartPolicy": "Always"}]}, True),
+        ({"proxy": True, "hostNetwork": True}, False),
+    ],
+)
+def test_a_pod_is_meshed_if_it_has_a_proxy_that_can_intercept(more, meshed):
+    assert seen("orders-0", "shop", "10.0.0.1", **more).meshed is meshed
+
+
+@pytest.mark.parametrize(
+    ("more", "ready"), [({}, True), ({"ready": False}, False), ({"deleted": "2026-01-01T00:00:00Z"}, False)]
+)
+def test_a_pod_that_is_being_deleted_is_not_ready_whatever_its_probe_says(more, ready):
+    assert seen("orders-0", "shop", "10.0.0.1", **more).ready is ready
+
+
+@pytest.mark.parametrize(
+    ("annotations", "included", "excluded"),
+    [
+        ({}, None, ()),
+        ({"includeInboundPorts": "*"}, None, ()),
+        ({"includeInboundPorts": ""}, (), ()),
+        ({"includeInboundPorts": "80, 81"}, (80, 81), ()),
+        ({"excludeInboundPorts": "80,nonsense,99999"}, None, (80,)),
+    ],
+)
+def test_annotations_say_which_ports_are_intercepted(annotations, included, excluded):
+    written = {f"traffic.sidecar.istio.io/{name}": value for name, value in annotations.items()}
+    found = seen("orders-0", "shop", "10.0.0.1", annotations=written)
+    assert (found.included_ports, found.excluded_ports) == (included, excluded)
+
+
+def test_named_ports_are_those_of_containers_that_stay():
+    init = [
+        {"name": "once", "ports": [{"name": "gone", "containerPort": 1}]},
+        {"name": "beside", "restartPolicy": "Always", "ports": [{"name": "stays", "containerPort": 2}]},
+    ]
+    found = read("orders-0", "shop", "10.0.0.1", init=init)
+    found.spec.containers[0].ports = [ContainerPort(53, "dns", "UDP"), ContainerPort(80, "web")]
+    assert instance_of(found, record_of(found), "").ports == (("stays", 2), ("web", 80))
+
+
+@pytest.mark.parametrize(
+    ("owner", "workload"),
+    [
+        (None, "orders-0"),
+        (("ReplicaSet", "orders-abc12"), "orders"),
+        (("StatefulSet", "orders"), "orders"),
+        (("Job", "nightly-28912345"), "nightly"),
+        (("Job", "migrate"), "migrate"),
+    ],
+)
+def test_a_pod_belongs_to_what_a_person_wrote(owner, workload):
+    found = seen("orders-0", "shop", "10.0.0.1", owner=owner, labels={"pod-template-hash": "abc12"})
+    assert found.workload == workload
+
+
+def test_equal_labels_are_one_value():
+    assert kept_labels({"a": "x" * 30, "b": "y"}) is kept_labels({"b": "y", "a": "x" * 30})
+    first, second = record_of(read("orders-0", "shop")), record_of(read("orders-1", "shop", uid="u2"))
+    assert first.group is second.group
+
+
+def test_a_pod_without_an_address_or_a_node_is_known_already():
+    found = record_of(read("orders-0", "shop"))
+    assert (found.addresses, found.node, found.uid) == ((), "", "u1")
+
+
+@pytest.mark.parametrize(
+    ("phase", "over"), [("Pending", False), ("Running", False), ("Succeeded", True), ("Failed", True)]
+)
+def test_a_pod_that_has_ended_is_over(phase, over):
+    assert is_over(read("orders-0", "shop", phase=phase)) is over
+
+
+# The index
+
+
+def record(name, uid, node="", **more):
+    return PodRecord("shop", name, uid, Group(ProxyKind.SIDECAR, "shop"), node, **more)
+
+
+def test_a_pod_is_found_by_name_uid_and_node():
+    pods, one, two = Pods(), record("a", "u1", "n1"), record("b", "u2", "n1")
+    pods.put(one)
+    pods.put(two)
+    assert pods.get("shop", "a") is one and pods.by_uid("u2") is two and set(pods.on_node("n1")) == {one, two}
+    assert len(pods) == 2 and set(pods) == {one, two}
+    assert pods.get("shop", "c") is None and pods.by_uid("") is None and pods.on_node("n2") == ()
+
+
+def test_changes_are_told_with_what_was_and_what_is():
+    pods, told = Pods(), []
+    pods.on_change.append(lambda before, after: told.append((before, after)))
+    waiting, placed = record("a", "u1"), record("a", "u1", "n1")
+    pods.put(waiting)
+    pods.put(waiting)
+    pods.put(placed)
+    pods.discard("shop", "a")
+    pods.discard("shop", "a")
+    assert told == [(None, waiting), (waiting, placed), (placed, None)]
+    assert pods.on_node("n1") == () and pods.by_uid("u1") is None and not len(pods)
+
+
+def test_another_pod_of_the_same_name_takes_its_place():
+    pods = Pods()
+    pods.put(record("a", "u1", "n1"))
+    pods.put(record("a", "u2", "n2"))
+    assert pods.by_uid("u1") is None and pods.on_node("n1") == () and pods.by_uid("u2").node == "n2"

@@ -1,0 +1,75 @@
+"""A webhook that nobody answers is found, on a real API server."""
+
+import pytest
+
+from weft.kube.client import Client
+from weft.kube.config import load
+from weft.kube.resource import ENDPOINT_SLICES, MUTATING_WEBHOOKS
+from weft.kube.webhooks import unanswered
+
+LABELS = "test-webhooks=yes"
+SLICE = {
+    "apiVersion": "discovery.k8s.io/v1",
+    "kind": "EndpointSlice",
+    "metadata": {"name": "answering-1", "labels": {"kubernetes.io/service-name": "answering"}},
+    "addressType": "IPv4",
+}
+
+
+def webhook(ca_bundle=""):
+    service = {"name": "answering", "namespace": "default", "path": "/"}
+    client_config = {"service": service, **({"caBundle": ca_bundle} if ca_bundle else {})}
+    return {
+        "metadata": {"name": "test-webhooks", "labels": {"test-webhooks": "yes"}},
+        "webhooks": [
+            {
+                "name": "a.example.org",
+                "clientConfig": client_config,
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Ignore",
+                "namespaceSelector": {"matchLabels": {"nobody": "has-this"}},
+            }
+        ],
+    }
+
+
+@pytest.fixture
+async def client(own_api_server):
+    async with Client(load(own_api_server.kubeconfig)) as client:
+        yield client
+        await client.delete(MUTATING_WEBHOOKS, "test-webhooks")
+        await client.delete(ENDPOINT_SLICES, "answering-1", namespace="default")
+
+
+async def endpoint(client, *, ready):
+    body = {**SLICE, "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}]}
+    await client.create(ENDPOINT_SLICES, body, namespace="default")
+
+
+def bundle(server):
+    import base64
+
+    return base64.b64encode(server.ca.read_bytes()).decode()
+
+
+async def test_one_without_a_root_is_a_problem(client):
+    await client.create(MUTATING_WEBHOOKS, webhook())
+    (problem,) = await unanswered(client, LABELS)
+    assert "caBundle" in problem.what
+    assert problem.where.object == "MutatingWebhookConfiguration test-webhooks"
+
+
+@pytest.mark.parametrize("ready", [None, False])
+async def test_one_whose_service_has_nobody_ready_is_a_problem(client, own_api_server, ready):
+    await client.create(MUTATING_WEBHOOKS, webhook(bundle(own_api_server)))
+    if ready is not None:
+        await endpoint(client, ready=ready)
+    (problem,) = await unanswered(client, LABELS)
+    assert "default/answering" in problem.what
+
+
+async def test_one_that_is_answered_is_none(client, own_api_server):
+    await client.create(MUTATING_WEBHOOKS, webhook(bundle(own_api_server)))
+    await endpoint(client, ready=True)
+    assert await unanswered(client, LABELS) == []

@@ -1,0 +1,241 @@
+"""The agent of a Kubernetes node as a process, under real Envoys whose only way to it is their volume."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from datetime import timedelta
+
+import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from identity_rig import identities
+from node.kubelet_rig import NODE, kubernetes_node, pod, until
+from node.redirect_rig import ARGUMENTS, ask, rules
+from node.tls_envoy import connect, pod_network, tls_envoy, until_served
+from weft.ca.authority import Authority
+from weft.ca.service import CertificateService
+from weft.model.proxy import SDS_SOCKET
+from weft.node.daemon import Daemon, DaemonSettings
+
+pytestmark = pytest.mark.root
+
+# What the DaemonSet gives it, in a pid namespace of its own as every container has.
+AS_IN_ITS_CONTAINER = (
+    *("unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGTERM"),
+    *("setpriv", "--bounding-set=-all,+chown,+dac_override,+fowner", "--inh-caps=-all", "--no-new-privs"),
+)
+# With --redirect, where it must see the processes of pods.
+AS_WITH_REDIRECTS = (
+    "setpriv",
+    "--bounding-set=-all,+chown,+dac_override,+fowner,+sys_admin,+sys_ptrace,+net_admin,+net_raw",
+    "--inh-caps=-all",
+)
+
+
+@pytest.fixture
+async def node():
+    async with kubernetes_node() as made:
+        yield made
+
+
+@pytest.fixture
+def network():
+    with pod_network() as made:
+        yield made
+
+
+@pytest.fixture
+async def clients(tmp_path, node):
+    """Callers that the node's CA vouches for."""
+    async with identities(tmp_path / "clients") as rig:
+        rig.authority = node.authority
+        yield rig
+
+
+@contextlib.asynccontextmanager
+async def envoy_in(node, volume, network):
+    """In the pod: it sees the volume at a place of its own."""
+    mount = node.directory / "seen"
+    mount.mkdir(exist_ok=True)
+    async with tls_envoy(node.directory / "envoy", mount / SDS_SOCKET, network, volume=volume) as made:
+        yield made
+
+
+async def served(network, clients) -> str:
+    connection = await until_served(network, clients.tls())
+    assert await connection.get() == 200
+    await connection.close()
+    return connection.serial
+
+
+def settings(node, **more) -> DaemonSettings:
+    fields = {
+        "node_name": NODE,
+        "control": node.address,
+        "roots": node.roots_file,
+        "token": node.token_file,
+        "kubelet_root": node.kubelet.kubelet.root,
+        "state": node.state,
+        "look": 0.05,
+    }
+    return DaemonSettings(**{**fields, **more})
+
+
+@contextlib.asynccontextmanager
+async def daemon(node, **more):
+    made, ready = Daemon(settings(node, **more)), asyncio.Event()
+    running = asyncio.create_task(made.run(ready.set))
+    async with asyncio.timeout(10):
+        await asyncio.wait({running, asyncio.create_task(ready.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    if running.done():
+        running.result()
+    try:
+        yield made
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+async def test_with_no_more_than_three_capabilities_and_without_seeing_the_pods_processes(node, network, clients):
+    web = pod()
+    async with node.agent(prefix=AS_IN_ITS_CONTAINER):
+        volume = await node.kubelet.publish(web, node.token(web))
+        async with envoy_in(node, volume, network):
+            await served(network, clients)
+            connection = await connect(network, clients.tls())
+            assert b"spiffe://cluster.local/ns/shop/sa/web" in connection.certificate.public_bytes(Encoding.DER)
+            await connection.close()
+        # Root itself, with all it may do, is not the proxy's user.
+        directory = os.open(volume, os.O_PATH)
+        reader, writer = await asyncio.open_unix_connection(f"/proc/self/fd/{directory}/{SDS_SOCKET}")
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+        writer.close()
+        os.close(directory)
+        await until(lambda: "refused process 0 of user 0: only user 1337 may come in" in node.log())
+
+
+async def test_a_pod_asks_for_its_redirect_through_its_volume_and_the_agent_has_just_what_that_takes(node, network):
+    web, seen = pod(), node.directory / "seen"
+    seen.mkdir()
+    async with node.agent("--redirect", prefix=AS_WITH_REDIRECTS):
+        volume = await node.kubelet.publish(web, node.token(web))
+        code, said = await ask(network, volume, *ARGUMENTS, seen=seen)
+        assert code == 0, said
+        assert "--to-ports 15001" in rules(network)
+        await node.kubelet.unpublish(web)
+        assert not volume.exists()
+
+
+async def test_killed_and_back_with_the_ca_away_a_proxy_that_starts_then_has_the_same_certificate(
+    node, network, clients
+):
+    web = pod()
+    async with node.agent() as agent:
+        volume = await node.kubelet.publish(web, node.token(web))
+        async with envoy_in(node, volume, network):
+            first = await served(network, clients)
+            connection = await connect(network, clients.tls())
+            agent.send_signal(signal.SIGKILL)
+            await agent.wait()
+            assert await connection.get() == 200
+            assert await served(network, clients) == first  # a new connection, without an agent
+            await connection.close()
+    await node.close_ca()
+    async with node.agent(), envoy_in(node, volume, network):
+        assert await served(network, clients) == first
+        await node.kubelet.publish(web, node.token(web))  # kubelet goes on as ever
+        await node.open_ca()
+        assert await served(network, clients) == first
+
+
+async def test_ended_and_back_with_nothing_kept_the_proxy_goes_on_and_kubelets_next_word_brings_the_rest(
+    node, network, clients
+):
+    web = pod()
+    async with node.agent():
+        volume = await node.kubelet.publish(web, node.token(web))
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(envoy_in(node, volume, network))
+            first = await served(network, clients)
+            stack = stack.pop_all()
+    for kept in node.state.iterdir():
+        kept.unlink()
+    async with stack, node.agent():
+        assert (volume / SDS_SOCKET).is_socket()  # and says whom to trust
+        assert await served(network, clients) == first
+        await node.kubelet.publish(web, node.token(web))
+        async with asyncio.timeout(20):
+            while await served(network, clients) == first:
+                await asyncio.sleep(0.05)
+
+
+async def test_pods_that_went_while_no_agent_was_there_are_forgotten(node):
+    web, api = pod("web-0"), pod("api-0")
+    async with node.agent():
+        for each in (web, api):
+            await node.kubelet.publish(each, node.token(each))
+        await until(lambda: len(list(node.state.glob("*.json"))) == 2)
+    gone = node.kubelet.volume(web).path
+    (gone.parent / "vol_data.json").unlink()
+    gone.rmdir()
+    async with daemon(node) as made:
+        assert len(made.pods) == 1
+        assert [file.stem for file in node.state.iterdir()] == [api.uid]
+        await node.kubelet.unpublish(api)  # also of what another agent published
+        assert not list(node.state.iterdir()) and not node.kubelet.volume(api).path.exists()
+
+
+async def test_the_agent_has_a_certificate_of_its_own_and_new_credentials_with_new_roots(node):
+    async with daemon(node) as made, contextlib.aclosing(made.own.credentials()) as credentials:
+        async with asyncio.timeout(10):
+            first = await anext(credentials)
+            assert first.roots.decode() == "".join(node.authority.bundle())
+            assert made.own.status.identity == "spiffe://cluster.local/ns/istio-system/sa/weft-node"
+            node.authority.rotate(timedelta(hours=1))
+            second = await anext(credentials)
+            assert second.roots.decode() == "".join(node.authority.bundle()) != first.roots.decode()
+
+
+async def test_a_ca_that_moved_to_another_root_while_away_is_known_again_by_the_file(node, caplog):
+    caplog.set_level("INFO")
+    await node.close_ca()
+    node.authority = Authority.in_memory("cluster.local")
+    node.service = CertificateService(node.authority, node.issuer.checker())
+    web = pod()
+    async with daemon(node) as made:  # with the old root
+        await node.open_ca()
+        await node.kubelet.publish(web, node.token(web))
+        await until(lambda: "no certificate of a root that is trusted here" in made.agent.status(web.uid).error)
+        node.write_roots(node.authority)
+        await until(lambda: made.agent.status(web.uid).serial)
+        assert made.agent.bundle == node.authority.bundle()
+    assert "has other roots, 1 of them" in caplog.text
+
+
+async def test_two_agents_do_not_serve_at_once(node):
+    async with daemon(node):
+        second = asyncio.create_task(Daemon(settings(node)).run())
+        await node.kubelet.register()
+        await asyncio.sleep(0.3)
+        assert not second.done()
+    registration = node.kubelet.kubelet.registration(node.kubelet.driver)
+    await until(registration.is_socket)
+    await node.kubelet.register()
+    second.cancel()
+    await asyncio.wait({second})
+
+
+async def test_its_readiness_and_its_numbers(node):
+    web = pod()
+    async with daemon(node) as made:
+        assert "has not taken the driver" in made.lack()
+        await node.kubelet.register()
+        assert made.lack() == ""
+        await node.kubelet.publish(web, node.token(web))
+        value = lambda name: made.metrics()[name][2]  # noqa: E731
+        await until(lambda: value("weft_node_identities_held") == 1 and value("weft_node_own_identity_held") == 1)
+        assert value("weft_node_pods") == 1 and value("weft_node_identities_failing") == 0

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import aiohttp
+
+from weft.node.health import Health
+
+
+async def test_alive_ready_or_why_not_and_in_numbers():
+    lack = "kubelet has not come"
+    health = Health(lambda: lack, lambda: {"weft_node_pods": ("gauge", "Pods.", 3.0)})
+    port = await health.listen("127.0.0.1", 0)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+
+        async def get(path):
+            async with client.get(path) as answer:
+                return answer.status, await answer.text()
+
+        assert await get("/healthz") == (200, "ok\n")
+        assert await get("/ready") == (503, "kubelet has not come\n")
+        lack = ""
+        assert await get("/ready") == (200, "ok\n")
+        expected = "# HELP weft_node_pods Pods.\n# TYPE weft_node_pods gauge\nweft_node_pods 3\n"
+        assert await get("/metrics") == (200, expected)
+        assert (await get("/"))[0] == 404
+    await health.close()

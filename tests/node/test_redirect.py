@@ -1,0 +1,217 @@
+"""Pods without any privilege in real namespaces, whose traffic the agent redirects; and who is not helped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import uuid
+from pathlib import Path
+
+import pytest
+
+from node.redirect_rig import ARGUMENTS, ask, rules
+from weft.model.proxy import PROXY_GID, PROXY_UID, REDIRECT_SOCKET
+from weft.netns import namespace as netns
+from weft.node import redirect
+from weft.node.door import DoorError
+from weft.node.pods import Pod, doorway_in
+from weft.node.redirect import Redirects
+
+pytestmark = pytest.mark.root
+
+POD = Pod("shop", "web-0", "0f6c6d6e-5f0c-4c6b-8c88-4f1d7a3f7f0e", "web")
+
+
+@pytest.fixture
+def network():
+    made = netns.make(f"weft-redirect-{uuid.uuid4().hex[:8]}")
+    subprocess.run(["ip", "-n", made.name, "link", "set", "lo", "up"], check=True)
+    yield made
+    netns.delete(made)
+
+
+@pytest.fixture
+def volume():
+    directory = Path(tempfile.mkdtemp(prefix="weft-redirect-"))
+    directory.chmod(0o755)
+    (directory / "seen").mkdir()
+    yield directory / "mount"
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+async def redirects(volume):
+    made = Redirects()
+    await made.add(POD, doorway_in(volume, REDIRECT_SOCKET))
+    yield made
+    await made.close()
+
+
+def is_redirected(network) -> bool:
+    """Whether a call of the app to anywhere ends at the proxy's port."""
+
+    def call() -> bool:
+        with socket.create_server(("127.0.0.1", 15001)) as proxy:
+            proxy.settimeout(5)
+            with socket.socket() as app:
+                app.settimeout(2)
+                with contextlib.suppress(OSError):
+                    app.connect(("127.0.0.9", 80))
+                    proxy.accept()[0].close()
+                    return True
+        return False
+
+    return netns.run_in(network, call)
+
+
+async def test_a_pod_without_any_privilege_gets_its_redirect_and_no_other_network_changes(redirects, network, volume):
+    other = rules_of_the_machine()
+    assert not is_redirected(network)
+    code, said = await ask(network, volume, *ARGUMENTS)
+    assert code == 0, said
+    assert "-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001" in rules(network)
+    assert "--dport 15021 -j RETURN" in rules(network)
+    assert rules_of_the_machine() == other
+    assert (redirects.done, redirects.failed) == (1, 0)
+    # The pod's first container may run again.
+    code, said = await ask(network, volume, *ARGUMENTS)
+    assert code == 0, said
+    assert rules(network).count("-j ISTIO_OUTPUT") == 1
+
+
+async def test_what_the_rules_say_is_what_happens_to_traffic(redirects, network, volume):
+    code, said = await ask(network, volume, *ARGUMENTS[:-2], "-i", "127.0.0.9/32,10.0.0.0/8")
+    assert code == 0, said
+    assert is_redirected(network)
+
+
+async def test_another_user_of_the_pod_is_sent_away(redirects, network, volume):
+    code, said = await ask(network, volume, *ARGUMENTS, uid=65_000, timeout="0.5")
+    assert code == 1 and "only user 1337 may ask, not 65000" in said
+    code, said = await ask(network, volume, *ARGUMENTS, uid=65_000, gid=65_000, timeout="0.5")
+    assert code == 1 and "Permission denied" in said
+    assert "ISTIO" not in rules(network)
+
+
+async def test_one_on_the_nodes_own_network_is_refused(redirects, volume):
+    before = rules_of_the_machine()
+    code, said = await ask(netns.Namespace("/proc/self/ns/net"), volume, *ARGUMENTS)
+    assert code == 1 and "on the node's own network" in said
+    assert rules_of_the_machine() == before and redirects.failed == 1
+
+
+async def test_a_process_of_another_pod_is_refused(redirects, network, volume, monkeypatch):
+    monkeypatch.setattr(redirect.Path, "read_text", cgroup_of("pod11111111_2222_3333_4444_555555555555.slice"))
+    code, said = await ask(network, volume, *ARGUMENTS)
+    assert code == 1 and "another pod, 11111111-2222-3333-4444-555555555555" in said
+    monkeypatch.setattr(redirect.Path, "read_text", cgroup_of(f"kubepods/besteffort/pod{POD.uid}/0123"))
+    code, said = await ask(network, volume, *ARGUMENTS)
+    assert code == 0, said
+
+
+async def test_a_kernel_that_gives_no_handle_of_the_caller_is_asked_another_way(
+    redirects, network, volume, monkeypatch
+):
+    monkeypatch.setattr(redirect, "_SO_PEERPIDFD", 9_999)
+    code, said = await ask(network, volume, *ARGUMENTS)
+    assert code == 0, said
+
+
+async def test_an_agent_that_sees_no_processes_says_what_it_needs(redirects, network, volume, monkeypatch):
+    seen = redirect.visitor_of
+
+    def blind(connection):
+        return redirect.msgspec.structs.replace(seen(connection), pid=0)
+
+    monkeypatch.setattr(redirect, "visitor_of", blind)
+    code, said = await ask(network, volume, *ARGUMENTS)
+    assert code == 1 and "hostPID" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(("-p", "http"), "is not a number"), (("-m", "TPROXY"), "TPROXY is not supported"), (("--what", "1"), "--what")],
+)
+async def test_arguments_that_make_no_sense_change_nothing(redirects, network, volume, arguments, words):
+    code, said = await ask(network, volume, *arguments)
+    assert code == 1 and words in said
+    assert "ISTIO" not in rules(network)
+
+
+@pytest.mark.parametrize(
+    "line", [b"\n", b"[]\n", b'{"arguments": "-p"}\n', b"x" * 100_000, b'{"arguments": ["-c", "eth0\\n-A OUTPUT"]}\n']
+)
+async def test_what_is_no_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
+    """From a process of the proxy's user, in the pod."""
+
+    def call() -> bytes:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                os.setresgid(PROXY_GID, PROXY_GID, PROXY_GID)
+                os.setresuid(PROXY_UID, PROXY_UID, PROXY_UID)
+                with socket.socket(socket.AF_UNIX) as caller:
+                    caller.settimeout(20)
+                    caller.connect(str(volume / REDIRECT_SOCKET))
+                    with contextlib.suppress(OSError):
+                        caller.sendall(line)
+                    os.write(writing, caller.recv(10_000))
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as opened:
+            said = opened.read()
+        os.waitpid(child, 0)
+        return said
+
+    said = await asyncio.to_thread(netns.run_in, network, call)
+    assert b'"error":' in said
+    code, words = await ask(network, volume, *ARGUMENTS)
+    assert code == 0, words
+
+
+async def test_without_an_agent_the_pod_does_not_start_and_with_a_late_one_it_does(network, volume):
+    code, said = await ask(network, volume, *ARGUMENTS, timeout="0.3")
+    assert code == 1 and "does not answer" in said and "No such file" in said and "--redirect" in said
+    volume.mkdir(mode=0o700)  # its volume is there
+    redirects = Redirects()
+    asking = asyncio.create_task(ask(network, volume, *ARGUMENTS, timeout="30"))
+    await asyncio.sleep(0.5)
+    await redirects.add(POD, doorway_in(volume, REDIRECT_SOCKET))
+    code, said = await asking
+    assert code == 0, said
+    await redirects.close()
+
+
+async def test_removed_with_its_pod_and_made_anew_by_the_next_agent(redirects, volume):
+    again = Redirects()
+    await again.add(POD, doorway_in(volume, REDIRECT_SOCKET))
+    await redirects.close()  # the one before must not take the socket of the next
+    assert (volume / REDIRECT_SOCKET).is_socket()
+    await again.remove(POD.uid)
+    await again.remove(POD.uid)
+    assert not volume.exists()
+
+
+async def test_a_volume_that_cannot_hold_it_is_said(tmp_path):
+    with pytest.raises(DoorError):
+        await Redirects().add(POD, doorway_in(tmp_path / "no" / "where", REDIRECT_SOCKET))
+
+
+def rules_of_the_machine() -> str:
+    done = subprocess.run(["iptables-save", "-t", "nat"], capture_output=True, text=True, check=True)
+    return "\n".join(line for line in done.stdout.splitlines() if not line.startswith("#"))
+
+
+def cgroup_of(group: str):
+    whole = Path.read_text
+
+    def read_text(self, *arguments, **named):
+        return f"0::/{group}\n" if self.name == "cgroup" else whole(self, *arguments, **named)
+
+    return read_text

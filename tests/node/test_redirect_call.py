@@ -1,0 +1,64 @@
+"""The pod's side against an agent that does what a test says; the real one is in test_redirect.py."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+
+import pytest
+
+from weft.node.redirect_call import RedirectFailed, ask
+
+
+@contextlib.asynccontextmanager
+async def agent(path, *answers: bytes):
+    """Answers one call after the other; the asked lines are given back."""
+    asked, left = [], list(answers)
+
+    async def serve(reader, writer):
+        asked.append(await reader.readline())
+        writer.write(left.pop(0))
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, path)
+    yield asked
+    server.close()
+
+
+async def test_done(tmp_path):
+    async with agent(tmp_path / "redirect", b"{}\n") as asked:
+        await ask(tmp_path / "redirect", ("-p", "15001"), timeout=5)
+    assert asked == [b'{"arguments":["-p","15001"]}\n']
+
+
+async def test_a_no_is_final_and_has_its_reason(tmp_path):
+    async with agent(tmp_path / "redirect", b'{"error": "not you", "hint": "be another"}\n') as asked:
+        with pytest.raises(RedirectFailed, match=r"says: not you \(be another\)"):
+            await ask(tmp_path / "redirect", (), timeout=5)
+    assert len(asked) == 1
+
+
+async def test_an_agent_that_breaks_off_is_asked_again(tmp_path):
+    async with agent(tmp_path / "redirect", b"", b"nonsense\n", b"{}\n") as asked:
+        await ask(tmp_path / "redirect", (), timeout=5)
+    assert len(asked) == 3
+
+
+async def test_an_agent_that_never_answers_is_a_failure(tmp_path):
+    async with agent(tmp_path / "redirect", *[b""] * 100):
+        with pytest.raises(RedirectFailed, match="without a word"):
+            await ask(tmp_path / "redirect", (), timeout=0.5)
+    silent = await asyncio.start_unix_server(lambda reader, writer: None, tmp_path / "silent")
+    with pytest.raises(RedirectFailed, match="does not answer"):
+        await ask(tmp_path / "silent", (), timeout=0.2)
+    silent.close()
+
+
+def test_a_pod_waits_for_it_so_it_loads_no_grpc_and_no_cryptography():
+    code = "import sys, weft.node.redirect_call; print([m for m in ('grpc', 'cryptography', 'aiohttp') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)}
+    )
+    assert done.stdout == "[]\n", done.stderr

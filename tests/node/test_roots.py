@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from authority import Authority
+from weft.node.roots import read_roots, watch_roots
+
+ONE, TWO = Authority().root, Authority().root
+
+
+def test_each_root_by_itself(tmp_path):
+    file = tmp_path / "root-cert.pem"
+    file.write_bytes(b"# ours\n" + ONE + TWO)
+    assert "".join(read_roots(file)).encode() == ONE + TWO and len(read_roots(file)) == 2
+    file.write_text("nothing")
+    with pytest.raises(ValueError):
+        read_roots(file)
+
+
+async def test_told_when_they_change_and_a_file_that_is_away_or_broken_takes_nothing_away(tmp_path, caplog):
+    file, data = tmp_path / "root-cert.pem", tmp_path / "..data"
+    for name, root in (("first", ONE), ("second", TWO)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "root-cert.pem").write_bytes(root)
+    data.symlink_to("first")  # as kubelet lays a ConfigMap out
+    file.symlink_to("..data/root-cert.pem")
+    told = watch_roots(file, read_roots(file), look=0.01)
+    next_one = asyncio.ensure_future(anext(told))
+    file.unlink()
+    async with asyncio.timeout(10):
+        while "No such file" not in caplog.text:
+            await asyncio.sleep(0.01)
+        file.write_text("broken")
+        while "root-cert.pem cannot be read as certificates: " not in caplog.text.replace("No such file", ""):
+            await asyncio.sleep(0.01)
+        file.unlink()
+        file.symlink_to("..data/root-cert.pem")
+        await asyncio.sleep(0.05)
+        assert not next_one.done()  # the same as before
+        fresh = tmp_path / "..data_tmp"
+        fresh.symlink_to("second")
+        fresh.rename(data)
+        assert "".join(await next_one).encode() == TWO
+    await told.aclose()

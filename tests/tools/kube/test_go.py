@@ -1,0 +1,58 @@
+"""A Go is found on PATH, or fetched from where Go itself would fetch modules, and never taken unseen."""
+
+import zipfile
+
+import pytest
+
+from tools.kube import go
+
+
+@pytest.fixture
+def settings(monkeypatch, tmp_path):
+    monkeypatch.delenv("GOPROXY", raising=False)
+    monkeypatch.setenv("GOENV", str(tmp_path / "env"))
+    return tmp_path / "env"
+
+
+def program(directory, version):
+    path = directory / "go"
+    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_asks_the_usual_proxy(settings):
+    assert go.proxies() == ["https://proxy.golang.org"]
+
+
+def test_asks_the_proxies_that_go_was_configured_with(settings):
+    settings.write_text("GOPROXY=https://one.test/,direct\n")
+    assert go.proxies() == ["https://one.test"]
+
+
+def test_the_environment_wins(settings, monkeypatch):
+    settings.write_text("GOPROXY=https://one.test\n")
+    monkeypatch.setenv("GOPROXY", "http://two.test|https://three.test,off")
+    assert go.proxies() == ["http://two.test", "https://three.test"]
+
+
+def test_sums_as_the_checksum_database_does(tmp_path):
+    """The sum that go.sum files have for `golang.org/x/text v0.3.0/go.mod`."""
+    with zipfile.ZipFile(tmp_path / "module.zip", "w") as archive:
+        archive.writestr("go.mod", "module golang.org/x/text\n")
+    with zipfile.ZipFile(tmp_path / "module.zip") as archive:
+        assert go.sum_of(archive) == "h1:NqM8EUOU14njkJ3fqMW+pc6Ldnwhi/IjpwHt7yyuwOQ="
+
+
+def test_takes_the_one_on_the_path_if_it_is_new_enough(tmp_path, monkeypatch):
+    new = program(tmp_path, "go1.25.1")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    assert go.find(tmp_path, pytest.fail) == new
+
+
+def test_says_what_to_do_when_there_is_none(tmp_path, monkeypatch, settings):
+    program(tmp_path, "go1.19.8")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setenv("GOPROXY", "off")
+    with pytest.raises(go.NoGo, match="install"):
+        go.find(tmp_path / "cache", lambda line: None)
