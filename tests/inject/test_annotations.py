@@ -102,7 +102,9 @@ def test_what_makes_no_sense_is_refused_with_its_annotation(annotation, value, w
 
 def test_all_that_is_wrong_is_said_at_once():
     with pytest.raises(Refused) as refusal:
-        wishes()({f"{SIDECAR}proxyCPU": "x", f"{SIDECAR}logLevel": "y", "traffic.sidecar.istio.io/excludeInboundPorts": "z"})
+        wishes()(
+            {f"{SIDECAR}proxyCPU": "x", f"{SIDECAR}logLevel": "y", "traffic.sidecar.istio.io/excludeInboundPorts": "z"}
+        )
     assert len(refusal.value.problems) == 3
 
 

@@ -20,7 +20,10 @@ def web(**fields):
 
 def test_kubelet_asks_the_proxy_with_the_same_patience():
     timing = {"initialDelaySeconds": 3, "timeoutSeconds": 2, "periodSeconds": 7, "failureThreshold": 9}
-    probe = {"httpGet": {"path": "/ready?a=b#c", "port": "http", "httpHeaders": [{"name": "X", "value": "y"}]}, **timing}
+    probe = {
+        "httpGet": {"path": "/ready?a=b#c", "port": "http", "httpHeaders": [{"name": "X", "value": "y"}]},
+        **timing,
+    }
     (found,), _, container = rewritten(web(readinessProbe=probe))
     assert found == AppProbe(
         path="/app-health/web/readyz",
