@@ -38,7 +38,7 @@ def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any
 
 def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
     """In our order, and what is new behind."""
-    result = copied(ours)
+    result: list[Any] = copied(ours)
     places = {each.get(key): place for place, each in enumerate(result) if isinstance(each, dict)}
     for each in theirs:
         place = places.get(each.get(key)) if isinstance(each, dict) else None

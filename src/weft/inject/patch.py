@@ -146,7 +146,7 @@ class _Injection:
         status = self._stripped.status
         if current is None or status is None or status.revision != self._settings.revision:
             return fresh
-        result = copied(current)
+        result: dict[str, Any] = copied(current)
         result["args"] = fresh["args"]
         if "env" in fresh:
             result["env"] = _with_own_variables(result.get("env") or [], fresh["env"])
