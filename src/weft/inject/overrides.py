@@ -7,9 +7,10 @@ everything else is replaced.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
+
+from weft.inject.json_patch import copied
 
 AUTO_IMAGE = "auto"
 
@@ -23,7 +24,7 @@ def merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    result = {key: copy.deepcopy(value) for key, value in ours.items()}
+    result = {key: copied(value) for key, value in ours.items()}
     for key, value in theirs.items():
         mine = result.get(key)
         if isinstance(mine, dict) and isinstance(value, Mapping):
@@ -31,18 +32,18 @@ def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any
         elif isinstance(mine, list) and isinstance(value, list) and key in _KEYS:
             result[key] = _joined(mine, value, _KEYS[key])
         elif value is not None:
-            result[key] = copy.deepcopy(value)
+            result[key] = copied(value)
     return result
 
 
 def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
     """In our order, and what is new behind."""
-    result = copy.deepcopy(ours)
+    result: list[Any] = copied(ours)
     places = {each.get(key): place for place, each in enumerate(result) if isinstance(each, dict)}
     for each in theirs:
         place = places.get(each.get(key)) if isinstance(each, dict) else None
         if place is None:
-            result.append(copy.deepcopy(each))
+            result.append(copied(each))
         else:
             result[place] = _with_one_source(_merged(result[place], each), each)
     return result

@@ -7,7 +7,6 @@ others changed in them stays. Nothing it adds changes which webhook is asked abo
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +17,7 @@ from weft.base.problem import Problem, Where
 from weft.inject import annotations as wishes_of_pod
 from weft.inject import containers, overrides, probes, redirect
 from weft.inject.annotations import OVERRIDES, STATUS, Refused, Wishes
-from weft.inject.json_patch import Operation, difference
+from weft.inject.json_patch import Operation, copied, difference
 from weft.inject.owner import Owner, canonical_name, canonical_revision, owner_of
 from weft.inject.settings import Settings
 from weft.inject.sidecar import Renderer, Sidecar, for_kubelet, variable
@@ -147,7 +146,7 @@ class _Injection:
         status = self._stripped.status
         if current is None or status is None or status.revision != self._settings.revision:
             return fresh
-        result = copy.deepcopy(current)
+        result: dict[str, Any] = copied(current)
         result["args"] = fresh["args"]
         if "env" in fresh:
             result["env"] = _with_own_variables(result.get("env") or [], fresh["env"])

@@ -7,7 +7,6 @@ say the same the second time.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from weft.inject import probes
 from weft.inject.annotations import OVERRIDES, STATUS
 from weft.inject.containers import INIT, PROBERS, PROXY, VALIDATION
+from weft.inject.json_patch import copied
 
 OURS = (PROXY, INIT, VALIDATION)
 _LISTS = ("containers", "initContainers")
@@ -39,7 +39,7 @@ class Stripped(msgspec.Struct, frozen=True):
 
 def strip(pod: dict[str, Any]) -> Stripped:
     """The pod that came in stays as it is. Its `spec` and its lists are taken to be what they should."""
-    pod = copy.deepcopy(pod)
+    pod = copied(pod)
     spec = pod["spec"]
     for holder, fields in ((pod["metadata"], ("labels", "annotations")), (spec, ("initContainers", "volumes"))):
         for field in fields:

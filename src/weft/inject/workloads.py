@@ -5,13 +5,13 @@ The template is injected exactly as the webhook would inject the pods that come 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from weft.inject.decision import required
+from weft.inject.json_patch import copied
 from weft.inject.owner import Owner, owner_of
 from weft.inject.patch import inject
 from weft.inject.settings import Settings
@@ -40,7 +40,7 @@ def inject_document(
     document: Any, settings: Settings, render: Renderer, *, namespace: str = "default", native_sidecars: bool = True
 ) -> Result:
     """Anything else than a workload comes back as it is. Raises annotations.Refused."""
-    result = copy.deepcopy(document)
+    result = copied(document)
     notes: list[str] = []
     changed = False
     for item in _items(result):
