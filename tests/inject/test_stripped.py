@@ -37,7 +37,9 @@ def test_a_status_that_is_none_counts_as_never_seen(text):
     assert found.status is None
 
 
-@pytest.mark.parametrize("text", ["", "x", "[]", '{"containers": 1}', '{"containers": [{"name": "web"}]}', '{"containers": null}'])
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", '{"containers": 1}', '{"containers": [{"name": "web"}]}', '{"containers": null}']
+)
 def test_overrides_that_make_no_sense_are_none(text):
     assert strip(pod(annotations={"proxy.istio.io/overrides": text})).overrides == {}
 
