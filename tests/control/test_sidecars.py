@@ -25,9 +25,7 @@ ENVIRONMENT = {
 
 
 def by_kubelet(argument):
-    return re.sub(
-        r"\$\$|\$\(([A-Z_]+)\)", lambda found: "$" if found[0] == "$$" else ENVIRONMENT[found[1]], argument
-    )
+    return re.sub(r"\$\$|\$\(([A-Z_]+)\)", lambda found: "$" if found[0] == "$$" else ENVIRONMENT[found[1]], argument)
 
 
 def arguments_in(case):

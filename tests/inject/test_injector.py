@@ -1,6 +1,6 @@
 import pytest
-from inject.pods import apply, names, pod
 
+from inject.pods import apply, names, pod
 from weft.control.sidecars import arguments
 from weft.inject.injector import Injector, has_native_sidecars
 from weft.inject.review import Kind, Request
@@ -40,11 +40,14 @@ def test_who_cannot_have_one_is_refused_with_every_reason():
 
 def test_warnings_go_along():
     answer = injector().answer(asked(pod(annotations={"sidecar.istio.io/agentLogLevel": "x"})))
-    assert answer.warnings == ("Pod shop/web-7d4b9c-x2x1z: weft makes no use of the annotation sidecar.istio.io/agentLogLevel",)
+    assert answer.warnings == (
+        "Pod shop/web-7d4b9c-x2x1z: weft makes no use of the annotation sidecar.istio.io/agentLogLevel",
+    )
 
 
 @pytest.mark.parametrize(
-    "request_", [asked(pod(), operation="UPDATE"), asked(None), asked({"kind": "Service"}, kind=Kind("", "v1", "Service"))]
+    "request_",
+    [asked(pod(), operation="UPDATE"), asked(None), asked({"kind": "Service"}, kind=Kind("", "v1", "Service"))],
 )
 def test_what_is_no_new_pod_is_none_of_its_business(request_):
     answer = injector().answer(request_)

@@ -24,7 +24,12 @@ REVIEW = {
 
 def test_a_review_is_read_and_what_is_not_needed_passed_over():
     request = decode(json.dumps(REVIEW).encode())
-    assert (request.uid, request.kind.kind, request.operation, request.namespace) == ("705ab4f5", "Pod", "CREATE", "shop")
+    assert (request.uid, request.kind.kind, request.operation, request.namespace) == (
+        "705ab4f5",
+        "Pod",
+        "CREATE",
+        "shop",
+    )
     assert request.object == {"kind": "Pod"}
 
 
@@ -37,7 +42,10 @@ def test_a_review_is_read_and_what_is_not_needed_passed_over():
         (b"[]", "expected `object`"),
         (b"{}", "missing required field"),
         (b"[" * 100_000, "no AdmissionReview"),
-        (json.dumps({**REVIEW, "apiVersion": "admission.k8s.io/v1beta1"}).encode(), "not AdmissionReview of admission.k8s.io/v1beta1"),
+        (
+            json.dumps({**REVIEW, "apiVersion": "admission.k8s.io/v1beta1"}).encode(),
+            "not AdmissionReview of admission.k8s.io/v1beta1",
+        ),
         (json.dumps({**REVIEW, "kind": "Pod"}).encode(), "not Pod of"),
         (json.dumps({**REVIEW, "request": None}).encode(), "has no request"),
         (json.dumps({**REVIEW, "request": {"uid": ""}}).encode(), "has no uid"),

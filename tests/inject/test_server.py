@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from inject.pods import apply, names, pod
 
+from inject.pods import apply, names, pod
 from weft.control.sidecars import arguments
 from weft.inject.injector import Injector
 from weft.inject.review import Kind, Request
@@ -74,9 +74,18 @@ async def post(server, path, body, *, chain=None, content_type="application/json
 
 
 def review(body, kind="Pod", group="", version="v1", **request):
-    asked = {"uid": "u1", "kind": {"group": group, "version": version, "kind": kind}, "operation": "CREATE", "namespace": "shop"}
+    asked = {
+        "uid": "u1",
+        "kind": {"group": group, "version": version, "kind": kind},
+        "operation": "CREATE",
+        "namespace": "shop",
+    }
     return json.dumps(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**asked, "object": body, **request}}
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {**asked, "object": body, **request},
+        }
     ).encode()
 
 
@@ -89,7 +98,12 @@ async def test_a_pod_is_injected_over_tls(server):
 
 
 async def test_a_wrong_object_is_refused(server):
-    body = {"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "x"}, "spec": {"hosts": 1}}
+    body = {
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "VirtualService",
+        "metadata": {"name": "x"},
+        "spec": {"hosts": 1},
+    }
     asked = review(body, "VirtualService", "networking.istio.io", "v1")
     response = json.loads((await post(server, "/validate", asked))[1])["response"]
     assert response["allowed"] is False
@@ -99,7 +113,11 @@ async def test_a_wrong_object_is_refused(server):
 
 @pytest.mark.parametrize("path", ["/inject", "/validate"])
 async def test_what_is_no_review_gets_the_reason_and_ends_nothing(server, path):
-    for body, words in ((b"", b"no AdmissionReview"), (b"{}", b"apiVersion"), (b'{"apiVersion": 1}', b"no AdmissionReview")):
+    for body, words in (
+        (b"", b"no AdmissionReview"),
+        (b"{}", b"apiVersion"),
+        (b'{"apiVersion": 1}', b"no AdmissionReview"),
+    ):
         status, said = await post(server, path, body)
         assert status == 400
         assert words in said

@@ -11,7 +11,12 @@ BAD = {"hosts": ["web"], "http": [{"route": [{"destination": {"host": "web"}, "w
 
 
 def virtual_service(spec, version="networking.istio.io/v1", **metadata):
-    return {"apiVersion": version, "kind": "VirtualService", "metadata": {"name": "web", "namespace": "shop", **metadata}, "spec": spec}
+    return {
+        "apiVersion": version,
+        "kind": "VirtualService",
+        "metadata": {"name": "web", "namespace": "shop", **metadata},
+        "spec": spec,
+    }
 
 
 def asked(body, operation="CREATE", old=None, kind="VirtualService"):
@@ -61,6 +66,8 @@ def test_a_kind_that_only_a_newer_weft_knows_passes_with_a_word():
     assert "unknown kind `Teleport`" in answer.warnings[0]
 
 
-@pytest.mark.parametrize("body", [{}, {"metadata": []}, {"spec": 1}, {"kind": 1, "apiVersion": 2, "metadata": {"name": 3}}])
+@pytest.mark.parametrize(
+    "body", [{}, {"metadata": []}, {"spec": 1}, {"kind": 1, "apiVersion": 2, "metadata": {"name": 3}}]
+)
 def test_an_object_without_sense_is_refused_and_breaks_nothing(body):
     assert not validate(asked(body)).allowed

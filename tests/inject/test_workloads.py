@@ -1,8 +1,8 @@
 import copy
 
 import pytest
-from inject.pods import container, injected, pod, variables
 
+from inject.pods import container, injected, pod, variables
 from weft.control.sidecars import arguments
 from weft.inject.annotations import Refused
 from weft.inject.settings import Settings
@@ -14,14 +14,21 @@ TEMPLATE = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"na
 def workload(kind, version="apps/v1", **metadata):
     inner = {"template": copy.deepcopy(TEMPLATE)}
     spec = {"jobTemplate": {"spec": inner}} if kind == "CronJob" else inner
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": "web", "namespace": "shop", **metadata}, "spec": spec}
+    return {
+        "apiVersion": version,
+        "kind": kind,
+        "metadata": {"name": "web", "namespace": "shop", **metadata},
+        "spec": spec,
+    }
 
 
 def run(document, settings=None, **options):
     return inject_document(document, settings or Settings(), arguments, **options)
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"])
+@pytest.mark.parametrize(
+    "kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob"]
+)
 def test_every_kind_that_holds_a_pods_template(kind):
     before = workload(kind)
     result = run(before)
@@ -36,7 +43,9 @@ def test_every_kind_that_holds_a_pods_template(kind):
 def test_it_is_byte_for_byte_what_the_webhook_makes_of_the_pods():
     template = run(workload("Deployment")).document["spec"]["template"]
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d", "controller": True}
-    real = pod(labels={"app": "web", "pod-template-hash": "7d"}, containers=copy.deepcopy(TEMPLATE["spec"]["containers"]))
+    real = pod(
+        labels={"app": "web", "pod-template-hash": "7d"}, containers=copy.deepcopy(TEMPLATE["spec"]["containers"])
+    )
     real["metadata"]["ownerReferences"] = [reference]
     by_webhook = injected(real)
     # The hash, which a template does not have, is the one label that the proxy is told besides.
@@ -54,7 +63,20 @@ def test_lists_are_gone_through_and_other_objects_left_alone():
     assert not run(service).changed
 
 
-@pytest.mark.parametrize("document", [None, 1, "x", [], {}, {"kind": "Deployment"}, {"kind": "Deployment", "spec": {"template": None}}, {"kind": ["x"]}, {"kind": "List", "items": [None]}])
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        1,
+        "x",
+        [],
+        {},
+        {"kind": "Deployment"},
+        {"kind": "Deployment", "spec": {"template": None}},
+        {"kind": ["x"]},
+        {"kind": "List", "items": [None]},
+    ],
+)
 def test_what_is_no_workload_comes_back_as_it_is(document):
     assert run(document).document == document
 
