@@ -45,7 +45,7 @@ def test_workloads_are_injected_and_all_else_stays_as_it_is_written(file):
     result = run("-f", file)
     assert result.exit_code == 0
     assert result.stdout.startswith("# the shop's front\napiVersion: v1\nkind: Service\nmetadata: {name: web}\n---\n")
-    service, deployment, job = yaml.safe_load_all(result.stdout)
+    _service, deployment, job = yaml.safe_load_all(result.stdout)
     assert [each["name"] for each in deployment["spec"]["template"]["spec"]["initContainers"]] == [
         "istio-init",
         "istio-proxy",
