@@ -1,6 +1,6 @@
 import pytest
-from inject.pods import apply, names, pod
 
+from inject.pods import apply, names, pod
 from weft.control.sidecars import arguments
 from weft.inject.injector import Injector, has_native_sidecars
 from weft.inject.review import Kind, Request

@@ -1,8 +1,8 @@
 import copy
 
 import pytest
-from inject.pods import container, injected, pod, variables
 
+from inject.pods import container, injected, pod, variables
 from weft.control.sidecars import arguments
 from weft.inject.annotations import Refused
 from weft.inject.settings import Settings

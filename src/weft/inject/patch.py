@@ -224,7 +224,7 @@ class _Injection:
             init = [*validating, *init, *(each for each in others if each not in validating)]
             apps = [*proxy, *apps] if self._wishes.hold else [*apps, *proxy]
         self._spec["containers"] = apps
-        if init:
+        if init or "initContainers" in self._spec:
             self._spec["initContainers"] = init
 
     def _own_volumes(self) -> list[dict[str, Any]]:

@@ -53,8 +53,6 @@ def strip(pod: dict[str, Any]) -> Stripped:
         if field in spec:
             found |= {each["name"]: each for each in spec[field] if each["name"] in OURS}
             spec[field] = [each for each in spec[field] if each["name"] not in OURS]
-    if spec.get("initContainers") == []:
-        del spec["initContainers"]
     if status is None:
         return Stripped(pod, None, {}, {**found, **kept})
     originals = _originals(found.get(PROXY, {}))
