@@ -51,3 +51,11 @@ def test_nothing_said_changes_nothing_and_ours_stays_ours():
     assert found == OURS
     found["env"].clear()
     assert OURS["env"]
+
+
+def test_the_pull_policy_that_the_api_server_wrote_beside_auto_is_not_the_pods_word():
+    ours = {**OURS, "imagePullPolicy": "Never"}
+    assert merge(ours, {"name": "istio-proxy", "image": "auto", "imagePullPolicy": "Always"}) == ours
+    assert merge(ours, {"image": "mine", "imagePullPolicy": "Always"})["imagePullPolicy"] == "Always"
+    assert merge(ours, {"imagePullPolicy": "Always"})["imagePullPolicy"] == "Always"
+    assert merge(ours, {"image": "auto", "imagePullPolicy": "IfNotPresent"})["imagePullPolicy"] == "IfNotPresent"

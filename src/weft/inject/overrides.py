@@ -18,8 +18,13 @@ _KEYS = {"env": "name", "volumeMounts": "mountPath", "volumeDevices": "devicePat
 
 
 def merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Theirs wins; an image that says `auto`, because a container must have one, says nothing."""
-    wanted = {key: value for key, value in theirs.items() if not (key == "image" and value in (AUTO_IMAGE, ""))}
+    """Theirs wins; an image that says `auto`, because a container must have one, says nothing. Nor then does `Always`:
+    the API server writes it beside every image without a tag, before it asks us."""
+    wanted = dict(theirs)
+    if theirs.get("image") in (AUTO_IMAGE, ""):
+        del wanted["image"]
+        if wanted.get("imagePullPolicy") == "Always":
+            del wanted["imagePullPolicy"]
     return _merged(ours, wanted)
 
 
