@@ -22,9 +22,9 @@ def test_it_installs_and_the_second_time_changes_nothing(cluster_cli):
 
 
 def test_what_is_no_longer_wanted_is_removed_and_other_revisions_stay(cluster_cli):
-    cluster_cli.done("install", "--no-wait")
-    cluster_cli.done("install", "--no-wait", "--revision", "a")
-    ended = cluster_cli.done("install", "--no-wait", "--set", "validation.enabled=false")
+    cluster_cli.done("install", "--no-wait", "--no-precheck")
+    cluster_cli.done("install", "--no-wait", "--no-precheck", "--revision", "a")
+    ended = cluster_cli.done("install", "--no-wait", "--no-precheck", "--set", "validation.enabled=false")
     assert "removed: ValidatingWebhookConfiguration istio-validator-istio-system" in ended.stderr
     assert cluster_cli.names(VALIDATING_WEBHOOKS) == {"istio-validator-a-istio-system"}
     assert cluster_cli.names(DEPLOYMENTS) == {"weft-control", "weft-control-a"}
@@ -37,7 +37,7 @@ def test_a_dry_run_changes_nothing(cluster_cli):
 
 
 def test_the_root_that_the_control_plane_wrote_survives(cluster_cli):
-    cluster_cli.done("install", "--no-wait")
+    cluster_cli.done("install", "--no-wait", "--no-precheck")
     trust(cluster_cli)
     cluster_cli.done("install", "--no-wait", "--no-precheck", "--set", "injection.failurePolicy=Ignore")
     found = cluster_cli.server.request("GET", MUTATING_WEBHOOKS.path(name="istio-sidecar-injector"))

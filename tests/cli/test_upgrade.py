@@ -5,16 +5,21 @@ import time
 
 import pytest
 
+from cli.installing import Installed
 from weft.kube.resource import DEPLOYMENTS, NAMESPACES
 
 MERGE = "application/merge-patch+json"
 
 
-@pytest.fixture
-def two(cluster_cli):
-    cluster_cli.done("install", "--no-wait")
-    cluster_cli.done("install", "--no-wait", "--revision", "b")
-    return cluster_cli
+@pytest.fixture(scope="module")
+def two(own_api_server, weft):
+    """A cluster with two revisions."""
+    found = Installed(own_api_server, weft)
+    found.clean()
+    found.done("install", "--no-wait", "--no-precheck")
+    found.done("install", "--no-wait", "--no-precheck", "--revision", "b")
+    yield found
+    found.clean()
 
 
 @pytest.fixture
@@ -68,11 +73,11 @@ def test_what_cannot_be_moved_is_said(two, arguments, said, code):
     assert said in ended.stderr
 
 
-def test_a_new_revision_is_installed_beside(cluster_cli):
-    cluster_cli.done("install", "--no-wait")
-    ended = cluster_cli("upgrade", "--revision", "c", "--timeout", "1s")
+def test_a_new_revision_is_installed_beside(two):
+    ended = two("upgrade", "--revision", "c", "--timeout", "1s")
     assert "created: Deployment istio-system/weft-control-c" in ended.stderr
-    assert cluster_cli.names(DEPLOYMENTS) == {"weft-control", "weft-control-c"}
+    assert two.names(DEPLOYMENTS) == {"weft-control", "weft-control-b", "weft-control-c"}
+    two.done("uninstall", "--revision", "c", "-y")
 
 
 def test_a_program_can_read_it(two, shop):
