@@ -169,6 +169,7 @@ def fitted(document):
     spec = document["spec"]["template"]["spec"]
     (app,) = spec["containers"]
     app["env"].append({"name": "PATIENCE", "value": PATIENCE})
+    spec["terminationGracePeriodSeconds"] = 2 * int(PATIENCE)
     if "readinessProbe" in app:
         app["readinessProbe"] |= {"timeoutSeconds": 10, "failureThreshold": 30}
     if document["metadata"]["name"] in NOT_IN_IMAGE:

@@ -1,9 +1,9 @@
 """Where outbound connections arrive. iptables sends them all to `virtualOutbound`, which hands each to the listener of
 its original destination: a service's own address, or a port that services share. None of those binds a socket.
 
-Only a listener that has to find out what a connection speaks reads its first bytes. Where that may be anything, it never
-waits longer than `detection_timeout` for them: a server that speaks first is late by that, not broken. Where HTTP is
-declared, it waits for its caller: who connects early and speaks late, as pools of connections do, means HTTP as well,
+Only a listener that has to find out what a connection speaks reads its first bytes. Where that may be anything, it
+never waits longer than `detection_timeout` for them: a server that speaks first is late by that, not broken. Where HTTP
+is declared, it waits for its caller: who connects early and speaks late, as pools of connections do, means HTTP as well,
 and must not be passed on without the mesh's TLS.
 """
 
