@@ -23,6 +23,7 @@ NAME = "shop"
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / NAME
 IMAGE = f"weft:{__version__}"
 PATIENCE = "60"  # seconds
+NAMES = {"options": [{"name": "timeout", "value": "10"}, {"name": "attempts", "value": "5"}]}  # of the resolver
 NOT_IN_IMAGE = {"ledger", "outsider"}
 USER = {"runAsUser": 10_000}
 READ = "import sys, urllib.request as u; print(u.urlopen(u.Request(*sys.argv[1:])).read().decode())"
@@ -156,6 +157,7 @@ class Shop:
             "spec": {
                 "serviceAccountName": "loadgen",
                 "terminationGracePeriodSeconds": 1,
+                "dnsConfig": NAMES,
                 "containers": [asks | common, notes | common],
                 "volumes": [{"name": "programs", "configMap": {"name": self.programs}}],
             },
@@ -169,7 +171,7 @@ def fitted(document):
     spec = document["spec"]["template"]["spec"]
     (app,) = spec["containers"]
     app["env"].append({"name": "PATIENCE", "value": PATIENCE})
-    spec["terminationGracePeriodSeconds"] = 2 * int(PATIENCE)
+    spec |= {"terminationGracePeriodSeconds": 2 * int(PATIENCE), "dnsConfig": NAMES}
     if "readinessProbe" in app:
         app["readinessProbe"] |= {"timeoutSeconds": 10, "failureThreshold": 30}
     if document["metadata"]["name"] in NOT_IN_IMAGE:
