@@ -171,8 +171,9 @@ def fitted(document):
     spec = document["spec"]["template"]["spec"]
     (app,) = spec["containers"]
     app["env"].append({"name": "PATIENCE", "value": PATIENCE})
-    spec |= {"terminationGracePeriodSeconds": 2 * int(PATIENCE), "dnsConfig": NAMES}
+    spec |= {"terminationGracePeriodSeconds": 2, "dnsConfig": NAMES}
     if "readinessProbe" in app:
+        spec["terminationGracePeriodSeconds"] = 2 * int(PATIENCE)
         app["readinessProbe"] |= {"timeoutSeconds": 10, "failureThreshold": 30}
     if document["metadata"]["name"] in NOT_IN_IMAGE:
         of_machine = container("app")

@@ -3,8 +3,8 @@ its original destination: a service's own address, or a port that services share
 
 Only a listener that has to find out what a connection speaks reads its first bytes. Where that may be anything, it
 never waits longer than `detection_timeout` for them: a server that speaks first is late by that, not broken. Where HTTP
-is declared, it waits for its caller: who connects early and speaks late, as pools of connections do, means HTTP too, and
-must not be passed on without the mesh's TLS.
+is declared, it waits for its caller: who connects early and speaks late, as pools of connections do, means HTTP too,
+and must not be passed on without the mesh's TLS.
 """
 
 from __future__ import annotations
