@@ -67,6 +67,7 @@ class Shop:
         self.apply(*objects, self._customer())
         self.mesh.rolled_out(NAME)
         until(lambda: self.answers() and self.answers()[-1]["status"] == 200, timeout=120)
+        self.opened = len(self.answers())
 
     def close(self):
         """Also what it says to the whole mesh."""
