@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from cluster.mesh import until
 from tools.image.build import version
+
+from cluster.mesh import until
 
 PROGRAM = (Path(__file__).parent / "peer.py").read_text()
 # Without a proxy, whatever the environment names: this is about the cluster alone.
@@ -138,13 +139,7 @@ class Traffic:
     def serial(self, name):
         """Of the certificate that a pod's Envoy shows."""
         held = json.loads(self.admin(name, "/certs"))["certificates"]
-        return [each["cert_chain"][0]["serial_number"] for each in held if each.get("cert_chain")][0]
-
-    def is_ready(self, name):
-        try:
-            return "LIVE" in self.get(f"http://{self.addresses[name]}:15021/healthz/ready") or True
-        except ConnectionError:
-            return False
+        return next(each["cert_chain"][0]["serial_number"] for each in held if each.get("cert_chain"))
 
     def pid(self, namespace, pod, container):
         """Of a container's first process, on the node; 0 if none runs. `pod` may be the beginning of its name."""
@@ -153,7 +148,7 @@ class Traffic:
     def pids(self, namespace, pod, container):
         labels = {"pod.namespace": namespace, "container.name": container}
         wanted = ",".join(f'labels."io.kubernetes.{name}"=={value}' for name, value in labels.items())
-        wanted += f',labels."io.kubernetes.pod.name"~={pod}.*'
+        wanted += f',labels."io.kubernetes.pod.name"~=^{pod}'
         known = self._ctr("containers", "ls", "-q", wanted).split()
         running = (line.split() for line in self._ctr("tasks", "ls").splitlines())
         return {words[0]: int(words[1]) for words in running if words[0] in known and words[2] == "RUNNING"}

@@ -1,4 +1,4 @@
-"""The webhooks on a cluster: who is injected what, by the settings of a ConfigMap, over a certificate of the mesh's own.
+"""The webhooks on a cluster: who is injected what, by the settings of a ConfigMap, over a certificate of the mesh.
 
 Rule: settings that cannot be read change nothing. Without any, the webhook is not ready: pods wait, or go without a
 proxy where the webhook is told to let them.
