@@ -45,7 +45,7 @@ from weft.model.settings import Settings
 log = logging.getLogger("weft.control.cluster")
 
 _JUDGE_SECONDS = 1.0  # between looks at what is wrong with objects; analysis itself takes its time
-_ROTATION_SECONDS = 1.0
+_ROOT_SECONDS = 1.0  # between looks whether a rotation is asked for, or the Secret is gone
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +174,7 @@ class ClusterControl:
                 tasks.create_task(roots.run(), name="published-roots")
                 tasks.create_task(self._statuses.run(), name="statuses")
                 if kept is not None:
-                    tasks.create_task(_rotate_when_asked(kept), name="rotation")
+                    tasks.create_task(_keep_root(kept), name="root")
         finally:
             self.authority.follow()
 
@@ -197,7 +197,8 @@ class ClusterControl:
         return counts
 
 
-async def _rotate_when_asked(kept: RootSecret) -> None:
+async def _keep_root(kept: RootSecret) -> None:
     while True:
         kept.rotate_if_asked()
-        await asyncio.sleep(_ROTATION_SECONDS)
+        await kept.restore_if_gone()
+        await asyncio.sleep(_ROOT_SECONDS)

@@ -54,6 +54,7 @@ class RootSecret:
         self._wish = asyncio.Event()
         self._states: dict[str, State] = {}  # the last one, by its version
         self._wait = ""  # the rotation that was asked for and not begun
+        self._is_gone = False
 
     async def open(self) -> Authority:
         """Read the root, or make it, unless another replica is doing so. Raises AuthorityError, KubeError."""
@@ -83,17 +84,40 @@ class RootSecret:
         except (ValueError, OverflowError, AuthorityError) as error:
             log.error("the Secret %s/%s asks for a rotation that cannot be: %s", self._namespace, NAME, error)
 
-    async def _make(self) -> _Secret:
-        state = new_state(self._trust_domain, time.time(), self._terms.root_lifetime)
-        manifest = {
+    async def restore_if_gone(self) -> None:
+        """For who leads: what was deleted is written again, before a replica starts that would make another root, which
+        nobody trusts yet. Who wants another asks for a rotation."""
+        if not self._is_gone:
+            return
+        try:
+            await self._client.create(SECRETS, self._manifest(self._state), namespace=self._namespace)
+        except ApiError as error:
+            if not error.already_exists:  # then the watch says so in a moment
+                log.error("the root cannot be written to a new Secret %s/%s: %s", self._namespace, NAME, error)
+            return
+        except KubeError as error:
+            log.warning("the root cannot be written to a new Secret %s/%s: %s", self._namespace, NAME, error)
+            return
+        self._is_gone = False
+        log.warning("the Secret %s/%s was deleted; it is there again, with the same root", self._namespace, NAME)
+
+    @property
+    def _state(self) -> State:
+        return self._states[self._version]
+
+    def _manifest(self, state: State) -> dict[str, object]:
+        return {
             "apiVersion": "v1",
             "kind": "Secret",
             "type": _TYPE,
             "metadata": {"name": NAME, "namespace": self._namespace},
             "data": _data(state),
         }
+
+    async def _make(self) -> _Secret:
+        state = new_state(self._trust_domain, time.time(), self._terms.root_lifetime)
         try:
-            made = await self._client.create(SECRETS, manifest, _Secret, namespace=self._namespace)
+            made = await self._client.create(SECRETS, self._manifest(state), _Secret, namespace=self._namespace)
         except ApiError as error:
             if not error.already_exists:
                 raise
@@ -134,6 +158,7 @@ class RootSecret:
         events = reflect(self._client, SECRETS, _Secret, namespace=self._namespace, fields=f"metadata.name={NAME}")
         async for batch in events:
             for event in batch:
+                self._is_gone = event.object is None
                 if event.object is None:
                     log.error("the Secret %s/%s is gone; the root lives on in memory", self._namespace, NAME)
                     continue

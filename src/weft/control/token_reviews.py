@@ -15,6 +15,10 @@ _REASONS = {
     Reason.NOT_A_SERVICE_ACCOUNT: TokenReason.SUBJECT,
     Reason.NOT_POD_BOUND: TokenReason.NOT_BOUND,
 }
+_WORDS = {
+    "has expired": TokenReason.EXPIRED,
+    "has been invalidated": TokenReason.REVOKED,  # its pod or its account is gone
+}
 
 
 class TokenReviews:
@@ -34,6 +38,15 @@ class TokenReviews:
         try:
             return await review(self._client, token, (self._audience,))
         except ReviewRefused as refused:
-            raise TokenRefused(_REASONS[refused.reason], str(refused)) from refused
+            raise TokenRefused(_reason(refused), str(refused)) from refused
         except ReviewUnavailable as unavailable:
             raise CaUnavailable(unavailable.problem.what) from unavailable
+
+
+def _reason(refused: ReviewRefused) -> TokenReason:
+    """What the API server says in words alone; without them, that it does not believe the token."""
+    if refused.reason is Reason.NOT_AUTHENTICATED:
+        for words, reason in _WORDS.items():
+            if words in refused.detail:
+                return reason
+    return _REASONS[refused.reason]
