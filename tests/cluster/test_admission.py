@@ -12,7 +12,7 @@ from cluster import admission
 from cluster.admission import containers, injected_by, plain_pod, post, refusal, replicas, review, tried
 from cluster.mesh import NAMESPACE, until
 from inject.pods import apply as patched
-from inject.truth_table import CASES, DISABLED, ENABLED
+from inject.truth_table import CASES, ENABLED
 
 SPECIAL = sorted({case.namespace for case in CASES if case.namespace})
 MARK = "test.example.com/settings"
@@ -189,7 +189,13 @@ def printed(mesh, namespace, tmp_path_factory):
     (directory / "settings.json").write_text(values)
     (directory / "web.yaml").write_text(yaml.safe_dump(WEB))
     text = mesh.weft(
-        "kube-inject", "-f", str(directory / "web.yaml"), "--settings", str(directory / "settings.json"), "-n", namespace
+        "kube-inject",
+        "-f",
+        str(directory / "web.yaml"),
+        "--settings",
+        str(directory / "settings.json"),
+        "-n",
+        namespace,
     )
     return yaml.safe_load(text)
 
@@ -335,7 +341,11 @@ def _bad_reviews():
         "half of one": (json.dumps(good).encode()[:-20], 400, "no AdmissionReview"),
         "a list": (b"[]", 400, "no AdmissionReview"),
         "too deep": (b"[" * 200_000, 400, "no AdmissionReview"),
-        "of v1beta1": (_with(good, apiVersion="admission.k8s.io/v1beta1"), 400, "expected AdmissionReview of admission"),
+        "of v1beta1": (
+            _with(good, apiVersion="admission.k8s.io/v1beta1"),
+            400,
+            "expected AdmissionReview of admission",
+        ),
         "of another kind": (_with(good, kind="TokenReview"), 400, "not TokenReview of admission.k8s.io/v1"),
         "without a request": (_with(good, request=None), 400, "has no request"),
         "without a uid": (_with(good, request={**good["request"], "uid": ""}), 400, "has no uid"),
