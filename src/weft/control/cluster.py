@@ -133,7 +133,7 @@ class ClusterControl:
         host = self._names.service_host
         front = Front(self.authority, names=(host, f"{host}.{self._settings.domain}"))
         stack.push_async_callback(front.close)
-        tokens = TokenReviews(self._client)
+        tokens = TokenReviews(self._client, lives=self._lives)
         agents = frozenset({(self._settings.namespace, self._names.node)})
         access = Access(self.authority.trust_domain, tokens, front.identity_of, agents)
         ca = CaServer(CertificateService(self.authority, tokens), host_of=front.host_of)
@@ -141,6 +141,9 @@ class ClusterControl:
         bound = await front.listen(address, *ca.handlers(), *self.plane.handlers(address, access))
         self.ports["secure"] = int(bound.rpartition(":")[2])
         log.info("serving certificates and configuration of %s on %s", self.authority.trust_domain, bound)
+
+    def _lives(self, pod_uid: str) -> bool:
+        return not self._loaded or self._pods.by_uid(pod_uid) is not None
 
     async def _follow(self) -> None:
         batches = source.watch(
