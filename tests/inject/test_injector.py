@@ -2,7 +2,7 @@ import pytest
 
 from inject.pods import apply, names, pod
 from weft.control.sidecars import arguments
-from weft.inject.injector import Injector, has_native_sidecars
+from weft.inject.injector import Injector, has_native_sidecars, has_sleep_hooks
 from weft.inject.review import Kind, Request
 from weft.inject.settings import Settings
 
@@ -73,3 +73,14 @@ def test_new_settings_hold_from_the_next_question_on():
 )
 def test_since_when_clusters_have_native_sidecars(major, minor, there):
     assert has_native_sidecars(major, minor) is there
+
+
+@pytest.mark.parametrize(("minor", "there"), [("29", False), ("30", True), ("31+", True)])
+def test_since_when_kubelet_can_wait_by_itself(minor, there):
+    assert has_sleep_hooks("1", minor) is there
+
+
+def test_a_cluster_that_would_refuse_such_a_hook_gets_none():
+    older = Injector(Settings(), arguments, native_sidecars=True, sleep_hooks=False)
+    assert "sleep" not in str(older.answer(asked(pod())).patch)
+    assert "sleep" in str(injector().answer(asked(pod())).patch)

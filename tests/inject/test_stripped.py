@@ -11,7 +11,9 @@ PROBED = {"name": "web", "image": "w", "livenessProbe": {"tcpSocket": {"port": 1
 def test_a_pod_that_was_injected_is_as_before_but_for_what_says_the_same_again():
     before = pod(containers=[PROBED], initContainers=[{"name": "migrate", "image": "m"}])
     after = strip(injected(before))
-    assert after.pod["spec"]["containers"] == before["spec"]["containers"]
+    (web,) = after.pod["spec"]["containers"]
+    assert web.pop("lifecycle") == {"preStop": {"sleep": {"seconds": 5}}}
+    assert [web] == before["spec"]["containers"]
     assert after.pod["spec"]["initContainers"] == before["spec"]["initContainers"]
     assert set(after.current) == {"istio-init", "istio-proxy"}
     assert after.overrides == {}

@@ -15,7 +15,7 @@ import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.inject import annotations as wishes_of_pod
-from weft.inject import containers, overrides, probes, redirect
+from weft.inject import containers, lingering, overrides, probes, redirect
 from weft.inject.annotations import OVERRIDES, STATUS, Refused, Wishes
 from weft.inject.json_patch import Operation, copied, difference
 from weft.inject.owner import Owner, canonical_name, canonical_revision, owner_of
@@ -53,13 +53,15 @@ def inject(
     render: Renderer,
     *,
     native_sidecars: bool,
+    sleep_hooks: bool = True,
     owner: Owner | None = None,
 ) -> Injected:
-    """`native_sidecars`: whether the cluster has them. `owner` is told where the pod is only a workload's template.
+    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is only a workload's template.
     The pod that came in stays as it is. Raises Refused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
-    return _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner).result()
+    injection = _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner)
+    return injection.result(sleep_hooks=sleep_hooks)
 
 
 def patch(before: dict[str, Any], injected: Injected) -> list[Operation]:
@@ -91,11 +93,13 @@ class _Injection:
         self._native = default if self._wishes.native is None else self._wishes.native
         self._check_user()
 
-    def result(self) -> Injected:
+    def result(self, *, sleep_hooks: bool) -> Injected:
         warnings = [*self._wishes.warnings, *self._doubts()]
         self._label()
         asked, originals = self._rewrite_probes()
         ours = self._containers(asked, originals)
+        if sleep_hooks and self._wishes.redirected and self._settings.hold_application_while_draining:
+            lingering.linger(self._spec, 0 if self._finishes else self._wishes.termination_seconds)
         volumes = [*self._own_volumes(), *self._wishes.volumes]
         self._place(ours)
         self._add_volumes(volumes)
@@ -131,12 +135,16 @@ class _Injection:
             arguments=arguments,
             variables=variables,
             native=self._native,
-            finishes=self._spec.get("restartPolicy") in ("Never", "OnFailure"),
+            finishes=self._finishes,
         )
         found = [proxy]
         if wishes.redirected:
             found.insert(0, containers.redirecting(wishes, settings))
         return [self._as_wanted(each) for each in found]
+
+    @property
+    def _finishes(self) -> bool:
+        return self._spec.get("restartPolicy") in ("Never", "OnFailure")
 
     def _as_wanted(self, container: dict[str, Any]) -> dict[str, Any]:
         """With what the pod says about it; and if it is there already, that one with what we alone can say."""

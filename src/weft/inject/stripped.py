@@ -1,8 +1,8 @@
 """A pod as it was before we touched it, made of one that we did.
 
 The status annotation says what was ours: containers and volumes. Probes come back from what the proxy was told of them,
-and a pod's own words about our containers from the annotation that keeps them. Labels and other annotations stay: they
-say the same the second time.
+and a pod's own words about our containers from the annotation that keeps them. Labels, other annotations and the
+wait of applications stay: they say the same the second time.
 """
 
 from __future__ import annotations

@@ -37,7 +37,13 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def inject_document(
-    document: Any, settings: Settings, render: Renderer, *, namespace: str = "default", native_sidecars: bool = True
+    document: Any,
+    settings: Settings,
+    render: Renderer,
+    *,
+    namespace: str = "default",
+    native_sidecars: bool = True,
+    sleep_hooks: bool = True,
 ) -> Result:
     """Anything else than a workload comes back as it is. Raises annotations.Refused."""
     result = copied(document)
@@ -58,7 +64,15 @@ def inject_document(
         if not decision.inject:
             notes.append(f"{named} gets no sidecar: {decision.reason}")
             continue
-        done = inject(pod, inside, settings, render, native_sidecars=native_sidecars, owner=_owner(item, pod, metadata))
+        done = inject(
+            pod,
+            inside,
+            settings,
+            render,
+            native_sidecars=native_sidecars,
+            sleep_hooks=sleep_hooks,
+            owner=_owner(item, pod, metadata),
+        )
         pod.clear()
         pod.update(done.pod)
         changed = True
