@@ -93,9 +93,7 @@ def post(cluster, replica, path, body, kind="application/json"):
     url = f"{cluster.api.server}/api/v1/namespaces/{NAMESPACE}/pods/https:{replica}:15017/proxy{path}"
     context = ssl.create_default_context(cafile=str(cluster.api.ca))
     context.load_cert_chain(cluster.api.certificate, cluster.api.key)
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         with opener.open(urllib.request.Request(url, body, {"Content-Type": kind}), timeout=30) as answer:
             return answer.status, answer.read().decode()
@@ -133,7 +131,7 @@ def webhook(cluster, directory, name, change, *, namespaces):
     context.load_cert_chain(certificate, certificate.with_suffix(".key"))
 
     class Hook(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):  # noqa: N802
+        def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             patch = base64.b64encode(json.dumps(change(asked["request"]["object"])).encode()).decode()
             answer = {"uid": asked["request"]["uid"], "allowed": True, "patchType": "JSONPatch", "patch": patch}
