@@ -244,7 +244,7 @@ async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_o
     first = service()
     running = asyncio.create_task(first.run())
     try:
-        await until(web.exists)
+        await until(lambda: first.agent.status("shop/web-0") is not None)
         assert {path.name for path in (machine.workloads / ".agent").iterdir()} == {"lock", "0"}
         with pytest.raises(DirectoryRefused, match="another agent"):
             await service().run()
