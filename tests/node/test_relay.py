@@ -106,7 +106,9 @@ class Envoy:
             return json.loads(await answer.text())
 
     async def counted(self, pattern):
-        return {each["name"]: each["value"] for each in (await self.get(f"/stats?format=json&filter={pattern}"))["stats"]}
+        return {
+            each["name"]: each["value"] for each in (await self.get(f"/stats?format=json&filter={pattern}"))["stats"]
+        }
 
     async def clusters(self):
         dump = await self.get("/config_dump?resource=dynamic_active_clusters")
@@ -327,7 +329,10 @@ async def test_a_bad_resource_is_refused_by_name_quarantined_and_takes_no_other_
         good = machine.control.snapshots.resources("web", CLUSTER)["a"].version
         await until(lambda: machine.control.snapshots.accepted("web", CLUSTER, "a"))
         bad = cluster("a", connect_timeout="-1s")
-        more = {CLUSTER: by_name(cluster("b"), bad, cluster("c")), ENDPOINT: by_name(endpoints("b", port), endpoints("c", port))}
+        more = {
+            CLUSTER: by_name(cluster("b"), bad, cluster("c")),
+            ENDPOINT: by_name(endpoints("b", port), endpoints("c", port)),
+        }
         machine.control.snapshots.update("web", more)
         refused = lambda: [each for each in machine.control.heard if not isinstance(each, tuple)]  # noqa: E731
         await until(refused)
