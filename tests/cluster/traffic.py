@@ -51,13 +51,13 @@ def container(*urls):
     }
 
 
-def service(namespace, name, app):
+def service(namespace, name, app, **more):
     ports = [{"name": "http", "port": 80, "targetPort": 8080}]
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"selector": {"app": app}, "ports": ports},
+        "spec": {"selector": {"app": app}, "ports": ports, **more},
     }
 
 
@@ -93,8 +93,9 @@ class Traffic:
         urls = [f"http://{name}.{namespace}/" for name in ("echo", "fresh")]
         mesh.cluster.apply(
             strict(namespace),
-            service(namespace, "echo", "echo"),
-            service(namespace, "fresh", "echo"),
+            # Kubernetes takes a pod's readiness for a moment when its kubelet starts again (before 1.35).
+            service(namespace, "echo", "echo", publishNotReadyAddresses=True),
+            service(namespace, "fresh", "echo", publishNotReadyAddresses=True),
             one_request_per_connection(namespace, "fresh"),
             peer(namespace, "echo", app="echo"),
             peer(namespace, "client", *urls),
