@@ -56,7 +56,7 @@ def inject(
     sleep_hooks: bool = True,
     owner: Owner | None = None,
 ) -> Injected:
-    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is only a workload's template.
+    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is a template.
     The pod that came in stays as it is. Raises Refused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
