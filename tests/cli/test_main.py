@@ -9,7 +9,7 @@ from weft.base.problem import Problem, Where
 from weft.cli.main import Commands, app
 
 COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "kube-export", "kube-inject"]
-COMMANDS += ["control", "node", "interception", "redirect", "install", "upgrade", "uninstall", "crds", "version", "ca"]
+COMMANDS += ["control", "node", "interception", "install", "upgrade", "uninstall", "crds", "version", "ca"]
 
 
 def run(*arguments):

@@ -446,7 +446,7 @@ def test_a_templates_owner_may_be_told():
 
 @pytest.mark.parametrize("case", sorted(each.name for each in GOLDEN.iterdir()))
 def test_golden(case):
-    """A change here is a change in every pod of a cluster: `python -m inject.bless` writes them anew."""
+    """A change here is a change in every pod of a cluster: `make bless` writes them anew."""
     from inject.bless import written
 
     assert (GOLDEN / case / "injected.yaml").read_text() == written(GOLDEN / case)

@@ -18,7 +18,9 @@ _log = logging.getLogger("weft.inject")
 
 
 class Injector:
-    def __init__(self, settings: Settings, render: Renderer, *, native_sidecars: bool, sleep_hooks: bool = True) -> None:
+    def __init__(
+        self, settings: Settings, render: Renderer, *, native_sidecars: bool, sleep_hooks: bool = True
+    ) -> None:
         """`native_sidecars`, `sleep_hooks`: whether the cluster has them, which is since versions 1.29 and 1.30."""
         self.settings = settings
         self.native_sidecars = native_sidecars

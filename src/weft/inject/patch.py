@@ -16,7 +16,7 @@ import msgspec
 from weft.base.problem import Problem, Where
 from weft.inject import annotations as wishes_of_pod
 from weft.inject import containers, lingering, overrides, probes, redirect
-from weft.inject.annotations import OVERRIDES, STATUS, Refused, Wishes
+from weft.inject.annotations import OVERRIDES, STATUS, Refused
 from weft.inject.json_patch import Operation, copied, difference
 from weft.inject.owner import Owner, canonical_name, canonical_revision, owner_of
 from weft.inject.settings import Settings
@@ -56,7 +56,7 @@ def inject(
     sleep_hooks: bool = True,
     owner: Owner | None = None,
 ) -> Injected:
-    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is only a workload's template.
+    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is a template.
     The pod that came in stays as it is. Raises Refused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
@@ -372,6 +372,3 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
 
 def _strings(values: Any) -> Mapping[str, str]:
     return values if isinstance(values, Mapping) else {}
-
-
-__all__ = ["Injected", "Wishes", "inject", "patch"]
