@@ -53,6 +53,30 @@ server.start()
 server.wait_for_termination()
 """
 
+# The same over TLS, with a certificate that nobody trusts.
+SERVE_TLS = """
+import datetime, http.server, ssl, sys, tempfile
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization as forms
+from cryptography.hazmat.primitives.asymmetric import ec
+key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
+builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
+with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+    file.write(key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
+    file.write(builder.sign(key, hashes.SHA256()).public_bytes(forms.Encoding.PEM))
+    file.flush()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file.name)
+class App(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.headers["Host"] == sys.argv[2] else 404)
+        self.end_headers()
+server = http.server.ThreadingHTTPServer(("", int(sys.argv[1])), App)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
+
 FETCH = """
 import json, sys, urllib.error, urllib.request
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

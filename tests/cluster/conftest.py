@@ -51,12 +51,3 @@ def mesh(cluster):
     from cluster.mesh import installed
 
     return installed(cluster)
-
-
-@pytest.fixture(scope="session")
-def canary(mesh):
-    """The name of a second revision beside the default one: there the node's agent sets up redirects."""
-    revision = "canary"
-    mesh.install("--revision", revision, "--set", "injection.redirectBy=node")
-    yield revision
-    mesh.weft("uninstall", "--revision", revision, "--yes", "--force")
