@@ -9,7 +9,7 @@ from weft.base.problem import Problem, Where
 from weft.cli.main import Commands, app
 
 COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "kube-export", "kube-inject"]
-COMMANDS += ["install", "upgrade", "uninstall", "crds", "control", "node", "interception", "redirect", "version"]
+COMMANDS += ["install", "upgrade", "uninstall", "crds", "control", "node", "interception", "version"]
 COMMANDS += ["manifest", "x", "ca"]  # those with commands of their own come last
 
 
