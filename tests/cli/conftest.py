@@ -61,3 +61,14 @@ def mesh(weft, mesh_directory):
     assert started.returncode == 0, started.stderr
     yield name
     assert weft("down", name).returncode == 0
+
+
+@pytest.fixture
+def cluster_cli(own_api_server, weft):
+    """The command line, speaking to a real API server on which weft is not installed; afterwards it is not, again."""
+    from cli.installing import Installed
+
+    found = Installed(own_api_server, weft)
+    found.clean()
+    yield found
+    found.clean()

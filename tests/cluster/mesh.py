@@ -22,8 +22,8 @@ class Mesh:
         """With the image of this checkout, which must be on the node already."""
         return self.weft("install", "--set", "imagePullPolicy=Never", *arguments)
 
-    def weft(self, *arguments, check=True, text=None):
-        """What the command prints; its complaints are in the exception."""
+    def weft(self, *arguments, check=True, text=None, only_output=False):
+        """What the command prints, with what it says beside; its complaints are in the exception."""
         environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig), "COLUMNS": "200"}
         done = subprocess.run(
             [sys.executable, "-m", "weft.cli", *arguments],
@@ -31,7 +31,7 @@ class Mesh:
         )  # fmt: skip
         if check and done.returncode:
             raise AssertionError(f"weft {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
-        return done.stdout + done.stderr
+        return done.stdout if only_output else done.stdout + done.stderr
 
     def namespace(self, word, labels=None):
         """A new one, in the mesh unless its labels say otherwise; removed with the cluster or by the test."""

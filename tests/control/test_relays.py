@@ -14,6 +14,7 @@ from weft.control.access import Principal
 from weft.control.plane import ControlPlane
 from weft.control.relays import Relays
 from weft.model.group import Group
+from weft.node.relay import Relay
 from weft.xds.clients import Sync
 from weft.xds.request import Refused
 from weft.xds.types import CLUSTER, ROUTE
@@ -169,8 +170,6 @@ def test_admits_the_agent_of_a_node_and_names_groups_by_what_they_are():
 
 
 async def test_an_agent_without_a_certificate_or_of_another_account_is_refused(tmp_path):
-    from weft.node.relay import Relay
-
     async with cluster(changes(services())) as rig:
         for line, why in (
             (rig.line("node-1", certified=False), "is not an agent"),

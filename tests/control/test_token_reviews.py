@@ -75,6 +75,16 @@ async def test_a_token_that_has_expired_is_told_from_one_that_is_forged(client, 
     assert await refused(client, jwt.encode(claims, key, "RS256", {"kid": kid})) is TokenReason.EXPIRED
 
 
+async def test_a_pod_that_the_watch_does_not_know_is_asked_to_come_again(client, pod):
+    token = await token_of(client, pod)
+    known = {pod["metadata"]["uid"]}
+    reviews = TokenReviews(client, lives=lambda uid: uid in known)
+    assert (await reviews.check(token)).pod == "web-0"
+    known.clear()
+    with pytest.raises(CaUnavailable, match=r"web-0 is not known here"):
+        await reviews.check(token)
+
+
 async def test_an_api_server_that_is_away_is_no_refusal(client):
     async with Client(Connection(server="https://127.0.0.1:1")) as nobody:
         with pytest.raises(CaUnavailable):

@@ -1,8 +1,7 @@
 """Pods to inject, what does it, and what the API server does with a patch."""
 
-import copy
-
 from weft.control.sidecars import arguments
+from weft.inject.json_patch import copied
 from weft.inject.patch import inject
 from weft.inject.settings import Settings
 
@@ -39,13 +38,13 @@ def variables(result):
 
 def apply(document, operations):
     """RFC 6902, as much of it as is used; strict about what must be there."""
-    document = copy.deepcopy(document)
+    document = copied(document)
     for operation in operations:
         *way, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
         holder = document
         for part in way:
             holder = holder[int(part)] if isinstance(holder, list) else holder[part]
-        value = copy.deepcopy(operation.get("value"))
+        value = copied(operation.get("value"))
         if isinstance(holder, list):
             place = int(last)
             assert 0 <= place <= len(holder)

@@ -1,10 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
+
 from inject.pods import apply
+from weft.inject.json_patch import copied, difference, same
 
-from weft.inject.json_patch import difference, same
-
-SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "b/c", "d~e", "~1"]) | st.floats(0, 2)
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "a", "b/c", "d~e", "~1"]) | st.floats(0, 2)
+)
 NAMES = st.sampled_from(["one", "two", "three", "four"])
 VALUES = st.recursive(
     SCALARS,
@@ -49,3 +51,11 @@ def test_names_with_slashes_and_tildes_are_escaped():
 def test_true_is_not_one():
     assert difference({"a": 1}, {"a": True}) == [{"op": "replace", "path": "/a", "value": True}]
     assert not same(1, 1.0)
+
+
+def test_a_copy_shares_nothing_not_even_with_itself():
+    probe = {"port": 80}
+    found = copied({"a": probe, "b": [probe]})
+    found["a"]["port"] = 81
+    assert found["b"] == [{"port": 80}]
+    assert probe == {"port": 80}

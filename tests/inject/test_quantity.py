@@ -7,7 +7,15 @@ from weft.inject.quantity import amount, problem_of_quantity
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("2", 2), ("100m", "0.1"), ("128Mi", 128 * 2**20), ("1G", 10**9), ("1e3", 1000), ("2E", 2 * 10**18), (".5", "0.5")],
+    [
+        ("2", 2),
+        ("100m", "0.1"),
+        ("128Mi", 128 * 2**20),
+        ("1G", 10**9),
+        ("1e3", 1000),
+        ("2E", 2 * 10**18),
+        (".5", "0.5"),
+    ],
 )
 def test_kubernetes_writes_amounts_so(text, value):
     assert amount(text) == Decimal(value)

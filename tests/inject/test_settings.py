@@ -52,10 +52,10 @@ def test_a_misspelled_setting_is_answered_with_the_one_that_was_meant():
 
 
 def test_what_an_installation_writes_is_what_is_read():
+    import msgspec
+
     from weft.install.namespace import injector_settings
     from weft.install.values import Values
-
-    import msgspec
 
     settings = read(msgspec.json.encode(injector_settings(Values(revision="canary"))))
     assert settings.revision == "canary"

@@ -51,7 +51,7 @@ class Judge:
                 raise
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def judge(own_api_server):
     """With everything of the default revision but its webhooks, which nobody would answer."""
     found = Judge(own_api_server)

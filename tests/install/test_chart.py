@@ -29,7 +29,13 @@ GIVEN = {
             "annotations": {"c": "d"},
             "resources": {"requests": {"cpu": "1"}, "limits": {}},
         },
-        "node": {"kubeletRoot": "/k", "maxUnavailable": 1, "annotations": {"e": "f"}, "nodeSelector": {"g": "h"}},
+        "node": {
+            "kubeletRoot": "/k",
+            "certificateTtl": "1h",
+            "maxUnavailable": 1,
+            "annotations": {"e": "f"},
+            "nodeSelector": {"g": "h"},
+        },
         "injection": {
             "failurePolicy": "Ignore",
             "byDefault": True,

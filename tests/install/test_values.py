@@ -51,6 +51,7 @@ def test_an_unknown_name_deep_inside_is_refused_too():
         ({"namespace": "a.b"}, "namespace"),
         ({"node": {"kubeletRoot": "var/lib/kubelet"}}, "node.kubeletRoot"),
         ({"node": {"kubeletRoot": "/var/lib/kubelet/"}}, "node.kubeletRoot"),
+        ({"node": {"certificateTtl": "soon"}}, "node.certificateTtl"),
         ({"image": ""}, "image"),
         ({"control": {"resources": {"limits": {"cpu": "lots"}}}}, "control.resources.limits.cpu"),
         ({"node": {"resources": {"requests": {"memory": "1GB"}}}}, "node.resources.requests.memory"),

@@ -145,6 +145,40 @@ async def test_a_refused_account_is_told_apart(client, api_server, namespace):
     assert f"system:serviceaccount:{namespace}:default" in str(refused.value)
 
 
+async def test_a_server_that_has_too_much_to_do_says_when_to_come_back(client, api_server, namespace):
+    group = "flowcontrol.apiserver.k8s.io"
+    level, schema = (
+        Resource(group, "v1", plural, kind, namespaced=False)
+        for plural, kind in (
+            ("prioritylevelconfigurations", "PriorityLevelConfiguration"),
+            ("flowschemas", "FlowSchema"),
+        )
+    )
+    limits = {"nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0}
+    nothing = {"type": "Limited", "limited": {**limits, "limitResponse": {"type": "Reject"}}}
+    account = {"kind": "ServiceAccount", "serviceAccount": {"name": "default", "namespace": namespace}}
+    paths = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
+    flow = {
+        "matchingPrecedence": 2,
+        "priorityLevelConfiguration": {"name": namespace},
+        "rules": [{"subjects": [account], "nonResourceRules": paths}],
+    }
+    for resource, spec in ((level, nothing), (schema, flow)):
+        await client.create(resource, {"metadata": {"name": namespace}, "spec": spec})
+    request = {"spec": {"audiences": []}}
+    made = await client.create(SERVICE_ACCOUNTS, request, namespace=namespace, name="default", subresource="token")
+    patient = Connection(server=api_server.server, ca_file=str(api_server.ca), token=made["status"]["token"])
+    async with Client(patient) as slowed, asyncio.timeout(30):
+        refused = None
+        while refused is None:  # until the server has taken in its own new rule: of several at once, one is let in
+            asked = await asyncio.gather(*(slowed.raw("GET", "/version") for _ in range(20)), return_exceptions=True)
+            refused = next((error for error in asked if isinstance(error, ApiError) and error.status == 429), None)
+    assert refused.retryable
+    assert refused.retry_after >= 1.0
+    await client.delete(schema, namespace)
+    await client.delete(level, namespace)
+
+
 async def test_a_wrong_token_is_refused_and_stands_in_no_log(api_server, caplog):
     caplog.set_level(logging.DEBUG)
     wrong = Connection(server=api_server.server, ca_file=str(api_server.ca), token="very-s3cret-token")

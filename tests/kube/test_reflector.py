@@ -197,16 +197,28 @@ async def test_a_silent_line_is_given_up_and_nothing_is_deleted_meanwhile(remote
         assert told.gone == []
 
 
-async def test_begins_when_the_server_is_there(remote, client, line, namespace):
-    """A WatchList that never begins is given up for pages, which are asked for until they come."""
+async def test_begins_when_the_server_is_there(remote, client, line, namespace, monkeypatch):
+    monkeypatch.setattr("weft.kube.client._CONNECT_TIMEOUT", 1.0)
     await put(client, namespace, "one")
     line.stall()
-    timing = msgspec.structs.replace(QUICK, initial_silence=0.5)
-    async with following(remote, namespace=namespace, timing=timing) as told:
+    async with following(remote, namespace=namespace) as told:
         assert told.batches == []
         line.flow()
         await told.until(lambda told: told.batches)
         assert set(told.objects) == {"one"}
+
+
+async def test_a_watch_list_that_does_not_go_on_is_given_up_for_pages(remote, client, line, namespace):
+    for number in range(4):
+        await put(client, namespace, f"large-{number}", text="x" * 300_000)
+    line.stall_after(500_000)
+    timing = msgspec.structs.replace(QUICK, initial_silence=0.5, inactivity=100.0)
+    async with following(remote, namespace=namespace, timing=timing) as told:
+        assert "WatchList does not go on" in told.problems[0].what
+        assert told.batches == [], "half a list is none"
+        line.flow()
+        await told.until(lambda told: told.batches)
+        assert len(told.batches[0]) == 4
 
 
 async def test_the_server_ends_a_watch_and_the_next_one_goes_on(client, namespace):
@@ -303,6 +315,7 @@ async def test_a_token_that_runs_out_is_replaced_by_the_files_new_one(api_server
         await told.until(lambda told: "one" in told.objects)
 
 
+@pytest.mark.timeout(300)
 async def test_survives_whatever_happens_to_the_server(tmp_path, caplog):
     caplog.set_level(logging.INFO, "weft.kube")
     with started(tmp_path / "server") as server:

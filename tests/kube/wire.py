@@ -10,6 +10,7 @@ class Wire:
     def __init__(self):
         self.port = 0
         self.opened = 0
+        self._budget = None
         self._flows = asyncio.Event()
         self._flows.set()
         self._transports = set()
@@ -18,7 +19,12 @@ class Wire:
         """Bytes are taken and go nowhere; connections stay open, and new ones are taken as well."""
         self._flows.clear()
 
+    def stall_after(self, size):
+        """When that many bytes more have gone through."""
+        self._budget = size
+
     def flow(self):
+        self._budget = None
         self._flows.set()
 
     def cut(self):
@@ -44,6 +50,10 @@ class Wire:
 
     async def _pump(self, reader, writer):
         while chunk := await reader.read(65536):
+            if self._budget is not None:
+                self._budget -= len(chunk)
+                if self._budget < 0:
+                    self.stall()
             await self._flows.wait()
             writer.write(chunk)
             await writer.drain()

@@ -186,8 +186,9 @@ async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine
         await until(lambda: web.exists() and api.exists())
         shown = web.parent.stat()
         await until(
-            lambda: {each.identity for each in service.agent.statuses() if each.serial} == {str(identity("web"))}
+            lambda: len(service.agent.statuses()) == 2 and all(each.serial for each in service.agent.statuses())
         )
+        assert {each.identity for each in service.agent.statuses()} == {str(identity("web"))}
         before = service.agent.status("shop/web-0").serial
         machine.write("web-0.json", "{not json")
         machine.write("other.json", "[]")
@@ -243,7 +244,7 @@ async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_o
     first = service()
     running = asyncio.create_task(first.run())
     try:
-        await until(web.exists)
+        await until(lambda: first.agent.status("shop/web-0") is not None)
         assert {path.name for path in (machine.workloads / ".agent").iterdir()} == {"lock", "0"}
         with pytest.raises(DirectoryRefused, match="another agent"):
             await service().run()

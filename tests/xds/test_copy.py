@@ -92,6 +92,19 @@ def test_a_stream_that_starts_anew_says_nothing_that_the_agent_has():
     assert rig.has("web")[ENDPOINT] == {"a": "2", "b": "1"} and rig.has("api")[ENDPOINT] == {"a": "1"}
 
 
+def test_an_agent_that_has_an_empty_group_is_told_what_came_into_it_meanwhile():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.control.remove("web", CLUSTER, "a")
+    rig.add("web-0")
+    rig.settle()
+    rig.disconnect()
+    rig.control.put("web", CLUSTER, b="1")
+    rig.connect()
+    rig.settle()
+    assert rig.has("web") == {CLUSTER: {"b": "1"}}
+
+
 def test_a_pod_of_another_group_is_placed_when_all_of_that_group_is_there():
     rig = Rig({"web-0": "web"})
     rig.control.put("web", CLUSTER, a="1")

@@ -94,7 +94,7 @@ async def test_sends_away_who_is_not_the_agent_or_does_not_speak_as_one(tmp_path
 async def test_garbage_later_ends_that_stream_and_no_other(tmp_path):
     control = Strict({"web-0": "web"})
     control.put("web", CLUSTER, a="1")
-    async with serving(tmp_path, control) as (nodes, channel):
+    async with serving(tmp_path, control) as (_, channel):
         good, bad = call(channel), call(channel, "node-2")
         await good.write(frames.encode(frames.Hello("node-1", ("web-0",))))
         await bad.write(frames.encode(frames.Hello("node-2")))

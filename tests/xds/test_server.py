@@ -6,7 +6,7 @@ import asyncio
 
 import grpc
 import pytest
-from conversation import blobs
+from conversation import blobs, small_shop
 from envoy.service.discovery.v3 import discovery_pb2
 
 from weft.xds import request as limits
@@ -342,3 +342,47 @@ async def test_a_server_of_secrets_speaks_the_secrets_service_and_no_other(tmp_p
     await channel.close()
     await server.close()
     assert len(server._responses._kept) <= 1  # what was replaced is not kept for anybody
+
+
+async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
+    known, waiting = asyncio.Event(), []
+
+    async def found(stream_id):
+        waiting.append(stream_id)
+        try:
+            await known.wait()
+        finally:
+            waiting.remove(stream_id)
+        return "shop"
+
+    class Waiting(Observer):
+        def join(self, stream_id, node, peer):
+            return found(stream_id)
+
+    async def until(count):
+        async with asyncio.timeout(10):
+            while len(waiting) != count:
+                await asyncio.sleep(0.01)
+
+    snapshots = small_shop()
+    server = Server(snapshots, Waiting())
+    address = await server.listen(f"unix:{tmp_path}/waiting.sock")
+    async with grpc.aio.insecure_channel(address) as channel:
+        gone, stays = (channel.stream_stream(METHOD + "DeltaAggregatedResources")() for _ in range(2))
+        request = discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER)
+        request.node.id = "pod-1"
+        for call in (gone, stays):
+            await call.write(request.SerializeToString())
+            await call.initial_metadata()
+        await until(2)
+        gone.cancel()
+        await until(1)
+        assert server.streams() == []
+        known.set()
+        payload = await asyncio.wait_for(stays.read(), 10)
+        assert discovery_pb2.DeltaDiscoveryResponse.FromString(payload).resources[0].name == "a"
+        (status,) = server.streams()
+        server.restart(status.stream_id, "moved")
+        server.restart(4711, "nobody")
+        assert await asyncio.wait_for(stays.code(), 10) is grpc.StatusCode.ABORTED
+    await server.close()

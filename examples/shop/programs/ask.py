@@ -39,7 +39,7 @@ async def main(arguments):
                 print(json.dumps(answer), flush=True)
             await asyncio.sleep(arguments.pause)
 
-    async with ClientSession(timeout=ClientTimeout(total=5)) as session:
+    async with ClientSession(timeout=ClientTimeout(total=arguments.timeout)) as session:
         await asyncio.gather(*(worker(session) for _ in range(arguments.parallel)))
     if arguments.summary:
         for name, count in sorted(seen.items()):
@@ -52,5 +52,6 @@ if __name__ == "__main__":
     parser.add_argument("count", type=int, nargs="?", default=100)
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between two requests of one worker")
+    parser.add_argument("--timeout", type=float, default=5.0, help="seconds to wait for one answer")
     parser.add_argument("--summary", action="store_true", help="count the answers by status and version")
     asyncio.run(main(parser.parse_args()))

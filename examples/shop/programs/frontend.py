@@ -27,7 +27,7 @@ async def buy(request):
     session, stock = request.app[SESSION], request.app[STOCK]
     answers = await asyncio.gather(
         ask(session, "GET", f"{CATALOG}/items"),
-        stock({"item": "teapot"}, timeout=5),
+        stock({"item": "teapot"}, timeout=pod.PATIENCE),
         ask(session, "POST", f"{PAYMENTS}/pay"),
         return_exceptions=True,
     )
@@ -57,7 +57,7 @@ async def neighbours(app):
         request_serializer=lambda value: json.dumps(value).encode(),
         response_deserializer=json.loads,
     )
-    async with ClientSession(timeout=ClientTimeout(total=5)) as session:
+    async with ClientSession(timeout=ClientTimeout(total=pod.PATIENCE)) as session:
         app[SESSION] = session
         yield
     await channel.close()

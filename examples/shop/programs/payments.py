@@ -11,7 +11,7 @@ LEDGER = os.environ.get("LEDGER", "ledger:7000")
 
 async def pay(request):
     try:
-        entry = await asyncio.wait_for(record(2900), timeout=3)
+        entry = await asyncio.wait_for(record(2900), timeout=0.6 * pod.PATIENCE)
     except (OSError, TimeoutError, EOFError, ValueError) as error:
         return web.json_response({"pod": pod.NAME, "version": pod.VERSION, "error": f"ledger: {error!r}"}, status=500)
     return web.json_response({"pod": pod.NAME, "version": pod.VERSION, "caller": request.remote, "entry": entry})

@@ -8,6 +8,7 @@ from aiohttp import web
 NAME = os.environ.get("POD_NAME") or socket.gethostname()
 VERSION = os.environ.get("VERSION", "v1")
 PORT = int(os.environ.get("PORT", "8080"))
+PATIENCE = float(os.environ.get("PATIENCE", "5"))  # seconds to wait for a neighbour
 
 
 def serve(app):

@@ -35,9 +35,9 @@ def kube_export(
 
 
 def _own_image() -> str:
-    from importlib.metadata import version
+    from weft import __version__
 
-    return f"weft:{version('weft')}"
+    return f"weft:{__version__}"
 
 
 def _objects(directory: Path, image: str) -> list[dict[str, Any]]:

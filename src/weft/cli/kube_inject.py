@@ -44,11 +44,13 @@ def kube_inject(
     from weft.inject.workloads import inject_document
 
     chosen = _settings(settings, revision)
-    native = _has_native_sidecars(kubernetes)
+    native, sleeping = _abilities(kubernetes)
     parts: list[str] = []
     for name, text, document in _documents(files):
         try:
-            result = inject_document(document, chosen, arguments, namespace=namespace, native_sidecars=native)
+            result = inject_document(
+                document, chosen, arguments, namespace=namespace, native_sidecars=native, sleep_hooks=sleeping
+            )
         except Refused as refusal:
             fail(f"{name}: {refusal.problems[0]}", "\n".join(str(each) for each in refusal.problems[1:]))
         for note in result.notes:
@@ -73,13 +75,14 @@ def _settings(file: Path | None, revision: str) -> Settings:
     return msgspec.structs.replace(found, revision=revision) if revision else found
 
 
-def _has_native_sidecars(version: str) -> bool:
-    from weft.inject.injector import has_native_sidecars
+def _abilities(version: str) -> tuple[bool, bool]:
+    """Whether it has native sidecars, and hooks that sleep."""
+    from weft.inject.injector import has_native_sidecars, has_sleep_hooks
 
     found = _VERSION.fullmatch(version)
     if found is None:
         fail(f"`{version}` is not a version of Kubernetes", "for example: --kubernetes-version 1.34", code=2)
-    return has_native_sidecars(found[1], found[2])
+    return has_native_sidecars(found[1], found[2]), has_sleep_hooks(found[1], found[2])
 
 
 def _documents(files: list[Path]) -> Iterator[tuple[str, str, Any]]:

@@ -72,6 +72,7 @@ class ClusterControl:
         self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
         self._injection = Injection(client, self._names, settings.domain)
         self._loaded = False
+        self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
 
     async def run(self) -> None:
         """Until cancelled. Raises AuthorityError, KubeError, ListenError or OSError, at the start."""
@@ -79,11 +80,11 @@ class ClusterControl:
             stack.push_async_callback(self.plane.close)
             monitoring = Monitoring(self.lack, self._counts, self._injection.metrics)
             stack.push_async_callback(monitoring.close)
-            await monitoring.listen(*self._settings.monitoring)
+            self.ports["monitoring"] = await monitoring.listen(*self._settings.monitoring)
             self.authority, kept = await self._open_authority()
             stack.callback(self.authority.close)
             stack.push_async_callback(self._injection.close)
-            await self._injection.open(*self._settings.webhooks, self._certificate())
+            self.ports["webhooks"] = await self._injection.open(*self._settings.webhooks, self._certificate())
             await self._open_front(stack)
             await self.plane.listen(self._settings.xds)
             async with asyncio.TaskGroup() as tasks:
@@ -132,13 +133,17 @@ class ClusterControl:
         host = self._names.service_host
         front = Front(self.authority, names=(host, f"{host}.{self._settings.domain}"))
         stack.push_async_callback(front.close)
-        tokens = TokenReviews(self._client)
+        tokens = TokenReviews(self._client, lives=self._lives)
         agents = frozenset({(self._settings.namespace, self._names.node)})
         access = Access(self.authority.trust_domain, tokens, front.identity_of, agents)
         ca = CaServer(CertificateService(self.authority, tokens), host_of=front.host_of)
         address = self._settings.secure
         bound = await front.listen(address, *ca.handlers(), *self.plane.handlers(address, access))
+        self.ports["secure"] = int(bound.rpartition(":")[2])
         log.info("serving certificates and configuration of %s on %s", self.authority.trust_domain, bound)
+
+    def _lives(self, pod_uid: str) -> bool:
+        return not self._loaded or self._pods.by_uid(pod_uid) is not None
 
     async def _follow(self) -> None:
         batches = source.watch(

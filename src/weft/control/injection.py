@@ -1,4 +1,4 @@
-"""The webhooks on a cluster: who is injected what, by the settings of a ConfigMap, over a certificate of the mesh.
+"""The webhooks on a cluster: which pods get which proxy, by the settings of a ConfigMap, under the mesh's own TLS.
 
 Rule: settings that cannot be read change nothing. Without any, the webhook is not ready: pods wait, or go without a
 proxy where the webhook is told to let them.
@@ -13,7 +13,7 @@ import msgspec
 
 from weft.ca.serving import ServingCertificate
 from weft.control.sidecars import arguments
-from weft.inject.injector import Injector, has_native_sidecars
+from weft.inject.injector import Injector, has_native_sidecars, has_sleep_hooks
 from weft.inject.server import Server
 from weft.inject.settings import Settings, SettingsError, read
 from weft.install.names import Names
@@ -46,8 +46,12 @@ class Injection:
     async def open(self, host: str | None, port: int, certificate: ServingCertificate) -> int:
         """Returns the port. Raises KubeError, SettingsError or OSError."""
         version = msgspec.json.decode(await self._client.raw("GET", "/version"), type=_Version)
-        native = has_native_sidecars(version.major, version.minor)
-        injector = Injector(await self._first_settings(), arguments, native_sidecars=native)
+        injector = Injector(
+            await self._first_settings(),
+            arguments,
+            native_sidecars=has_native_sidecars(version.major, version.minor),
+            sleep_hooks=has_sleep_hooks(version.major, version.minor),
+        )
         server = Server(injector, domain=self._domain)
         self._certificate = certificate
         self._use(server)

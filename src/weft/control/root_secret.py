@@ -43,6 +43,11 @@ class _Secret(msgspec.Struct, frozen=True):
     data: dict[str, str] = {}
 
 
+async def read_state(client: Client, namespace: str) -> State:
+    """What the Secret holds now. Raises AuthorityError, KubeError."""
+    return _state_of(await client.get(SECRETS, NAME, _Secret, namespace=namespace), namespace)
+
+
 class RootSecret:
     def __init__(self, client: Client, namespace: str, trust_domain: str, terms: Terms) -> None:
         self._client = client
@@ -126,23 +131,12 @@ class RootSecret:
         return made
 
     def _read(self, secret: _Secret) -> State:
-        where = f"Secret {self._namespace}/{NAME}"
-        text = secret.data.get(STATE)
-        if text is None:
-            raise AuthorityError(
-                f"has no `{STATE}`: it was not made by weft",
-                "to use the CA in it, put its files into a Secret named cacerts; then move this one away",
-                file=where,
-            )
-        try:
-            state = msgspec.json.decode(base64.b64decode(text, validate=True), type=State)
-        except (ValueError, msgspec.MsgspecError) as error:
-            raise AuthorityError(f"cannot be read: {error}", "restore it from a backup", file=where) from error
+        state = _state_of(secret, self._namespace)
         if state.trust_domain != self._trust_domain:
             raise AuthorityError(
                 f"its root is for the trust domain {state.trust_domain!a}, not {self._trust_domain!a}",
                 "give the trust domain it was made for",
-                file=where,
+                file=_where(self._namespace),
             )
         self._version = secret.metadata.resource_version
         self._states = {self._version: state}
@@ -156,7 +150,11 @@ class RootSecret:
 
     async def _follow(self) -> None:
         events = reflect(self._client, SECRETS, _Secret, namespace=self._namespace, fields=f"metadata.name={NAME}")
+        listed = False
         async for batch in events:
+            if not listed and not batch:
+                self._is_gone = True  # since it was read
+            listed = True
             for event in batch:
                 self._is_gone = event.object is None
                 if event.object is None:
@@ -190,6 +188,24 @@ class RootSecret:
             except KubeError as error:
                 log.warning("the root cannot be kept in the Secret: %s", error)
                 await asyncio.sleep(backoff.next())
+
+
+def _state_of(secret: _Secret, namespace: str) -> State:
+    text = secret.data.get(STATE)
+    if text is None:
+        raise AuthorityError(
+            f"has no `{STATE}`: it was not made by weft",
+            "to use the CA in it, put its files into a Secret named cacerts; then move this one away",
+            file=_where(namespace),
+        )
+    try:
+        return msgspec.json.decode(base64.b64decode(text, validate=True), type=State)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise AuthorityError(f"cannot be read: {error}", "restore it from a backup", file=_where(namespace)) from error
+
+
+def _where(namespace: str) -> str:
+    return f"Secret {namespace}/{NAME}"
 
 
 def _data(state: State) -> dict[str, str]:

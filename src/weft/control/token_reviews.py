@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import Caller, TokenReason, TokenRefused
 from weft.kube.client import Client
@@ -22,17 +24,23 @@ _WORDS = {
 
 
 class TokenReviews:
-    def __init__(self, client: Client, audience: str = AUDIENCE) -> None:
+    """`lives`: whether a pod of this UID is there, as far as this process knows. The API server answers from a cache
+    for some seconds, and in that time would take the token of a pod that is gone."""
+
+    def __init__(self, client: Client, audience: str = AUDIENCE, *, lives: Callable[[str], bool] | None = None) -> None:
         self._client = client
         self._audience = audience
+        self._lives = lives
 
     async def check(self, token: str) -> Caller:
         """Raises TokenRefused; CaUnavailable while the API server cannot be asked."""
-        found = await self.review(token)
+        found = await self._review(token)
+        if self._lives is not None and not self._lives(found.pod_uid):
+            # Also one that is so new that the watch has not told of it: hence no refusal, but another try.
+            raise CaUnavailable(f"pod {found.namespace}/{found.pod} is not known here, yet or any more")
         return Caller(found.namespace, found.service_account, found.pod, found.pod_uid)
 
-    async def review(self, token: str) -> Reviewed:
-        """The same, with all that the API server knows of the token."""
+    async def _review(self, token: str) -> Reviewed:
         if not token:
             raise TokenRefused(TokenReason.MISSING, "no token was shown")
         try:

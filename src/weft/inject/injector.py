@@ -18,10 +18,13 @@ _log = logging.getLogger("weft.inject")
 
 
 class Injector:
-    def __init__(self, settings: Settings, render: Renderer, *, native_sidecars: bool) -> None:
-        """`native_sidecars`: whether the cluster has them, which is since version 1.29."""
+    def __init__(
+        self, settings: Settings, render: Renderer, *, native_sidecars: bool, sleep_hooks: bool = True
+    ) -> None:
+        """`native_sidecars`, `sleep_hooks`: whether the cluster has them, which is since versions 1.29 and 1.30."""
         self.settings = settings
         self.native_sidecars = native_sidecars
+        self.sleep_hooks = sleep_hooks
         self._render = render
 
     def answer(self, request: Request) -> Answer:
@@ -37,7 +40,14 @@ class Injector:
             _log.info("no sidecar for %s in %s: %s", _name(pod), namespace, decision.reason)
             return Answer(allowed=True)
         try:
-            injected = inject(pod, namespace, self.settings, self._render, native_sidecars=self.native_sidecars)
+            injected = inject(
+                pod,
+                namespace,
+                self.settings,
+                self._render,
+                native_sidecars=self.native_sidecars,
+                sleep_hooks=self.sleep_hooks,
+            )
         except Refused as refusal:
             _log.warning("%s", refusal)
             lines = [str(problem) for problem in refusal.problems]
@@ -47,8 +57,16 @@ class Injector:
 
 def has_native_sidecars(major: str, minor: str) -> bool:
     """From what the API server says at /version; vendors write minor versions such as `29+`."""
+    return _version(major, minor) >= (1, 29)
+
+
+def has_sleep_hooks(major: str, minor: str) -> bool:
+    return _version(major, minor) >= (1, 30)
+
+
+def _version(major: str, minor: str) -> tuple[int, int]:
     digits = "".join(each for each in minor if each.isascii() and each.isdigit())
-    return (int(major) if major.isascii() and major.isdigit() else 0, int(digits or 0)) >= (1, 29)
+    return (int(major) if major.isascii() and major.isdigit() else 0, int(digits or 0))
 
 
 def _name(pod: dict[str, object]) -> str:

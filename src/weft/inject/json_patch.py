@@ -24,6 +24,13 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+def copied(value: Any) -> Any:
+    """All of it anew. Where YAML says the same by an alias, there are then two of it, and one may change alone."""
+    if isinstance(value, dict):
+        return {key: copied(inner) for key, inner in value.items()}
+    return [copied(inner) for inner in value] if isinstance(value, list) else value
+
+
 def _compare(path: str, before: Any, after: Any) -> list[Operation]:
     if same(before, after):
         return []

@@ -7,9 +7,10 @@ everything else is replaced.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
+
+from weft.inject.json_patch import copied
 
 AUTO_IMAGE = "auto"
 
@@ -17,13 +18,18 @@ _KEYS = {"env": "name", "volumeMounts": "mountPath", "volumeDevices": "devicePat
 
 
 def merge(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """Theirs wins; an image that says `auto`, because a container must have one, says nothing."""
-    wanted = {key: value for key, value in theirs.items() if not (key == "image" and value in (AUTO_IMAGE, ""))}
+    """Theirs wins; an image that says `auto`, because a container must have one, says nothing. Nor then does `Always`:
+    the API server writes it beside every image without a tag, before it asks us."""
+    wanted = dict(theirs)
+    if theirs.get("image") in (AUTO_IMAGE, ""):
+        del wanted["image"]
+        if wanted.get("imagePullPolicy") == "Always":
+            del wanted["imagePullPolicy"]
     return _merged(ours, wanted)
 
 
 def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    result = {key: copy.deepcopy(value) for key, value in ours.items()}
+    result = {key: copied(value) for key, value in ours.items()}
     for key, value in theirs.items():
         mine = result.get(key)
         if isinstance(mine, dict) and isinstance(value, Mapping):
@@ -31,18 +37,18 @@ def _merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any
         elif isinstance(mine, list) and isinstance(value, list) and key in _KEYS:
             result[key] = _joined(mine, value, _KEYS[key])
         elif value is not None:
-            result[key] = copy.deepcopy(value)
+            result[key] = copied(value)
     return result
 
 
 def _joined(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
     """In our order, and what is new behind."""
-    result = copy.deepcopy(ours)
+    result: list[Any] = copied(ours)
     places = {each.get(key): place for place, each in enumerate(result) if isinstance(each, dict)}
     for each in theirs:
         place = places.get(each.get(key)) if isinstance(each, dict) else None
         if place is None:
-            result.append(copy.deepcopy(each))
+            result.append(copied(each))
         else:
             result[place] = _with_one_source(_merged(result[place], each), each)
     return result

@@ -7,7 +7,6 @@ others changed in them stays. Nothing it adds changes which webhook is asked abo
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -16,9 +15,9 @@ import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.inject import annotations as wishes_of_pod
-from weft.inject import containers, overrides, probes, redirect
-from weft.inject.annotations import OVERRIDES, STATUS, Refused, Wishes
-from weft.inject.json_patch import Operation, difference
+from weft.inject import containers, lingering, overrides, probes, redirect
+from weft.inject.annotations import OVERRIDES, STATUS, Refused
+from weft.inject.json_patch import Operation, copied, difference
 from weft.inject.owner import Owner, canonical_name, canonical_revision, owner_of
 from weft.inject.settings import Settings
 from weft.inject.sidecar import Renderer, Sidecar, for_kubelet, variable
@@ -54,13 +53,15 @@ def inject(
     render: Renderer,
     *,
     native_sidecars: bool,
+    sleep_hooks: bool = True,
     owner: Owner | None = None,
 ) -> Injected:
-    """`native_sidecars`: whether the cluster has them. `owner` is told where the pod is only a workload's template.
+    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is a template.
     The pod that came in stays as it is. Raises Refused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
-    return _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner).result()
+    injection = _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner)
+    return injection.result(sleep_hooks=sleep_hooks)
 
 
 def patch(before: dict[str, Any], injected: Injected) -> list[Operation]:
@@ -92,11 +93,13 @@ class _Injection:
         self._native = default if self._wishes.native is None else self._wishes.native
         self._check_user()
 
-    def result(self) -> Injected:
+    def result(self, *, sleep_hooks: bool) -> Injected:
         warnings = [*self._wishes.warnings, *self._doubts()]
         self._label()
         asked, originals = self._rewrite_probes()
         ours = self._containers(asked, originals)
+        if sleep_hooks and self._wishes.redirected and self._settings.hold_application_while_draining:
+            lingering.linger(self._spec, 0 if self._finishes else self._wishes.termination_seconds)
         volumes = [*self._own_volumes(), *self._wishes.volumes]
         self._place(ours)
         self._add_volumes(volumes)
@@ -132,12 +135,16 @@ class _Injection:
             arguments=arguments,
             variables=variables,
             native=self._native,
-            finishes=self._spec.get("restartPolicy") in ("Never", "OnFailure"),
+            finishes=self._finishes,
         )
         found = [proxy]
         if wishes.redirected:
             found.insert(0, containers.redirecting(wishes, settings))
         return [self._as_wanted(each) for each in found]
+
+    @property
+    def _finishes(self) -> bool:
+        return self._spec.get("restartPolicy") in ("Never", "OnFailure")
 
     def _as_wanted(self, container: dict[str, Any]) -> dict[str, Any]:
         """With what the pod says about it; and if it is there already, that one with what we alone can say."""
@@ -147,7 +154,7 @@ class _Injection:
         status = self._stripped.status
         if current is None or status is None or status.revision != self._settings.revision:
             return fresh
-        result = copy.deepcopy(current)
+        result: dict[str, Any] = copied(current)
         result["args"] = fresh["args"]
         if "env" in fresh:
             result["env"] = _with_own_variables(result.get("env") or [], fresh["env"])
@@ -225,7 +232,7 @@ class _Injection:
             init = [*validating, *init, *(each for each in others if each not in validating)]
             apps = [*proxy, *apps] if self._wishes.hold else [*apps, *proxy]
         self._spec["containers"] = apps
-        if init:
+        if init or "initContainers" in self._spec:
             self._spec["initContainers"] = init
 
     def _own_volumes(self) -> list[dict[str, Any]]:
@@ -365,6 +372,3 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
 
 def _strings(values: Any) -> Mapping[str, str]:
     return values if isinstance(values, Mapping) else {}
-
-
-__all__ = ["Injected", "Wishes", "inject", "patch"]

@@ -7,13 +7,13 @@ instead; `restore` undoes it, with what `rewrite` had said, so that a pod may pa
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from weft.inject.json_patch import copied
 from weft.inject.sidecar import variable
 from weft.model.app_probe import AppProbe, GrpcCheck, HttpCheck, TcpCheck
 from weft.model.proxy import PROMETHEUS_PORT, READINESS_PORT
@@ -39,7 +39,7 @@ def rewrite(containers: list[dict[str, Any]], *, port: int, ipv6: bool) -> tuple
             continue
         probes.append(AppProbe(path=path, check=check, timeout=seconds[0], period=seconds[1]))
         original = handler.pop(kind)
-        originals[path] = {kind: copy.deepcopy(original)}
+        originals[path] = {kind: copied(original)}
         handler["httpGet"] = _asked_of_proxy(original, path, port)
     return tuple(probes), originals
 
@@ -51,7 +51,7 @@ def restore(containers: list[dict[str, Any]], originals: Mapping[str, Any]) -> N
         # Only what still asks the proxy: another may have put a probe of its own there since.
         if isinstance(asked, dict) and asked.get("path") == path and isinstance(original, dict):
             del handler["httpGet"]
-            handler.update(copy.deepcopy(original))
+            handler.update(copied(original))
 
 
 def encode(originals: Originals) -> str:
@@ -110,7 +110,7 @@ def _check(
 def _asked_of_proxy(original: dict[str, Any], path: str, port: int) -> dict[str, Any]:
     asked: dict[str, Any] = {"path": path, "port": port, "scheme": "HTTP"}
     if _headers(original):
-        asked["httpHeaders"] = copy.deepcopy(original["httpHeaders"])
+        asked["httpHeaders"] = copied(original["httpHeaders"])
     return asked
 
 

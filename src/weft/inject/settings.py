@@ -45,6 +45,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     # Only where the sidecar is no native one: those are always first.
     hold_application_until_proxy_starts: bool = True
     termination_drain_duration: str = "5s"
+    # Whether applications, too, are told to end only after that time, in which their callers learn to go elsewhere.
+    hold_application_while_draining: bool = True
     drain_duration: str = "45s"
     # Who sets up the redirect: an init container in the pod, or the node's agent.
     redirect_by: Literal["init", "node"] = "init"

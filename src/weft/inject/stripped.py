@@ -1,13 +1,12 @@
 """A pod as it was before we touched it, made of one that we did.
 
 The status annotation says what was ours: containers and volumes. Probes come back from what the proxy was told of them,
-and a pod's own words about our containers from the annotation that keeps them. Labels and other annotations stay: they
-say the same the second time.
+and a pod's own words about our containers from the annotation that keeps them. Labels, other annotations and the
+wait of applications stay: they say the same the second time.
 """
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from weft.inject import probes
 from weft.inject.annotations import OVERRIDES, STATUS
 from weft.inject.containers import INIT, PROBERS, PROXY, VALIDATION
+from weft.inject.json_patch import copied
 
 OURS = (PROXY, INIT, VALIDATION)
 _LISTS = ("containers", "initContainers")
@@ -39,7 +39,7 @@ class Stripped(msgspec.Struct, frozen=True):
 
 def strip(pod: dict[str, Any]) -> Stripped:
     """The pod that came in stays as it is. Its `spec` and its lists are taken to be what they should."""
-    pod = copy.deepcopy(pod)
+    pod = copied(pod)
     spec = pod["spec"]
     for holder, fields in ((pod["metadata"], ("labels", "annotations")), (spec, ("initContainers", "volumes"))):
         for field in fields:
@@ -53,8 +53,6 @@ def strip(pod: dict[str, Any]) -> Stripped:
         if field in spec:
             found |= {each["name"]: each for each in spec[field] if each["name"] in OURS}
             spec[field] = [each for each in spec[field] if each["name"] not in OURS]
-    if spec.get("initContainers") == []:
-        del spec["initContainers"]
     if status is None:
         return Stripped(pod, None, {}, {**found, **kept})
     originals = _originals(found.get(PROXY, {}))

@@ -5,13 +5,13 @@ The template is injected exactly as the webhook would inject the pods that come 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from weft.inject.decision import required
+from weft.inject.json_patch import copied
 from weft.inject.owner import Owner, owner_of
 from weft.inject.patch import inject
 from weft.inject.settings import Settings
@@ -37,10 +37,16 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def inject_document(
-    document: Any, settings: Settings, render: Renderer, *, namespace: str = "default", native_sidecars: bool = True
+    document: Any,
+    settings: Settings,
+    render: Renderer,
+    *,
+    namespace: str = "default",
+    native_sidecars: bool = True,
+    sleep_hooks: bool = True,
 ) -> Result:
     """Anything else than a workload comes back as it is. Raises annotations.Refused."""
-    result = copy.deepcopy(document)
+    result = copied(document)
     notes: list[str] = []
     changed = False
     for item in _items(result):
@@ -58,7 +64,15 @@ def inject_document(
         if not decision.inject:
             notes.append(f"{named} gets no sidecar: {decision.reason}")
             continue
-        done = inject(pod, inside, settings, render, native_sidecars=native_sidecars, owner=_owner(item, pod, metadata))
+        done = inject(
+            pod,
+            inside,
+            settings,
+            render,
+            native_sidecars=native_sidecars,
+            sleep_hooks=sleep_hooks,
+            owner=_owner(item, pod, metadata),
+        )
         pod.clear()
         pod.update(done.pod)
         changed = True

@@ -31,6 +31,7 @@ def arguments(values: Values) -> list[str]:
         f"--token={TOKEN_FILE}",
         f"--driver-name={names.driver}",
         f"--kubelet-root={values.node.kubelet_root}",
+        f"--certificate-ttl={values.node.certificate_ttl}",
         f"--state={state_directory(values)}",
         f"--log-level={values.node.log_level}",
         f"--health=0.0.0.0:{MONITORING_PORT}",

@@ -34,6 +34,7 @@ Quantity = str | int | float
 FailurePolicy = Literal["Fail", "Ignore"]
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?|[0-9]+(\.[0-9]+)?e[0-9]+")
+_TIME = re.compile(r"[0-9]{1,9}(s|m|h|d)")
 
 
 class ValuesError(Exception):
@@ -70,6 +71,7 @@ class Node(_Part, frozen=True):
     """The agent that each machine has."""
 
     kubelet_root: str = "/var/lib/kubelet"
+    certificate_ttl: str = "24h"  # how long a pod's certificate lives; it is renewed at four fifths of that
     resources: Resources = Resources({"cpu": "50m", "memory": "96Mi"}, {"cpu": "1", "memory": "512Mi"})
     priority_class: str = "system-node-critical"
     node_selector: dict[str, str] = {}
@@ -181,6 +183,9 @@ def _check(values: Values) -> None:
     if not root.startswith("/") or root.endswith("/"):
         hint = "kubelet's --root-dir, for example /var/lib/kubelet"
         raise ValuesError(f"`{root}` is not an absolute path", hint, field="node.kubeletRoot")
+    if not _TIME.fullmatch(values.node.certificate_ttl):
+        what = f"`{values.node.certificate_ttl}` is not a time"
+        raise ValuesError(what, "for example 24h or 30m", field="node.certificateTtl")
     if not values.image:
         raise ValuesError("`image` must not be empty", f"for example weft:{__version__}", field="image")
     for name in sorted(OURS & set(values.injection.settings)):

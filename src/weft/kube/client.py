@@ -369,11 +369,9 @@ class Client:
             raise ApiUnavailable(
                 f"the API server's certificate is not believed: {error.certificate_error}", hint, where=where
             ) from error
-        except aiohttp.SocketTimeoutError as error:  # a TimeoutError too, and before it
+        except aiohttp.SocketTimeoutError as error:
             raise ApiUnavailable("the API server has gone silent", _hint(self.connection), where=where) from error
         except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
-            if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ClientError):
-                raise  # the caller's own deadline
             said = str(error) or type(error).__name__
             raise ApiUnavailable(
                 f"the API server does not answer: {said}", _hint(self.connection), where=where
@@ -480,10 +478,8 @@ async def _read(answer: aiohttp.ClientResponse, where: str, most: int) -> bytes:
 
 
 def _refusal(answer: aiohttp.ClientResponse, body: bytes, where: str) -> ApiError:
-    try:
-        retry_after = float(answer.headers.get("Retry-After", "0"))
-    except ValueError:
-        retry_after = 0.0
+    header = answer.headers.get("Retry-After", "")
+    retry_after = float(header) if header.isascii() and header.isdigit() else 0.0
     try:
         status = msgspec.json.decode(body, type=Status)
     except (msgspec.MsgspecError, ValueError, RecursionError):

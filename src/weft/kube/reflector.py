@@ -26,6 +26,7 @@ log = logging.getLogger("weft.kube")
 T = TypeVar("T")
 Key = tuple[str, str]  # namespace, name
 _Batch = tuple["Event[T]", ...]
+_LONGEST_WAIT = 60.0  # seconds, whatever a server asks for
 
 
 class Event(msgspec.Struct, Generic[T], frozen=True):
@@ -89,7 +90,7 @@ async def reflect(
                 await asyncio.sleep(timing.absent * random.uniform(0.7, 1.0))  # noqa: S311 - spreading load, not a secret
                 continue
             trouble.met(error)
-            wait = getattr(error, "retry_after", 0.0) or timing.first_delay
+            wait = min(getattr(error, "retry_after", 0.0), _LONGEST_WAIT) or timing.first_delay
         if clock() - began > timing.steady:
             backoff.reset()
         elif not wait and clock() - began > 1.0:

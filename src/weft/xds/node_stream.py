@@ -194,7 +194,7 @@ class NodeStream:
 
     def _update(self, joined: _Joined) -> GroupUpdate:
         had = self._digests.get(joined.name) if joined.revision is None else None
-        have = joined.digests() if had else {}
+        have = joined.digests() if had is not None else {}
         fresh = joined.revision is None and had is None
         upserts: dict[str, list[Entry]] = {}
         removals: dict[str, list[str]] = {}

@@ -1,0 +1,89 @@
+"""`weft uninstall` on a real API server."""
+
+import contextlib
+
+import pytest
+from tools.kube.api_server import RequestFailed
+
+from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS
+
+SECRET = "/api/v1/namespaces/istio-system/secrets"
+
+
+@pytest.fixture
+def installed(cluster_cli):
+    cluster_cli.done("install", "--no-wait", "--no-precheck")
+    return cluster_cli
+
+
+@pytest.fixture
+def root(installed):
+    with contextlib.suppress(RequestFailed):
+        installed.server.request("POST", SECRET, {"metadata": {"name": "istio-ca-secret"}})
+    return f"{SECRET}/istio-ca-secret"
+
+
+def test_one_revision_goes_and_the_other_stays(installed):
+    installed.done("install", "--no-wait", "--no-precheck", "--revision", "a")
+    installed.done("uninstall", "-y")
+    assert installed.names(DEPLOYMENTS) == {"weft-control-a"}
+    assert installed.names(MUTATING_WEBHOOKS) == {"istio-sidecar-injector-a"}
+
+
+def test_the_webhooks_go_first(installed):
+    said = installed.done("uninstall", "-y").stderr.splitlines()
+    removed = [line for line in said if line.startswith("removed")]
+    assert ["Webhook" in line for line in removed] == [True, True] + [False] * (len(removed) - 2)
+    assert installed.left() == set()
+
+
+def test_the_kinds_and_the_root_stay(installed, root):
+    said = installed.done("uninstall", "-y").stderr
+    assert "weft uninstall --purge" in said
+    assert not installed.gone(root)
+    assert len(installed.names(CUSTOM_RESOURCE_DEFINITIONS)) == 10
+
+
+def test_purge_leaves_nothing_but_the_namespace(installed, root):
+    installed.done("install", "--no-wait", "--no-precheck", "--revision", "a")
+    place = "/api/v1/namespaces/default/configmaps"
+    installed.server.request("POST", place, {"metadata": {"name": "istio-ca-root-cert"}})
+    lease = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases"
+    installed.server.request("POST", lease, {"metadata": {"name": "weft-leader-a"}})
+    said = installed.done("uninstall", "--purge", "-y").stderr
+    assert "kubectl delete namespace istio-system" in said
+    assert installed.left() == set()
+    assert all(installed.gone(path) for path in (root, f"{place}/istio-ca-root-cert", f"{lease}/weft-leader-a"))
+    installed.wait_until(lambda: not installed.names(CUSTOM_RESOURCE_DEFINITIONS))
+    assert installed("uninstall", "--purge", "-y").returncode == 1
+
+
+def test_pods_that_live_by_it_keep_it(installed):
+    volume = {"name": "workload-socket", "csi": {"driver": "csi.weft.dev"}}
+    pod = {
+        "metadata": {"name": "uses-it", "namespace": "default", "labels": {"sidecar.istio.io/inject": "false"}},
+        "spec": {"containers": [{"name": "app", "image": "x"}], "volumes": [volume]},
+    }
+    installed.server.request("POST", PODS.path("default"), pod)
+    try:
+        ended = installed("uninstall", "-y")
+        assert ended.returncode == 1
+        assert "default (1 pods)" in ended.stderr
+        assert installed.names(DEPLOYMENTS) == {"weft-control"}
+        installed.done("uninstall", "-y", "--force")
+    finally:
+        installed.server.request("DELETE", f"{PODS.path('default', 'uses-it')}?gracePeriodSeconds=0")
+    assert installed.left() == set()
+
+
+def test_without_consent_nothing_is_removed(installed):
+    ended = installed("uninstall", stdin=-3)  # /dev/null
+    assert ended.returncode == 2
+    assert installed.names(DEPLOYMENTS) == {"weft-control"}
+
+
+def test_a_revision_that_is_not_there_is_said_with_those_that_are(installed):
+    ended = installed("uninstall", "-y", "--revision", "b")
+    assert ended.returncode == 1
+    assert "there is no revision b" in ended.stderr
+    assert "installed: default" in ended.stderr

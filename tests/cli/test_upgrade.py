@@ -1,0 +1,86 @@
+"""`weft upgrade` on a real API server: beside, moved, shown."""
+
+import json
+import time
+
+import pytest
+
+from cli.installing import Installed
+from weft.kube.resource import DEPLOYMENTS, NAMESPACES
+
+MERGE = "application/merge-patch+json"
+
+
+@pytest.fixture(scope="module")
+def two(own_api_server, weft):
+    """A cluster with two revisions."""
+    found = Installed(own_api_server, weft)
+    found.clean()
+    found.done("install", "--no-wait", "--no-precheck")
+    found.done("install", "--no-wait", "--no-precheck", "--revision", "b")
+    yield found
+    found.clean()
+
+
+@pytest.fixture
+def shop(two):
+    """A namespace; deleted ones stay here for ever, without a controller that ends them, but have no labels left."""
+    name = two.server.make_namespace(f"shop-{time.monotonic_ns()}", {"istio-injection": "enabled"})
+    yield name
+    labels = {"istio.io/rev": None, "istio-injection": None}
+    two.server.request("PATCH", NAMESPACES.path(name=name), {"metadata": {"labels": labels}}, kind=MERGE)
+    two.server.request("DELETE", NAMESPACES.path(name=name))
+
+
+def test_it_shows_who_is_where_and_what_can_be_done(two, shop):
+    ended = two.done("upgrade")
+    row = next(line.split() for line in ended.stdout.splitlines() if line.startswith(shop))
+    assert row == [shop, "default", "none"]
+    assert "revision b: weft" in ended.stderr
+    assert f"weft upgrade --revision b --move {shop}" in ended.stderr
+    assert "nobody uses b" in ended.stderr
+
+
+def test_a_namespace_is_moved_and_the_old_revision_can_go(two, shop):
+    ended = two.done("upgrade", "--revision", "b", "--move", shop)
+    assert f"{shop} lives by revision b" in ended.stderr
+    assert "weft uninstall --revision default" in ended.stderr
+    labels = two.server.request("GET", NAMESPACES.path(name=shop))["metadata"]["labels"]
+    assert labels["istio.io/rev"] == "b"
+    assert "istio-injection" not in labels
+
+
+def test_pods_that_do_not_come_up_anew_are_told(two, shop):
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
+    two.server.request("POST", DEPLOYMENTS.path(shop), {"metadata": {"name": "web"}, "spec": spec})
+    ended = two("upgrade", "--revision", "b", "--move", shop, "--timeout", "1s")
+    assert ended.returncode == 1
+    assert f"not all pods are new: Deployment {shop}/web: 0 of 1 ready" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        (("--revision", "none", "--move", "default"), "there is no revision none", 1),
+        (("--revision", "b", "--move", "not-there"), "there is no namespace not-there", 1),
+        (("--move", "default"), "it is not said where to", 2),
+    ],
+)
+def test_what_cannot_be_moved_is_said(two, arguments, said, code):
+    ended = two("upgrade", *arguments)
+    assert ended.returncode == code
+    assert said in ended.stderr
+
+
+def test_a_new_revision_is_installed_beside(two):
+    ended = two("upgrade", "--revision", "c", "--timeout", "1s")
+    assert "created: Deployment istio-system/weft-control-c" in ended.stderr
+    assert two.names(DEPLOYMENTS) == {"weft-control", "weft-control-b", "weft-control-c"}
+    two.done("uninstall", "--revision", "c", "-y")
+
+
+def test_a_program_can_read_it(two, shop):
+    found = json.loads(two.done("upgrade", "-o", "json").stdout)
+    assert {each["name"] for each in found["revisions"]} == {"default", "b"}
+    assert {"namespace": shop, "revision": "default", "pods": {}} in found["namespaces"]

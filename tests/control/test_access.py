@@ -1,0 +1,67 @@
+"""Certificates and tokens, and who they prove a caller to be."""
+
+import pytest
+
+from weft.ca.signer import CaUnavailable
+from weft.ca.tokens import Caller, TokenReason, TokenRefused
+from weft.control.access import Access, Principal
+from weft.model.identity import Identity
+from weft.xds.access import Unauthenticated, Undecided
+
+WEB = Identity("cluster.local", "shop", "web")
+AGENT = Identity("cluster.local", "istio-system", "weft-node")
+
+
+class Checker:
+    async def check(self, token):
+        if token == "bad":
+            raise TokenRefused(TokenReason.SIGNATURE, "a bad signature")
+        if token == "later":
+            raise CaUnavailable("the API server is away")
+        namespace, account = token.split("/")
+        return Caller(namespace, account, "pod-0", "uid-0")
+
+
+def access(identity=None):
+    return Access("cluster.local", Checker(), lambda peer: identity, frozenset({("istio-system", "weft-node")}))
+
+
+async def test_a_certificate_alone_proves_an_account():
+    assert await access(WEB)("peer", "") == Principal("shop", "web")
+
+
+async def test_a_token_alone_proves_an_account_and_its_pod():
+    assert await access()("peer", "shop/web") == Principal("shop", "web", "pod-0", "uid-0")
+
+
+async def test_an_agent_shows_both():
+    token = "istio-system/weft-node"
+    assert (await access(AGENT)("peer", token)).is_agent
+    assert not (await access()("peer", token)).is_agent
+    assert not (await access(AGENT)("peer", "")).is_agent
+    assert not (await access(WEB)("peer", "shop/web")).is_agent
+
+
+@pytest.mark.parametrize(
+    ("identity", "token", "why"),
+    [
+        (None, "", "show a certificate"),
+        (None, "bad", "a bad signature"),
+        (WEB, "bad", "a bad signature"),
+        (WEB, "shop/api", "the token is that of shop/api"),
+        (Identity("elsewhere.org", "shop", "web"), "", "another trust domain"),
+        (Identity("elsewhere.org", "shop", "web"), "shop/web", "another trust domain"),
+    ],
+)
+async def test_whoever_proves_nothing_or_two_things_is_nobody(identity, token, why):
+    with pytest.raises(Unauthenticated, match=why):
+        await access(identity)("peer", token)
+
+
+async def test_while_tokens_cannot_be_checked_nothing_is_decided():
+    with pytest.raises(Undecided, match="API server is away"):
+        await access(WEB)("peer", "later")
+
+
+def test_prints_as_account_and_pod():
+    assert str(Principal("shop", "web", "pod-0")) == "shop/web (pod pod-0)"

@@ -1,0 +1,188 @@
+"""The whole control plane against a real API server; kubelet and agents are in tests/cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import aiohttp
+import pytest
+from cryptography import x509
+
+from ca import making
+from control.kubernetes import unique, until
+from weft.ca.certificates import certificate_pem
+from weft.ca.client import CertificateClient
+from weft.ca.signer import Refused
+from weft.control.cluster import ClusterControl, ClusterSettings
+from weft.install.crds import crds
+from weft.kube.apply import apply
+from weft.kube.client import Client
+from weft.kube.config import load
+from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SERVICE_ACCOUNTS, SERVICES
+
+
+@pytest.fixture
+async def client(api_server):
+    async with Client(load(api_server.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+async def definitions(client):
+    async for _ in apply(client, crds()):
+        pass
+
+
+@pytest.fixture
+def root(api_server):
+    return api_server.make_namespace(unique("root"))
+
+
+class Replica:
+    def __init__(self, client, root, name):
+        self.ports = {}
+        settings = ClusterSettings(
+            namespace=root, replica=name, xds="127.0.0.1:0", secure="127.0.0.1:0",
+            webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
+        )  # fmt: skip
+        self.control = ClusterControl(client, settings)
+
+    async def get(self, path):
+        url = f"http://127.0.0.1:{self.control.ports['monitoring']}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status, await answer.text()
+
+    @property
+    def is_ready(self):
+        return bool(self.control.ports.get("secure")) and not self.control.lack()
+
+
+@contextlib.asynccontextmanager
+async def replica(client, root, name="one"):
+    made = Replica(client, root, name)
+    running = asyncio.create_task(made.control.run())
+    try:
+        await until(lambda: made.is_ready or running.done())
+        if running.done():
+            running.result()
+        yield made
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def pod_with_token(client, namespace, name="web-0"):
+    spec = {"containers": [{"name": "app", "image": "none"}]}
+    pod = await client.create(
+        PODS, {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec}, namespace=namespace
+    )
+    reference = {"kind": "Pod", "apiVersion": "v1", "name": name, "uid": pod["metadata"]["uid"]}
+    request = {"spec": {"audiences": ["istio-ca"], "boundObjectRef": reference, "expirationSeconds": 600}}
+    manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", **request}
+    made = await client.create(SERVICE_ACCOUNTS, manifest, namespace=namespace, name="default", subresource="token")
+    return pod, made["status"]["token"]
+
+
+async def test_a_pods_token_is_worth_a_certificate_of_its_account_and_anything_else_is_not(client, api_server, root):
+    namespace = api_server.make_namespace(unique("shop"))
+    _, token = await pod_with_token(client, namespace)
+    async with replica(client, root) as made:
+        control = made.control
+        ca = CertificateClient(
+            f"127.0.0.1:{control.ports['secure']}",
+            "".join(control.authority.bundle()),
+            server_name=f"istiod.{root}.svc",
+        )
+        try:
+            issued = await ca.create(token, making.csr())
+            names = making.load(issued.chain[0]).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            uris = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+            assert uris == [f"spiffe://cluster.local/ns/{namespace}/sa/default"]
+            with pytest.raises(Refused, match="not authenticated"):
+                await ca.create("nonsense", making.csr())
+            status, text = await made.get("/metrics")
+            assert status == 200
+            assert "weft_certificates_issued_total 1\n" in text
+            assert 'weft_certificates_refused_total{reason="token-signature"} 1\n' in text
+        finally:
+            await ca.close()
+
+
+async def test_what_the_api_server_has_is_what_the_mesh_is_and_its_judgement_is_written_back(
+    client, api_server, root, definitions
+):
+    namespace = api_server.make_namespace(unique("shop"))
+    service = {
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]},
+    }
+    await client.create(SERVICES, service, namespace=namespace)
+    await pod_with_token(client, namespace)
+    endpoints = {
+        "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080}],
+        "endpoints": [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}],
+    }
+    await client.create(ENDPOINT_SLICES, endpoints, namespace=namespace)
+    policy = {
+        "apiVersion": "security.istio.io/v1",
+        "kind": "AuthorizationPolicy",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"app": "nowhere"}}},
+    }
+    await client.apply(policy, manager="test")
+    resource = await client.find("security.istio.io/v1", "AuthorizationPolicy")
+    async with replica(client, root) as made:
+        mesh = made.control.plane.mesh
+        host = f"web.{namespace}.svc.cluster.local"
+        assert host in set(mesh.hosts())
+        [found] = [each for each in mesh.services() if each.host == host]
+        assert [each.address for each in mesh.endpoints(found, found.ports[0])] == ["10.1.2.3"]
+        async with asyncio.timeout(30):
+            while True:
+                status = (await client.get(resource, "web", namespace=namespace)).get("status") or {}
+                conditions = status.get("conditions") or [{"message": ""}]
+                if "nowhere" in conditions[0]["message"]:
+                    break
+                await asyncio.sleep(0.1)
+        [condition] = conditions
+        assert (condition["type"], condition["observedGeneration"]) == ("Accepted", 1)
+
+
+async def test_of_two_replicas_one_leads_and_both_sign_with_one_root(client, root):
+    async with replica(client, root, "one") as one:
+        async with replica(client, root, "two") as two:
+            assert one.control.authority.bundle() == two.control.authority.bundle()
+            await until(lambda: one.control._leader.leading)
+            assert not two.control._leader.leading
+            published = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace="default")
+            assert published["data"]["root-cert.pem"] == "".join(one.control.authority.bundle())
+        assert (await one.get("/ready"))[0] == 200
+    async with replica(client, root, "three") as three:
+        await until(lambda: three.control._leader.leading)
+
+
+async def test_the_trust_domain_is_the_mesh_configurations(client, root):
+    manifest = {"metadata": {"name": "istio"}, "data": {"mesh": "trustDomain: example.org\n"}}
+    await client.create(CONFIG_MAPS, manifest, namespace=root)
+    async with replica(client, root) as made:
+        assert made.control.authority.trust_domain == "example.org"
+
+
+async def test_a_plugged_in_ca_signs_where_there_is_one(client, root, tmp_path):
+    key = making.p256()
+    making.plug_in(tmp_path, certificate=(own := making.ca("root", key)), key=key)
+    settings = ClusterSettings(
+        namespace=root, plugged=tmp_path, xds="127.0.0.1:0", secure="127.0.0.1:0",
+        webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
+    )  # fmt: skip
+    control = ClusterControl(client, settings)
+    running = asyncio.create_task(control.run())
+    try:
+        await until(lambda: control.ports.get("secure") or running.done())
+        assert control.authority.bundle() == (certificate_pem(own),)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,129 @@
+"""The webhooks by the settings that a real API server holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+
+import aiohttp
+import pytest
+
+from control.kubernetes import unique, until
+from weft.ca.authority import Authority
+from weft.ca.serving import ServingCertificate
+from weft.control.injection import Injection
+from weft.inject.settings import SettingsError
+from weft.install.names import Names
+from weft.kube.client import Client
+from weft.kube.config import load
+
+SERVICE = "istiod.istio-system.svc"
+
+
+@pytest.fixture
+async def client(api_server):
+    async with Client(load(api_server.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+def names(api_server):
+    return Names("default", api_server.make_namespace(unique("injection")))
+
+
+@contextlib.asynccontextmanager
+async def opened(client, names, authority):
+    injection = Injection(client, names, "cluster.local")
+    port = await injection.open("127.0.0.1", 0, ServingCertificate(authority))
+    running = asyncio.create_task(injection.run())
+    try:
+        yield injection, port
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await injection.close()
+
+
+async def put(client, names, values):
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": names.injector, "namespace": names.namespace},
+        "data": {"values": values},
+    }
+    await client.apply(manifest, manager="test", force=True)
+
+
+async def images(port, authority):
+    """Of the containers of a pod that asks for its proxy."""
+    context = ssl.create_default_context(cadata="".join(authority.bundle()))
+    pod = {
+        "metadata": {"name": "web", "labels": {"sidecar.istio.io/inject": "true"}},
+        "spec": {"containers": [{"name": "app", "image": "app"}]},
+    }
+    review = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "1",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "operation": "CREATE",
+            "namespace": "shop",
+            "object": pod,
+        },
+    }
+    url = f"https://127.0.0.1:{port}/inject"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, json=review, ssl=context, server_hostname=SERVICE) as answer,
+    ):
+        return (await answer.json())["response"]
+
+
+async def test_pods_are_injected_by_the_config_map_and_by_what_it_becomes(client, names):
+    authority = Authority.in_memory("cluster.local")
+    await put(client, names, '{"image": "weft:one"}')
+    async with opened(client, names, authority) as (injection, port):
+        assert (await images(port, authority))["allowed"]
+        assert injection.lack() == ""
+        assert injection._server.injector.settings.image == "weft:one"
+        assert injection._server.injector.native_sidecars
+        await put(client, names, '{"image": "weft:two"}')
+        await until(lambda: injection._server.injector.settings.image == "weft:two")
+        await put(client, names, '{"imago": "weft:three"}')
+        await put(client, names, '{"image": "weft:four"}')
+        await until(lambda: injection._server.injector.settings.image == "weft:four")
+        assert "sidecar_injection_requests_total 1" in injection.metrics()
+
+
+async def test_settings_that_cannot_be_read_are_told_at_the_start(client, names):
+    await put(client, names, '{"imago": "weft:one"}')
+    with pytest.raises(SettingsError, match="imago"):
+        async with opened(client, names, Authority.in_memory("cluster.local")):
+            pass
+
+
+async def test_the_api_server_is_shown_a_certificate_of_each_root_that_signs(client, names):
+    authority = Authority.in_memory("cluster.local")
+    async with opened(client, names, authority) as (_, port):
+        assert (await images(port, authority))["allowed"]
+        authority.rotate()
+        authority.switch()
+        only_the_new_one = Authority.in_memory("cluster.local")
+        only_the_new_one.bundle = lambda: authority.bundle()[:1]
+        async with asyncio.timeout(10):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    assert (await images(port, only_the_new_one))["allowed"]
+                    break
+                await asyncio.sleep(0.05)
+
+
+async def test_without_a_config_map_the_defaults_hold(client, names):
+    authority = Authority.in_memory("cluster.local")
+    injection = Injection(client, names, "cluster.local")
+    assert injection.lack() == "the webhooks are not served yet"
+    async with opened(client, names, authority) as (injection, port):
+        assert (await images(port, authority))["allowed"]
+        assert injection._server.injector.settings.root_namespace == names.namespace

@@ -1,0 +1,38 @@
+"""The golden pods: what injection makes of them, as people read it. `make bless` writes them anew."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from weft.control.sidecars import arguments
+from weft.inject.patch import inject
+from weft.inject.settings import Settings
+
+
+def cases() -> list[Path]:
+    return sorted((Path(__file__).parent / "golden").iterdir())
+
+
+def written(case: Path) -> str:
+    """The injected pod; Envoy's bootstrap, which is one long argument, as YAML for people."""
+    given = yaml.safe_load((case / "pod.yaml").read_text())
+    settings = msgspec.convert(given.get("settings", {}), Settings)
+    native = given.get("nativeSidecars", True)
+    result = inject(given["pod"], given["namespace"], settings, arguments, native_sidecars=native)
+    for container in [*result.pod["spec"]["containers"], *result.pod["spec"].get("initContainers", ())]:
+        if "--config-yaml" in container.get("args", ()):
+            place = container["args"].index("--config-yaml") + 1
+            document = json.loads(container["args"][place])
+            del document["stats_config"]  # long, and the same for every Envoy
+            container["args"][place] = document
+    shown = {"warnings": list(result.warnings), "pod": result.pod}
+    return yaml.dump(shown, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True

@@ -1,0 +1,140 @@
+import json
+
+import pytest
+
+from weft.inject.annotations import Refused, read
+from weft.inject.settings import Resources, Settings
+
+SIDECAR = "sidecar.istio.io/"
+NAMED = "Pod shop/web"
+
+
+def wishes(**settings):
+    def of(annotations):
+        return read(annotations, Settings(**settings), NAMED)
+
+    return of
+
+
+def test_a_pod_that_says_nothing_has_what_the_installation_says():
+    found = wishes(image="weft:9", log_level="info", concurrency=3, drain_duration="7s")({})
+    assert (found.image, found.log_level, found.concurrency, found.drain_seconds) == ("weft:9", "info", 3, 7)
+    assert found.redirected and found.rewrite_probes and found.status_port == 15020
+    assert found.native is None
+    assert found.warnings == ()
+
+
+def test_each_annotation_is_heard():
+    found = wishes()(
+        {
+            f"{SIDECAR}proxyImage": "registry.example/weft:2",
+            f"{SIDECAR}logLevel": "debug",
+            f"{SIDECAR}componentLogLevel": "upstream:debug,http:trace",
+            f"{SIDECAR}rewriteAppHTTPProbers": "false",
+            f"{SIDECAR}interceptionMode": "NONE",
+            f"{SIDECAR}nativeSidecar": "false",
+            f"{SIDECAR}userVolume": '{"certs": {"secret": {"secretName": "x"}}}',
+            f"{SIDECAR}userVolumeMount": '[{"name": "certs", "mountPath": "/certs"}]',
+            "status.sidecar.istio.io/port": "16020",
+            "readiness.status.sidecar.istio.io/periodSeconds": "2",
+            "prometheus.istio.io/merge-metrics": "false",
+            "proxy.istio.io/config": "concurrency: 2\nterminationDrainDuration: 90s\nproxyMetadata: {A: b}",
+        }
+    )
+    assert found.image == "registry.example/weft:2"
+    assert (found.log_level, found.component_log_level) == ("debug", "upstream:debug,http:trace")
+    assert not (found.rewrite_probes or found.redirected or found.native or found.prometheus)
+    assert found.volumes == ({"name": "certs", "secret": {"secretName": "x"}},)
+    assert found.mounts == ({"name": "certs", "mountPath": "/certs"},)
+    assert (found.status_port, found.readiness["periodSeconds"]) == (16020, 2)
+    assert (found.concurrency, found.termination_seconds, found.environment) == (2, 90, {"A": "b"})
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "requests", "limits"),
+    [
+        ({"proxyCPU": "50m"}, {"cpu": "50m", "memory": "64Mi"}, {"cpu": "2", "memory": "1Gi"}),
+        ({"proxyCPU": "4"}, {"cpu": "4", "memory": "64Mi"}, {"cpu": "4", "memory": "1Gi"}),
+        ({"proxyMemoryLimit": "32Mi"}, {"cpu": "10m", "memory": "32Mi"}, {"cpu": "2", "memory": "32Mi"}),
+        (
+            {"proxyCPU": "1", "proxyMemory": "1Gi", "proxyCPULimit": "2000m", "proxyMemoryLimit": "2Gi"},
+            {"cpu": "1", "memory": "1Gi"},
+            {"cpu": "2000m", "memory": "2Gi"},
+        ),
+    ],
+)
+def test_one_amount_alone_keeps_the_others_as_far_as_they_go_together(said, requests, limits):
+    found = wishes()({SIDECAR + name: value for name, value in said.items()})
+    assert found.resources == Resources(requests=requests, limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "words"),
+    [
+        (f"{SIDECAR}interceptionMode", "TPROXY", "not supported: write REDIRECT"),
+        (f"{SIDECAR}interceptionMode", "redirect", "unknown"),
+        (f"{SIDECAR}rewriteAppHTTPProbers", "maybe", "neither true nor false"),
+        (f"{SIDECAR}proxyCPU", "much", "not an amount"),
+        (f"{SIDECAR}proxyImage", "a b", "not an image"),
+        (f"{SIDECAR}logLevel", "verbose", "not a log level"),
+        (f"{SIDECAR}componentLogLevel", "upstream=debug", "component's log level"),
+        (f"{SIDECAR}userVolume", "{", "not JSON"),
+        (f"{SIDECAR}userVolume", '["certs"]', "must be JSON such as"),
+        (f"{SIDECAR}userVolumeMount", "[" * 5000, "not JSON"),
+        ("status.sidecar.istio.io/port", "x", "not a port"),
+        ("status.sidecar.istio.io/port", "15006", "proxy's own"),
+        ("readiness.status.sidecar.istio.io/failureThreshold", "-1", "whole number"),
+        ("prometheus.istio.io/merge-metrics", "x", "neither true nor false"),
+        ("traffic.sidecar.istio.io/excludeInboundPorts", "http", "not a port"),
+        ("proxy.istio.io/config", "concurrency: many", "concurrency: `many`"),
+        ("proxy.istio.io/config", "a: [", "not YAML"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_annotation(annotation, value, words):
+    with pytest.raises(Refused) as refusal:
+        wishes()({annotation: value})
+    (problem,) = refusal.value.problems
+    assert problem.where.object == NAMED
+    assert problem.where.field == f"metadata.annotations[{annotation}]"
+    assert words in problem.what
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    with pytest.raises(Refused) as refusal:
+        wishes()(
+            {f"{SIDECAR}proxyCPU": "x", f"{SIDECAR}logLevel": "y", "traffic.sidecar.istio.io/excludeInboundPorts": "z"}
+        )
+    assert len(refusal.value.problems) == 3
+
+
+def test_a_request_above_its_own_limit_is_refused():
+    with pytest.raises(Refused, match="above the limit of 1"):
+        wishes()({f"{SIDECAR}proxyCPU": "2", f"{SIDECAR}proxyCPULimit": "1"})
+
+
+def test_what_is_not_read_is_told():
+    found = wishes()(
+        {
+            f"{SIDECAR}bootstrapOverride": "x",
+            f"{SIDECAR}proxyCpu": "1",
+            "traffic.sidecar.istio.io/excludeInboundPort": "80",
+            "proxy.istio.io/config": "tracing: {}\nconcurency: 2",
+            "other.example/annotation": "x",
+        }
+    )
+    assert sorted(found.warnings) == [
+        "proxy.istio.io/config: unknown field `concurency`: did you mean `concurrency`?",
+        "proxy.istio.io/config: weft makes no use of `tracing`",
+        "unknown annotation sidecar.istio.io/proxyCpu: did you mean `sidecar.istio.io/proxyCPU`?",
+        "unknown annotation traffic.sidecar.istio.io/excludeInboundPort: did you mean"
+        " `traffic.sidecar.istio.io/excludeInboundPorts`?",
+        "weft makes no use of the annotation sidecar.istio.io/bootstrapOverride",
+    ]
+
+
+def test_volumes_may_be_one_object_by_name_or_a_list():
+    volumes = [{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]
+    by_name = {each["name"]: {"emptyDir": {}} for each in volumes}
+    for text in (json.dumps(volumes), json.dumps(by_name)):
+        assert wishes()({f"{SIDECAR}userVolume": text}).volumes == tuple(volumes)

@@ -1,0 +1,56 @@
+from weft.inject.annotations import read
+from weft.inject.containers import proxy, redirecting
+from weft.inject.settings import Resources, Settings
+
+
+def wishes(settings=None, **annotations):
+    said = {name.replace("__", "."): value for name, value in annotations.items()}
+    return read(said, settings or Settings(), "Pod x")
+
+
+def made(settings=None, *, native=True, **annotations):
+    chosen = settings or Settings()
+    return proxy(
+        wishes(chosen, **annotations), chosen, arguments=["--x"], variables={"A": "1"}, native=native, finishes=False
+    )
+
+
+def test_the_proxy_runs_envoy_itself_as_a_user_of_its_own():
+    container = made()
+    assert container["command"] == ["envoy"]
+    assert container["args"] == ["--x"]
+    context = container["securityContext"]
+    assert (context["runAsUser"], context["runAsGroup"], context["runAsNonRoot"]) == (1337, 1337, True)
+    assert context["readOnlyRootFilesystem"]
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert {"name": "A", "value": "1"} in container["env"]
+
+
+def test_readiness_is_asked_as_the_pod_says():
+    said = {f"readiness__status__sidecar__istio__io/{name}": value for name, value in
+            (("initialDelaySeconds", "2"), ("periodSeconds", "0"), ("failureThreshold", "9"))}  # fmt: skip
+    found = made(**said)["readinessProbe"]
+    assert (found["initialDelaySeconds"], found["periodSeconds"], found["failureThreshold"]) == (2, 1, 9)
+    assert "initialDelaySeconds" not in made()["readinessProbe"]
+
+
+def test_a_pull_policy_and_amounts_are_written_only_where_there_are_any():
+    bare = Settings(resources=Resources(), init_resources=Resources())
+    assert made(bare)["resources"] == {}
+    assert "imagePullPolicy" not in made()
+    assert made(Settings(image_pull_policy="Never"))["imagePullPolicy"] == "Never"
+    assert redirecting(wishes(bare), bare)["resources"] == {}
+
+
+def test_a_bad_minimum_for_draining_is_five_seconds():
+    config = "proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: true, MINIMUM_DRAIN_DURATION: soon}"
+    container = made(**{"proxy__istio__io/config": config})
+    assert container["lifecycle"]["preStop"]["exec"]["command"] == ["weft", "drain", "--until-idle", "5s"]
+
+
+def test_whoever_sets_up_the_redirect_has_the_proxys_image():
+    settings = Settings(image="mirror.example/weft:1")
+    container = redirecting(wishes(settings), settings)
+    assert container["image"] == "mirror.example/weft:1"
+    assert container["args"][0] == "iptables"
+    assert "volumeMounts" not in container

@@ -1,0 +1,86 @@
+import pytest
+
+from inject.pods import apply, names, pod
+from weft.control.sidecars import arguments
+from weft.inject.injector import Injector, has_native_sidecars, has_sleep_hooks
+from weft.inject.review import Kind, Request
+from weft.inject.settings import Settings
+
+POD = Kind("", "v1", "Pod")
+
+
+def injector(**settings):
+    return Injector(Settings(**settings), arguments, native_sidecars=True)
+
+
+def asked(wanted, *, operation="CREATE", kind=POD, namespace="shop"):
+    return Request("1", kind, operation, "", namespace, wanted)
+
+
+def test_the_patch_makes_the_injected_pod():
+    answer = injector().answer(asked(pod()))
+    assert answer.allowed
+    assert names(apply(pod(), answer.patch), "initContainers") == ["istio-init", "istio-proxy"]
+
+
+def test_who_wants_none_gets_none(caplog):
+    with caplog.at_level("INFO", "weft.inject"):
+        answer = injector().answer(asked(pod(labels={"sidecar.istio.io/inject": "no"})))
+    assert (answer.allowed, answer.patch) == (True, ())
+    assert "its label sidecar.istio.io/inject is no" in caplog.text
+
+
+def test_who_cannot_have_one_is_refused_with_every_reason():
+    said = {"sidecar.istio.io/logLevel": "x", "sidecar.istio.io/proxyCPU": "y"}
+    answer = injector().answer(asked(pod(annotations=said)))
+    assert not answer.allowed
+    assert answer.code == 422
+    assert "`x` is not a log level" in answer.message and "`y` is not an amount" in answer.message
+
+
+def test_warnings_go_along():
+    answer = injector().answer(asked(pod(annotations={"sidecar.istio.io/agentLogLevel": "x"})))
+    assert answer.warnings == (
+        "Pod shop/web-7d4b9c-x2x1z: weft makes no use of the annotation sidecar.istio.io/agentLogLevel",
+    )
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [asked(pod(), operation="UPDATE"), asked(None), asked({"kind": "Service"}, kind=Kind("", "v1", "Service"))],
+)
+def test_what_is_no_new_pod_is_none_of_its_business(request_):
+    answer = injector().answer(request_)
+    assert (answer.allowed, answer.patch) == (True, ())
+
+
+def test_the_namespace_is_the_requests_where_the_pod_names_none():
+    assert not injector().answer(asked(pod(), namespace="kube-system")).patch
+    inside = pod()
+    inside["metadata"]["namespace"] = "kube-system"
+    assert not injector().answer(asked(inside, namespace="")).patch
+
+
+def test_new_settings_hold_from_the_next_question_on():
+    changing = injector()
+    changing.settings = Settings(auto_inject=False)
+    assert not changing.answer(asked(pod())).patch
+
+
+@pytest.mark.parametrize(
+    ("major", "minor", "there"),
+    [("1", "29", True), ("1", "28", False), ("1", "34+", True), ("2", "0", True), ("", "", False), ("1", "x", False)],
+)
+def test_since_when_clusters_have_native_sidecars(major, minor, there):
+    assert has_native_sidecars(major, minor) is there
+
+
+@pytest.mark.parametrize(("minor", "there"), [("29", False), ("30", True), ("31+", True)])
+def test_since_when_kubelet_can_wait_by_itself(minor, there):
+    assert has_sleep_hooks("1", minor) is there
+
+
+def test_a_cluster_that_would_refuse_such_a_hook_gets_none():
+    older = Injector(Settings(), arguments, native_sidecars=True, sleep_hooks=False)
+    assert "sleep" not in str(older.answer(asked(pod())).patch)
+    assert "sleep" in str(injector().answer(asked(pod())).patch)

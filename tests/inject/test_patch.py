@@ -1,0 +1,456 @@
+import copy
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inject.pods import apply, container, injected, names, pod, variables
+from weft.control.sidecars import arguments
+from weft.inject.annotations import Refused
+from weft.inject.json_patch import difference
+from weft.inject.owner import Owner
+from weft.inject.patch import inject, patch
+from weft.inject.settings import Settings
+
+GOLDEN = Path(__file__).parent / "golden"
+SIDECAR = "sidecar.istio.io/"
+PROBED = {"name": "web", "image": "web:1", "ports": [{"name": "http", "containerPort": 8080}],
+          "readinessProbe": {"httpGet": {"port": "http", "path": "/ready"}}}  # fmt: skip
+
+
+def status(result):
+    return json.loads(result["metadata"]["annotations"][f"{SIDECAR}status"])
+
+
+def bootstrap(result):
+    given_arguments = container(result)["args"]
+    return json.loads(given_arguments[given_arguments.index("--config-yaml") + 1])
+
+
+# --- what is there afterwards
+
+
+def test_a_native_sidecar_comes_before_every_other_init_container():
+    result = injected(pod(initContainers=[{"name": "migrate", "image": "m"}]))
+    assert names(result, "initContainers") == ["istio-init", "istio-proxy", "migrate"]
+    assert names(result) == ["web"]
+    proxy = container(result)
+    assert proxy["restartPolicy"] == "Always"
+    assert proxy["startupProbe"]["httpGet"] == {"path": "/healthz/ready", "port": 15021, "scheme": "HTTP"}
+    assert "postStart" not in proxy["lifecycle"]
+    assert status(result)["initContainers"] == ["istio-init", "istio-proxy"]
+
+
+def test_elsewhere_the_proxy_is_first_and_the_app_waits_for_it():
+    result = injected(pod(initContainers=[{"name": "migrate", "image": "m"}]), native=False)
+    assert names(result, "initContainers") == ["migrate", "istio-init"]
+    assert names(result) == ["istio-proxy", "web"]
+    proxy = container(result)
+    assert proxy["lifecycle"]["postStart"] == {"exec": {"command": ["weft", "wait"]}}
+    assert not {"restartPolicy", "startupProbe"} & set(proxy)
+    assert status(result)["containers"] == ["istio-proxy"]
+    assert result["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == "web"
+
+
+def test_without_waiting_the_proxy_is_last():
+    config = {"proxy.istio.io/config": "holdApplicationUntilProxyStarts: false"}
+    result = injected(pod(annotations=config), native=False)
+    assert names(result) == ["web", "istio-proxy"]
+    assert "postStart" not in container(result)["lifecycle"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "cluster", "annotation", "native"),
+    [
+        ("auto", True, None, True),
+        ("auto", False, None, False),
+        ("on", False, None, True),
+        ("off", True, None, False),
+        ("off", True, "true", True),
+        ("auto", True, "false", False),
+    ],
+)
+def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, native):
+    said = {f"{SIDECAR}nativeSidecar": annotation} if annotation else {}
+    result = injected(pod(annotations=said), Settings(native_sidecars=setting), native=cluster)
+    assert ("istio-proxy" in names(result, "initContainers")) is native
+
+
+def test_nothing_but_istio_init_keeps_it_out_of_a_restricted_namespace():
+    result = injected(pod())
+    init = container(result, "istio-init")["securityContext"]
+    assert init["capabilities"] == {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
+    assert (init["runAsUser"], init["privileged"], init["allowPrivilegeEscalation"]) == (0, False, False)
+    by_node = injected(pod(), Settings(redirect_by="node"))
+    assert names(by_node, "initContainers") == ["istio-validation", "istio-proxy"]
+    for each in by_node["spec"]["initContainers"]:
+        context = each["securityContext"]
+        assert context["runAsNonRoot"] and context["runAsUser"] == 1337 and context["runAsGroup"] == 1337
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert each["volumeMounts"][0]["mountPath"] == "/var/run/secrets/workload-spiffe-uds"
+    assert container(by_node, "istio-validation")["args"][:3] == ["redirect", "-p", "15001"]
+
+
+def test_the_arguments_of_the_redirect_can_be_read_off_the_pod():
+    result = injected(pod(annotations={"traffic.sidecar.istio.io/excludeOutboundPorts": "3306"}))
+    given_arguments = container(result, "istio-init")["args"]
+    assert given_arguments[0] == "iptables"
+    assert given_arguments[-2:] == ["-o", "3306"]
+
+
+def test_where_nothing_is_redirected_nothing_is_set_up_and_no_probe_changed():
+    result = injected(pod(annotations={f"{SIDECAR}interceptionMode": "NONE"}, containers=[PROBED]))
+    assert names(result, "initContainers") == ["istio-proxy"]
+    assert container(result, "web") == PROBED
+    assert variables(result)["ISTIO_META_INTERCEPTION_MODE"] == "NONE"
+
+
+def test_requests_and_limits_are_always_there():
+    for each in injected(pod())["spec"]["initContainers"]:
+        assert set(each["resources"]["requests"]) == set(each["resources"]["limits"]) == {"cpu", "memory"}
+
+
+def test_the_identity_comes_by_a_volume_that_nothing_can_write_to():
+    result = injected(pod(), Settings(driver="canary.csi.weft.dev"))
+    (volume,) = result["spec"]["volumes"]
+    assert volume == {"name": "workload-socket", "csi": {"driver": "canary.csi.weft.dev", "readOnly": True}}
+    (mount,) = container(result)["volumeMounts"]
+    assert mount["readOnly"] is True
+    assert "volumeMounts" not in container(result, "web")
+
+
+def test_the_proxy_is_told_who_it_is():
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-7d", "controller": True}
+    wanted = pod(labels={"app": "web", "pod-template-hash": "7d"}, containers=[PROBED])
+    wanted["metadata"]["ownerReferences"] = [owner]
+    result = injected(wanted, Settings(cluster_id="east", network="n1", trust_domain="td", mesh_id="m"))
+    found = variables(result)
+    assert found["ISTIO_META_WORKLOAD_NAME"] == "web"
+    assert found["ISTIO_META_OWNER"] == "kubernetes://apis/apps/v1/namespaces/shop/deployments/web"
+    assert found["ISTIO_META_CLUSTER_ID"] == "east"
+    assert found["ISTIO_META_NETWORK"] == "n1"
+    assert found["ISTIO_META_MESH_ID"] == "m"
+    assert found["TRUST_DOMAIN"] == "td"
+    assert found["ISTIO_META_APP_CONTAINERS"] == "web"
+    assert json.loads(found["ISTIO_META_POD_PORTS"]) == [{"name": "http", "containerPort": 8080}]
+    assert {"POD_NAME", "POD_NAMESPACE", "INSTANCE_IP", "INSTANCE_IPS", "HOST_IP", "SERVICE_ACCOUNT"} <= set(found)
+    assert {"ISTIO_META_NODE_NAME", "ISTIO_META_POD_NAME", "ISTIO_META_NAMESPACE"} <= set(found)
+    node = bootstrap(result)["node"]
+    assert node["id"] == "sidecar~$(INSTANCE_IP)~$(POD_NAME).$(POD_NAMESPACE)~$(POD_NAMESPACE).svc.cluster.local"
+    assert node["metadata"]["LABELS"]["app"] == "web"
+    assert node["metadata"]["NODE_NAME"] == "$(ISTIO_META_NODE_NAME)"
+
+
+def test_metadata_of_the_pod_reaches_the_proxy_whatever_is_written_in_it():
+    config = yaml.safe_dump({"proxyMetadata": {"ISTIO_META_DNS": 'a"b$(POD_NAME)', "PLAIN": "$(POD_NAME)"}})
+    result = injected(pod(annotations={"proxy.istio.io/config": config}))
+    assert variables(result)["PLAIN"] == "$(POD_NAME)"
+    assert bootstrap(result)["node"]["metadata"]["DNS"] == 'a"b$$(POD_NAME)'
+
+
+def test_labels_and_annotations_tell_what_happened():
+    result = injected(pod(labels={"app": "web", "version": "v2"}), Settings(revision="canary"))
+    labels, annotations = result["metadata"]["labels"], result["metadata"]["annotations"]
+    assert labels["security.istio.io/tlsMode"] == "istio"
+    assert labels["service.istio.io/canonical-name"] == "web"
+    assert labels["service.istio.io/canonical-revision"] == "v2"
+    assert annotations["istio.io/rev"] == "canary"
+    # Which webhook is asked about a pod must not change under its hands.
+    assert not {"istio.io/rev", f"{SIDECAR}inject"} & set(labels)
+    assert status(result) == {
+        "initContainers": ["istio-init", "istio-proxy"],
+        "containers": None,
+        "volumes": ["workload-socket"],
+        "imagePullSecrets": None,
+        "revision": "canary",
+    }
+
+
+def test_what_a_pod_says_of_itself_stays():
+    own = {"security.istio.io/tlsMode": "disabled", "service.istio.io/canonical-name": "mine"}
+    annotations = {"kubectl.kubernetes.io/default-container": "other", "prometheus.io.scrape": "false"}
+    result = injected(pod(labels=own, annotations=annotations))
+    assert own.items() <= result["metadata"]["labels"].items()
+    assert annotations.items() <= result["metadata"]["annotations"].items()
+    assert "prometheus.io/port" not in result["metadata"]["annotations"]
+
+
+def test_prometheus_is_told_of_the_proxy_where_the_pod_says_nothing():
+    found = injected(pod())["metadata"]["annotations"]
+    assert (found["prometheus.io/port"], found["prometheus.io/path"]) == ("15020", "/stats/prometheus")
+    assert (
+        "prometheus.io/port" not in injected(pod(), Settings(prometheus_annotations=False))["metadata"]["annotations"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "restart", "command"),
+    [
+        ("", None, ["weft", "drain", "5s"]),
+        ("terminationDrainDuration: 1m", None, ["weft", "drain", "60s"]),
+        ("", "Never", ["weft", "drain", "0s"]),
+        ("", "OnFailure", ["weft", "drain", "0s"]),
+        ("proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: true}", None, ["weft", "drain", "--until-idle", "5s"]),
+        (
+            "proxyMetadata: {EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'true', MINIMUM_DRAIN_DURATION: 2s}",
+            None,
+            ["weft", "drain", "--until-idle", "2s"],
+        ),
+    ],
+)
+def test_connections_finish_before_the_proxy_does(config, restart, command):
+    more = {"restartPolicy": restart} if restart else {}
+    result = injected(pod(annotations={"proxy.istio.io/config": config}, **more))
+    assert container(result)["lifecycle"]["preStop"] == {"exec": {"command": command}}
+
+
+def test_a_pod_changes_its_own_proxy_by_a_container_of_its_name():
+    wish = {
+        "name": "istio-proxy",
+        "image": "auto",
+        "resources": {"limits": {"cpu": "4"}},
+        "env": [{"name": "EXTRA", "value": "1"}],
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", "1"]}}},
+    }
+    result = injected(pod(containers=[{"name": "web", "image": "w"}, wish]))
+    assert names(result) == ["web"]
+    proxy = container(result)
+    assert proxy["image"] == Settings().image
+    assert proxy["resources"]["limits"] == {"cpu": "4", "memory": "1Gi"}
+    assert variables(result)["EXTRA"] == "1"
+    assert proxy["lifecycle"]["preStop"]["exec"]["command"] == ["sleep", "1"]
+    assert json.loads(result["metadata"]["annotations"]["proxy.istio.io/overrides"]) == {"initContainers": [wish]}
+    assert variables(result)["ISTIO_META_APP_CONTAINERS"] == "web"
+
+
+def test_annotations_add_volumes_mounts_and_secrets():
+    said = {
+        f"{SIDECAR}userVolume": '{"certs": {"secret": {"secretName": "x"}}}',
+        f"{SIDECAR}userVolumeMount": '{"certs": {"mountPath": "/certs", "readOnly": true}}',
+    }
+    result = injected(pod(annotations=said, imagePullSecrets=[{"name": "a"}]), Settings(image_pull_secrets=("a", "b")))
+    assert [each["name"] for each in result["spec"]["volumes"]] == ["workload-socket", "certs"]
+    assert container(result)["volumeMounts"][1] == {"name": "certs", "mountPath": "/certs", "readOnly": True}
+    assert result["spec"]["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+
+
+def test_probes_are_turned_to_the_proxy_and_the_proxy_knows_what_to_ask():
+    result = injected(pod(containers=[PROBED], initContainers=[
+        {"name": "cache", "image": "c", "restartPolicy": "Always", "startupProbe": {"tcpSocket": {"port": 6379}}},
+        {"name": "once", "image": "o"},
+    ]))  # fmt: skip
+    assert container(result, "web")["readinessProbe"]["httpGet"]["path"] == "/app-health/web/readyz"
+    assert container(result, "cache")["startupProbe"]["httpGet"]["path"] == "/app-health/cache/startupz"
+    clusters = {each["name"] for each in bootstrap(result)["static_resources"]["clusters"]}
+    assert {"probe|/app-health/web/readyz", "probe|/app-health/cache/startupz"} <= clusters
+    kept = injected(pod(containers=[PROBED], annotations={f"{SIDECAR}rewriteAppHTTPProbers": "false"}))
+    assert container(kept, "web").items() >= PROBED.items()
+
+
+# --- what is refused, and what is worth a word
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (pod(annotations={f"{SIDECAR}interceptionMode": "TPROXY"}), "TPROXY is not supported"),
+        (pod(volumes=[{"name": "workload-socket", "emptyDir": {}}]), "a volume workload-socket of its own"),
+        (
+            pod(containers=[{"name": "w"}, {"name": "istio-proxy", "securityContext": {"runAsUser": 0}}]),
+            "cannot run as 0",
+        ),
+        (pod(containers=[{"name": "istio-proxy", "image": "auto"}]), "no container of its own"),
+        ({"metadata": {}, "spec": {"containers": []}}, "no container of its own"),
+        ({"metadata": {}, "spec": {}}, "list of objects"),
+        ({"metadata": {}, "spec": {"containers": [{}]}}, "each must have a name"),
+        ({"metadata": {}, "spec": {"containers": [{"name": "a", "ports": 1}]}}, "must be lists"),
+        ({"metadata": {}, "spec": {"containers": [{"name": "a"}], "volumes": {}}}, "list of objects"),
+        ({"metadata": {"labels": {"a": 1}}, "spec": {"containers": [{"name": "a"}]}}, "object of texts"),
+        ({"metadata": None, "spec": {}}, "must be an object"),
+        ({"metadata": {}}, "must be an object"),
+    ],
+)
+def test_what_cannot_be_injected_is_refused_with_the_reason(wanted, words):
+    before = copy.deepcopy(wanted)
+    with pytest.raises(Refused, match=words):
+        injected(wanted)
+    assert wanted == before
+
+
+def test_doubts_are_told_with_the_pods_name():
+    app = {"name": "web", "image": "w", "securityContext": {"runAsUser": 1337}, "ports": [{"containerPort": 15006}]}
+    found = inject(pod(containers=[app]), "shop", Settings(), arguments, native_sidecars=True).warnings
+    assert found == (
+        "Pod shop/web-7d4b9c-x2x1z: container web runs as user 1337, as the proxy does: nothing of it is redirected",
+        "Pod shop/web-7d4b9c-x2x1z: container web has port 15006, which is the proxy's",
+    )
+
+
+# --- again, and in any order
+
+
+def defaulted(result):
+    """Some of what the API server fills in between two webhooks."""
+    result = copy.deepcopy(result)
+    for each in [*result["spec"]["containers"], *result["spec"].get("initContainers", ())]:
+        each["terminationMessagePath"] = "/dev/termination-log"
+        for variable in each.get("env", ()):
+            if "valueFrom" in variable:
+                variable["valueFrom"]["fieldRef"]["apiVersion"] = "v1"
+        for field in ("readinessProbe", "livenessProbe", "startupProbe"):
+            if field in each:
+                each[field].setdefault("successThreshold", 1)
+    result["spec"].setdefault("dnsPolicy", "ClusterFirst")
+    return result
+
+
+def other_webhook(result):
+    """Another one's sidecars: a container with a probe, a variable in every other container, a volume."""
+    result = copy.deepcopy(result)
+    added = {"name": "agent", "image": "a", "ports": [{"containerPort": 9}],
+             "readinessProbe": {"httpGet": {"port": 9, "path": "/a"}}}  # fmt: skip
+    result["spec"]["containers"].append(added)
+    for each in result["spec"]["containers"]:
+        if each["name"] != "istio-proxy":
+            each.setdefault("env", []).append({"name": "AGENT", "value": "1"})
+    result["spec"].setdefault("volumes", []).append({"name": "agent", "emptyDir": {}})
+    return result
+
+
+PROBES = st.sampled_from(
+    [
+        {"httpGet": {"port": 80, "path": "/x"}},
+        {"httpGet": {"port": "http", "scheme": "HTTPS"}},
+        {"tcpSocket": {"port": 81}},
+        {"grpc": {"port": 82, "service": "s"}},
+        {"exec": {"command": ["true"]}},
+    ]
+)
+CONTAINERS = st.builds(
+    lambda name, more: {"name": name, "image": "i", "ports": [{"name": "http", "containerPort": 8080}], **more},
+    st.sampled_from(["a", "b", "c", "d"]),
+    st.fixed_dictionaries(
+        {},
+        optional={"readinessProbe": PROBES, "livenessProbe": PROBES, "startupProbe": PROBES, "args": st.just(["$(X)"])},
+    ),
+)
+OVERRIDE = {"name": "istio-proxy", "image": "auto", "env": [{"name": "MINE", "value": "1"}], "args": ["--mine"]}
+PODS = st.builds(
+    lambda containers, init, override, more: pod(
+        containers=[*containers, *([OVERRIDE] if override else [])],
+        initContainers=[{**each, "name": f"init-{each['name']}"} for each in init],
+        **more,
+    ),
+    st.lists(CONTAINERS, min_size=1, max_size=3, unique_by=lambda each: each["name"]),
+    st.lists(CONTAINERS, max_size=2, unique_by=lambda each: each["name"]),
+    st.booleans(),
+    st.fixed_dictionaries({}, optional={"volumes": st.just([{"name": "v", "emptyDir": {}}])}),
+)
+MODES = st.builds(
+    lambda by, hold: Settings(redirect_by=by, hold_application_until_proxy_starts=hold),
+    st.sampled_from(["init", "node"]),
+    st.booleans(),
+)
+
+
+@settings(deadline=None, max_examples=30)
+@given(PODS, MODES, st.booleans())
+def test_a_second_time_changes_nothing(wanted, mode, native):
+    first = injected(wanted, mode, native=native)
+    assert difference(first, injected(first, mode, native=native)) == []
+    later = defaulted(first)
+    assert difference(later, injected(later, mode, native=native)) == []
+
+
+@settings(deadline=None, max_examples=30)
+@given(PODS, MODES, st.booleans())
+def test_the_patch_is_the_whole_difference(wanted, mode, native):
+    found = inject(wanted, "shop", mode, arguments, native_sidecars=native)
+    assert apply(wanted, patch(wanted, found)) == found.pod
+
+
+@settings(deadline=None, max_examples=30)
+@given(PODS, MODES, st.booleans())
+def test_whoever_comes_first_the_result_is_the_same(wanted, mode, native):
+    def ours(result):
+        return injected(result, mode, native=native)
+
+    before = ours(other_webhook(wanted))
+    after = ours(other_webhook(ours(wanted)))
+    for result in (before, after):
+        for each in [*result["spec"]["containers"], *result["spec"].get("initContainers", ())]:
+            each.get("env", []).sort(key=lambda one: one["name"])
+        result["spec"]["volumes"].sort(key=lambda one: one["name"])
+    assert before == after
+
+
+def test_a_container_that_came_later_gets_its_probe_rewritten_and_its_wait_and_nothing_else_changes():
+    first = injected(pod(containers=[PROBED]))
+    later = defaulted(other_webhook(first))
+    container(later)["resources"]["limits"]["cpu"] = "8"  # another webhook's opinion
+    container(later)["image"] = "mirror.example/weft:1"
+    found = difference(later, injected(later))
+    assert {each["path"].rpartition("/")[0] for each in found} == {
+        "/spec/containers/1",  # the wait before it ends
+        "/spec/containers/1/readinessProbe/httpGet",
+        "/spec/initContainers/1/args",
+        *{each["path"].rpartition("/")[0] for each in found if "/env/" in each["path"]},
+    }
+    result = injected(later)
+    assert container(result)["image"] == "mirror.example/weft:1"
+    assert container(result)["resources"]["limits"]["cpu"] == "8"
+    assert variables(result)["ISTIO_META_APP_CONTAINERS"] == "web,agent"
+    assert "probe|/app-health/agent/readyz" in json.dumps(bootstrap(result))
+    assert "probe|/app-health/web/readyz" in json.dumps(bootstrap(result))
+
+
+def test_a_container_of_ours_that_somebody_took_away_comes_back():
+    first = injected(pod())
+    del first["spec"]["initContainers"][0]
+    assert names(injected(first), "initContainers") == ["istio-init", "istio-proxy"]
+
+
+def test_another_revision_begins_anew():
+    first = injected(pod(containers=[PROBED]), Settings(image="weft:old"))
+    again = injected(first, Settings(image="weft:new", revision="canary"))
+    assert container(again)["image"] == "weft:new"
+    assert names(again, "initContainers") == ["istio-init", "istio-proxy"]
+    assert container(again, "web")["readinessProbe"] == container(first, "web")["readinessProbe"]
+
+
+def test_the_pod_that_came_in_stays_as_it_is():
+    wanted = pod(containers=[PROBED])
+    before = copy.deepcopy(wanted)
+    injected(wanted)
+    assert wanted == before
+
+
+def test_empty_fields_that_people_write_are_no_fields():
+    wanted = pod()
+    wanted["metadata"] |= {"labels": None, "annotations": None}
+    wanted["spec"] |= {"initContainers": None, "volumes": None}
+    assert names(injected(wanted), "initContainers") == ["istio-init", "istio-proxy"]
+
+
+def test_a_templates_owner_may_be_told():
+    owner = Owner("apps/v1", "Deployment", "shop")
+    result = inject(pod(), "shop", Settings(), arguments, native_sidecars=True, owner=owner).pod
+    assert variables(result)["ISTIO_META_WORKLOAD_NAME"] == "shop"
+
+
+@pytest.mark.parametrize("case", sorted(each.name for each in GOLDEN.iterdir()))
+def test_golden(case):
+    """A change here is a change in every pod of a cluster: `make bless` writes them anew."""
+    from inject.bless import written
+
+    assert (GOLDEN / case / "injected.yaml").read_text() == written(GOLDEN / case)
+
+
+def test_settings_are_values():
+    assert msgspec.structs.replace(Settings(), revision="x") != Settings()

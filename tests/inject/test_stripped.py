@@ -1,0 +1,53 @@
+import copy
+
+import pytest
+
+from inject.pods import injected, pod
+from weft.inject.stripped import strip
+
+PROBED = {"name": "web", "image": "w", "livenessProbe": {"tcpSocket": {"port": 1}, "periodSeconds": 2}}
+
+
+def test_a_pod_that_was_injected_is_as_before_but_for_what_says_the_same_again():
+    before = pod(containers=[PROBED], initContainers=[{"name": "migrate", "image": "m"}])
+    after = strip(injected(before))
+    (web,) = after.pod["spec"]["containers"]
+    assert web.pop("lifecycle") == {"preStop": {"sleep": {"seconds": 5}}}
+    assert [web] == before["spec"]["containers"]
+    assert after.pod["spec"]["initContainers"] == before["spec"]["initContainers"]
+    assert set(after.current) == {"istio-init", "istio-proxy"}
+    assert after.overrides == {}
+    assert after.status.revision == "default"
+
+
+def test_a_pod_that_had_no_init_containers_has_none_again():
+    assert strip(injected(pod())).pod["spec"].get("initContainers", []) == []
+
+
+def test_a_pods_own_words_about_our_containers_are_taken_out_and_kept():
+    wish = {"name": "istio-proxy", "image": "auto"}
+    before = pod(containers=[PROBED, wish])
+    first = strip(before)
+    assert first.overrides == {"istio-proxy": wish}
+    assert (first.status, first.current) == (None, {})
+    assert strip(injected(before)).overrides == {"istio-proxy": wish}
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", "null", '{"initContainers": 1}'])
+def test_a_status_that_is_none_counts_as_never_seen(text):
+    found = strip(pod(annotations={"sidecar.istio.io/status": text}))
+    assert found.status is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", '{"containers": 1}', '{"containers": [{"name": "web"}]}', '{"containers": null}']
+)
+def test_overrides_that_make_no_sense_are_none(text):
+    assert strip(pod(annotations={"proxy.istio.io/overrides": text})).overrides == {}
+
+
+def test_the_pod_that_came_in_stays_as_it_is():
+    before = injected(pod(containers=[PROBED]))
+    kept = copy.deepcopy(before)
+    strip(before)
+    assert before == kept

@@ -1,0 +1,144 @@
+"""The agent's call to a control plane that is away, comes back, and misbehaves."""
+
+import asyncio
+import contextlib
+
+import grpc.aio
+import pytest
+
+from node_rig import Control
+from relay_rig import until
+from weft.xds import frames
+from weft.xds.copy import Copy
+from weft.xds.node_server import NodeServer
+from weft.xds.types import CLUSTER
+from weft.xds.upstream import Line, NoLine, Upstream
+
+
+async def anybody(_peer, _token):
+    return None
+
+
+@contextlib.asynccontextmanager
+async def serving(path, *handlers):
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(handlers)
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop(None)
+
+
+@contextlib.asynccontextmanager
+async def calling(line, *pods):
+    copy = Copy()
+    upstream = Upstream(copy, "node-1", line)
+    for pod in pods:
+        copy.add(pod)
+    running = asyncio.create_task(upstream.run())
+    try:
+        yield upstream, copy
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def to(path):
+    async def line():
+        return Line(target=f"unix:{path}")
+
+    return line
+
+
+async def test_calls_again_until_somebody_answers_and_when_the_line_breaks(tmp_path, caplog):
+    path = tmp_path / "control.sock"
+    control = Control({"web-0": "web"})
+    control.put("web", CLUSTER, a="1")
+    nodes = NodeServer(control.snapshots, control)
+    async with calling(to(path), "web-0") as (upstream, copy):
+        await until(lambda: upstream.calls >= 2 and upstream.trouble)
+        async with serving(path, nodes.handlers(anybody)):
+            await until(lambda: copy.placements == {"web-0": "web"})
+            assert upstream.connected and upstream.trouble == ""
+            copy.add("web-1")
+            control.placed["web-1"] = "web"
+            await until(lambda: copy.placements == {"web-0": "web", "web-1": "web"})
+        await until(lambda: not upstream.connected)
+        assert copy.snapshots.resources("web", CLUSTER)["a"].version == "1"
+        control.put("web", CLUSTER, a="2")
+        async with serving(path, nodes.handlers(anybody)):
+            await until(lambda: copy.snapshots.resources("web", CLUSTER)["a"].version == "2")
+    said = [record.getMessage() for record in caplog.records if "proxies keep what they have" in record.getMessage()]
+    assert 1 <= len(said) <= 3  # once for each reason, not for each try
+
+
+async def test_waits_for_a_certificate_and_asks_for_it_before_every_call(tmp_path):
+    asked = 0
+
+    async def line():
+        nonlocal asked
+        asked += 1
+        raise NoLine("no certificate yet")
+
+    async with calling(line) as (upstream, _):
+        await until(lambda: asked >= 2)
+        assert upstream.trouble == "no certificate yet" and upstream.calls == 0
+
+
+async def test_calls_nobody_on_the_network_without_a_root_to_know_them_by():
+    async def line():
+        return Line(target="127.0.0.1:1")
+
+    async with calling(line) as (upstream, _):
+        await until(lambda: "trusted by its root" in upstream.trouble)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"\xc1", frames.encode(frames.Update(1, (frames.GroupUpdate("web", 1, {CLUSTER: [frames.Entry("a", "1")]}),)))],
+    ids=["garbage", "a reference to nothing"],
+)
+async def test_a_control_plane_that_makes_no_sense_is_left_and_called_again(tmp_path, payload):
+    async def nonsense(_requests, context):
+        await context.read()
+        await context.write(payload)
+        await context.read()
+
+    handler = grpc.method_handlers_generic_handler(
+        frames.SERVICE, {frames.METHOD: grpc.stream_stream_rpc_method_handler(nonsense)}
+    )
+    async with serving(tmp_path / "bad.sock", handler), calling(to(tmp_path / "bad.sock"), "web-0") as (upstream, copy):
+        await until(lambda: upstream.calls >= 3)
+        assert upstream.trouble and copy.snapshots.groups() == []
+
+
+async def test_reports_are_gathered_and_say_nothing_twice(tmp_path):
+    heard = []
+
+    async def listen(_requests, context):
+        while isinstance(payload := await context.read(), bytes):
+            heard.append(frames.decode_from_agent(payload))
+            if len(heard) == 1:
+                group = frames.GroupUpdate("web", 5, {CLUSTER: [frames.Entry("a", "1", b"a")]}, fresh=True)
+                await context.write(frames.encode(frames.Update(1, (group,), {"web-0": "web"}, resumed=True)))
+
+    handler = grpc.method_handlers_generic_handler(
+        frames.SERVICE, {frames.METHOD: grpc.stream_stream_rpc_method_handler(listen)}
+    )
+    async with serving(tmp_path / "s.sock", handler), calling(to(tmp_path / "s.sock"), "web-0") as (_, copy):
+        await until(lambda: copy.placements)
+        taken = copy.snapshots.resources("web", CLUSTER).values()
+        copy.snapshots.accept("web", CLUSTER, taken)
+        await until(lambda: any(isinstance(frame, frames.Report) for frame in heard))
+        copy.changed()
+        copy.add("web-1")
+        await until(lambda: isinstance(heard[-1], frames.Pods))
+        assert [type(frame).__name__ for frame in heard] == ["Hello", "Taken", "Report", "Pods"]
+        assert heard[2].acceptances == (frames.Acceptance("web", CLUSTER, None, 5),)
+
+
+def test_a_line_prints_without_what_is_shown_on_it():
+    line = Line(target="control:15012", roots="r", chain="c", key=b"secret key", token="secret token")
+    assert "secret" not in f"{line!r} {line} {[line]}"
