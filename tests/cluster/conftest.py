@@ -21,6 +21,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.kube)
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(600))
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 def pytest_collection_finish(session):

@@ -82,3 +82,8 @@ def test_the_command_knows_every_argument():
     command, *flags = node.arguments(values)
     known = {name for option in get_command(app).commands[command].params for name in option.opts}
     assert {flag.partition("=")[0] for flag in flags} <= known
+
+
+def test_it_knows_the_trust_domain_that_the_mesh_has():
+    arguments = pod(mesh={"trustDomain": "example.org"})["containers"][0]["args"]
+    assert "--trust-domain=example.org" in arguments
