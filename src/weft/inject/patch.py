@@ -228,8 +228,7 @@ class _Injection:
         if self._native:
             init = [*others, *proxy, *init]
         else:
-            validating = [each for each in others if each["name"] == containers.VALIDATION]
-            init = [*validating, *init, *(each for each in others if each not in validating)]
+            init = [*init, *others]
             apps = [*proxy, *apps] if self._wishes.hold else [*apps, *proxy]
         self._spec["containers"] = apps
         if init or "initContainers" in self._spec:
