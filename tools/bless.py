@@ -1,4 +1,5 @@
-"""Writes the golden translation results anew. Read the diff before you commit it: it is what proxies will get."""
+"""Writes the golden results of translation and injection anew. Read the diff before you commit it: it is what proxies
+and pods will get."""
 
 from __future__ import annotations
 
@@ -11,15 +12,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> int:
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "src")]
-    golden = import_module("golden.render")
+    golden, injection = import_module("golden.render"), import_module("inject.bless")
     for case in golden.cases():
-        text, _ = golden.render(case)
-        result = case / "resources.yaml"
-        before = result.read_text() if result.exists() else ""
-        if before != text:
-            result.write_text(text)
-            print(f"{'changed' if before else 'new'}: {result.relative_to(ROOT)}")
+        _write(case / "resources.yaml", golden.render(case)[0])
+    for case in injection.cases():
+        _write(case / "injected.yaml", injection.written(case))
     return 0
+
+
+def _write(result: Path, text: str) -> None:
+    before = result.read_text() if result.exists() else ""
+    if before != text:
+        result.write_text(text)
+        print(f"{'changed' if before else 'new'}: {result.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -18,3 +18,8 @@ def test_without_an_agent_it_fails_and_says_where_to_look(tmp_path):
 def test_arguments_that_make_no_sense_are_said_before_anybody_is_asked(tmp_path):
     code, said = run("--socket", str(tmp_path / "redirect"), "-p", "http")
     assert code == 1 and "`http` is not a number" in said
+
+
+def test_a_time_that_is_none_is_said():
+    code, said = run("--timeout=soon", "-i", "*")
+    assert code == 2 and "--timeout needs a number" in said

@@ -113,6 +113,17 @@ async def test_a_secret_that_is_broken_or_gone_takes_nothing_from_who_signs(clie
         assert making.verifies(authority.sign(making.csr(), making.WEB).chain, before)
 
 
+async def test_who_leads_writes_a_deleted_secret_again_so_that_the_next_replica_has_the_same_root(client, namespace):
+    async with replica(client, namespace) as (leading, authority):
+        await leading.restore_if_gone()
+        await client.delete(SECRETS, NAME, namespace=namespace)
+        await until(lambda: leading._is_gone)
+        await leading.restore_if_gone()
+        await leading.restore_if_gone()
+        async with replica(client, namespace) as (_, next_one):
+            assert next_one.bundle() == authority.bundle()
+
+
 async def test_another_trust_domain_is_refused(client, namespace):
     await RootSecret(client, namespace, "cluster.local", TERMS).open()
     with pytest.raises(AuthorityError, match=r"not 'other\.example'"):

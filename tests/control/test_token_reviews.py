@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jwt
 import pytest
 
 from control.kubernetes import unique
@@ -62,7 +63,26 @@ async def test_any_other_token_is_refused_with_the_reason(client, pod):
 async def test_a_token_dies_with_its_pod(client, pod):
     token = await token_of(client, pod)
     await client.delete(PODS, "web-0", namespace=pod["metadata"]["namespace"])
-    assert await refused(client, token) is TokenReason.SIGNATURE
+    assert await refused(client, token) is TokenReason.REVOKED
+
+
+async def test_a_token_that_has_expired_is_told_from_one_that_is_forged(client, api_server, pod):
+    token = await token_of(client, pod)
+    claims = jwt.decode(token, options={"verify_signature": False})
+    for claim in ("iat", "nbf", "exp"):
+        claims[claim] -= 86_400
+    key, kid = (api_server.keys / "service-account.key").read_text(), jwt.get_unverified_header(token)["kid"]
+    assert await refused(client, jwt.encode(claims, key, "RS256", {"kid": kid})) is TokenReason.EXPIRED
+
+
+async def test_a_pod_that_the_watch_does_not_know_is_asked_to_come_again(client, pod):
+    token = await token_of(client, pod)
+    known = {pod["metadata"]["uid"]}
+    reviews = TokenReviews(client, lives=lambda uid: uid in known)
+    assert (await reviews.check(token)).pod == "web-0"
+    known.clear()
+    with pytest.raises(CaUnavailable, match=r"web-0 is not known here"):
+        await reviews.check(token)
 
 
 async def test_an_api_server_that_is_away_is_no_refusal(client):

@@ -1,4 +1,4 @@
-"""Writes the golden pods anew: `PYTHONPATH=src:tests python -m inject.bless`. Read the diff before you commit it."""
+"""The golden pods: what injection makes of them, as people read it. `make bless` writes them anew."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import yaml
 from weft.control.sidecars import arguments
 from weft.inject.patch import inject
 from weft.inject.settings import Settings
+
+
+def cases() -> list[Path]:
+    return sorted((Path(__file__).parent / "golden").iterdir())
 
 
 def written(case: Path) -> str:
@@ -32,8 +36,3 @@ def written(case: Path) -> str:
 class _Plain(yaml.SafeDumper):
     def ignore_aliases(self, data: object) -> bool:
         return True
-
-
-if __name__ == "__main__":
-    for case in sorted((Path(__file__).parent / "golden").iterdir()):
-        (case / "injected.yaml").write_text(written(case))

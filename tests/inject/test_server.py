@@ -3,6 +3,7 @@ import base64
 import datetime
 import json
 import ssl
+from ipaddress import ip_address
 
 import aiohttp
 import pytest
@@ -19,6 +20,8 @@ from weft.inject.review import Kind, Request
 from weft.inject.server import MOST_BYTES, Server
 from weft.inject.settings import Settings
 
+LOOPBACK = ip_address("127.0.0.1")
+
 
 def certificate(name="istiod.istio-system.svc"):
     key = ec.generate_private_key(ec.SECP256R1())
@@ -32,7 +35,7 @@ def certificate(name="istiod.istio-system.svc"):
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(LOOPBACK)]), critical=False)
         .sign(key, hashes.SHA256())
     )
     encoding = serialization.Encoding.PEM

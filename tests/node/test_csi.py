@@ -67,6 +67,17 @@ async def test_kubelet_finds_it_and_learns_where_it_is_and_what_it_can_do(runnin
         assert (await call(method)).SerializeToString() == b""
 
 
+async def test_a_kubelet_that_could_not_take_it_is_shown_a_new_socket(running):
+    registration = running.kubelet.kubelet.registration(IDENTITY_DRIVER)
+    before = registration.stat().st_ino
+    await running.kubelet.register(takes=False)
+    await until(lambda: not registration.exists())
+    await until(lambda: registration.exists() and registration.stat().st_ino != before)
+    assert not running.driver.is_registered
+    await running.kubelet.register()
+    assert running.driver.is_registered
+
+
 async def test_only_root_can_call_it(running):
     plugin = running.kubelet.kubelet.plugin(IDENTITY_DRIVER)
     assert stat.S_IMODE(plugin.stat().st_mode) == 0o700

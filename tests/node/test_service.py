@@ -185,7 +185,9 @@ async def test_registrations_come_and_go_and_a_broken_one_stops_no_other(machine
         api = machine.register("api-0", network=network)
         await until(lambda: web.exists() and api.exists())
         shown = web.parent.stat()
-        await until(lambda: len(service.agent.statuses()) == 2 and all(each.serial for each in service.agent.statuses()))
+        await until(
+            lambda: len(service.agent.statuses()) == 2 and all(each.serial for each in service.agent.statuses())
+        )
         assert {each.identity for each in service.agent.statuses()} == {str(identity("web"))}
         before = service.agent.status("shop/web-0").serial
         machine.write("web-0.json", "{not json")
@@ -242,7 +244,7 @@ async def test_a_second_agent_is_refused_and_disturbs_nobody_and_what_a_killed_o
     first = service()
     running = asyncio.create_task(first.run())
     try:
-        await until(web.exists)
+        await until(lambda: first.agent.status("shop/web-0") is not None)
         assert {path.name for path in (machine.workloads / ".agent").iterdir()} == {"lock", "0"}
         with pytest.raises(DirectoryRefused, match="another agent"):
             await service().run()

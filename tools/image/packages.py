@@ -30,7 +30,7 @@ _ENVOY = f"{SITE}/envoy/_bin/envoy"
 _PROGRAM = """#!/usr/bin/python3.11 -I
 import sys
 
-from weft.cli.main import main
+from weft.cli.start import main
 
 sys.exit(main())
 """

@@ -124,6 +124,12 @@ class ApiServer:
         self._ask_etcd("/v3/kv/compaction", {"revision": str(revision), "physical": True})
         return revision
 
+    def lose(self, key: str) -> None:
+        """Takes what is stored under a key of etcd, as `/registry/pods/NAMESPACE/NAME`, and tells nobody."""
+        encoded = base64.b64encode(key.encode()).decode()
+        if not int(self._ask_etcd("/v3/kv/deleterange", {"key": encoded}).get("deleted", 0)):
+            raise Failed(f"etcd has nothing under {key}")
+
     def _ask_etcd(self, path: str, body: Any) -> Any:
         return json.loads(self._ask(urllib.request.Request(self._etcd_url + path, json.dumps(body).encode())))
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from weft.cli import ca_kubernetes
+from weft.cli.cluster import KUBECONFIG
 from weft.cli.output import Format, fail, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from weft.cli.fit import FirstThatFits
 
 DIRECTORY = Path("/var/lib/weft/ca")
+NAMESPACE = typer.Option("istio-system", "--namespace", help="With --kubernetes: where weft is installed.")
 _LOOK_SECONDS = 0.2
 
 app = typer.Typer(
@@ -58,6 +61,9 @@ def show(
     mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
     output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints) or json."),
     pem: bool = typer.Option(False, "--pem", help="Only the roots, in PEM, for those who shall trust them."),
+    kubernetes: bool = typer.Option(False, "--kubernetes", help="The root that a cluster keeps."),
+    kubeconfig: Path | None = KUBECONFIG,
+    namespace: str = NAMESPACE,
 ) -> None:
     """Show a CA's certificates and how far a rotation is; or the certificates of a file.
 
@@ -66,11 +72,18 @@ def show(
              weft ca show chain.pem -o wide
              weft ca show --mesh shop
              weft ca show --mesh shop --pem > root.pem
+             weft ca show --kubernetes
     """
     from datetime import UTC, datetime
 
-    if mesh is not None or path.is_dir():
-        status = _of_directory(path) if mesh is None else _of_mesh(mesh)
+    if kubernetes or mesh is not None or path.is_dir():
+        status = (
+            ca_kubernetes.show(kubeconfig, namespace)
+            if kubernetes
+            else _of_directory(path)
+            if mesh is None
+            else _of_mesh(mesh)
+        )
         if pem:
             _print_roots(status.certificates)
             return
@@ -106,6 +119,9 @@ def rotate(
     wait: bool = typer.Option(
         True, "--wait/--no-wait", help="Print each phase as it comes, until the old root is gone."
     ),
+    kubernetes: bool = typer.Option(False, "--kubernetes", help="The root that a cluster keeps."),
+    kubeconfig: Path | None = KUBECONFIG,
+    namespace: str = NAMESPACE,
 ) -> None:
     """Replace a CA's root without an outage.
 
@@ -117,11 +133,17 @@ def rotate(
              weft ca rotate --propagation 10m --no-wait
              weft ca rotate --now
              weft ca rotate --mesh shop
+             weft ca rotate --kubernetes --propagation 10m
     """
     from weft.ca.admin import Wish, ask
     from weft.ca.rotation import Phase
 
     pause = _pause(propagation)
+    if kubernetes:
+        if now or mesh is not None:
+            fail("--now and --mesh are for a CA on this machine", "with --kubernetes, choose --propagation", code=2)
+        ca_kubernetes.rotate(kubeconfig, namespace, pause, wait=wait)
+        return
     if mesh is not None:
         if now:
             fail("--now is for the CA of weft control", "a mesh of weft up needs no wait: --propagation 0s", code=2)

@@ -24,7 +24,11 @@ def control(
     listen: str = typer.Option("127.0.0.1:15010", "--listen", help="HOST:PORT or unix:/path; plaintext xDS."),
     domain: str = typer.Option("cluster.local", "--domain", help="What service names end in."),
     ca: Path = typer.Option(DIRECTORY, "--ca", help="Where the CA's root is kept, or the files of a CA of yours are."),
-    ca_listen: str = typer.Option("127.0.0.1:15012", "--ca-listen", help="HOST:PORT (TLS) or unix:/path for the CA."),
+    ca_listen: str = typer.Option(
+        "",
+        "--ca-listen",
+        help="HOST:PORT (TLS) or unix:/path for the CA; 127.0.0.1:15012, or port 15012 of every address on Kubernetes.",
+    ),
     trust_domain: str = typer.Option("cluster.local", "--trust-domain", help="What identities begin with."),
     token_keys: Path | None = typer.Option(
         None, "--token-keys", help="Public keys of what issues tokens: a JWKS, or PEM. Without them there is no CA."
@@ -35,6 +39,10 @@ def control(
     kubeconfig: Path | None = typer.Option(None, "--kubeconfig", help="With --kubernetes: how to reach it."),
     namespace: str = typer.Option("istio-system", "--namespace", help="With --kubernetes: where weft is installed."),
     revision: str = typer.Option("default", "--revision", help="With --kubernetes: which installation this is."),
+    webhook_listen: str = typer.Option("", "--webhook-listen", help="With --kubernetes: HOST:PORT, if not port 15017."),
+    monitoring_listen: str = typer.Option(
+        "", "--monitoring-listen", help="With --kubernetes: HOST:PORT of health and metrics, if not port 15014."
+    ),
     log_level: str = typer.Option("info", "--log-level", help="debug, info, warning or error."),
     clock_skew: str = typer.Option(
         "60s",
@@ -62,12 +70,14 @@ def control(
     if level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
         fail(f"`{log_level}` is not a log level", "one of debug, info, warning, error", code=2)
     if kubernetes:
-        from weft.cli.control_kubernetes import run
+        from weft.cli.control_kubernetes import Listening, run
 
         log.configure(level)
         skew = duration_of(clock_skew, "--clock-skew 60s")
-        run(kubeconfig, namespace=namespace, revision=revision, domain=domain, xds=listen, ca=ca, skew=skew)
+        listening = Listening(listen, ca_listen, webhook_listen, monitoring_listen)
+        run(kubeconfig, listening, namespace=namespace, revision=revision, domain=domain, ca=ca, skew=skew)
         return
+    ca_listen = ca_listen or "127.0.0.1:15012"
     if not config.is_dir():
         fail(f"{config} is not a directory", "give a directory of YAML files: --config DIR")
     for address, example in ((listen, "--listen 127.0.0.1:15010"), (ca_listen, "--ca-listen 127.0.0.1:15012")):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft.cli.output import fail, say
 
@@ -13,8 +13,24 @@ if TYPE_CHECKING:
     from weft.control.cluster import ClusterControl
 
 
+class Listening(NamedTuple):
+    """HOST:PORT each; empty for the usual port on every address."""
+
+    xds: str
+    secure: str = ""
+    webhooks: str = ""
+    monitoring: str = ""
+
+
 def run(
-    kubeconfig: Path | None, *, namespace: str, revision: str, domain: str, xds: str, ca: Path, skew: timedelta
+    kubeconfig: Path | None,
+    listening: Listening,
+    *,
+    namespace: str,
+    revision: str,
+    domain: str,
+    ca: Path,
+    skew: timedelta,
 ) -> None:
     """Until SIGINT or SIGTERM."""
     import asyncio
@@ -35,8 +51,10 @@ def run(
         replica=os.environ.get("POD_NAME") or f"{socket.gethostname()}-{os.getpid()}",
         plugged=ca,
         skew=skew,
-        xds=xds,
-        secure=f"{every}:15012",
+        xds=listening.xds,
+        secure=listening.secure or f"{every}:15012",
+        webhooks=_address(listening.webhooks, 15017),
+        monitoring=_address(listening.monitoring, 15014),
     )
 
     async def serve() -> None:
@@ -48,6 +66,15 @@ def run(
             await _until_told(ClusterControl(client, settings))
 
     asyncio.run(serve())
+
+
+def _address(text: str, port: int) -> tuple[str | None, int]:
+    if not text:
+        return None, port
+    host, _, number = text.rpartition(":")
+    if not host or not number.isdecimal():
+        fail(f"`{text}` is not an address to serve on", "give HOST:PORT, such as 127.0.0.1:0", code=2)
+    return host.strip("[]"), int(number)
 
 
 async def _until_told(control: ClusterControl) -> None:

@@ -28,7 +28,6 @@ from weft.cli import (
     manifest,
     node,
     ps,
-    redirect,
     status,
     uninstall,
     up,
@@ -107,10 +106,6 @@ app.command(
     "interception",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
 )(interception.interception)
-app.command(
-    "redirect",
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
-)(redirect.redirect)
 app.command("version")(version.version)
 for _name, _words in IN_PODS.items():
     # Usually not even started by way of this list; hidden, because nobody types them.

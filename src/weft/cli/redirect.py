@@ -2,35 +2,66 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-
-import typer
 
 from weft.model.proxy import IDENTITY_MOUNT, REDIRECT_SOCKET
 
+_HELP = """Usage: weft redirect [--socket PATH] [--timeout SECONDS] ARGUMENTS
 
-def redirect(
-    context: typer.Context,
-    socket: Path = typer.Option(
-        Path(IDENTITY_MOUNT, REDIRECT_SOCKET), "--socket", help="Where the node's agent listens."
-    ),
-    timeout: float = typer.Option(30.0, "--timeout", help="Seconds to wait for it, as it may be starting."),
-) -> None:
-    """Ask the node's agent to redirect this pod's traffic to its proxy, and end when that is so. The arguments are
-    those of `weft interception`. Without an answer it fails, and the pod does not start.
+  Ask the node's agent to redirect this pod's traffic to its proxy, and end when that is so. The arguments are those of
+  `weft iptables`. Without an answer it fails, and the pod does not start.
 
-    \b
-    Example: weft redirect -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -b '*' -d 15090,15021,15020
-    """
+    --socket PATH      where the node's agent listens ({socket})
+    --timeout SECONDS  to wait for it, as it may be starting (30)
+
+  Example: weft redirect -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -b '*' -d 15090,15021,15020
+"""
+_SOCKET = str(Path(IDENTITY_MOUNT, REDIRECT_SOCKET))
+
+
+def run(arguments: list[str]) -> int:
+    if "-h" in arguments or "--help" in arguments:
+        print(_HELP.format(socket=_SOCKET), end="")
+        return 0
     import asyncio
 
-    from weft.cli.output import fail, say
     from weft.netns.interception import Interception
+    from weft.netns.namespace import NetworkError
     from weft.node.redirect_call import RedirectFailed, ask
 
-    Interception.from_arguments(context.args)  # what is wrong with them is said here, too
+    rest = list(arguments)
+    socket = _taken(rest, "--socket", _SOCKET)
     try:
-        asyncio.run(ask(socket, tuple(context.args), timeout=timeout))
+        timeout = float(_taken(rest, "--timeout", "30"))
+    except ValueError:
+        return _fail("--timeout needs a number of seconds", "for example: --timeout 30", code=2)
+    try:
+        Interception.from_arguments(rest)  # what is wrong with them is said here, too
+        asyncio.run(ask(Path(socket), tuple(rest), timeout=timeout))
+    except NetworkError as error:
+        return _fail(f"{error.problem.where}: {error.problem.what}", error.problem.hint)
     except RedirectFailed as error:
-        fail(str(error), "kubectl -n istio-system get pods -l app=weft-node -o wide")
-    say("this pod's traffic is redirected to its proxy")
+        return _fail(str(error), "kubectl -n istio-system get pods -l app=weft-node -o wide")
+    print("this pod's traffic is redirected to its proxy", file=sys.stderr)
+    return 0
+
+
+def _taken(arguments: list[str], name: str, default: str) -> str:
+    """The value of an option, which is then no longer among the arguments."""
+    for place, argument in enumerate(arguments):
+        if argument.startswith(f"{name}="):
+            del arguments[place]
+            return argument.partition("=")[2]
+        if argument == name and place + 1 < len(arguments):
+            value = arguments[place + 1]
+            del arguments[place : place + 2]
+            return value
+    return default
+
+
+def _fail(what: str, hint: str, *, code: int = 1) -> int:
+    print(f"error: {what}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    return code

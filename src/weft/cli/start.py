@@ -12,6 +12,7 @@ from importlib import import_module
 # Each with a line for the list of commands.
 IN_PODS = {
     "iptables": "In a pod's init container: redirect its traffic to its proxy. Takes Istio's arguments.",
+    "redirect": "In a pod that may not do that: have the node's agent do it. Takes the same arguments.",
     "drain": "In a sidecar, before it stops: send callers elsewhere and wait for what is under way.",
     "wait": "In a sidecar, after it has started: wait until it is ready.",
 }

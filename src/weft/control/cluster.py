@@ -45,7 +45,7 @@ from weft.model.settings import Settings
 log = logging.getLogger("weft.control.cluster")
 
 _JUDGE_SECONDS = 1.0  # between looks at what is wrong with objects; analysis itself takes its time
-_ROTATION_SECONDS = 1.0
+_ROOT_SECONDS = 1.0  # between looks whether a rotation is asked for, or the Secret is gone
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ class ClusterControl:
         host = self._names.service_host
         front = Front(self.authority, names=(host, f"{host}.{self._settings.domain}"))
         stack.push_async_callback(front.close)
-        tokens = TokenReviews(self._client)
+        tokens = TokenReviews(self._client, lives=self._lives)
         agents = frozenset({(self._settings.namespace, self._names.node)})
         access = Access(self.authority.trust_domain, tokens, front.identity_of, agents)
         ca = CaServer(CertificateService(self.authority, tokens), host_of=front.host_of)
@@ -141,6 +141,9 @@ class ClusterControl:
         bound = await front.listen(address, *ca.handlers(), *self.plane.handlers(address, access))
         self.ports["secure"] = int(bound.rpartition(":")[2])
         log.info("serving certificates and configuration of %s on %s", self.authority.trust_domain, bound)
+
+    def _lives(self, pod_uid: str) -> bool:
+        return not self._loaded or self._pods.by_uid(pod_uid) is not None
 
     async def _follow(self) -> None:
         batches = source.watch(
@@ -174,7 +177,7 @@ class ClusterControl:
                 tasks.create_task(roots.run(), name="published-roots")
                 tasks.create_task(self._statuses.run(), name="statuses")
                 if kept is not None:
-                    tasks.create_task(_rotate_when_asked(kept), name="rotation")
+                    tasks.create_task(_keep_root(kept), name="root")
         finally:
             self.authority.follow()
 
@@ -197,7 +200,8 @@ class ClusterControl:
         return counts
 
 
-async def _rotate_when_asked(kept: RootSecret) -> None:
+async def _keep_root(kept: RootSecret) -> None:
     while True:
         kept.rotate_if_asked()
-        await asyncio.sleep(_ROTATION_SECONDS)
+        await kept.restore_if_gone()
+        await asyncio.sleep(_ROOT_SECONDS)

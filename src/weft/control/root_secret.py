@@ -43,6 +43,11 @@ class _Secret(msgspec.Struct, frozen=True):
     data: dict[str, str] = {}
 
 
+async def read_state(client: Client, namespace: str) -> State:
+    """What the Secret holds now. Raises AuthorityError, KubeError."""
+    return _state_of(await client.get(SECRETS, NAME, _Secret, namespace=namespace), namespace)
+
+
 class RootSecret:
     def __init__(self, client: Client, namespace: str, trust_domain: str, terms: Terms) -> None:
         self._client = client
@@ -54,6 +59,7 @@ class RootSecret:
         self._wish = asyncio.Event()
         self._states: dict[str, State] = {}  # the last one, by its version
         self._wait = ""  # the rotation that was asked for and not begun
+        self._is_gone = False
 
     async def open(self) -> Authority:
         """Read the root, or make it, unless another replica is doing so. Raises AuthorityError, KubeError."""
@@ -83,17 +89,40 @@ class RootSecret:
         except (ValueError, OverflowError, AuthorityError) as error:
             log.error("the Secret %s/%s asks for a rotation that cannot be: %s", self._namespace, NAME, error)
 
-    async def _make(self) -> _Secret:
-        state = new_state(self._trust_domain, time.time(), self._terms.root_lifetime)
-        manifest = {
+    async def restore_if_gone(self) -> None:
+        """For who leads: what was deleted is written again, before a replica starts that would make another root, which
+        nobody trusts yet. Who wants another asks for a rotation."""
+        if not self._is_gone:
+            return
+        try:
+            await self._client.create(SECRETS, self._manifest(self._state), namespace=self._namespace)
+        except ApiError as error:
+            if not error.already_exists:  # then the watch says so in a moment
+                log.error("the root cannot be written to a new Secret %s/%s: %s", self._namespace, NAME, error)
+            return
+        except KubeError as error:
+            log.warning("the root cannot be written to a new Secret %s/%s: %s", self._namespace, NAME, error)
+            return
+        self._is_gone = False
+        log.warning("the Secret %s/%s was deleted; it is there again, with the same root", self._namespace, NAME)
+
+    @property
+    def _state(self) -> State:
+        return self._states[self._version]
+
+    def _manifest(self, state: State) -> dict[str, object]:
+        return {
             "apiVersion": "v1",
             "kind": "Secret",
             "type": _TYPE,
             "metadata": {"name": NAME, "namespace": self._namespace},
             "data": _data(state),
         }
+
+    async def _make(self) -> _Secret:
+        state = new_state(self._trust_domain, time.time(), self._terms.root_lifetime)
         try:
-            made = await self._client.create(SECRETS, manifest, _Secret, namespace=self._namespace)
+            made = await self._client.create(SECRETS, self._manifest(state), _Secret, namespace=self._namespace)
         except ApiError as error:
             if not error.already_exists:
                 raise
@@ -102,23 +131,12 @@ class RootSecret:
         return made
 
     def _read(self, secret: _Secret) -> State:
-        where = f"Secret {self._namespace}/{NAME}"
-        text = secret.data.get(STATE)
-        if text is None:
-            raise AuthorityError(
-                f"has no `{STATE}`: it was not made by weft",
-                "to use the CA in it, put its files into a Secret named cacerts; then move this one away",
-                file=where,
-            )
-        try:
-            state = msgspec.json.decode(base64.b64decode(text, validate=True), type=State)
-        except (ValueError, msgspec.MsgspecError) as error:
-            raise AuthorityError(f"cannot be read: {error}", "restore it from a backup", file=where) from error
+        state = _state_of(secret, self._namespace)
         if state.trust_domain != self._trust_domain:
             raise AuthorityError(
                 f"its root is for the trust domain {state.trust_domain!a}, not {self._trust_domain!a}",
                 "give the trust domain it was made for",
-                file=where,
+                file=_where(self._namespace),
             )
         self._version = secret.metadata.resource_version
         self._states = {self._version: state}
@@ -132,8 +150,13 @@ class RootSecret:
 
     async def _follow(self) -> None:
         events = reflect(self._client, SECRETS, _Secret, namespace=self._namespace, fields=f"metadata.name={NAME}")
+        listed = False
         async for batch in events:
+            if not listed and not batch:
+                self._is_gone = True  # since it was read
+            listed = True
             for event in batch:
+                self._is_gone = event.object is None
                 if event.object is None:
                     log.error("the Secret %s/%s is gone; the root lives on in memory", self._namespace, NAME)
                     continue
@@ -165,6 +188,24 @@ class RootSecret:
             except KubeError as error:
                 log.warning("the root cannot be kept in the Secret: %s", error)
                 await asyncio.sleep(backoff.next())
+
+
+def _state_of(secret: _Secret, namespace: str) -> State:
+    text = secret.data.get(STATE)
+    if text is None:
+        raise AuthorityError(
+            f"has no `{STATE}`: it was not made by weft",
+            "to use the CA in it, put its files into a Secret named cacerts; then move this one away",
+            file=_where(namespace),
+        )
+    try:
+        return msgspec.json.decode(base64.b64decode(text, validate=True), type=State)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise AuthorityError(f"cannot be read: {error}", "restore it from a backup", file=_where(namespace)) from error
+
+
+def _where(namespace: str) -> str:
+    return f"Secret {namespace}/{NAME}"
 
 
 def _data(state: State) -> dict[str, str]:

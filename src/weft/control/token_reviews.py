@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import Caller, TokenReason, TokenRefused
 from weft.kube.client import Client
@@ -15,25 +17,44 @@ _REASONS = {
     Reason.NOT_A_SERVICE_ACCOUNT: TokenReason.SUBJECT,
     Reason.NOT_POD_BOUND: TokenReason.NOT_BOUND,
 }
+_WORDS = {
+    "has expired": TokenReason.EXPIRED,
+    "has been invalidated": TokenReason.REVOKED,  # its pod or its account is gone
+}
 
 
 class TokenReviews:
-    def __init__(self, client: Client, audience: str = AUDIENCE) -> None:
+    """`lives`: whether a pod of this UID is there, as far as this process knows. The API server answers from a cache
+    for some seconds, and in that time would take the token of a pod that is gone."""
+
+    def __init__(self, client: Client, audience: str = AUDIENCE, *, lives: Callable[[str], bool] | None = None) -> None:
         self._client = client
         self._audience = audience
+        self._lives = lives
 
     async def check(self, token: str) -> Caller:
         """Raises TokenRefused; CaUnavailable while the API server cannot be asked."""
-        found = await self.review(token)
+        found = await self._review(token)
+        if self._lives is not None and not self._lives(found.pod_uid):
+            # Also one that is so new that the watch has not told of it: hence no refusal, but another try.
+            raise CaUnavailable(f"pod {found.namespace}/{found.pod} is not known here, yet or any more")
         return Caller(found.namespace, found.service_account, found.pod, found.pod_uid)
 
-    async def review(self, token: str) -> Reviewed:
-        """The same, with all that the API server knows of the token."""
+    async def _review(self, token: str) -> Reviewed:
         if not token:
             raise TokenRefused(TokenReason.MISSING, "no token was shown")
         try:
             return await review(self._client, token, (self._audience,))
         except ReviewRefused as refused:
-            raise TokenRefused(_REASONS[refused.reason], str(refused)) from refused
+            raise TokenRefused(_reason(refused), str(refused)) from refused
         except ReviewUnavailable as unavailable:
             raise CaUnavailable(unavailable.problem.what) from unavailable
+
+
+def _reason(refused: ReviewRefused) -> TokenReason:
+    """What the API server says in words alone; without them, that it does not believe the token."""
+    if refused.reason is Reason.NOT_AUTHENTICATED:
+        for words, reason in _WORDS.items():
+            if words in refused.detail:
+                return reason
+    return _REASONS[refused.reason]

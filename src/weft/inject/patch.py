@@ -16,7 +16,7 @@ import msgspec
 from weft.base.problem import Problem, Where
 from weft.inject import annotations as wishes_of_pod
 from weft.inject import containers, lingering, overrides, probes, redirect
-from weft.inject.annotations import OVERRIDES, STATUS, Refused, Wishes
+from weft.inject.annotations import OVERRIDES, STATUS, Refused
 from weft.inject.json_patch import Operation, copied, difference
 from weft.inject.owner import Owner, canonical_name, canonical_revision, owner_of
 from weft.inject.settings import Settings
@@ -56,8 +56,8 @@ def inject(
     sleep_hooks: bool = True,
     owner: Owner | None = None,
 ) -> Injected:
-    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is only a
-    workload's template. The pod that came in stays as it is. Raises Refused."""
+    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is a template.
+    The pod that came in stays as it is. Raises Refused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
     injection = _Injection(strip(pod), namespace, settings, render, named, native_sidecars, owner)
@@ -228,8 +228,7 @@ class _Injection:
         if self._native:
             init = [*others, *proxy, *init]
         else:
-            validating = [each for each in others if each["name"] == containers.VALIDATION]
-            init = [*validating, *init, *(each for each in others if each not in validating)]
+            init = [*init, *others]
             apps = [*proxy, *apps] if self._wishes.hold else [*apps, *proxy]
         self._spec["containers"] = apps
         if init or "initContainers" in self._spec:
@@ -372,6 +371,3 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
 
 def _strings(values: Any) -> Mapping[str, str]:
     return values if isinstance(values, Mapping) else {}
-
-
-__all__ = ["Injected", "Wishes", "inject", "patch"]

@@ -124,6 +124,20 @@ class _Object(msgspec.Struct, frozen=True):
     metadata: _Metadata
 
 
+class _Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+    message: str = ""
+
+
+class _DefinitionStatus(msgspec.Struct, frozen=True):
+    conditions: tuple[_Condition, ...] | None = None
+
+
+class _Definition(msgspec.Struct, frozen=True):
+    status: _DefinitionStatus = _DefinitionStatus()
+
+
 async def _there(client: Client, resource: Resource, who: Named) -> dict[str, Any] | None:
     try:
         return await client.get(resource, who.name, namespace=who.namespace)
@@ -170,11 +184,12 @@ async def _patiently(client: Client, each: Mapping[str, Any], *, dry_run: bool) 
 async def _established(client: Client, who: Named) -> None:
     deadline = asyncio.get_running_loop().time() + _PATIENCE
     while True:
-        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, who.name)
-        conditions = {each["type"]: each for each in (found.get("status") or {}).get("conditions") or ()}
-        if conditions.get("Established", {}).get("status") == "True":
+        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, who.name, _Definition)
+        conditions = {each.type: each for each in found.status.conditions or ()}
+        if (established := conditions.get("Established")) is not None and established.status == "True":
             return
         if asyncio.get_running_loop().time() > deadline:
-            why = conditions.get("NamesAccepted", {}).get("message", "the API server does not say why")
+            names = conditions.get("NamesAccepted")
+            why = names.message if names is not None else "the API server does not say why"
             raise KubeError(f"the kind is not served: {why}", f"try: kubectl describe crd {who.name}", where=str(who))
         await asyncio.sleep(_LOOK_SECONDS)

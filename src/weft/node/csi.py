@@ -7,6 +7,8 @@ needs no privilege but to give its sockets to the proxy's group. Rule: kubelet i
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -17,6 +19,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from weft.base.backoff import Backoff
 from weft.model.identity import Identity, parse_identity
 from weft.node import csi_messages as messages
 from weft.node.kubelet import Kubelet, Registration, Volume
@@ -27,6 +30,8 @@ log = logging.getLogger("weft.node.csi")
 
 _KEY = "csi.storage.k8s.io/{}"
 _MOST_BYTES = 1 << 20
+# Seconds until kubelet is told anew. It looks every second, and has to see that the socket was gone.
+_FIRST_DELAY, _MOST_DELAY = 2.0, 10.0
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
 _Handling = Callable[[Any], Awaitable[Any]]
@@ -46,7 +51,9 @@ class Driver:
         self._kubelet, self._pods, self._audience = kubelet, pods, audience
         self._endpoint = kubelet.plugin(name) / "csi.sock"
         self._registration = Registration(name, self._endpoint)
-        self._servers: list[grpc.aio.Server] = []
+        self._server: grpc.aio.Server | None = None
+        self._registrar: grpc.aio.Server | None = None
+        self._registering: asyncio.Task[None] | None = None
 
     @property
     def is_registered(self) -> bool:
@@ -58,29 +65,41 @@ class Driver:
             self._endpoint.parent.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ListenError(f"cannot make {self._endpoint.parent}: {error}; is that kubelet's directory?") from error
-        await self._listen(self._endpoint, self._identity(), self._node())
-        await self._listen(self._kubelet.registration(self.name), self._registration.handler())
+        self._server = await _listening(self._endpoint, self._identity(), self._node())
+        await self._register()
+        self._registering = asyncio.create_task(self._register_again(), name="registration")
         log.info("the driver %s listens at %s", self.name, self._endpoint)
 
     async def close(self, grace: float | None = 2.0) -> None:
         """The registration first, so that kubelet does not call a driver that is about to go."""
-        while self._servers:
-            await self._servers.pop().stop(grace)
+        if self._registering is not None:
+            self._registering.cancel()
+            await asyncio.wait({self._registering})
+        for server in (self._registrar, self._server):
+            if server is not None:
+                await server.stop(grace)
 
-    async def _listen(self, path: Path, *handlers: grpc.GenericRpcHandler) -> None:
-        server = grpc.aio.server(options=(("grpc.max_receive_message_length", _MOST_BYTES),))
-        server.add_generic_rpc_handlers(handlers)
-        umask = os.umask(0o177)  # there is no moment in which others could open it
-        try:
-            path.unlink(missing_ok=True)  # of an agent that was killed
-            server.add_insecure_port(f"unix:{path}")
-        except (RuntimeError, OSError) as error:
-            await server.stop(None)
-            raise ListenError(f"cannot make the socket {path}: {error}; is that kubelet's directory?") from error
-        finally:
-            os.umask(umask)
-        await server.start()
-        self._servers.append(server)
+    async def _register(self) -> None:
+        self._registrar = await _listening(self._kubelet.registration(self.name), self._registration.handler())
+
+    async def _register_again(self) -> None:
+        """Kubelet asks a driver once. If it could not take it then, because the API server was away, say, it would not
+        know of it until the next one: so it is shown a new socket."""
+        backoff = Backoff(first=_FIRST_DELAY, most=_MOST_DELAY)
+        while True:
+            await self._registration.refused.wait()
+            self._registration.refused.clear()
+            if self._registrar is not None:
+                await self._registrar.stop(_FIRST_DELAY)  # it is still answering kubelet
+                self._registrar = None
+            with contextlib.suppress(OSError):
+                self._kubelet.registration(self.name).unlink(missing_ok=True)
+            await asyncio.sleep(backoff.next())
+            try:
+                await self._register()
+            except ListenError as error:
+                log.error("%s", error)
+                self._registration.refused.set()
 
     # What kubelet may ask, as CSI names it
 
@@ -125,6 +144,23 @@ class Driver:
     async def _unpublish(self, request: Any) -> Any:
         await self._pods.unpublish(self._kubelet.volume(request.volume_id, request.target_path))
         return messages.Nothing()
+
+
+async def _listening(path: Path, *handlers: grpc.GenericRpcHandler) -> grpc.aio.Server:
+    """Raises ListenError."""
+    server = grpc.aio.server(options=(("grpc.max_receive_message_length", _MOST_BYTES),))
+    server.add_generic_rpc_handlers(handlers)
+    umask = os.umask(0o177)  # there is no moment in which others could open it
+    try:
+        path.unlink(missing_ok=True)  # of an agent that was killed
+        server.add_insecure_port(f"unix:{path}")
+    except (RuntimeError, OSError) as error:
+        await server.stop(None)
+        raise ListenError(f"cannot make the socket {path}: {error}; is that kubelet's directory?") from error
+    finally:
+        os.umask(umask)
+    await server.start()
+    return server
 
 
 def _pod(context: dict[str, str], volume: Volume) -> Pod:

@@ -6,6 +6,7 @@ that is not one of kubelet's own volumes is touched by nobody here.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from pathlib import Path
@@ -85,6 +86,7 @@ class Registration:
     def __init__(self, driver: str, endpoint: Path) -> None:
         self._driver, self._endpoint = driver, endpoint
         self.is_registered = False
+        self.refused = asyncio.Event()  # kubelet has said that it does not take it; whoever heeds that clears it
 
     def handler(self) -> grpc.GenericRpcHandler:
         return grpc.method_handlers_generic_handler(
@@ -112,4 +114,5 @@ class Registration:
             log.info("kubelet has taken the driver %s", self._driver)
         else:
             log.error("kubelet does not take the driver %s: %s", self._driver, status.error)
+            self.refused.set()
         return b""

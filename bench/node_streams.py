@@ -1,0 +1,166 @@
+"""The agents of many nodes that are not there, in one process: each gets a certificate with its pod's token, calls the
+control plane over mTLS, takes what comes for the pods of its node, and reports that proxies have taken it.
+
+Orders come as JSON lines on standard input; each is answered with one line. What arrived since the last order is
+counted. Bodies are not read: a thousand copies of a mesh are no work of the control plane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+import grpc
+import grpc.aio
+import msgspec
+
+from bench.kube_objects import AGENT, ROOT, Agent
+from weft.ca.client import CertificateClient
+from weft.model.identity import Identity
+from weft.node.key import Key
+from weft.xds import frames
+
+_PATH = f"/{frames.SERVICE}/{frames.METHOD}"
+_ORDER_SECONDS = 240.0
+
+
+class _Group(msgspec.Struct, frozen=True, array_like=True):
+    """As much of a GroupUpdate as an answer needs."""
+
+    group: str
+    revision: int
+    upserts: dict[str, msgspec.Raw] = {}
+
+
+class _Update(msgspec.Struct, frozen=True, array_like=True):
+    nonce: int
+    groups: tuple[_Group, ...] = ()
+    placements: dict[str, str] = {}
+
+
+_decoder = msgspec.msgpack.Decoder(_Update)
+
+
+class Line(msgspec.Struct, frozen=True):
+    target: str
+    roots: str
+    server_name: str
+
+
+class _Certified(msgspec.Struct, frozen=True):
+    agent: Agent
+    key: bytes
+    chain: str
+
+
+class Streams:
+    def __init__(self) -> None:
+        self.failure = ""
+        self._bytes, self._heard, self._last = 0, set[str](), 0.0
+        self._unplaced: set[str] = set()  # pods
+        self._certified: list[_Certified] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def certify(self, line: Line, agents: list[Agent]) -> dict[str, Any]:
+        client = CertificateClient(line.target, line.roots, server_name=line.server_name)
+        try:
+            for agent in agents:
+                key = Key()
+                issued = await client.create(agent.token, key.request(Identity("cluster.local", ROOT, AGENT)))
+                self._certified.append(_Certified(agent, key.secret_pem(), "".join(issued.chain)))
+        finally:
+            await client.close()
+        return {"certificates": len(self._certified)}
+
+    def connect(self, line: Line) -> dict[str, Any]:
+        self._unplaced = {pod for each in self._certified for pod in each.agent.pods}
+        self._tasks = [asyncio.create_task(self._run(line, each)) for each in self._certified]
+        return {}
+
+    async def settle(self, streams: int, quiet: float) -> dict[str, Any]:
+        """Wait until so many have had something, every pod is placed, and nothing more comes; then say what it was."""
+        until = time.monotonic() + _ORDER_SECONDS
+        while len(self._heard) < streams or self._unplaced or time.monotonic() - self._last < quiet:
+            if self.failure:
+                return {"error": self.failure}
+            if time.monotonic() > until:
+                missing = f"{len(self._heard)} of {streams} streams heard anything, {len(self._unplaced)} pods wait"
+                return {"error": f"{missing}, after {_ORDER_SECONDS:.0f} s"}
+            await asyncio.sleep(0.02)
+        answer = {"bytes": self._bytes, "streams": len(self._heard), "last": self._last}
+        self._bytes, self._heard = 0, set()
+        return answer
+
+    async def _run(self, line: Line, certified: _Certified) -> None:
+        agent = certified.agent
+        try:
+            async with _channel(line, certified) as channel:
+                call: Any = channel.stream_stream(_PATH)(metadata=(("authorization", f"Bearer {agent.token}"),))
+                await call.write(frames.encode(frames.Hello(agent.node, tuple(agent.pods))))
+                while isinstance(payload := await call.read(), bytes):
+                    self._bytes += len(payload)
+                    self._heard.add(agent.node)
+                    self._last = time.monotonic()
+                    update = _decoder.decode(payload)
+                    self._unplaced.difference_update(update.placements)
+                    await call.write(frames.encode(frames.Taken(update.nonce)))
+                    if update.groups:
+                        await call.write(frames.encode(_report(update)))
+                self.failure = f"the control plane ended the stream of {agent.node}: {await call.details()}"
+        except grpc.aio.AioRpcError as error:
+            self.failure = f"{agent.node}: {error.details()}"
+
+
+def _report(update: _Update) -> frames.Report:
+    """One proxy of each group has taken everything."""
+    return frames.Report(
+        tuple(
+            frames.Acceptance(each.group, type_url, None, each.revision)
+            for each in update.groups
+            for type_url in each.upserts
+        ),
+        (),
+        tuple(
+            # The group's name is a hexadecimal number: as the number of its proxy it is always the same one.
+            frames.Proxy(
+                int(each.group, 16) % 2**53, each.group, each.group, dict.fromkeys(each.upserts, each.revision)
+            )
+            for each in update.groups
+        ),
+    )
+
+
+def _channel(line: Line, certified: _Certified) -> grpc.aio.Channel:
+    credentials = grpc.ssl_channel_credentials(line.roots.encode(), certified.key, certified.chain.encode())
+    options = (
+        ("grpc.max_receive_message_length", frames.UPDATE_BYTES),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.ssl_target_name_override", line.server_name),
+    )
+    return grpc.aio.secure_channel(line.target, credentials, options=options)
+
+
+async def main() -> None:
+    streams = Streams()
+    loop = asyncio.get_running_loop()
+    while text := await loop.run_in_executor(None, sys.stdin.readline):
+        order = json.loads(text)
+        try:
+            match order["do"]:
+                case "certify":
+                    agents = msgspec.convert(order["agents"], list[Agent])
+                    answer = await streams.certify(msgspec.convert(order["line"], Line), agents)
+                case "connect":
+                    answer = streams.connect(msgspec.convert(order["line"], Line))
+                case _:
+                    answer = await streams.settle(order["streams"], order["quiet"])
+        except Exception as error:  # noqa: BLE001 - said to who asked, which ends the rig
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,72 @@
+"""Somebody who calls the control plane's secured port with whatever it has, and says what it was told.
+
+Questions come in on stdin as JSON, answers leave on stdout. It runs in the cluster's network (`traffic.on_node`).
+"""
+
+import asyncio
+import json
+import sys
+
+from cryptography import x509
+
+from weft.ca.client import CertificateClient
+from weft.ca.signer import CaUnavailable, Refused
+from weft.model.identity import parse_identity
+from weft.node.key import Key
+from weft.xds.copy import Copy
+from weft.xds.upstream import Line, Upstream
+
+
+async def certificate(asked, token, identity):
+    """A certificate for a token; its request names an identity. What was given, or why nothing was."""
+    client, key = CertificateClient(asked["address"], asked["roots"], server_name=asked["name"]), Key()
+    try:
+        issued = await client.create(token, key.request(parse_identity(identity)))
+    except Refused as refused:
+        return {"refused": refused.reason, "why": str(refused)}, None
+    except CaUnavailable as unavailable:
+        return {"unavailable": str(unavailable)}, None
+    finally:
+        await client.close()
+    leaf = x509.load_pem_x509_certificate(issued.chain[0].encode())
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {"issued": names.get_values_for_type(x509.UniformResourceIdentifier)}, (issued, key)
+
+
+async def stream(asked, question):
+    """An agent's stream, with a certificate got by `certified_by`, a token, and the node and pods it asks for."""
+    got = None
+    if question["certified_by"]:
+        said, got = await certificate(asked, question["certified_by"], question["identity"])
+        if got is None:
+            return said
+
+    async def line():
+        shown = {"chain": "".join(got[0].chain), "key": got[1].secret_pem()} if got else {}
+        token = question["token"]
+        return Line(target=asked["address"], roots=asked["roots"], server_name=asked["name"], token=token, **shown)
+
+    copy = Copy()
+    for uid in question["pods"]:
+        copy.add(uid)
+    upstream = Upstream(copy, question["node"], line)
+    running = asyncio.create_task(upstream.run())
+    async with asyncio.timeout(30):
+        while not upstream.trouble and not (upstream.connected and copy.placements.keys() >= set(question["expected"])):
+            await asyncio.sleep(0.05)
+    running.cancel()
+    return {"trouble": upstream.trouble, "served": sorted(copy.placements)}
+
+
+async def main():
+    asked, answers = json.load(sys.stdin), {}
+    for name, question in asked["questions"].items():
+        if "node" in question:
+            answers[name] = await stream(asked, question)
+        else:
+            answers[name], _ = await certificate(asked, question["token"], question["identity"])
+    json.dump(answers, sys.stdout)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
