@@ -21,14 +21,14 @@ SNOOP = "spiffe://cluster.local/ns/shop/sa/snoop"
 def shop(mesh, tmp_path_factory):
     """With certificates that live a minute: all that happens here happens under rotation."""
     found = Shop(mesh, tmp_path_factory.mktemp("shop"))
-    found.close()  # what a killed run left
+    found.close(wait=True)  # what an earlier run left
     mesh.install("--set", "node.certificateTtl=60s")
     mesh.rolled_out(NAMESPACE, "daemonset/weft-node")
     try:
         found.open()
         yield found
     finally:
-        found.close()
+        found.close(wait=False)
         mesh.install()
 
 
