@@ -288,7 +288,7 @@ def test_an_api_server_that_is_away_for_a_minute_takes_nothing_from_anybody(mesh
     address, spare = agent["status"]["podIP"], traffic.pod("spare")["metadata"]["uid"]
     asked = {"token": token(mesh, namespace, "spare"), "identity": identity_of(namespace)}
     serials = {name: traffic.serial(name) for name in traffic.addresses}
-    with traffic.undisturbed(least=600):
+    with traffic.undisturbed(least=200):
         mesh.cluster.api.api.stop(kill=True)
         away_since = time.monotonic()
         # An Envoy that dies comes back with the configuration and the certificate that the agent has.
