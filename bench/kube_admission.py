@@ -1,5 +1,5 @@
-"""What injection costs whoever creates a pod: the webhook alone, asked over HTTPS as the API server asks it; and as part
-of creates that store nothing, next to the same in a namespace that no webhook looks at."""
+"""What injection costs whoever creates a pod: the webhook alone, asked over HTTPS as the API server asks it, and as
+part of creates that store nothing, next to the same in a namespace that no webhook looks at."""
 
 from __future__ import annotations
 

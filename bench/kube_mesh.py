@@ -46,16 +46,17 @@ def cluster(say: Say) -> Iterator[None]:
     try:
         with borrowed(say) as found:
             say("putting weft on the cluster")
+            before = found.kubectl("get", "pods", f"--namespace={ROOT}", "-o", "name")
             found.load_image(image.build())
             environment = {**os.environ, "KUBECONFIG": str(found.kubeconfig)}
             words = [sys.executable, "-m", "weft.cli", "install", "--set", "imagePullPolicy=Never"]
             done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise Failed(f"weft install: {done.stdout}{done.stderr}")
-            # An image of the same name may be newer than the pods that run.
-            found.kubectl("rollout", "restart", f"--namespace={ROOT}", *_PARTS)
-            for part in _PARTS:
-                found.kubectl("rollout", "status", f"--namespace={ROOT}", part, "--timeout=180s")
+            if before:  # an image of the same name may be newer than the pods that run
+                found.kubectl("rollout", "restart", f"--namespace={ROOT}", *_PARTS)
+                for part in _PARTS:
+                    found.kubectl("rollout", "status", f"--namespace={ROOT}", part, "--timeout=180s")
             yield
     except programs.Failed as failed:
         raise Failed(str(failed)) from failed
