@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from weft.base.secrecy import memory_file
 from weft.netns import namespace
 from weft.netns.process import Spawn, end, spawn
 
@@ -57,3 +58,12 @@ async def test_a_process_can_be_started_that_never_dumps_core(core_dumps, expect
         await end(process)
     finally:
         namespace.delete(where)
+
+
+def test_a_file_in_memory_is_read_by_this_process_and_gone_with_the_block():
+    before = set(Path("/proc/self/fd").iterdir())
+    with memory_file(b"a key") as path:
+        assert Path(path).read_bytes() == b"a key"
+        assert Path(path).read_bytes() == b"a key"  # as often as needed
+        assert str(Path(path).readlink()).startswith("/memfd:")
+    assert set(Path("/proc/self/fd").iterdir()) == before

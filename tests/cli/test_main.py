@@ -9,7 +9,8 @@ from weft.base.problem import Problem, Where
 from weft.cli.main import Commands, app
 
 COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "kube-export", "kube-inject"]
-COMMANDS += ["control", "node", "interception", "install", "upgrade", "uninstall", "crds", "version", "ca"]
+COMMANDS += ["install", "upgrade", "uninstall", "crds", "control", "node", "interception", "version"]
+COMMANDS += ["manifest", "x", "ca"]  # those with commands of their own come last
 
 
 def run(*arguments):

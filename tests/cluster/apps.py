@@ -17,9 +17,9 @@ RESTRICTED = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 
-# Tells each caller its own headers. `/ready` says 503 after `/switch/off`.
+# Tells each caller its own headers. `/ready` says 503 after `/switch/off`. Listens on every address, or on $BIND.
 SERVE = """
-import http.server, json, sys, threading
+import http.server, json, os, sys, threading
 ready = threading.Event()
 ready.set()
 class App(http.server.BaseHTTPRequestHandler):
@@ -36,7 +36,8 @@ class App(http.server.BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 for port in sys.argv[1:]:
-    threading.Thread(target=http.server.ThreadingHTTPServer(("", int(port)), App).serve_forever).start()
+    server = http.server.ThreadingHTTPServer((os.environ.get("BIND", ""), int(port)), App)
+    threading.Thread(target=server.serve_forever).start()
 """
 
 # gRPC's health service: the service `sick` is not serving, every other one is.
@@ -51,6 +52,30 @@ server = grpc.server(concurrent.futures.ThreadPoolExecutor(2), handlers=(Health(
 server.add_insecure_port(f"0.0.0.0:{sys.argv[1]}")
 server.start()
 server.wait_for_termination()
+"""
+
+# The same over TLS, with a certificate that nobody trusts.
+SERVE_TLS = """
+import datetime, http.server, ssl, sys, tempfile
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization as forms
+from cryptography.hazmat.primitives.asymmetric import ec
+key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
+builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
+with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+    file.write(key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
+    file.write(builder.sign(key, hashes.SHA256()).public_bytes(forms.Encoding.PEM))
+    file.flush()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file.name)
+class App(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.headers["Host"] == sys.argv[2] else 404)
+        self.end_headers()
+server = http.server.ThreadingHTTPServer(("", int(sys.argv[1])), App)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
 """
 
 FETCH = """

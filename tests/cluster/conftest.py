@@ -21,6 +21,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.kube)
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(600))
+    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
 
 
 def pytest_collection_finish(session):
@@ -51,12 +52,3 @@ def mesh(cluster):
     from cluster.mesh import installed
 
     return installed(cluster)
-
-
-@pytest.fixture(scope="session")
-def canary(mesh):
-    """The name of a second revision beside the default one: there the node's agent sets up redirects."""
-    revision = "canary"
-    mesh.install("--revision", revision, "--set", "injection.redirectBy=node")
-    yield revision
-    mesh.weft("uninstall", "--revision", revision, "--yes", "--force")

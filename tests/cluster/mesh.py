@@ -9,6 +9,7 @@ import time
 from tools import image
 
 NAMESPACE = "istio-system"
+TEST = "weft.dev/test"  # the label of namespaces that a test made
 _numbers = itertools.count(1)
 
 
@@ -36,7 +37,7 @@ class Mesh:
         """A new one, in the mesh unless its labels say otherwise; removed with the cluster or by the test."""
         name = f"{word}-{os.getpid() % 10_000}-{next(_numbers)}"
         labels = {"istio-injection": "enabled"} if labels is None else labels
-        metadata = {"name": name, "labels": labels}
+        metadata = {"name": name, "labels": {**labels, TEST: "true"}}
         self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         return name
 

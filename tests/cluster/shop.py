@@ -133,7 +133,7 @@ class Shop:
         """The customer's own so far, by serial number."""
         return self.log("customer", "certificates").split()
 
-    def served(self, done, more=100):
+    def served(self, done, more=20):
         """Lets the customer ask while something is done, and then some more; returns those that were not served."""
         before = len(self.answers())
         done()

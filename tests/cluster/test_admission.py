@@ -1,5 +1,5 @@
-"""What the API server and our webhooks together make of an object, with nothing stored: the truth table of injection,
-what is injected, other webhooks beside ours, reviews that are none, and resources that are wrong."""
+"""What the API server and our webhooks together make of an object, with nothing stored: what is
+injected, other webhooks beside ours, reviews that are none, and resources that are wrong."""
 
 import json
 import os
@@ -9,13 +9,10 @@ import yaml
 from tools.kube.api_server import RequestFailed
 
 from cluster import admission
-from cluster.admission import containers, injected_by, plain_pod, post, refusal, replicas, review, tried
+from cluster.admission import containers, plain_pod, post, refusal, replicas, review, tried
 from cluster.mesh import NAMESPACE, until
 from inject.pods import apply as patched
-from inject.truth_table import CASES, ENABLED
 
-SPECIAL = sorted({case.namespace for case in CASES if case.namespace})
-MARK = "test.example.com/settings"
 SETTINGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps/istio-sidecar-injector"
 MERGE = "application/merge-patch+json"
 
@@ -31,121 +28,6 @@ def namespace(mesh):
 
 def _has_account(cluster, name):
     return cluster.api.request("GET", f"/api/v1/namespaces/{name}/serviceaccounts")["items"]
-
-
-# The truth table.
-
-
-@pytest.fixture(scope="module")
-def answers(mesh, canary):
-    """For each case by its name: the revision that injected its pod, if one did."""
-    table = _Table(mesh)
-    try:
-        return table.answers()
-    finally:
-        table.clean()
-
-
-class _Table:
-    """Namespaces with every set of labels that the table has, asked about pods under one set of settings at a time."""
-
-    def __init__(self, mesh):
-        self._mesh, self._cluster = mesh, mesh.cluster
-        self._names = {}
-        for case in CASES:
-            if not case.namespace:
-                self._names.setdefault(_key(case), f"table-{os.getpid()}-{len(self._names)}")
-        self._made = {name: dict(labels) for labels, name in self._names.items()}
-        if not _namespace(self._cluster, "local-path-storage"):
-            self._made["local-path-storage"] = {}
-
-    def answers(self):
-        admission.make_namespaces(self._cluster, self._made)
-        found = {}
-        usual = [case for case in CASES if not case.settings]
-        found |= {case.name: self._ask(case) for case in usual if not (case.namespace and case.namespace_labels)}
-        self._label_special(ENABLED)
-        found |= {case.name: self._ask(case) for case in usual if case.name not in found}
-        self._label_special(dict.fromkeys(ENABLED))
-        for number, settings in enumerate(_different(case.settings for case in CASES)):
-            if settings:
-                self._settle(settings, f"{number}")
-                found |= {case.name: self._ask(case) for case in CASES if case.settings == settings}
-        return found
-
-    def clean(self):
-        """As it was, and believed by every replica."""
-        self._label_special(dict.fromkeys(ENABLED))
-        self._mesh.install("--no-wait", "--no-precheck")
-        self._wait_for_mark("")
-        until(lambda: not injected_by(tried(self._cluster, self._names[()], plain_pod())))
-        admission.remove_namespaces(self._cluster, self._made)
-
-    def _ask(self, case):
-        pod = plain_pod(labels=case.labels, annotations=case.annotations, **case.spec)
-        return injected_by(tried(self._cluster, case.namespace or self._names[_key(case)], pod))
-
-    def _label_special(self, labels):
-        for name in SPECIAL:
-            if name != NAMESPACE:
-                self._cluster.api.request(
-                    "PATCH", f"/api/v1/namespaces/{name}", {"metadata": {"labels": labels}}, kind=MERGE
-                )
-
-    def _settle(self, settings, mark):
-        """By the ConfigMap, as people do; but who is asked at all is decided by what was installed."""
-        by_default = "enableNamespacesByDefault" in settings
-        if by_default:
-            self._mesh.install("--no-wait", "--no-precheck", "--set", "injection.byDefault=true")
-        stored = json.loads(self._cluster.api.request("GET", SETTINGS)["data"]["values"])
-        fresh = {key: value for key, value in stored.items() if key in _OF_THE_INSTALLATION}
-        values = json.dumps({**fresh, **settings, "injectedAnnotations": {MARK: mark}})
-        self._cluster.api.request("PATCH", SETTINGS, {"data": {"values": values}}, kind=MERGE)
-        self._wait_for_mark(mark)
-        if by_default:
-            until(lambda: injected_by(tried(self._cluster, self._names[()], plain_pod())))
-
-    def _wait_for_mark(self, mark):
-        asked = json.dumps(review(plain_pod(labels={"sidecar.istio.io/inject": "true"}), "any")).encode()
-        for replica in replicas(self._cluster):
-            until(lambda replica=replica: self._mark(replica, asked) == mark)
-
-    def _mark(self, replica, asked):
-        status, answer = post(self._cluster, replica, "/inject", asked)
-        assert status == 200, answer
-        operations = admission.patch_of(answer)
-        annotations = patched(plain_pod(labels={"sidecar.istio.io/inject": "true"}), operations)["metadata"]
-        return annotations["annotations"].get(MARK, "")
-
-
-_OF_THE_INSTALLATION = (
-    "clusterDomain", "driver", "image", "imagePullPolicy", "redirectBy", "revision", "rootNamespace", "trustDomain",
-)  # fmt: skip
-
-
-def _key(case):
-    return tuple(sorted(case.namespace_labels.items()))
-
-
-def _different(settings):
-    found = []
-    for each in settings:
-        if each not in found:
-            found.append(each)
-    return found
-
-
-def _namespace(cluster, name):
-    try:
-        return cluster.api.request("GET", f"/api/v1/namespaces/{name}")
-    except RequestFailed:
-        return None
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_truth_table_holds_on_a_real_api_server(case, answers):
-    """All revisions' webhooks are in place at once: what counts is whether the case's own revision injected."""
-    assert (answers[case.name] == case.revision) is case.injected, answers[case.name] or "nobody injected"
 
 
 # What is injected.
@@ -409,7 +291,6 @@ spec:
     match:
     - uri: {regex: "/items/[0-9"}
 """
-RIGHT = WRONG.replace("[0-9", "[0-9]")
 
 
 def test_a_wrong_resource_is_refused_with_the_words_of_weft_validate(mesh, namespace, tmp_path):
@@ -424,39 +305,34 @@ def test_a_wrong_resource_is_refused_with_the_words_of_weft_validate(mesh, names
     assert what in said, (what, said)
 
 
-def test_a_resource_may_always_be_deleted_and_others_kinds_are_not_asked_about(mesh, namespace):
-    path = f"/apis/networking.istio.io/v1/namespaces/{namespace}/virtualservices"
-    mesh.cluster.api.request("POST", path, yaml.safe_load(RIGHT.replace("NAMESPACE", namespace)))
-    mesh.cluster.api.request("DELETE", f"{path}/split")
-    for configuration in mesh.cluster.api.request(
-        "GET", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    )["items"]:
+def test_every_served_version_of_a_kind_is_judged(mesh, namespace):
+    for version in ("v1", "v1beta1", "v1alpha3"):
+        wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace).replace("istio.io/v1", f"istio.io/{version}"))
+        with pytest.raises(RequestFailed, match="is not a regular expression"):
+            mesh.cluster.api.request("POST", f"{_services(namespace, version)}?dryRun=All", wrong)
+
+
+def test_what_is_stored_already_is_held_against_nobody_who_does_not_change_it(mesh, namespace):
+    """A label of a revision that there is not lets a wrong one in, as a weft that was away would have."""
+    wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace))
+    wrong["metadata"]["labels"] = {"istio.io/rev": "nobody"}
+    api, path = mesh.cluster.api, _services(namespace)
+    api.request("POST", path, wrong)
+    relabelled = {"metadata": {"labels": {"istio.io/rev": None, "team": "shop"}}}
+    assert api.request("PATCH", f"{path}/split", relabelled, kind=MERGE)["metadata"]["labels"] == {"team": "shop"}
+    with pytest.raises(RequestFailed, match="is not a regular expression"):
+        api.request("PATCH", f"{path}/split", {"spec": {"hosts": ["shop"]}}, kind=MERGE)
+    api.request("DELETE", f"{path}/split")
+
+
+def _services(namespace, version="v1"):
+    return f"/apis/networking.istio.io/{version}/namespaces/{namespace}/virtualservices"
+
+
+def test_kinds_that_are_not_ours_are_not_asked_about(mesh):
+    configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    for configuration in mesh.cluster.api.request("GET", configurations)["items"]:
         for each in configuration["webhooks"]:
             groups = {group for rule in each["rules"] for group in rule["apiGroups"]}
             assert all(group.endswith(".istio.io") for group in groups), groups
             assert {word for rule in each["rules"] for word in rule["operations"]} == {"CREATE", "UPDATE"}
-
-
-def test_the_webhooks_selectors_are_those_that_the_decision_goes_by(mesh, canary):
-    """Two places say them, because neither may know the other: here they meet."""
-    from weft.inject.webhooks import selectors
-
-    for revision, name in (("default", "istio-sidecar-injector"), (canary, f"istio-sidecar-injector-{canary}")):
-        stored = mesh.cluster.api.request(
-            "GET", f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
-        )
-        asked = {
-            each["name"]: (_expressions(each["namespaceSelector"]), _expressions(each["objectSelector"]))
-            for each in stored["webhooks"]
-        }
-        assert asked == {
-            each.name: (_requirements(each.namespaces), _requirements(each.objects)) for each in selectors(revision)
-        }
-
-
-def _expressions(selector):
-    return {(each["key"], each["operator"], tuple(each.get("values", ()))) for each in selector["matchExpressions"]}
-
-
-def _requirements(selector):
-    return {(each.key, each.operator, tuple(each.values)) for each in selector.match_expressions}

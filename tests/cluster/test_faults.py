@@ -14,7 +14,7 @@ import pytest
 from tools.kube.process import Failed
 
 from cluster.mesh import NAMESPACE, until
-from cluster.traffic import Traffic, logs, on_node, peer, service, slept_until
+from cluster.traffic import deployment, logs, on_node, peer, service, slept_until, started
 
 CONTROL, AGENT = "app=istiod,istio.io/rev=default", "app=weft-node,istio.io/rev=default"
 AWAY_SECONDS = 62
@@ -29,7 +29,7 @@ def namespace(mesh):
 
 @pytest.fixture(scope="module")
 def traffic(mesh, namespace):
-    return Traffic(mesh, namespace)
+    return started(mesh, namespace)
 
 
 @pytest.fixture
@@ -87,11 +87,6 @@ def names(mesh, labels, namespace=NAMESPACE):
 def leader(mesh):
     lease = mesh.kubectl("get", "lease", f"--namespace={NAMESPACE}", "weft-leader", "-o", "json")
     return json.loads(lease)["spec"].get("holderIdentity", "")
-
-
-def metrics(traffic, address):
-    lines = traffic.get(f"http://{address}:15014/metrics").splitlines()
-    return {name: float(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
 
 
 def test_tokens_that_prove_nothing_are_refused_and_both_sides_say_why(mesh, control, namespace, held):
@@ -213,22 +208,11 @@ def test_each_replica_of_the_control_plane_may_die(mesh, traffic):
 
 
 def test_while_no_control_plane_is_there_pods_wait_and_traffic_does_not(mesh, traffic, namespace):
-    template = {**(made := peer(namespace, "waiting")), "metadata": {"labels": made["metadata"]["labels"]}}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "waiting", "namespace": namespace},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"app": "waiting"}},
-            "template": {"metadata": template["metadata"], "spec": template["spec"]},
-        },
-    }
     with traffic.undisturbed(least=100):
         traffic.kill(NAMESPACE, "weft-control", "discovery")
         with pytest.raises(Failed, match=r"failed calling webhook .*istio-system.svc"):
             mesh.cluster.apply(peer(namespace, "refused"))
-        mesh.cluster.apply(deployment)
+        mesh.cluster.apply(deployment(peer(namespace, "waiting")))
         mesh.kubectl("delete", f"--namespace={NAMESPACE}", "pods", f"--selector={CONTROL}", "--force")
         events = ("events", f"--namespace={namespace}", "-o", "jsonpath={.items[*].message}")
         said = until(lambda: "failed calling webhook" in (found := mesh.kubectl("get", *events)) and found)
@@ -348,7 +332,7 @@ file.write_text(json.dumps({name: held for name, held in json.loads(file.read_te
 def failing(traffic, address):
     """How many identities an agent cannot get or renew; None while it does not answer."""
     try:
-        return metrics(traffic, address)["weft_node_identities_failing"]
+        return traffic.metrics(address)["weft_node_identities_failing"]
     except ConnectionError:
         return None
 

@@ -4,7 +4,8 @@ are called by name, and what a pod says in its annotations is so in its kernel."
 import pytest
 
 from cluster import apps
-from cluster.apps import ASK, SERVE, SERVE_GRPC, caller_of, fetch, fetched, get, of_kind, python, rules
+from cluster.admission import IMAGE
+from cluster.apps import ASK, SERVE, SERVE_GRPC, SERVE_TLS, caller_of, fetch, fetched, get, of_kind, python, rules
 from cluster.mesh import until
 
 TUNED = {
@@ -30,8 +31,10 @@ def web(namespace):
         livenessProbe={"exec": {"command": ["python3", "-c", ""]}, "periodSeconds": 20, "timeoutSeconds": 20},
     )  # fmt: skip
     rpc = python("rpc", SERVE_GRPC, "9000", readinessProbe={"grpc": {"port": 9000}, "periodSeconds": 1})
+    secure = {"path": "/", "port": 8443, "scheme": "HTTPS", "httpHeaders": [{"name": "Host", "value": "web.test"}]}
+    tls = python("tls", SERVE_TLS, "8443", "web.test", readinessProbe={"httpGet": secure, "periodSeconds": 1})
     annotations = {"traffic.sidecar.istio.io/excludeInboundPorts": "9090"}
-    wanted = apps.template("web", apps.spec(app, rpc, shareProcessNamespace=True), annotations)
+    wanted = apps.template("web", apps.spec(app, rpc, tls, shareProcessNamespace=True), annotations)
     return of_kind("apps/v1", "Deployment", namespace, "web", {"replicas": 1, **wanted})
 
 
@@ -40,6 +43,17 @@ def tuned(namespace):
     return apps.pod(
         namespace, "tuned", python("app", SERVE, "8080"), OVERRIDE, annotations=TUNED, initContainers=[before]
     )
+
+
+def older(namespace):
+    """As on clusters without native sidecars."""
+    annotations = {
+        "sidecar.istio.io/nativeSidecar": "false",
+        "proxy.istio.io/config": "holdApplicationUntilProxyStarts: true",
+    }
+    before = python("before", ASK, f"http://outsider.{namespace}:8080/")
+    app = python("app", SERVE, "8080")
+    return apps.pod(namespace, "older", app, annotations=annotations, initContainers=[before])
 
 
 def sick(namespace):
@@ -57,7 +71,10 @@ def sick(namespace):
 
 
 def store(namespace):
-    wanted = apps.template("store", apps.spec(python("app", SERVE, "8080")))
+    """Listens on its pod's address and on no other: neither callers nor kubelet may be sent to the loopback."""
+    bind = [{"name": "BIND", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    ready = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}
+    wanted = apps.template("store", apps.spec(python("app", SERVE, "8080", env=bind, readinessProbe=ready)))
     whole = {"replicas": 2, "serviceName": "store", "podManagementPolicy": "Parallel", **wanted}
     return of_kind("apps/v1", "StatefulSet", namespace, "store", whole)
 
@@ -77,6 +94,7 @@ def objects(namespace):
         of_kind("batch/v1", "CronJob", namespace, "often", schedule),
         of_kind("batch/v1", "Job", namespace, "once", job(namespace)),
         tuned(namespace),
+        older(namespace),
         sick(namespace),
         store(namespace),
         apps.service(namespace, "store", ("http", 8080, 8080), clusterIP="None"),
@@ -92,6 +110,7 @@ def namespace(mesh):
     mesh.cluster.apply(*objects(name))
     mesh.wait(name, "pod/tuned")
     mesh.wait(name, "pod/outsider")
+    mesh.wait(name, "pod/older")
     mesh.rolled_out(name, "deployment/web", "statefulset/store")
     yield name
     mesh.kubectl("delete", "namespace", name, "--wait=false")
@@ -147,6 +166,22 @@ def test_an_init_container_of_the_application_is_in_the_mesh_already(pods, names
     assert f"URI={me(namespace)}" in said
 
 
+def test_without_native_sidecars_an_init_container_of_the_application_has_the_plain_network(pods):
+    """There the redirect comes last of all init containers, since no proxy runs yet that it could lead to."""
+    pod = pods["older"]
+    assert [each["name"] for each in pod["spec"]["initContainers"]] == ["before", "istio-init"]
+    assert statuses(pod)["before"]["state"]["terminated"]["message"] == "nobody"
+
+
+def test_without_native_sidecars_the_application_still_starts_behind_its_proxy(cluster, pods, namespace):
+    pod = pods["older"]
+    assert [each["name"] for each in pod["spec"]["containers"]] == ["istio-proxy", "app"]
+    found = statuses(pod)
+    assert found["istio-proxy"]["state"]["running"]["startedAt"] <= found["app"]["state"]["running"]["startedAt"]
+    assert found["istio-proxy"]["restartCount"] == found["app"]["restartCount"] == 0
+    assert caller_of(fetched(cluster, namespace, "older", f"http://web.{namespace}/")) == me(namespace)
+
+
 def test_the_proxy_knows_who_it_is(cluster, pods, namespace):
     found = variables(pods["web"])
     owner = f"kubernetes://apis/apps/v1/namespaces/{namespace}/deployments/web"
@@ -154,7 +189,7 @@ def test_the_proxy_knows_who_it_is(cluster, pods, namespace):
     assert found["ISTIO_META_WORKLOAD_NAME"] == "web"
     assert found["ISTIO_META_CLUSTER_ID"] == "Kubernetes"
     assert found["ISTIO_META_INTERCEPTION_MODE"] == "REDIRECT"
-    assert found["ISTIO_META_APP_CONTAINERS"] == "app,rpc"
+    assert found["ISTIO_META_APP_CONTAINERS"] == "app,rpc,tls"
     assert found["ISTIO_META_MESH_ID"] == found["TRUST_DOMAIN"] == "cluster.local"
     running = environment(cluster, pods["web"])
     assert running["ISTIO_META_POD_NAME"] == pods["web"]["metadata"]["name"]
@@ -231,22 +266,23 @@ def test_a_pods_own_words_about_its_proxy_are_heard(cluster, pods):
     assert running["TASTE"] == "sweet"
     assert running["ISTIO_META_COLOR"] == "blue"
     found = proxy(pods["tuned"])
-    assert found["image"] == "weft:0.1.0" and found["imagePullPolicy"] == "Never"
+    assert found["image"] == IMAGE and found["imagePullPolicy"] == "Never"
     assert found["args"][found["args"].index("--concurrency") + 1] == "1"
     assert found["lifecycle"]["preStop"]["exec"]["command"] == ["weft", "drain", "3s"]
     assert [each["name"] for each in pods["tuned"]["spec"]["containers"]] == ["app"]
 
 
 def test_kubelet_gets_the_applications_answers_under_strict(pods):
-    """HTTP, TCP, gRPC and exec: all asked of this pod, none of which failed."""
+    """HTTP, HTTPS, TCP, gRPC and exec: all asked of this pod, none of which failed."""
     found = statuses(pods["web"])
-    assert found["app"]["ready"] and found["rpc"]["ready"] and found["istio-proxy"]["ready"]
-    assert found["app"]["restartCount"] == found["rpc"]["restartCount"] == 0
-    app, rpc = pods["web"]["spec"]["containers"]
+    assert found["app"]["ready"] and found["rpc"]["ready"] and found["tls"]["ready"]
+    assert all(each["restartCount"] == 0 for each in found.values())
+    app, rpc, tls = pods["web"]["spec"]["containers"]
     assert app["startupProbe"]["httpGet"]["path"] == "/app-health/app/startupz"
     assert app["readinessProbe"]["httpGet"]["path"] == "/app-health/app/readyz"
     assert app["livenessProbe"]["exec"]["command"] == ["python3", "-c", ""]
     assert rpc["readinessProbe"]["httpGet"]["path"] == "/app-health/rpc/readyz"
+    assert tls["readinessProbe"]["httpGet"]["scheme"] == "HTTP"
 
 
 def test_a_probe_that_fails_behind_the_proxy_fails_for_kubelet(cluster, pods, namespace):

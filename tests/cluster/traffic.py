@@ -22,7 +22,7 @@ sys.stdout.write(opener.open(sys.argv[1], timeout=10).read().decode())
 """
 
 
-def peer(namespace, name, *urls, app="", **labels):
+def peer(namespace, name, *urls):
     """A pod that answers, and calls these for as long as it lives."""
     return {
         "apiVersion": "v1",
@@ -30,7 +30,7 @@ def peer(namespace, name, *urls, app="", **labels):
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "labels": {"app": app or name, **labels},
+            "labels": {"app": name},
             "annotations": {"traffic.sidecar.istio.io/excludeInboundPorts": "9090"},
         },
         "spec": {"containers": [container(*urls)], "terminationGracePeriodSeconds": 2},
@@ -48,6 +48,18 @@ def container(*urls):
         "ports": [{"name": "http", "containerPort": 8080}],
         "readinessProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1},
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+    }
+
+
+def deployment(pod):
+    """One that makes such pods."""
+    metadata, labels = pod["metadata"], pod["metadata"]["labels"]
+    template = {"metadata": {"labels": labels, "annotations": metadata["annotations"]}, "spec": pod["spec"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
     }
 
 
@@ -83,32 +95,17 @@ def one_request_per_connection(namespace, name):
     }
 
 
-class Traffic:
-    """`client` calls `echo` by connections that are kept, and `fresh`, the same pods, by one for each request. `spare`
-    is in nobody's way."""
+class Pods:
+    """Pods of the mesh that run `peer.py`, by a short name each: NAME=(namespace, pod). One is `client`."""
 
-    def __init__(self, mesh, namespace):
-        self.mesh, self.namespace = mesh, namespace
-        self.holder = mesh.cluster.holder
-        urls = [f"http://{name}.{namespace}/" for name in ("echo", "fresh")]
-        mesh.cluster.apply(
-            strict(namespace),
-            # Kubernetes takes a pod's readiness for a moment when its kubelet starts again (before 1.35).
-            service(namespace, "echo", "echo", publishNotReadyAddresses=True),
-            service(namespace, "fresh", "echo", publishNotReadyAddresses=True),
-            one_request_per_connection(namespace, "fresh"),
-            peer(namespace, "echo", app="echo"),
-            peer(namespace, "client", *urls),
-            peer(namespace, "spare"),
-        )
-        names = ("echo", "client", "spare")
-        for name in names:
-            mesh.wait(namespace, f"pod/{name}")
-        self.addresses = {name: self.pod(name)["status"]["podIP"] for name in names}
-        until(lambda: self.fetch("client", urls[1])["status"] == 200)
+    def __init__(self, mesh, **pods):
+        self.mesh, self.holder = mesh, mesh.cluster.holder
+        self._pods = pods
+        self.addresses = {name: self.pod(name)["status"]["podIP"] for name in pods}
 
     def pod(self, name):
-        return json.loads(self.mesh.kubectl("get", "pod", f"--namespace={self.namespace}", name, "-o", "json"))
+        namespace, pod = self._pods.get(name, (self._pods["client"][0], name))
+        return json.loads(self.mesh.kubectl("get", "pod", f"--namespace={namespace}", pod, "-o", "json"))
 
     def counts(self):
         return json.loads(self.get(f"http://{self.addresses['client']}:9090/counts"))
@@ -126,6 +123,11 @@ class Traffic:
         """What a pod's program gets there: its status (0: nothing came) and body."""
         return json.loads(self.get(f"http://{self.addresses[name]}:9090/fetch?url={quote(url)}"))
 
+    def metrics(self, address):
+        """Of weft itself, in the pod of this address."""
+        lines = self.get(f"http://{address}:15014/metrics").splitlines()
+        return {name: float(value) for name, value in (line.split() for line in lines if not line.startswith("#"))}
+
     def get(self, url, *, joined=()):
         done = self.holder.run(*joined, sys.executable, "-I", "-c", GET, url, check=False)
         if done.returncode:
@@ -134,7 +136,7 @@ class Traffic:
 
     def admin(self, name, path):
         """What the admin API of a pod's Envoy answers."""
-        pid = self.pid(self.namespace, name, "istio-proxy")
+        pid = self.pid(*self._pods[name], "istio-proxy")
         return self.get(f"http://127.0.0.1:15000{path}", joined=("nsenter", f"--target={pid}", "--net"))
 
     def serial(self, name):
@@ -167,6 +169,28 @@ class Traffic:
 
     def _ctr(self, *arguments):
         return self.holder.run("ctr", "-n", "k8s.io", *arguments).stdout
+
+
+def started(mesh, namespace):
+    """`client` calls `echo` by connections that are kept, and `fresh`, the same pod, by one for each request. `spare` is
+    in nobody's way."""
+    urls = [f"http://{name}.{namespace}/" for name in ("echo", "fresh")]
+    mesh.cluster.apply(
+        strict(namespace),
+        # Kubernetes takes a pod's readiness for a moment when its kubelet starts again (before 1.35).
+        service(namespace, "echo", "echo", publishNotReadyAddresses=True),
+        service(namespace, "fresh", "echo", publishNotReadyAddresses=True),
+        one_request_per_connection(namespace, "fresh"),
+        peer(namespace, "echo"),
+        peer(namespace, "client", *urls),
+        peer(namespace, "spare"),
+    )
+    names = ("echo", "client", "spare")
+    for name in names:
+        mesh.wait(namespace, f"pod/{name}")
+    pods = Pods(mesh, **{name: (namespace, name) for name in names})
+    until(lambda: pods.fetch("client", urls[1])["status"] == 200)
+    return pods
 
 
 def logs(mesh, namespace, labels, since="10m", *, previous=False):

@@ -30,6 +30,12 @@ def test_the_workload_behind_a_pod(metadata, owner):
     assert owner_of(metadata) == owner
 
 
+@pytest.mark.parametrize("strange", [{"ownerReferences": True}, {"ownerReferences": [1, None]}, {"labels": [1]}])
+def test_whatever_stands_in_the_metadata_there_is_an_answer(strange):
+    assert owner_of({"name": "web", **strange}) == Owner("v1", "Pod", "web")
+    assert canonical_revision(strange) == "latest"
+
+
 def test_its_path_is_istios():
     assert Owner("apps/v1", "Deployment", "web").path("shop") == (
         "kubernetes://apis/apps/v1/namespaces/shop/deployments/web"

@@ -80,6 +80,15 @@ def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, na
     assert ("istio-proxy" in names(result, "initContainers")) is native
 
 
+@pytest.mark.parametrize(("redirect_by", "first"), [("init", "istio-init"), ("node", "istio-validation")])
+def test_without_native_sidecars_other_init_containers_come_before_the_redirect(redirect_by, first):
+    """No proxy runs yet that it could lead to."""
+    wanted = pod(initContainers=[{"name": "migrate", "image": "web:1"}])
+    settings = Settings(redirect_by=redirect_by)
+    assert names(injected(wanted, settings, native=False), "initContainers") == ["migrate", first]
+    assert names(injected(wanted, settings), "initContainers") == [first, "istio-proxy", "migrate"]
+
+
 def test_nothing_but_istio_init_keeps_it_out_of_a_restricted_namespace():
     result = injected(pod())
     init = container(result, "istio-init")["securityContext"]

@@ -60,3 +60,14 @@ def test_pull_secrets_come_with_the_account():
     account = control.service_account(values_of({"imagePullSecrets": ["a"]}))
     assert account["imagePullSecrets"] == [{"name": "a"}]
     assert "imagePullSecrets" not in control.service_account(values_of({}))
+
+
+def test_the_command_knows_every_argument():
+    from typer.main import get_command
+
+    from weft.cli.main import app
+
+    values = values_of({"injection": {"redirectBy": "node"}, "control": {"plaintextXds": True}})
+    command, *flags = control.arguments(values)
+    known = {name for option in get_command(app).commands[command].params for name in option.opts}
+    assert {flag.partition("=")[0] for flag in flags} <= known

@@ -71,3 +71,19 @@ def test_its_account_has_no_role():
 def test_it_is_told_how_long_certificates_live():
     assert "--certificate-ttl=24h" in pod()["containers"][0]["args"]
     assert "--certificate-ttl=15m" in pod(node={"certificateTtl": "15m"})["containers"][0]["args"]
+
+
+def test_the_command_knows_every_argument():
+    from typer.main import get_command
+
+    from weft.cli.main import app
+
+    values = values_of({"injection": {"redirectBy": "node"}, "control": {"plaintextXds": True}})
+    command, *flags = node.arguments(values)
+    known = {name for option in get_command(app).commands[command].params for name in option.opts}
+    assert {flag.partition("=")[0] for flag in flags} <= known
+
+
+def test_it_knows_the_trust_domain_that_the_mesh_has():
+    arguments = pod(mesh={"trustDomain": "example.org"})["containers"][0]["args"]
+    assert "--trust-domain=example.org" in arguments

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -19,3 +21,16 @@ def keep_memory_private() -> None:
 
 def is_memory_private() -> bool:
     return bool(_libc.prctl(_PR_GET_DUMPABLE, 0, 0, 0, 0) == 0)
+
+
+@contextmanager
+def memory_file(content: bytes) -> Iterator[str]:
+    """A path that this process can read, for libraries that take keys from files alone. It is on no disk, has no name
+    that others could open, and is gone with the block."""
+    descriptor = os.memfd_create("weft", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

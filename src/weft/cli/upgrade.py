@@ -31,12 +31,11 @@ def upgrade(
     """Show who uses which revision; install a new one beside; move namespaces to it, one by one.
 
     \b
-    The way of an upgrade:
-      weft upgrade --revision 0-2-0                  a second revision, which nobody uses yet
-      weft upgrade --revision 0-2-0 --move payments  one namespace; look at it, then the next
-      weft upgrade                                   who is where
-      weft uninstall --revision 0-1-0                when nobody is left there
-    Back again: weft upgrade --revision 0-1-0 --move payments
+    Example: weft upgrade --revision 0-2-0                  a second revision, which nobody uses yet
+             weft upgrade --revision 0-2-0 --move payments  one namespace; look at it, then the next
+             weft upgrade                                   who is where
+             weft uninstall --revision 0-1-0                when nobody is left there
+    Back again: the same, with the old revision's name.
     """
     import asyncio
 

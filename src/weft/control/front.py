@@ -10,10 +10,8 @@ room can open such a connection.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
-import os
 import secrets
 import socket
 import ssl
@@ -25,6 +23,7 @@ import grpc.aio
 import msgspec
 from cryptography import x509
 
+from weft.base.secrecy import memory_file
 from weft.ca.authority import Authority
 from weft.ca.serving import ServingCertificate
 from weft.model.identity import Identity, parse_identity
@@ -164,7 +163,7 @@ class Front:
             context.verify_mode = ssl.CERT_OPTIONAL
             context.set_alpn_protocols(["h2"])
             context.load_verify_locations(cadata="".join(self._authority.bundle()))
-            with _in_memory(chain + key) as path:
+            with memory_file(chain + key) as path:
                 context.load_cert_chain(path)
             self._context, self._made_of = context, made_of
         return self._context
@@ -252,15 +251,3 @@ def _bind(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-@contextlib.contextmanager
-def _in_memory(content: bytes) -> Any:
-    """A file that Python's ssl can read and that is on no disk: it takes certificates from files alone."""
-    descriptor = os.memfd_create("weft-front", os.MFD_CLOEXEC)
-    try:
-        with os.fdopen(os.dup(descriptor), "wb") as file:
-            file.write(content)
-        yield f"/proc/self/fd/{descriptor}"
-    finally:
-        os.close(descriptor)

@@ -1,8 +1,8 @@
 """Applications that answer a little longer. Kubernetes tells an application to end in the same moment in which callers
 begin to learn of it; whoever calls before he has heard meets a closed port. So each container waits before it is told.
 
-The wait is a preStop hook of kubelet's own, `sleep`, which needs no program in the container. Rule: a container that has
-such a hook of its own knows better, and nobody loses more than half of the time that the pod has to end.
+The wait is a preStop hook of kubelet's own, `sleep`, which needs no program in the container. Rule: a container with
+a hook of its own knows better, and nobody loses more than half of the time that the pod has to end.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ class Owner(msgspec.Struct, frozen=True):
 
 def owner_of(metadata: Mapping[str, Any]) -> Owner:
     """Of a pod's metadata, whatever stands in it."""
-    for reference in metadata.get("ownerReferences") or ():
+    references = metadata.get("ownerReferences")
+    for reference in references if isinstance(references, list) else ():
         if isinstance(reference, Mapping) and reference.get("controller"):
             version, kind, name = (reference.get(field) for field in ("apiVersion", "kind", "name"))
             if isinstance(version, str) and isinstance(kind, str) and isinstance(name, str) and name:
@@ -40,7 +41,7 @@ def owner_of(metadata: Mapping[str, Any]) -> Owner:
 
 
 def _behind(owner: Owner, metadata: Mapping[str, Any]) -> Owner:
-    labels = metadata.get("labels") or {}
+    labels = _labels(metadata)
     if owner.kind == "ReplicaSet" and (suffix := labels.get(_HASH)) and owner.name.endswith(f"-{suffix}"):
         return Owner("apps/v1", "Deployment", owner.name.removesuffix(f"-{suffix}"))
     if owner.kind == "Job" and (found := _OF_CRON_JOB.fullmatch(owner.name)):
@@ -49,11 +50,16 @@ def _behind(owner: Owner, metadata: Mapping[str, Any]) -> Owner:
 
 
 def canonical_name(metadata: Mapping[str, Any], owner: Owner) -> str:
-    labels = metadata.get("labels") or {}
+    labels = _labels(metadata)
     # A label's value may be shorter than a name.
     return str(labels.get("app.kubernetes.io/name") or labels.get("app") or owner.name)[:_MOST_NAME].rstrip("-._")
 
 
 def canonical_revision(metadata: Mapping[str, Any]) -> str:
-    labels = metadata.get("labels") or {}
+    labels = _labels(metadata)
     return str(labels.get("app.kubernetes.io/version") or labels.get("version") or "latest")
+
+
+def _labels(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    labels = metadata.get("labels")
+    return labels if isinstance(labels, Mapping) else {}

@@ -56,7 +56,7 @@ def inject(
     sleep_hooks: bool = True,
     owner: Owner | None = None,
 ) -> Injected:
-    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is only a workload's template.
+    """`native_sidecars`, `sleep_hooks`: whether the cluster has them. `owner` is told where the pod is a template.
     The pod that came in stays as it is. Raises Refused."""
     named = _name(pod, namespace)
     _check_shape(pod, named)
@@ -228,8 +228,7 @@ class _Injection:
         if self._native:
             init = [*others, *proxy, *init]
         else:
-            validating = [each for each in others if each["name"] == containers.VALIDATION]
-            init = [*validating, *init, *(each for each in others if each not in validating)]
+            init = [*init, *others]
             apps = [*proxy, *apps] if self._wishes.hold else [*apps, *proxy]
         self._spec["containers"] = apps
         if init or "initContainers" in self._spec:

@@ -7,7 +7,6 @@ Who comes in is the API server; what leaves is its answer. Rule: nothing that co
 from __future__ import annotations
 
 import logging
-import os
 import ssl
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from weft.base.secrecy import memory_file
 from weft.inject.injector import Injector
 from weft.inject.review import Answer, BadReview, Request, decode, encode
 from weft.inject.validation import validate
@@ -141,10 +141,5 @@ def _context() -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
-    """Python reads certificates from files only; this one is in memory, so that the key touches no disk."""
-    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, key.rstrip() + b"\n" + chain)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    with memory_file(key.rstrip() + b"\n" + chain) as path:
+        context.load_cert_chain(path)

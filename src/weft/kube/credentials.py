@@ -10,13 +10,13 @@ import contextlib
 import logging
 import os
 import ssl
-import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from weft.base.secrecy import memory_file
 from weft.kube.config import Connection, ExecPlugin
 from weft.kube.error import ApiUnavailable, ConfigError
 
@@ -84,12 +84,9 @@ class Credentials:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if certificate and key:
-            # ssl reads keys from files only; this one is ours alone and gone when it has been read.
-            with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-                file.write(f"{certificate}\n{key}")
-                file.flush()
+            with memory_file(f"{certificate}\n{key}".encode()) as path:
                 try:
-                    context.load_cert_chain(file.name, password=_no_password)
+                    context.load_cert_chain(path, password=_no_password)
                 except (ssl.SSLError, ValueError) as error:
                     raise ConfigError(
                         f"the client certificate and its key cannot be used: {error}",
