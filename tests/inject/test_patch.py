@@ -477,3 +477,11 @@ def test_what_the_kernel_would_not_start_is_refused_with_the_reason():
     with pytest.raises(Refused, match=r"the proxy's configuration [0-9]+ bytes long"):
         injected(pod(containers=many))
     assert injected(pod(containers=many[:20]))
+
+
+def test_another_revision_that_takes_over_a_pod_brings_its_own_driver():
+    """Else the pod would ask a driver that is uninstalled with the revision before, and never start."""
+    before = injected(pod(), Settings(driver="csi.weft.dev"))
+    after = injected(before, Settings(revision="canary", driver="canary.csi.weft.dev"))
+    assert [each["csi"]["driver"] for each in after["spec"]["volumes"]] == ["canary.csi.weft.dev"]
+    assert after == injected(after, Settings(revision="canary", driver="canary.csi.weft.dev"))

@@ -247,7 +247,9 @@ class _Injection:
             if volume["name"] not in taken:
                 present.append(volume)
         existing = taken.get(IDENTITY_VOLUME)
-        if existing is not None and "csi" not in existing:
+        if existing is not None and "csi" in existing and self._stripped.status is not None:
+            existing.update(self._own_volumes()[0])  # another revision's driver has gone with it, or will
+        elif existing is not None and "csi" not in existing:
             where = Where(object=self._named, field="spec.volumes")
             hint = "give it another name"
             raise Refused([Problem(where, f"it has a volume {IDENTITY_VOLUME} of its own", hint)])
