@@ -31,7 +31,6 @@ from bench import kube_objects
 from bench.figure import Effort, Figure, Say
 from bench.kube_objects import ROOT, Agent, Shape
 from bench.process import Failed, Running, cpu_seconds, resident
-from tools.kube import process as programs
 from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.error import ApiError
@@ -82,6 +81,7 @@ class Cost:
         self.bytes: int = got["bytes"]
         self.streams: int = got["streams"]
         self.took: float = got["last"] - began
+        self.calls: int = got["calls"]
 
 
 class Rig:
@@ -151,6 +151,7 @@ class Rig:
             Figure(f"{title}: RSS after the start", started_size / _MEGABYTE, "MB"),
             Figure(f"{title}: {shape.nodes} certificates by token, CPU", certificates * 1000, "ms"),
             *_figures(f"{title}: first sync", first, "s", 1),
+            Figure(f"{title}: first sync, calls per node", first.calls / shape.nodes, "", 1),
         ]
         for what, costs in (("one endpoint", endpoints), ("one VirtualService", routes)):
             middle = sorted(costs, key=lambda cost: cost.cpu)[len(costs) // 2]
@@ -264,8 +265,8 @@ def main() -> None:
         try:
             with started(Path(directory) / "api-server") as server:
                 figures = asyncio.run(rig.run(server))
-        except (Failed, programs.Failed, OSError) as failed:
-            tell("failed", str(failed))
+        except Exception as failed:  # noqa: BLE001 - told to who started this
+            tell("failed", f"{type(failed).__name__}: {failed}")
         else:
             tell("figures", msgspec.to_builtins(figures))
 

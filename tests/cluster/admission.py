@@ -17,9 +17,10 @@ from tools.kube.certificates import Authority
 from tools.kube.holder import OUTSIDE
 
 from cluster.mesh import NAMESPACE, until
+from weft import __version__
 
 STATUS = "sidecar.istio.io/status"
-IMAGE = "weft:0.1.0"
+IMAGE = f"weft:{__version__}"
 
 
 def plain_pod(name="pod", labels=None, annotations=None, **spec):

@@ -17,9 +17,9 @@ RESTRICTED = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 
-# Tells each caller its own headers. `/ready` says 503 after `/switch/off`.
+# Tells each caller its own headers. `/ready` says 503 after `/switch/off`. Listens on every address, or on $BIND.
 SERVE = """
-import http.server, json, sys, threading
+import http.server, json, os, sys, threading
 ready = threading.Event()
 ready.set()
 class App(http.server.BaseHTTPRequestHandler):
@@ -36,7 +36,8 @@ class App(http.server.BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 for port in sys.argv[1:]:
-    threading.Thread(target=http.server.ThreadingHTTPServer(("", int(port)), App).serve_forever).start()
+    server = http.server.ThreadingHTTPServer((os.environ.get("BIND", ""), int(port)), App)
+    threading.Thread(target=server.serve_forever).start()
 """
 
 # gRPC's health service: the service `sick` is not serving, every other one is.

@@ -6,6 +6,7 @@ import os
 
 import pytest
 import yaml
+from tools.kube.api_server import RequestFailed
 
 from cluster import admission
 from cluster.admission import containers, plain_pod, post, refusal, replicas, review, tried
@@ -13,6 +14,7 @@ from cluster.mesh import NAMESPACE, until
 from inject.pods import apply as patched
 
 SETTINGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps/istio-sidecar-injector"
+MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture(scope="module")
@@ -289,7 +291,6 @@ spec:
     match:
     - uri: {regex: "/items/[0-9"}
 """
-RIGHT = WRONG.replace("[0-9", "[0-9]")
 
 
 def test_a_wrong_resource_is_refused_with_the_words_of_weft_validate(mesh, namespace, tmp_path):
@@ -304,13 +305,33 @@ def test_a_wrong_resource_is_refused_with_the_words_of_weft_validate(mesh, names
     assert what in said, (what, said)
 
 
-def test_a_resource_may_always_be_deleted_and_others_kinds_are_not_asked_about(mesh, namespace):
-    path = f"/apis/networking.istio.io/v1/namespaces/{namespace}/virtualservices"
-    mesh.cluster.api.request("POST", path, yaml.safe_load(RIGHT.replace("NAMESPACE", namespace)))
-    mesh.cluster.api.request("DELETE", f"{path}/split")
-    for configuration in mesh.cluster.api.request(
-        "GET", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
-    )["items"]:
+def test_every_served_version_of_a_kind_is_judged(mesh, namespace):
+    for version in ("v1", "v1beta1", "v1alpha3"):
+        wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace).replace("istio.io/v1", f"istio.io/{version}"))
+        with pytest.raises(RequestFailed, match="is not a regular expression"):
+            mesh.cluster.api.request("POST", f"{_services(namespace, version)}?dryRun=All", wrong)
+
+
+def test_what_is_stored_already_is_held_against_nobody_who_does_not_change_it(mesh, namespace):
+    """A label of a revision that there is not lets a wrong one in, as a weft that was away would have."""
+    wrong = yaml.safe_load(WRONG.replace("NAMESPACE", namespace))
+    wrong["metadata"]["labels"] = {"istio.io/rev": "nobody"}
+    api, path = mesh.cluster.api, _services(namespace)
+    api.request("POST", path, wrong)
+    relabelled = {"metadata": {"labels": {"istio.io/rev": None, "team": "shop"}}}
+    assert api.request("PATCH", f"{path}/split", relabelled, kind=MERGE)["metadata"]["labels"] == {"team": "shop"}
+    with pytest.raises(RequestFailed, match="is not a regular expression"):
+        api.request("PATCH", f"{path}/split", {"spec": {"hosts": ["shop"]}}, kind=MERGE)
+    api.request("DELETE", f"{path}/split")
+
+
+def _services(namespace, version="v1"):
+    return f"/apis/networking.istio.io/{version}/namespaces/{namespace}/virtualservices"
+
+
+def test_kinds_that_are_not_ours_are_not_asked_about(mesh):
+    configurations = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    for configuration in mesh.cluster.api.request("GET", configurations)["items"]:
         for each in configuration["webhooks"]:
             groups = {group for rule in each["rules"] for group in rule["apiGroups"]}
             assert all(group.endswith(".istio.io") for group in groups), groups

@@ -4,6 +4,7 @@ are called by name, and what a pod says in its annotations is so in its kernel."
 import pytest
 
 from cluster import apps
+from cluster.admission import IMAGE
 from cluster.apps import ASK, SERVE, SERVE_GRPC, SERVE_TLS, caller_of, fetch, fetched, get, of_kind, python, rules
 from cluster.mesh import until
 
@@ -70,7 +71,10 @@ def sick(namespace):
 
 
 def store(namespace):
-    wanted = apps.template("store", apps.spec(python("app", SERVE, "8080")))
+    """Listens on its pod's address and on no other: neither callers nor kubelet may be sent to the loopback."""
+    bind = [{"name": "BIND", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+    ready = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}
+    wanted = apps.template("store", apps.spec(python("app", SERVE, "8080", env=bind, readinessProbe=ready)))
     whole = {"replicas": 2, "serviceName": "store", "podManagementPolicy": "Parallel", **wanted}
     return of_kind("apps/v1", "StatefulSet", namespace, "store", whole)
 
@@ -262,7 +266,7 @@ def test_a_pods_own_words_about_its_proxy_are_heard(cluster, pods):
     assert running["TASTE"] == "sweet"
     assert running["ISTIO_META_COLOR"] == "blue"
     found = proxy(pods["tuned"])
-    assert found["image"] == "weft:0.1.0" and found["imagePullPolicy"] == "Never"
+    assert found["image"] == IMAGE and found["imagePullPolicy"] == "Never"
     assert found["args"][found["args"].index("--concurrency") + 1] == "1"
     assert found["lifecycle"]["preStop"]["exec"]["command"] == ["weft", "drain", "3s"]
     assert [each["name"] for each in pods["tuned"]["spec"]["containers"]] == ["app"]

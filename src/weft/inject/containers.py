@@ -52,6 +52,7 @@ def redirecting(wishes: Wishes, settings: Settings) -> dict[str, Any]:
         "name": VALIDATION if by_node else INIT,
         **_image(wishes, settings),
         "args": ["redirect" if by_node else "iptables", *wanted],
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # why it failed, for whoever describes the pod
         "resources": _resources(settings.init_resources),
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -133,8 +133,8 @@ def _container(values: Values) -> dict[str, Any]:
             from_field("POD_UID", "metadata.uid"),
         ],
         "ports": [{"name": "http-monitoring", "containerPort": MONITORING_PORT, "protocol": "TCP"}],
-        "livenessProbe": _probe("/healthz", failures=6),
-        "readinessProbe": _probe("/ready", failures=3),
+        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        "readinessProbe": _probe("/ready", period=2, failures=5),
         "resources": resources(values.node.resources),
         "securityContext": {
             "runAsUser": 0,
@@ -185,10 +185,10 @@ def _pods(values: Values) -> str:
     return f"{values.node.kubelet_root}/pods"
 
 
-def _probe(path: str, *, failures: int) -> dict[str, Any]:
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
     return {
         "httpGet": {"path": path, "port": MONITORING_PORT},
-        "periodSeconds": 10,
+        "periodSeconds": period,
         "timeoutSeconds": 5,
         "failureThreshold": failures,
     }
