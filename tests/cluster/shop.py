@@ -23,6 +23,7 @@ NAME = "shop"
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / NAME
 IMAGE = f"weft:{__version__}"
 PATIENCE = "60"  # seconds
+NAMES = {"options": [{"name": "timeout", "value": "10"}, {"name": "attempts", "value": "5"}]}  # of the resolver
 NOT_IN_IMAGE = {"ledger", "outsider"}
 USER = {"runAsUser": 10_000}
 READ = "import sys, urllib.request as u; print(u.urlopen(u.Request(*sys.argv[1:])).read().decode())"
@@ -66,6 +67,7 @@ class Shop:
         self.apply(*objects, self._customer())
         self.mesh.rolled_out(NAME)
         until(lambda: self.answers() and self.answers()[-1]["status"] == 200, timeout=120)
+        self.opened = len(self.answers())
 
     def close(self):
         """Also what it says to the whole mesh."""
@@ -156,6 +158,7 @@ class Shop:
             "spec": {
                 "serviceAccountName": "loadgen",
                 "terminationGracePeriodSeconds": 1,
+                "dnsConfig": NAMES,
                 "containers": [asks | common, notes | common],
                 "volumes": [{"name": "programs", "configMap": {"name": self.programs}}],
             },
@@ -169,7 +172,9 @@ def fitted(document):
     spec = document["spec"]["template"]["spec"]
     (app,) = spec["containers"]
     app["env"].append({"name": "PATIENCE", "value": PATIENCE})
+    spec |= {"terminationGracePeriodSeconds": 2, "dnsConfig": NAMES}
     if "readinessProbe" in app:
+        spec["terminationGracePeriodSeconds"] = 2 * int(PATIENCE)
         app["readinessProbe"] |= {"timeoutSeconds": 10, "failureThreshold": 30}
     if document["metadata"]["name"] in NOT_IN_IMAGE:
         of_machine = container("app")

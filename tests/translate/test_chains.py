@@ -109,6 +109,19 @@ async def test_an_undeclared_server_that_speaks_first_is_late_but_not_broken():
         writer.close()
 
 
+async def test_who_connects_early_and_speaks_late_is_still_heard_as_http():
+    """Pools of connections do; passed on as bytes, it would have neither routes nor the mesh's TLS."""
+    seen = []
+    settings = Settings(detection_timeout=timedelta(milliseconds=50))
+    async with app(_answering(seen)) as app_port, pair(app_port, settings=settings) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.sleep(0.5)  # ten times as long as anything undeclared is waited for
+        writer.write(b"GET / HTTP/1.1\r\nhost: orders\r\nconnection: close\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 200")
+        writer.close()
+    assert "x-envoy-attempt-count: 1" in seen[0]  # proxies have read it
+
+
 async def test_a_declared_server_that_speaks_first_does_not_wait():
     async def greet(reader, writer):
         writer.write(b"greetings\n")

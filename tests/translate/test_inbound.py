@@ -106,6 +106,12 @@ def test_strict_leaves_no_chain_without_tls_and_no_default():
     assert not listener.HasField("default_filter_chain")
 
 
+def test_where_all_must_speak_first_the_slow_ones_have_time():
+    strict, mixed = _listener(WEB, mode=STRICT), _listener(WEB)
+    assert strict.listener_filters_timeout.seconds == 5
+    assert mixed.listener_filters_timeout.seconds == 1
+
+
 def test_disabled_opens_no_tls_and_looks_for_none():
     listener = _listener(WEB, DATABASE, UNKNOWN, mode=DISABLE)
     assert _seen(listener, 8080) == [("", "any", "http", False)]

@@ -48,7 +48,7 @@ def test_an_http_port_listens_in_both_families_and_binds_nothing():
     listener = _read(http_port(80, ANY, Settings()))
     assert listener.name == "0.0.0.0_80" and not listener.bind_to_port.value
     assert listener.additional_addresses[0].address.socket_address.address == "::"
-    assert listener.continue_on_listener_filters_timeout and listener.listener_filters_timeout.seconds == 1
+    assert listener.HasField("listener_filters_timeout") and not listener.listener_filters_timeout.ToMilliseconds()
     assert _cluster(listener.default_filter_chain) == "PassthroughCluster"
     assert _cluster(_read(http_port(80, ONLY, Settings())).default_filter_chain) == "BlackHoleCluster"
 

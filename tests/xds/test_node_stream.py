@@ -167,3 +167,11 @@ def test_nothing_is_said_while_pods_are_not_known():
     control = Control(None)
     stream = NodeStream(control.snapshots, control, "node-1", Hello("node-1", ("web-0",)), wake=lambda: None)
     assert stream.turn() is None
+
+
+def test_what_an_agent_says_of_a_proxy_takes_little_room(rig):
+    types = {f"type-{number}": 1 for number in range(1_000)}
+    report(rig, proxies=(Proxy(1, "p" * 10**6, "web", types, tuple("e" * 10**6 for _ in range(20))),))
+    (proxy,) = rig.stream.proxies()
+    assert len(proxy.node_id) == 4_096 and len(proxy.types) == 16
+    assert [len(error) for error in proxy.errors] == [512] * 8

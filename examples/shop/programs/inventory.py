@@ -31,7 +31,7 @@ async def main():
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     await ended.wait()
-    await server.stop(grace=2)
+    await server.stop(grace=pod.PATIENCE)
 
 
 if __name__ == "__main__":

@@ -23,9 +23,16 @@ my $listener = IO::Socket::IP->new(LocalHost => '::', LocalPort => $port, V6Only
 my $open = IO::Select->new($listener);
 print "ledger listens on $port\n";
 
-until ($ended) {
+# Told to end, it takes no more callers, and serves those it has.
+until ($ended && $open->count == 0) {
+    if ($ended && $listener) {
+        $open->remove($listener);
+        close $listener;
+        undef $listener;
+        next;
+    }
     for my $socket ($open->can_read(0.5)) {
-        if ($socket == $listener) {
+        if ($listener && $socket == $listener) {
             my $client = $listener->accept or next;
             $client->blocking(0);
             $open->add($client);

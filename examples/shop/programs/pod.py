@@ -12,11 +12,11 @@ PATIENCE = float(os.environ.get("PATIENCE", "5"))  # seconds to wait for a neigh
 
 
 def serve(app):
-    """Answer on every address, IPv4 and IPv6, until SIGTERM."""
+    """Answer on every address, IPv4 and IPv6, until SIGTERM; then finish what has been asked."""
 
     async def ready(request):
         return web.Response(text="ready\n")
 
     app.router.add_get("/ready", ready)
     print(f"{NAME} {VERSION} listens on {PORT}", flush=True)
-    web.run_app(app, host=None, port=PORT, print=None, access_log=None, shutdown_timeout=2)
+    web.run_app(app, host=None, port=PORT, print=None, access_log=None, shutdown_timeout=PATIENCE)

@@ -15,6 +15,7 @@ import logging
 import secrets
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -32,6 +33,7 @@ from weft.xds.server import OPTIONS, ListenError
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 20_000
+MOST_OF_ONE_HOST = 256  # an agent has three; nobody has to prove anything to hold one, so nobody may hold them all
 HANDSHAKE_SECONDS = 15.0
 _LONGEST_TOKEN_METADATA = 32 * 1024
 _BACKLOG = 512
@@ -57,6 +59,7 @@ class Front:
         self._numbers = itertools.count()
         self._visitors: dict[str, Visitor] = {}
         self._sides: set[_Side] = set()
+        self._hosts: Counter[str] = Counter()  # how many connections each has, or tries to get
         self._listening: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._entering: set[asyncio.Task[None]] = set()
@@ -111,14 +114,29 @@ class Front:
                 log.warning("cannot take a connection: %s", error)
                 await asyncio.sleep(0.1)
                 continue
-            if len(self._entering) + len(self._visitors) >= MOST_CONNECTIONS:
+            host = address[0]
+            if self._hosts[host] >= MOST_OF_ONE_HOST or self._hosts.total() >= MOST_CONNECTIONS:
                 connection.close()
                 continue
-            entering = asyncio.create_task(self._enter(connection, f"{address[0]}:{address[1]}"))
+            self._hosts[host] += 1
+            entering = asyncio.create_task(self._enter(connection, host, address[1]))
             self._entering.add(entering)
             entering.add_done_callback(self._entering.discard)
 
-    async def _enter(self, connection: socket.socket, address: str) -> None:
+    async def _enter(self, connection: socket.socket, host: str, port: int) -> None:
+        entered = False
+        try:
+            entered = await self._let_in(connection, host, f"{host}:{port}")
+        finally:
+            if not entered:
+                self._has_gone(host)
+
+    def _has_gone(self, host: str) -> None:
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+
+    async def _let_in(self, connection: socket.socket, host: str, address: str) -> bool:
         loop = asyncio.get_running_loop()
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -133,14 +151,26 @@ class Front:
             log.info("%s did not get in: %s", address, error)
             outer.close()
             connection.close()
-            return
+            return False
         peer = f"{_ABSTRACT}{name}"
-        inner = _Side(self._sides, lambda: self._visitors.pop(peer, None))
+
+        def ended() -> None:
+            self._visitors.pop(peer, None)
+            self._has_gone(host)
+
+        inner = _Side(self._sides, ended)
         # Known before gRPC can ask.
         self._visitors[peer] = visitor
         outer.other, inner.other = inner, outer
-        await loop.create_unix_connection(lambda: inner, sock=inside)
+        try:
+            await loop.create_unix_connection(lambda: inner, sock=inside)
+        except BaseException:
+            self._visitors.pop(peer, None)
+            outer.close()
+            inside.close()
+            raise
         outer.start()
+        return True
 
     async def _inside(self) -> tuple[socket.socket, str]:
         name = f"{self._inner}-{next(self._numbers)}"

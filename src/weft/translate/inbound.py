@@ -47,6 +47,7 @@ from weft.translate.view import GroupView
 _TLS = "tls"
 _PLAIN = "raw_buffer"
 _HANDSHAKE = Duration(seconds=15)
+_HELLO = Duration(seconds=5)  # how late a caller may begin to speak
 _OWN_PORTS = (INBOUND_PORT, OUTBOUND_PORT)
 
 
@@ -89,7 +90,12 @@ def virtual_inbound(view: GroupView) -> Built:
     result.listener_filters.append(original_destination())
     result.listener_filters.extend(_looking(tls_inspector(), entrances, _reads_tls))
     result.listener_filters.extend(_looking(http_inspector(), entrances, _reads_http))
-    wait_for_first_bytes(result, settings)
+    if all(each.mode is TlsMode.STRICT for each in entrances):
+        # Nobody else is let in anyway: a proxy on a busy machine need not be refused for being slow to begin.
+        result.listener_filters_timeout.CopyFrom(_HELLO)
+        result.continue_on_listener_filters_timeout = True  # to nowhere, and the log says so
+    else:
+        wait_for_first_bytes(result, settings)
     # Whose fault it may be if a proxy refuses it.
     return build(name, result, _policies(view))
 

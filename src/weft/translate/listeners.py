@@ -1,13 +1,16 @@
 """Where outbound connections arrive. iptables sends them all to `virtualOutbound`, which hands each to the listener of
 its original destination: a service's own address, or a port that services share. None of those binds a socket.
 
-Only a listener that has to find out what a connection speaks reads its first bytes, and never waits longer than
-`detection_timeout` for them: a server that speaks first is late by that, not broken.
+Only a listener that has to find out what a connection speaks reads its first bytes. Where that may be anything, it
+never waits longer than `detection_timeout` for them: a server that speaks first is late by that, not broken. Where HTTP
+is declared, it waits for its caller: who connects early and speaks late, as pools of connections do, means HTTP too,
+and must not be passed on without the mesh's TLS.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import lru_cache
 
 from envoy.config.core.v3.address_pb2 import Address
@@ -83,7 +86,9 @@ def shared_port(
         result.listener_filters.append(tls_inspector())
     if http:
         result.listener_filters.append(http_inspector())
-    if result.listener_filters:
+    if http and not shared:
+        result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # none
+    elif result.listener_filters:
         wait_for_first_bytes(result, settings)
     if sources:
         result.metadata.CopyFrom(of_objects(tuple(sources)))

@@ -9,7 +9,7 @@ from the tables that all streams share.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from itertools import count
+from itertools import count, islice
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -29,6 +29,8 @@ BATCH_BYTES = 1 << 20
 JOINS = 1
 PODS = 10_000  # kubelet's own limit is 110
 PROXIES = 4 * PODS
+# Of what is said about one proxy: whoever has taken over a node must not fill the memory that all share.
+_TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512
 _ENTRY_BYTES = 64  # of an entry without its body, roughly
 
 
@@ -287,9 +289,20 @@ class NodeStream:
                 self._observer.on_nack(NackedResource(*what, refusal.proxy[:NAME_LENGTH]))
         for number in report.left:
             self._proxies.pop(number, None)
-        self._proxies.update((each.number, each) for each in report.proxies)
+        self._proxies.update((each.number, _bounded(each)) for each in report.proxies)
         if len(self._proxies) > PROXIES:
             raise Refused(f"more than {PROXIES} proxies on one node")
+
+
+def _bounded(proxy: Proxy) -> Proxy:
+    types = islice(((type_url[:NAME_LENGTH], at) for type_url, at in proxy.settled.items()), _TYPES)
+    return Proxy(
+        proxy.number,
+        proxy.node_id[:NAME_LENGTH],
+        proxy.group[:NAME_LENGTH],
+        dict(types),
+        tuple(error[:_ERROR_LENGTH] for error in proxy.errors[:_ERRORS]),
+    )
 
 
 class _Joined:
