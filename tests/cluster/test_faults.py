@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import sys
+import threading
 import time
 
 import jwt
@@ -357,3 +358,30 @@ def test_an_agent_that_is_killed_is_followed_by_one_that_has_all_that_it_had(mes
         until(lambda: traffic.fetch("spare", f"http://fresh.{namespace}/")["status"] == 200)
     assert {name: traffic.serial(name) for name in serials} == serials
     mesh.wait(NAMESPACE, names(mesh, AGENT)[0])
+
+
+def test_while_the_control_plane_is_rolled_out_every_pod_is_admitted(mesh, namespace):
+    """A replica that is told to end is still sent webhooks for a while: who closes at once refuses pods."""
+    manifest, path = peer(namespace, "admitted"), f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    done, refused, asked = threading.Event(), [], 0
+
+    def create():
+        nonlocal asked
+        while not done.is_set():
+            asked += 1
+            try:
+                made = mesh.cluster.api.request("POST", path, manifest)
+                assert "istio-proxy" in json.dumps(made["spec"])
+            except Exception as error:
+                refused.append(error)
+
+    creating = threading.Thread(target=create)
+    creating.start()
+    try:
+        mesh.kubectl("rollout", "restart", f"--namespace={NAMESPACE}", "deployment/weft-control")
+        mesh.rolled_out(NAMESPACE, "deployment/weft-control")
+        until(lambda: len(names(mesh, CONTROL)) == 2)  # the last of the old ones has gone
+    finally:
+        done.set()
+        creating.join()
+    assert asked > 20 and not refused

@@ -92,7 +92,7 @@ class ControlPlane:
         self._problems.put("source", problems)
         changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
-        touched = joined((touched, *(self._intake.values(key, held) for key, held in values)))
+        touched = joined((touched, self._intake.all_values(values)))
         if touched:
             self._push.touch(touched)
         if not self._loaded:
