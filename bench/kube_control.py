@@ -174,12 +174,19 @@ class Rig:
 
     async def _cost(self, control: Running, streams: Running, change: Awaitable[None]) -> Cost:
         """Of a change that every stream hears of."""
+        await _ask(streams, {"do": "settle", "streams": 0, "quiet": 0.0})  # what came before is not counted
         translation = await _translation()
         cpu, began = cpu_seconds(control.pid), time.monotonic()
         await change
-        order = {"do": "settle", "streams": self._shape.nodes, "quiet": _QUIET_SECONDS}
-        got = await _ask(streams, order)
-        await _rest(control.pid)
+        got = await _ask(streams, {"do": "settle", "streams": self._shape.nodes, "quiet": _QUIET_SECONDS})
+        while True:  # a pause is not the end: more may come of it, as long as the control plane works
+            await _rest(control.pid)
+            more = await _ask(streams, {"do": "settle", "streams": 0, "quiet": _QUIET_SECONDS})
+            if not more["bytes"]:
+                break
+            got = {**more, "streams": got["streams"], **{each: got[each] + more[each] for each in ("bytes", "calls")}}
+        if got["trouble"]:
+            self._say(f"somebody had to call again: {got['trouble']}")
         return Cost(cpu_seconds(control.pid) - cpu, await _translation() - translation, got, began)
 
 

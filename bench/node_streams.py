@@ -90,8 +90,14 @@ class Streams:
                 missing = f"{len(self._heard)} of {streams} streams heard anything, {len(self._unplaced)} pods wait"
                 return {"error": f"{missing}, after {_ORDER_SECONDS:.0f} s and {self._calls} calls. {self._trouble}"}
             await asyncio.sleep(0.02)
-        answer = {"bytes": self._bytes, "streams": len(self._heard), "last": self._last, "calls": self._calls}
-        self._bytes, self._heard, self._calls = 0, set(), 0
+        answer = {
+            "bytes": self._bytes,
+            "streams": len(self._heard),
+            "last": self._last,
+            "calls": self._calls,
+            "trouble": self._trouble,
+        }
+        self._bytes, self._heard, self._calls, self._trouble = 0, set(), 0, ""
         return answer
 
     async def _run(self, line: Line, certified: _Certified) -> None:

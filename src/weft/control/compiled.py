@@ -142,7 +142,7 @@ class Compiled:
         return stale | {_shared(port) for port, _ in (*old.chains, *new.chains)}
 
     def _claim_routes(self, host: str, old: Contribution, new: Contribution) -> set[str]:
-        if _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
+        if self._suspended and _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
             for key in [key for key in self._suspended if key[1] == host]:
                 del self._suspended[key]
         for route, _ in old.hosts:
