@@ -195,3 +195,16 @@ async def test_one_account_cannot_have_the_mesh_translated_for_every_label_it_ca
             else:
                 assert (await proxy.read()).resources
         assert codes == [grpc.StatusCode.PERMISSION_DENIED]
+
+
+async def test_who_shows_no_certificate_cannot_fill_the_memory_with_words(rig):
+    """They are in memory before anybody has looked at its token."""
+    lots = [f"{number:06}{'x' * 3_000}" for number in range(1_000)]
+    async with channel(rig) as to:
+        stranger = Proxy(to, rig.token(Caller("shop", "web", "web-0", "uid")))
+        await stranger.subscribe(CLUSTER, *lots)
+        assert await stranger.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    async with channel(rig, *rig.certificate("shop", "web")) as to:
+        proxy = Proxy(to)
+        await proxy.subscribe(CLUSTER, *lots, "*")
+        assert (await proxy.read()).resources
