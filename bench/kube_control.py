@@ -267,15 +267,15 @@ def main() -> None:
         print(json.dumps({what: said}), flush=True)
 
     shape = Shape(services=effort.of(1000, 40), nodes=effort.of(100, 5))
+    told: tuple[str, Any]
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
         rig = Rig(shape, effort.of(5, 2), Path(directory), lambda line: tell("say", line))
         try:
             with started(Path(directory) / "api-server") as server:
-                figures = asyncio.run(rig.run(server))
+                told = "figures", msgspec.to_builtins(asyncio.run(rig.run(server)))
         except Exception as failed:  # noqa: BLE001 - told to who started this
-            tell("failed", f"{type(failed).__name__}: {failed}")
-        else:
-            tell("figures", msgspec.to_builtins(figures))
+            told = "failed", f"{type(failed).__name__}: {failed}"
+    tell(*told)  # last of all: who hears it ends this process
 
 
 if __name__ == "__main__":
