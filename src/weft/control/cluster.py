@@ -178,7 +178,10 @@ class ClusterControl:
         while True:
             await asyncio.sleep(_JUDGE_SECONDS)
             if self._loaded and not self.plane.analyzing:
-                self._statuses.judge_all(self.plane.problems())
+                try:
+                    self._statuses.judge_all(self.plane.problems())
+                except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
+                    log.exception("what is wrong with objects cannot be told; it is tried again")
 
     async def _lead(self, kept: RootSecret | None) -> None:
         """What only one may write, as long as this one holds the Lease."""
