@@ -8,7 +8,7 @@ PACKAGES := iproute2 iptables util-linux python3-venv
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kube kube-build kube-up kube-down check bless manifests reference bench image format lock \
+.PHONY: help demo test test-kube kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
   packages kube-packages clean
 
 help: ## Show this list
@@ -50,6 +50,9 @@ reference: $(READY) ## Write docs/resources.md anew from the readers of each kin
 
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench
+
+bench-kube: kube-build packages kube-packages ## Measure what needs Kubernetes, write bench/results/kube.json
+	$(BIN)/python -m bench --kubernetes
 
 image: $(READY) ## Build the image for Kubernetes, without Docker: build/weft-image.tar
 	$(BIN)/python -m tools.image

@@ -1,12 +1,13 @@
-"""`python -m bench [NAME ...]`: run the rigs, all or those named, print the table, keep the results.
+"""`python -m bench [--kubernetes] [NAME ...]`: run the rigs, all or those named, print the table, keep the results.
 
-Only a whole run at full length is kept in results/latest.json; anything else is printed, or written where `--output`
-says.
+Only a whole run at full length is kept in results/latest.json, or in results/kube.json for those that need Kubernetes;
+anything else is printed, or written where `--output` says.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import os
 import signal
@@ -16,8 +17,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.figure import RESULTS, Effort, Figure, show, write
+from bench.figure import KUBERNETES_RESULTS, RESULTS, Effort, Figure, show, write
 from bench.process import Failed
+from weft.envoy.binary import EnvoyError
+from weft.kube.error import KubeError
 
 # In the order of a run: the data path first, while nothing else has warmed the machine up.
 RIGS = {
@@ -30,19 +33,30 @@ RIGS = {
     "control-plane": "a thousand proxies: first push, one changed route, one changed endpoint",
 }
 
+KUBERNETES_RIGS = {
+    "kube-start": "pod created → Ready, injected and plain",
+    "kube-endpoints": "pod Ready → every Envoy that may call it has its endpoint",
+    "kube-admission": "how long the webhook takes, alone and as part of a create",
+    "kube-control": "a cluster of a thousand services: start, first sync, one endpoint, one VirtualService, memory",
+}
+_ALONE = {"kube-control"}  # with an API server of its own
+_EXPECTED = (Failed, OSError, KubeError, EnvoyError)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        epilog="\n".join(f"  {name:14} {what}" for name, what in RIGS.items()),
+        epilog="\n".join(f"  {name:14} {what}" for name, what in (RIGS | KUBERNETES_RIGS).items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="the rigs to run; all of them if none is named")
+    parser.add_argument("--kubernetes", action="store_true", help="the rigs that need Kubernetes, and no others")
     parser.add_argument("--quick", action="store_true", help="a short run, to see that the rigs work")
     parser.add_argument("--output", type=Path, help="write the results to this file")
     arguments = parser.parse_args()
-    if unknown := [name for name in arguments.names if name not in RIGS]:
-        parser.error(f"unknown rig {unknown[0]!r}; there are {', '.join(RIGS)}")
+    rigs = KUBERNETES_RIGS if arguments.kubernetes else RIGS
+    if unknown := [name for name in arguments.names if name not in rigs]:
+        parser.error(f"unknown rig {unknown[0]!r}; there are {', '.join(rigs)}")
     console = Console(stderr=True)
     if os.geteuid() != 0:
         console.print("bench makes network namespaces, for which it must be root; run it with sudo", style="red")
@@ -51,13 +65,14 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        figures, failures = _run(arguments.names or list(RIGS), Effort(quick=arguments.quick), console)
+        figures, failures = _run(arguments.names or list(rigs), Effort(quick=arguments.quick), console)
     except KeyboardInterrupt:
         console.print("stopped; nothing is left behind, nothing was written")
         return 130
     show(figures, Console())
     whole = not arguments.names and not arguments.quick and not failures
-    if path := arguments.output or (RESULTS if whole else None):
+    results = KUBERNETES_RESULTS if arguments.kubernetes else RESULTS
+    if path := arguments.output or (results if whole else None):
         write(figures, path)
         console.print(f"written to {path}")
     for failure in failures:
@@ -73,14 +88,22 @@ def _run(names: list[str], effort: Effort, console: Console) -> tuple[list[Figur
     def say(line: str) -> None:
         console.print(f"[dim]{time.monotonic() - began:5.0f} s[/]  {line}", highlight=False)
 
-    for name in names:
-        say(f"[bold]{name}[/]: {RIGS[name]}")
-        rig = importlib.import_module(f"bench.{name.replace('-', '_')}")
+    with contextlib.ExitStack() as stack:
         try:
-            figures += rig.run(effort, say)
-        except (Failed, OSError) as error:
-            failures.append(f"{name}: {error}")
-            say(f"{name} failed: {error}")
+            if not _ALONE.issuperset(names) and KUBERNETES_RIGS.keys() >= set(names):
+                from bench.kube_mesh import cluster
+
+                stack.enter_context(cluster(say))
+        except _EXPECTED as error:
+            return [], [str(error)]
+        for name in names:
+            say(f"[bold]{name}[/]: {(RIGS | KUBERNETES_RIGS)[name]}")
+            rig = importlib.import_module(f"bench.{name.replace('-', '_')}")
+            try:
+                figures += rig.run(effort, say)
+            except _EXPECTED as error:
+                failures.append(f"{name}: {error}")
+                say(f"{name} failed: {error}")
     return figures, failures
 
 

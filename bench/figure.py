@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 RESULTS = Path(__file__).with_name("results") / "latest.json"
+KUBERNETES_RESULTS = RESULTS.with_name("kube.json")
 
 Say = Callable[[str], None]
 

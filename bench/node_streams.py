@@ -1,5 +1,6 @@
 """The agents of many nodes that are not there, in one process: each gets a certificate with its pod's token, calls the
-control plane over mTLS, takes what comes for the pods of its node, and reports that proxies have taken it.
+control plane over mTLS (again, when the line breaks), takes what comes for the pods of its node, and reports that
+proxies have taken it.
 
 Orders come as JSON lines on standard input; each is answered with one line. What arrived since the last order is
 counted. Bodies are not read: a thousand copies of a mesh are no work of the control plane.
@@ -18,6 +19,7 @@ import grpc.aio
 import msgspec
 
 from bench.kube_objects import AGENT, ROOT, Agent
+from weft.base.backoff import Backoff
 from weft.ca.client import CertificateClient
 from weft.model.identity import Identity
 from weft.node.key import Key
@@ -58,8 +60,8 @@ class _Certified(msgspec.Struct, frozen=True):
 
 class Streams:
     def __init__(self) -> None:
-        self.failure = ""
-        self._bytes, self._heard, self._last = 0, set[str](), 0.0
+        self._bytes, self._heard, self._last, self._calls = 0, set[str](), 0.0, 0
+        self._trouble = ""  # why somebody had to call again
         self._unplaced: set[str] = set()  # pods
         self._certified: list[_Certified] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -84,34 +86,45 @@ class Streams:
         """Wait until so many have had something, every pod is placed, and nothing more comes; then say what it was."""
         until = time.monotonic() + _ORDER_SECONDS
         while len(self._heard) < streams or self._unplaced or time.monotonic() - self._last < quiet:
-            if self.failure:
-                return {"error": self.failure}
             if time.monotonic() > until:
                 missing = f"{len(self._heard)} of {streams} streams heard anything, {len(self._unplaced)} pods wait"
-                return {"error": f"{missing}, after {_ORDER_SECONDS:.0f} s"}
+                return {"error": f"{missing}, after {_ORDER_SECONDS:.0f} s and {self._calls} calls. {self._trouble}"}
             await asyncio.sleep(0.02)
-        answer = {"bytes": self._bytes, "streams": len(self._heard), "last": self._last}
-        self._bytes, self._heard = 0, set()
+        answer = {
+            "bytes": self._bytes,
+            "streams": len(self._heard),
+            "last": self._last,
+            "calls": self._calls,
+            "trouble": self._trouble,
+        }
+        self._bytes, self._heard, self._calls, self._trouble = 0, set(), 0, ""
         return answer
 
     async def _run(self, line: Line, certified: _Certified) -> None:
+        backoff = Backoff(first=0.1, most=10.0)
+        while True:
+            self._calls += 1
+            try:
+                await self._call(line, certified)
+            except grpc.aio.AioRpcError as error:
+                self._trouble = f"{certified.agent.node}: {error.details()} ({error.code().name})"
+            await asyncio.sleep(backoff.next())
+
+    async def _call(self, line: Line, certified: _Certified) -> None:
         agent = certified.agent
-        try:
-            async with _channel(line, certified) as channel:
-                call: Any = channel.stream_stream(_PATH)(metadata=(("authorization", f"Bearer {agent.token}"),))
-                await call.write(frames.encode(frames.Hello(agent.node, tuple(agent.pods))))
-                while isinstance(payload := await call.read(), bytes):
-                    self._bytes += len(payload)
-                    self._heard.add(agent.node)
-                    self._last = time.monotonic()
-                    update = _decoder.decode(payload)
-                    self._unplaced.difference_update(update.placements)
-                    await call.write(frames.encode(frames.Taken(update.nonce)))
-                    if update.groups:
-                        await call.write(frames.encode(_report(update)))
-                self.failure = f"the control plane ended the stream of {agent.node}: {await call.details()}"
-        except grpc.aio.AioRpcError as error:
-            self.failure = f"{agent.node}: {error.details()}"
+        async with _channel(line, certified) as channel:
+            call: Any = channel.stream_stream(_PATH)(metadata=(("authorization", f"Bearer {agent.token}"),))
+            await call.write(frames.encode(frames.Hello(agent.node, tuple(agent.pods))))
+            while isinstance(payload := await call.read(), bytes):
+                self._bytes += len(payload)
+                self._heard.add(agent.node)
+                self._last = time.monotonic()
+                update = _decoder.decode(payload)
+                self._unplaced.difference_update(update.placements)
+                await call.write(frames.encode(frames.Taken(update.nonce)))
+                if update.groups:
+                    await call.write(frames.encode(_report(update)))
+            self._trouble = f"the control plane ended the stream of {agent.node}: {await call.details()}"
 
 
 def _report(update: _Update) -> frames.Report:

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -117,3 +119,33 @@ def test_punctuation_is_yaml_or_a_yaml_error(text):
         compose(text)
     except YamlError as error:
         assert error.flaw.line >= 1
+
+
+def test_many_anchors_cost_as_much_as_they_hold():
+    """Each was looked for in the whole document: a text of some hundred kilobytes took minutes."""
+
+    def steps(size):
+        text = "\n".join(f"k{number}: &a{number} 1" for number in range(size))
+        taken = 0
+
+        def count(frame, _event, _argument):
+            nonlocal taken
+            frame.f_trace_opcodes = True
+            taken += 1
+            return count
+
+        sys.settrace(count)
+        try:
+            compose(text)
+        finally:
+            sys.settrace(None)
+        return taken
+
+    assert steps(400) < 3 * steps(200)
+
+
+def test_lines_below_an_anchor_are_known_where_it_stands_and_where_it_is_used():
+    composed = compose("a: &x\n  b: 1\n  c: &y [2]\nd: *x\ne: *y\n")
+    assert composed.value == {"a": {"b": 1, "c": [2]}, "d": {"b": 1, "c": [2]}, "e": [2]}
+    assert (composed.lines[("a", "c", 0)], composed.lines[("d", "c", 0)], composed.lines[("e", 0)]) == (3, 3, 3)
+    assert (composed.lines[("a",)], composed.lines[("d",)]) == (1, 4)

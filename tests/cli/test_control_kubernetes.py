@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
@@ -22,6 +23,14 @@ def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
+
+
+def status(url):
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 def test_it_serves_until_it_is_told_to_end_and_tells_no_secret(api_server, tmp_path):
@@ -44,8 +53,12 @@ def test_it_serves_until_it_is_told_to_end_and_tells_no_secret(api_server, tmp_p
             said += line
         with urllib.request.urlopen(f"http://127.0.0.1:{monitoring}/healthz", timeout=10) as answer:
             assert answer.status == 200
-    finally:
         process.send_signal(signal.SIGTERM)
+        # Whoever is sent here before all have heard of it is still answered, and told to go elsewhere.
+        while status(f"http://127.0.0.1:{monitoring}/ready") != 503:
+            assert process.poll() is None
+    finally:
+        process.send_signal(signal.SIGINT)
         said += process.communicate(timeout=30)[0]
     assert process.returncode == 0, said
     assert "weft-control-0" in said

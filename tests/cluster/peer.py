@@ -12,7 +12,7 @@ import aiohttp
 from aiohttp import web
 
 PERIOD = 0.05
-_counts = {"sent": 0, "failed": 0, "longest": 0.0, "failures": []}
+_counts = {"sent": 0, "failed": {}, "failures": []}  # `failed` by URL; of `failures` the last ten
 
 
 async def hello(request):
@@ -35,7 +35,6 @@ async def fetch(request):
 
 
 async def call(session, url):
-    began = time.monotonic()
     _counts["sent"] += 1
     try:
         async with session.get(url) as answer:
@@ -43,9 +42,8 @@ async def call(session, url):
             said = "" if answer.status == 200 else f"{answer.status}: {body[:200]}"
     except (aiohttp.ClientError, TimeoutError) as error:
         said = repr(error)
-    _counts["longest"] = max(_counts["longest"], time.monotonic() - began)
     if said:
-        _counts["failed"] += 1
+        _counts["failed"][url] = _counts["failed"].get(url, 0) + 1
         _counts["failures"] = [*_counts["failures"][-9:], f"{time.strftime('%H:%M:%S')} {url} {said}"]
 
 

@@ -27,11 +27,12 @@ class Client:
             response_deserializer=DeltaDiscoveryResponse.FromString,
         )()
         self._namespace = namespace
+        self.labels = {"app": "web"}
 
     async def subscribe(self, type_url, *names):
         request = DeltaDiscoveryRequest(type_url=type_url, resource_names_subscribe=names)
         request.node.id = NODE
-        request.node.metadata.update({"NAMESPACE": self._namespace, "LABELS": {"app": "web"}, "SERVICE_ACCOUNT": "web"})
+        request.node.metadata.update({"NAMESPACE": self._namespace, "LABELS": self.labels, "SERVICE_ACCOUNT": "web"})
         await self._call.write(request)
 
     async def read(self):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import socket
+from urllib.parse import urlsplit
 
 import aiohttp
+import msgspec
 import pytest
 from cryptography import x509
 
 from ca import making
 from control.kubernetes import unique, until
+from kube.wire import Wire
 from weft.ca.certificates import certificate_pem
 from weft.ca.client import CertificateClient
 from weft.ca.signer import Refused
@@ -19,6 +24,7 @@ from weft.install.crds import crds
 from weft.kube.apply import apply
 from weft.kube.client import Client
 from weft.kube.config import load
+from weft.kube.error import ApiUnavailable
 from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SERVICE_ACCOUNTS, SERVICES
 
 
@@ -186,3 +192,32 @@ async def test_a_plugged_in_ca_signs_where_there_is_one(client, root, tmp_path):
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server, root):
+    """A process that ended instead would be started again ever more seldom, and missed when the API server is back."""
+    connection = load(api_server.kubeconfig)
+    there = urlsplit(connection.server)
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    line = Wire()
+    async with Client(msgspec.structs.replace(connection, server=f"https://127.0.0.1:{port}")) as client:
+        made = Replica(client, root, "one")
+        running = asyncio.create_task(made.control.run())
+        try:
+            await until(lambda: made.control.ports.get("monitoring"))
+            assert [(await made.get(path))[0] for path in ("/healthz", "/ready")] == [200, 503]
+            refused = asyncio.create_task(client.raw("GET", "/version"))
+            await asyncio.wait({refused})
+            assert isinstance(refused.exception(), ApiUnavailable) and not running.done()
+            carry = functools.partial(line.carry, (there.hostname, there.port))
+            async with await asyncio.start_server(carry, "127.0.0.1", port):
+                await until(lambda: made.is_ready or running.done())
+                assert not running.done() and (await made.get("/ready"))[0] == 200
+                made.control.leave()
+                assert (await made.get("/ready"))[0] == 503
+                line.cut()
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)

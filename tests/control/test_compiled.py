@@ -123,11 +123,11 @@ def test_services_without_an_address_share_their_ports_listener():
 def test_endpoints_change_without_anything_else():
     one = compiled()
     one.contribute({"a": http("a")})
-    assert names(one.assign("a", (built(ENDPOINTS, "outbound|80||a", "1"),))) == {
+    assert names(one.assign({"a": (built(ENDPOINTS, "outbound|80||a", "1"),)})) == {
         ENDPOINTS: {"outbound|80||a": "outbound|80||a=1"}
     }
-    assert one.assign("a", (built(ENDPOINTS, "outbound|80||a", "1"),)) == {}
-    assert names(one.assign("a", ())) == {ENDPOINTS: {"outbound|80||a": None}}
+    assert one.assign({"a": (built(ENDPOINTS, "outbound|80||a", "1"),)}) == {}
+    assert names(one.assign({"a": ()})) == {ENDPOINTS: {"outbound|80||a": None}}
 
 
 def test_finds_who_made_a_resource():

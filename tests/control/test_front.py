@@ -17,6 +17,7 @@ from relay_rig import cluster
 from weft.ca.client import CertificateClient
 from weft.ca.tokens import Caller
 from weft.control import front as room
+from weft.control import plane
 from weft.control.front import Front
 from weft.model.identity import Identity
 from weft.node.key import Key
@@ -165,3 +166,45 @@ async def test_a_taken_port_is_an_error(rig):
     with pytest.raises(ListenError, match="cannot serve on"):
         await second.listen(rig.address)
     await second.close()
+
+
+async def test_one_host_cannot_take_every_connection(rig, monkeypatch):
+    """Who has no certificate may hold one, too: it would take them from the agents of all nodes."""
+    monkeypatch.setattr(room, "MOST_OF_ONE_HOST", 2)
+    host, port = rig.address.split(":")
+    context = ssl.create_default_context(cadata="".join(rig.authority.bundle()))
+    held = [await asyncio.open_connection(host, int(port), ssl=context, server_hostname="localhost") for _ in range(2)]
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.open_connection(host, int(port), ssl=context, server_hostname="localhost")
+    for _, writer in held:
+        writer.close()
+    await until(lambda: not rig.front._hosts)
+    await test_a_token_is_as_good_as_a_certificate(rig)
+
+
+async def test_one_account_cannot_have_the_mesh_translated_for_every_label_it_can_think_of(rig, monkeypatch):
+    monkeypatch.setattr(plane, "GROUPS_OF_ACCOUNT", 2)
+    async with channel(rig, *rig.certificate("shop", "web")) as to:
+        codes = []
+        for version in ("one", "two", "two", "three"):
+            proxy = Proxy(to)
+            proxy.labels = {"version": version}
+            await proxy.subscribe(CLUSTER)
+            if version == "three":
+                codes.append(await proxy.code())
+            else:
+                assert (await proxy.read()).resources
+        assert codes == [grpc.StatusCode.PERMISSION_DENIED]
+
+
+async def test_who_shows_no_certificate_cannot_fill_the_memory_with_words(rig):
+    """They are in memory before anybody has looked at its token."""
+    lots = [f"{number:06}{'x' * 3_000}" for number in range(1_000)]
+    async with channel(rig) as to:
+        stranger = Proxy(to, rig.token(Caller("shop", "web", "web-0", "uid")))
+        await stranger.subscribe(CLUSTER, *lots)
+        assert await stranger.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    async with channel(rig, *rig.certificate("shop", "web")) as to:
+        proxy = Proxy(to)
+        await proxy.subscribe(CLUSTER, *lots, "*")
+        assert (await proxy.read()).resources

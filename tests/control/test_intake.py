@@ -181,3 +181,17 @@ def test_a_guard_that_was_never_good_keeps_everybody_out_until_it_is():
     assert not mesh.get(key)[0].refused  # the last good one stays
     one.documents([Change(key, None)])
     assert mesh.get(key) == ()
+
+
+def test_a_value_that_cannot_be_taken_in_stops_no_other():
+    """On a cluster they come from pods; an error there would end the control plane, and the next one as well."""
+
+    def admit(value):
+        if value == "bad":
+            raise RuntimeError("a defect")
+        return value
+
+    mesh, _, one = intake(admit=admit)
+    parsed = parse(changes(ORDERS)[0].document, "cluster.local").values
+    touched = one.all_values([(ObjectKey("Pod", "shop", "bad"), ("bad",)), (KEY, parsed)])
+    assert touched.hosts == {"orders.shop.svc.cluster.local"} and mesh.get(KEY) == parsed

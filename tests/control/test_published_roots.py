@@ -136,3 +136,22 @@ async def test_a_namespace_that_is_going_is_left_alone(client, api_server, names
         with pytest.raises(ApiError, match="404"):
             await bundle_in(client, namespace)
     assert "cannot be published" not in caplog.text
+
+
+async def test_two_that_do_not_agree_do_not_write_as_fast_as_they_can(client, api_server, names, monkeypatch, caplog):
+    """As where a second revision has a CA of its own: each took the other's roots for a mistake, at once."""
+    namespace = api_server.make_namespace(unique("contested"))
+    authorities = [Authority.in_memory("cluster.local") for _ in range(2)]
+    writes = []
+    put = PublishedRoots._put
+
+    async def counted(self, where, bundle):
+        writes.append((where, bundle))
+        await put(self, where, bundle)
+
+    monkeypatch.setattr(PublishedRoots, "_put", counted)
+    async with published(client, authorities[0], names), published(client, authorities[1], names):
+        told = f"somebody writes other roots to ConfigMap {namespace}/{CONFIG_MAP} again and again"
+        await until(lambda: told in caplog.text)
+    ours = [writes.count((namespace, "".join(each.bundle()))) for each in authorities]
+    assert max(ours) == 5

@@ -8,7 +8,7 @@ from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
-from weft.model.destination_rule import DestinationRule, Subset
+from weft.model.destination_rule import DestinationRule, Subset, TrafficPolicy
 from weft.model.extension_provider import Authorizer
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, labels_of
@@ -373,3 +373,34 @@ async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgott
     rig.push.flush()
     assert len(rig.push._made[ORDERS]) == 1
     assert len(asked) == 2
+
+
+async def test_groups_of_a_namespace_look_at_a_host_once(rig, monkeypatch):
+    looked = []
+    look = push.service_view
+    monkeypatch.setattr(push, "service_view", lambda *asked: looked.append(asked[3]) or look(*asked))
+    rig.put(service("orders"), service("cart"))
+    for name in ("a", "b", "c"):
+        rig.push.join(group(name))
+    assert sorted(looked) == [CART, ORDERS]
+    looked.clear()
+    changed = rig.put(service("orders", port=81))
+    assert looked == [ORDERS]
+    assert set(changed) == {group("a"), group("b"), group("c")}
+
+
+async def test_a_rule_for_some_workloads_alone_reaches_these_and_no_others(rig):
+    """Whoever of the namespace comes first, and whichever comes first, the rule or the proxies."""
+    picky = DestinationRule(
+        "picky", "shop", ORDERS, TrafficPolicy(), (Subset("v1"),), workload_selector=labels_of({"app": "b"})
+    )
+    rig.put(service("orders"))
+    for name in ("a", "b"):
+        rig.push.join(group(name))
+    changed = rig.put(picky)
+    assert set(changed) == {group("b")}
+    for name in ("c", "d"):
+        rig.push.join(group(name))
+    subset = f"outbound|80|v1|{ORDERS}"
+    having = [name for name in "abcd" if subset in rig.snapshots.resources(group(name), CLUSTER)]
+    assert having == ["b"]

@@ -101,14 +101,14 @@ async def test_a_secret_of_another_ca_is_not_touched(client, namespace):
         await RootSecret(client, namespace, "cluster.local", TERMS).open()
 
 
-async def test_a_secret_that_is_broken_or_gone_takes_nothing_from_who_signs(client, namespace):
+async def test_a_secret_that_is_broken_or_gone_takes_nothing_from_who_signs(client, namespace, caplog):
     async with replica(client, namespace) as (_, authority):
         before = authority.bundle()
         broken = base64.b64encode(b"{}").decode()
         await client.patch(SECRETS, NAME, {"data": {STATE: broken}}, namespace=namespace)
-        await asyncio.sleep(0.3)
+        await until(lambda: "the changed root is not used" in caplog.text)
         await client.delete(SECRETS, NAME, namespace=namespace)
-        await asyncio.sleep(0.3)
+        await until(lambda: "the root lives on in memory" in caplog.text)
         assert authority.bundle() == before
         assert making.verifies(authority.sign(making.csr(), making.WEB).chain, before)
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from urllib.parse import urlsplit
+
 import jwt
+import msgspec
 import pytest
 
 from control.kubernetes import unique
+from kube.wire import wire
 from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import TokenReason, TokenRefused
+from weft.control import token_reviews
 from weft.control.token_reviews import TokenReviews
 from weft.kube.client import Client
 from weft.kube.config import Connection, load
@@ -89,3 +95,23 @@ async def test_an_api_server_that_is_away_is_no_refusal(client):
     async with Client(Connection(server="https://127.0.0.1:1")) as nobody:
         with pytest.raises(CaUnavailable):
             await TokenReviews(nobody).check("a.b.c")
+
+
+async def test_a_flood_of_tokens_leaves_room_for_everybody_else_who_asks_the_api_server(api_server, monkeypatch):
+    """The Lease is renewed by the same client: whoever shows rubbish fast enough would end the leader's lead."""
+    monkeypatch.setattr(token_reviews, "MOST_WAITING", 100)
+    connection = load(api_server.kubeconfig)
+    there = urlsplit(connection.server)
+    async with (
+        wire(there.hostname, there.port) as line,
+        Client(msgspec.structs.replace(connection, server=f"https://127.0.0.1:{line.port}")) as client,
+    ):
+        line.stall()
+        reviews = TokenReviews(client)
+        flood = [asyncio.create_task(reviews.check("a.b.c")) for _ in range(101)]
+        done, _ = await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED)
+        assert [str(each.exception()) for each in done] == ["too many tokens wait to be reviewed; try again"]
+        assert not client._places.locked()
+        line.flow()
+        endings = await asyncio.gather(*flood, return_exceptions=True)
+        assert {type(each) for each in endings} == {TokenRefused, CaUnavailable} and reviews._waiting == 0

@@ -138,3 +138,21 @@ def test_volumes_may_be_one_object_by_name_or_a_list():
     by_name = {each["name"]: {"emptyDir": {}} for each in volumes}
     for text in (json.dumps(volumes), json.dumps(by_name)):
         assert wishes()({f"{SIDECAR}userVolume": text}).volumes == tuple(volumes)
+
+
+def test_of_very_many_problems_and_doubts_only_the_first_are_told():
+    """A pod's author decides how many there are, and everybody waits while they are looked at."""
+    with pytest.raises(Refused) as refusal:
+        wishes()({"traffic.sidecar.istio.io/excludeInboundPorts": ",".join(["x"] * 5_000)})
+    assert len(refusal.value.problems) == 20
+    assert len(wishes()({f"{SIDECAR}nobody-{number}": "" for number in range(500)}).warnings) == 20
+    assert len(wishes()({"proxy.istio.io/config": "\n".join(f"a{each}: 1" for each in range(500))}).warnings) == 20
+
+
+def test_a_configuration_that_unfolds_without_end_is_refused_before_it_does():
+    text = "a: &a [x, x, x, x, x, x, x, x, x]\n"
+    text += "\n".join(
+        f"{chr(98 + each)}: &{chr(98 + each)} [{', '.join(['*' + chr(97 + each)] * 9)}]" for each in range(4)
+    )
+    with pytest.raises(Refused, match="more than 2000 values"):
+        wishes()({"proxy.istio.io/config": text})

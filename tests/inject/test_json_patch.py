@@ -59,3 +59,23 @@ def test_a_copy_shares_nothing_not_even_with_itself():
     found["a"]["port"] = 81
     assert found["b"] == [{"port": 80}]
     assert probe == {"port": 80}
+
+
+class _Counting(str):
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other):
+        type(self).compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_a_long_list_costs_as_much_as_it_is_long_and_no_more():
+    """Who may write a pod must not be able to stop everybody who waits for the same answerer."""
+    size = 500
+    before = [{"name": _Counting(f"volume-{number}")} for number in range(size)]
+    after = [{"name": _Counting(f"volume-{number}")} for number in range(size)] + [{"name": _Counting("one-more")}]
+    assert difference(before, after) == [{"op": "add", "path": f"/{size}", "value": {"name": "one-more"}}]
+    assert _Counting.compared < 20 * size

@@ -463,3 +463,25 @@ def test_golden(case):
 
 def test_settings_are_values():
     assert msgspec.structs.replace(Settings(), revision="x") != Settings()
+
+
+def test_annotations_beyond_kubernetes_own_limit_are_not_looked_at():
+    with pytest.raises(Refused, match="together longer than 262144 bytes"):
+        injected(pod(annotations={"sidecar.istio.io/userVolume": "[" * 300_000}))
+
+
+def test_what_the_kernel_would_not_start_is_refused_with_the_reason():
+    """One argument of a program may have 128 KiB; more is an error that only the node's log would show."""
+    asked = {"httpGet": {"path": "/" + "x" * 500, "port": 80}}
+    many = [{"name": f"c{number}", "image": "x", "readinessProbe": asked} for number in range(200)]
+    with pytest.raises(Refused, match=r"the proxy's configuration [0-9]+ bytes long"):
+        injected(pod(containers=many))
+    assert injected(pod(containers=many[:20]))
+
+
+def test_another_revision_that_takes_over_a_pod_brings_its_own_driver():
+    """Else the pod would ask a driver that is uninstalled with the revision before, and never start."""
+    before = injected(pod(), Settings(driver="csi.weft.dev"))
+    after = injected(before, Settings(revision="canary", driver="canary.csi.weft.dev"))
+    assert [each["csi"]["driver"] for each in after["spec"]["volumes"]] == ["canary.csi.weft.dev"]
+    assert after == injected(after, Settings(revision="canary", driver="canary.csi.weft.dev"))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from inject.pods import apply, names, pod
 from weft.control.sidecars import arguments
+from weft.inject import server as asking
 from weft.inject.injector import Injector
 from weft.inject.review import Kind, Request
 from weft.inject.server import MOST_BYTES, Server
@@ -223,3 +224,14 @@ async def test_what_happened_is_counted_under_istios_names(server):
 async def test_many_at_once_are_all_answered(server):
     answers = await asyncio.gather(*(post(server, "/inject", review(pod(), uid=str(number))) for number in range(50)))
     assert {json.loads(body)["response"]["uid"] for _, body in answers} == {str(number) for number in range(50)}
+
+
+async def test_who_begins_to_ask_and_does_not_go_on_is_sent_away(server, monkeypatch):
+    monkeypatch.setattr(asking, "READ_SECONDS", 0.2)
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", server.port, ssl=trusting(server.chain), server_hostname="istiod.istio-system.svc"
+    )
+    writer.write(b"POST /inject HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+    async with asyncio.timeout(10):
+        assert b" 408 " in await reader.readline()
+    writer.close()

@@ -6,8 +6,9 @@ import urllib.error
 import urllib.request
 
 import pytest
-from tools.kube import build
 from tools.kube.api_server import RequestFailed, started
+
+from tools.kube import build
 
 
 def ask(server, path, **headers):

@@ -216,11 +216,12 @@ async def test_a_ca_that_moved_to_another_root_while_away_is_known_again_by_the_
     assert "has other roots, 1 of them" in caplog.text
 
 
-async def test_two_agents_do_not_serve_at_once(node):
+async def test_two_agents_do_not_serve_at_once(node, caplog):
+    caplog.set_level("INFO")
     async with daemon(node):
         second = asyncio.create_task(Daemon(settings(node)).run())
         await node.kubelet.register()
-        await asyncio.sleep(0.3)
+        await until(lambda: "another agent is still here" in caplog.text)
         assert not second.done()
     registration = node.kubelet.kubelet.registration(node.kubelet.driver)
     await until(registration.is_socket)

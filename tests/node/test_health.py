@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import socket
+
 import aiohttp
 
+from weft.cli.node import _address
 from weft.node.health import Health
 
 
@@ -23,3 +26,18 @@ async def test_alive_ready_or_why_not_and_in_numbers():
         assert await get("/metrics") == (200, expected)
         assert (await get("/"))[0] == 404
     await health.close()
+
+
+async def test_kubelet_is_answered_on_addresses_of_both_families():
+    """It calls the pod's first address; where that is IPv6, an agent on IPv4 alone would be killed again and again."""
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    health = Health(str, dict)
+    await health.listen(None, port)
+    async with aiohttp.ClientSession() as client:
+        for host in ("127.0.0.1", "[::1]"):
+            async with client.get(f"http://{host}:{port}/healthz") as answer:
+                assert answer.status == 200
+    await health.close()
+    assert _address(":15014") == (None, 15014) and _address("[::1]:80") == ("::1", 80)

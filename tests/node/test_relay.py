@@ -20,7 +20,7 @@ from weft.envoy import binary
 from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.node.door import DoorError
 from weft.node.own import Credentials
-from weft.node.relay import Relay, own_line
+from weft.node.relay import Relay, _making, own_line
 from weft.xds.clients import Sync
 from weft.xds.node_server import NodeServer
 from weft.xds.server import OPTIONS
@@ -238,16 +238,16 @@ async def test_envoys_of_two_groups_get_each_their_own_through_one_stream(machin
 async def test_without_a_control_plane_envoys_run_on_restart_and_start_anew(machine):
     async with backend("web") as port:
         machine.control.snapshots.replace("web", shop(port))
-        await machine.add("web-5d4f-aaaaa", "web")
-        envoy = await machine.envoy("web-5d4f-aaaaa")
+        await machine.add("web-5d4f-x2x7k", "web")
+        envoy = await machine.envoy("web-5d4f-x2x7k")
         assert await envoy.ask() == (200, "web")
         await machine.control_down()
         assert await envoy.ask() == (200, "web")
         await envoy.kill()
         await envoy.start()
         assert await envoy.ask() == (200, "web")
-        await machine.add("web-5d4f-bbbbb")  # of the same making, and nobody can say what it is
-        late = await machine.envoy("web-5d4f-bbbbb")
+        await machine.add("web-5d4f-b4zqt")  # of the same making, and nobody can say what it is
+        late = await machine.envoy("web-5d4f-b4zqt")
         assert await late.ask() == (200, "web")
         await machine.add("other-77-ccccc")
         assert not machine.relay.placed("uid-other-77-ccccc")
@@ -391,3 +391,12 @@ async def test_the_agents_own_certificate_and_token_are_asked_for_before_every_c
     made = await line()
     assert (made.chain, made.key, made.roots, made.token) == ("chain", b"key", "roots", "token")
     assert "key" not in repr(made) and "token" not in repr(made)
+
+
+def test_pods_are_of_one_making_only_if_a_controller_named_them():
+    """One that a person named is not served as another that begins alike: it would have the other's policies."""
+    assert (
+        _making(pod("web-7d9f8c6b5-x2x7k")) == _making(pod("web-7d9f8c6b5-b4zqt")) == ("shop", "web", "web-7d9f8c6b5")
+    )
+    assert _making(pod("db-0")) == _making(pod("db-12")) != _making(pod("db-0", account="other"))
+    assert [_making(pod(name)) for name in ("db-admin", "db-public", "db")] == [None, None, None]

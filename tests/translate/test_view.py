@@ -6,7 +6,7 @@ from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.service import Protocol, ServicePort
 from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, Mirror, VirtualService, WeightedDestination
-from weft.translate.view import destinations, group_view, service_view
+from weft.translate.view import depends_on_labels, destinations, group_view, service_view
 
 ORDERS, STOCK = "orders.shop.svc.cluster.local", "stock.shop.svc.cluster.local"
 
@@ -27,6 +27,19 @@ def test_callers_share_a_view_unless_a_route_asks_for_their_labels():
     assert _seen(mesh, "a") == _seen(mesh, "b")
     put(mesh, _routing(HttpMatch(source_labels=labels_of({"app": "a"}))))
     assert _seen(mesh, "a") != _seen(mesh, "b")
+
+
+def test_labels_matter_where_a_route_or_a_rule_for_the_host_or_its_targets_asks_for_them():
+    mesh = Mesh()
+    put(mesh, service("orders"), service("stock"), _routing())
+    assert not depends_on_labels(mesh, _seen(mesh), "shop")
+    put(mesh, DestinationRule("stock", "shop", STOCK, workload_selector=labels_of({"app": "a"})))
+    assert depends_on_labels(mesh, _seen(mesh, "b"), "shop"), "though it is not for this one"
+    assert not depends_on_labels(mesh, _seen(mesh, "b"), "front"), "it is for callers of its own namespace"
+    put(mesh, DestinationRule("stock", "shop", STOCK))
+    assert not depends_on_labels(mesh, _seen(mesh), "shop")
+    put(mesh, _routing(HttpMatch(source_labels=labels_of({"app": "a"}))))
+    assert depends_on_labels(mesh, _seen(mesh, "b"), "shop")
 
 
 def test_a_view_reads_the_hosts_that_its_routes_name():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from node_rig import Blob, Control, Rig, body, size_of
 from weft.xds import frames
 from weft.xds.copy import Broken, Copy
+from weft.xds.request import REQUEST_BYTES
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 TYPES = (CLUSTER, ENDPOINT, LISTENER, ROUTE)
@@ -281,3 +282,14 @@ def test_a_body_is_passed_on_as_it_came():
     rig.settle()
     assert rig.copy.snapshots.resources("web", CLUSTER)["a"].body == body("a", "1").body
     assert isinstance(body("a", "1"), Blob)
+
+
+def test_a_hello_is_never_longer_than_the_control_plane_takes():
+    """Else an agent with much would never get in again, and its proxies would keep what they have for ever."""
+    rig = Rig({"web-0": "web"})
+    names = [f"{number:05}-{'n' * 995}" for number in range(20_000)]
+    rig.control.snapshots.update("web", {CLUSTER: {name: Blob(name, "1", b"") for name in names}})
+    rig.add("web-0")
+    rig.settle()
+    hello = frames.encode(rig.copy.hello("node-1"))
+    assert 4 << 20 < len(hello) < REQUEST_BYTES

@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 
 from node_rig import Control
-from weft.xds import frames
+from weft.xds import frames, node_server
 from weft.xds.access import Unauthenticated
 from weft.xds.node_server import NodeServer
 from weft.xds.request import Refused
@@ -121,3 +121,19 @@ async def test_placements_that_become_known_are_looked_at(tmp_path):
         nodes.wake()
         assert (await read(stream)).placements == {"web-0": "web"}
         assert nodes.proxies() == []
+
+
+async def test_a_node_has_few_streams_however_often_it_calls(tmp_path, monkeypatch):
+    monkeypatch.setattr(node_server, "STREAMS", 2)
+    async with serving(tmp_path, Strict({})) as (nodes, channel):
+        streams = [call(channel) for _ in range(2)]
+        for stream in streams:
+            await stream.write(frames.encode(frames.Hello("node-1")))
+            await read(stream)
+        third, other = call(channel), call(channel, "node-2")
+        await third.write(frames.encode(frames.Hello("node-1")))
+        await other.write(frames.encode(frames.Hello("node-2")))
+        async with asyncio.timeout(10):
+            assert await third.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await read(other)
+        assert sorted(each.node for each in nodes.nodes()) == ["node-1", "node-1", "node-2"]

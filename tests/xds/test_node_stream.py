@@ -93,6 +93,22 @@ def test_a_proxy_is_stale_until_it_has_settled_the_newest_of_a_type(rig):
     assert rig.stream.proxies() == []
 
 
+def test_groups_are_asked_for_one_at_a_time_so_that_a_new_node_keeps_nobody_waiting():
+    rig = Rig({"p1": "g1", "p2": "g2", "p3": "g3"})
+    held = []
+    rig.control.hold = held.append
+    for group in ("g1", "g2", "g3"):
+        rig.control.put(group, CLUSTER, a=group)
+    rig.add("p1", "p2", "p3")
+    for turn in range(1, 4):
+        update = rig.turn()
+        assert len(held) == turn
+        assert not rig.stream.settled
+        assert len(update.placements) == 1, "a pod is served as soon as its own group is there"
+        rig.take(update)
+    assert rig.stream.settled
+
+
 def test_large_groups_go_one_by_one_and_none_starves(monkeypatch):
     monkeypatch.setattr(node_stream, "BATCH_BYTES", 1)
     rig = Rig({"p1": "g1", "p2": "g2", "p3": "g3"})
@@ -151,3 +167,11 @@ def test_nothing_is_said_while_pods_are_not_known():
     control = Control(None)
     stream = NodeStream(control.snapshots, control, "node-1", Hello("node-1", ("web-0",)), wake=lambda: None)
     assert stream.turn() is None
+
+
+def test_what_an_agent_says_of_a_proxy_takes_little_room(rig):
+    types = {f"type-{number}": 1 for number in range(1_000)}
+    report(rig, proxies=(Proxy(1, "p" * 10**6, "web", types, tuple("e" * 10**6 for _ in range(20))),))
+    (proxy,) = rig.stream.proxies()
+    assert len(proxy.node_id) == 4_096 and len(proxy.types) == 16
+    assert [len(error) for error in proxy.errors] == [512] * 8

@@ -87,6 +87,19 @@ async def test_waits_for_a_certificate_and_asks_for_it_before_every_call(tmp_pat
         assert upstream.trouble == "no certificate yet" and upstream.calls == 0
 
 
+async def test_looks_again_soon_however_long_it_had_nothing_to_call_with(monkeypatch):
+    monkeypatch.setattr("weft.xds.upstream._NO_LINE_DELAY", 0.01)
+    asked = 0
+
+    async def line():
+        nonlocal asked
+        asked += 1
+        raise NoLine("no certificate yet")
+
+    async with calling(line):
+        await until(lambda: asked >= 20)  # with growing delays this would take minutes
+
+
 async def test_calls_nobody_on_the_network_without_a_root_to_know_them_by():
     async def line():
         return Line(target="127.0.0.1:1")

@@ -56,10 +56,10 @@ class YamlError(Exception):
         self.flaw = flaw
 
 
-def compose(text: str, first_line: int = 1) -> Composed:
-    """Read one document. Raises YamlError, and nothing else, if the text is not YAML."""
+def compose(text: str, first_line: int = 1, *, most_nodes: int = MOST_NODES) -> Composed:
+    """Read one document. Raises YamlError, and nothing else, if the text is not YAML, or has more in it than that."""
     try:
-        return _Composer(text, first_line).document()
+        return _Composer(text, first_line, most_nodes).document()
     except yaml.YAMLError as error:
         raise YamlError(_flaw_of(error, text, first_line)) from error
     except (ValueError, RecursionError) as error:  # what the library lets through, such as a year 0 or a bad escape
@@ -67,11 +67,11 @@ def compose(text: str, first_line: int = 1) -> Composed:
 
 
 class _Composer:
-    def __init__(self, text: str, first_line: int) -> None:
+    def __init__(self, text: str, first_line: int, most_nodes: int) -> None:
         self._loader = _Loader(text)
         self._first_line = first_line
         self._anchors: dict[str, tuple[Any, dict[Path, int]]] = {}
-        self._nodes = 0
+        self._nodes, self._most_nodes = 0, most_nodes
         self._flaws: list[Flaw] = []
 
     def document(self) -> Composed:
@@ -96,6 +96,9 @@ class _Composer:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event.anchor or "", path, lines, line)
         lines.setdefault(path, line)
+        outer = lines
+        if event.anchor:  # what is below it is gathered apart, so that nobody has to look for it in the whole document
+            lines = {path: line}
         tag = self._tag(event.tag, line)
         if isinstance(event, yaml.ScalarEvent):
             value: Any = self._scalar(event, tag, line)
@@ -109,9 +112,9 @@ class _Composer:
         else:
             value = self._mapping(path, lines)
         if event.anchor:
-            start = len(path)
-            inner = {at[start:]: place for at, place in lines.items() if at[:start] == path}
+            inner = {at[len(path) :]: place for at, place in lines.items()}
             self._anchors[event.anchor] = (value, inner)
+            outer.update({at: place for at, place in lines.items() if at != path})
         return value
 
     def _mapping(self, path: Path, lines: dict[Path, int]) -> dict[str, Any]:
@@ -199,9 +202,9 @@ class _Composer:
         self._nodes += nodes
         if depth > MOST_DEPTH:
             raise YamlError(Flaw(line, f"nested deeper than {MOST_DEPTH} levels"))
-        if self._nodes > MOST_NODES:
+        if self._nodes > self._most_nodes:
             raise YamlError(
-                Flaw(line, f"more than {MOST_NODES} values in one document", "split it, or use fewer aliases")
+                Flaw(line, f"more than {self._most_nodes} values in one document", "split it, or use fewer aliases")
             )
 
     def _line(self, event: Any) -> int:

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.cli.output import fail, say
 
+# Seconds for which a replica that is told to end still answers: so long, the API server may still send it webhooks, and
+# one that is not answered is a pod that is refused.
+LINGER = 5.0
+
 if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
@@ -84,8 +88,14 @@ async def _until_told(control: ClusterControl) -> None:
     from weft.xds.server import ListenError
 
     running = asyncio.create_task(control.run())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, running.cancel)
+    loop = asyncio.get_running_loop()
+
+    def told_to_end() -> None:
+        control.leave()
+        loop.call_later(LINGER, running.cancel)
+
+    loop.add_signal_handler(signal.SIGINT, running.cancel)
+    loop.add_signal_handler(signal.SIGTERM, told_to_end)
     await asyncio.wait({running})
     if running.cancelled():
         return

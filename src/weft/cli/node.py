@@ -45,7 +45,7 @@ def node(
         None, "--state", help="A directory in memory (tmpfs), where the next agent finds what this one had."
     ),
     redirect: bool = typer.Option(False, "--redirect", help="Set up the redirect of pods that may not do so."),
-    health: str = typer.Option("0.0.0.0:15014", "--health", help="Where to answer kubelet's probes, HOST:PORT."),
+    health: str = typer.Option(":15014", "--health", help="Where to answer kubelet's probes, HOST:PORT or :PORT."),
     log_level: LogLevel = typer.Option(LogLevel.INFO, "--log-level", help="How much to write to the log."),
 ) -> None:
     """Give every workload of this machine its identity, on a socket that only its proxy can open.
@@ -137,15 +137,16 @@ async def _follow_roots(file: Path, client: CertificateClient) -> None:
         client.trust("".join(bundle))
 
 
-def _address(text: str) -> tuple[str, int] | None:
+def _address(text: str) -> tuple[str | None, int] | None:
+    """Without a host, on every address of both families: kubelet calls the pod's first one, which may be either."""
     from weft.cli.output import fail
 
     host, _, port = text.rpartition(":")
     if not text:
         return None
     if not port.isdecimal() or int(port) > 65_535:
-        fail(f"`{text}` is no address", "for example: --health 0.0.0.0:15014", code=2)
-    return host or "0.0.0.0", int(port)
+        fail(f"`{text}` is no address", "for example: --health :15014", code=2)
+    return host.strip("[]") or None, int(port)
 
 
 def _roots(ca: str, ca_root: Path | None) -> str | None:

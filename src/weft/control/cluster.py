@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from weft.api.document import Document
 from weft.api.parse import parse
+from weft.base.backoff import Backoff
 from weft.ca.authority import Authority, Terms
 from weft.ca.plugged import is_plugged_in
 from weft.ca.server import CaServer
@@ -34,7 +37,7 @@ from weft.control.token_reviews import TokenReviews
 from weft.install.names import Names
 from weft.kube import source
 from weft.kube.client import Client
-from weft.kube.error import ApiError
+from weft.kube.error import ApiError, KubeError
 from weft.kube.lease import Leader
 from weft.kube.pods import Pods
 from weft.kube.resource import CONFIG_MAPS
@@ -46,6 +49,7 @@ log = logging.getLogger("weft.control.cluster")
 
 _JUDGE_SECONDS = 1.0  # between looks at what is wrong with objects; analysis itself takes its time
 _ROOT_SECONDS = 1.0  # between looks whether a rotation is asked for, or the Secret is gone
+_T = TypeVar("_T")
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,20 +75,24 @@ class ClusterControl:
         self._statuses = StatusWriter(client)
         self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
         self._injection = Injection(client, self._names, settings.domain)
-        self._loaded = False
+        self._loaded = self._leaving = False
         self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
 
     async def run(self) -> None:
-        """Until cancelled. Raises AuthorityError, KubeError, ListenError or OSError, at the start."""
+        """Until cancelled. Raises AuthorityError, KubeError, ListenError or OSError, at the start; an API server that
+        is away then is waited for."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.plane.close)
             monitoring = Monitoring(self.lack, self._counts, self._injection.metrics)
             stack.push_async_callback(monitoring.close)
             self.ports["monitoring"] = await monitoring.listen(*self._settings.monitoring)
-            self.authority, kept = await self._open_authority()
+            self.authority, kept = await _once_answered(self._open_authority)
             stack.callback(self.authority.close)
             stack.push_async_callback(self._injection.close)
-            self.ports["webhooks"] = await self._injection.open(*self._settings.webhooks, self._certificate())
+            certificate = self._certificate()
+            self.ports["webhooks"] = await _once_answered(
+                lambda: self._injection.open(*self._settings.webhooks, certificate)
+            )
             await self._open_front(stack)
             await self.plane.listen(self._settings.xds)
             async with asyncio.TaskGroup() as tasks:
@@ -98,9 +106,15 @@ class ClusterControl:
 
     def lack(self) -> str:
         """Why nobody should be sent here yet; nothing if all is well."""
+        if self._leaving:
+            return "it is about to end"
         if not self._loaded:
             return "the objects of the cluster are not here yet"
         return self._injection.lack()
+
+    def leave(self) -> None:
+        """Nobody should be sent here any more. Who is, until that is known everywhere, is still served."""
+        self._leaving = True
 
     async def _open_authority(self) -> tuple[Authority, RootSecret | None]:
         settings, terms = self._settings, Terms(skew=self._settings.skew)
@@ -164,7 +178,10 @@ class ClusterControl:
         while True:
             await asyncio.sleep(_JUDGE_SECONDS)
             if self._loaded and not self.plane.analyzing:
-                self._statuses.judge_all(self.plane.problems())
+                try:
+                    self._statuses.judge_all(self.plane.problems())
+                except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
+                    log.exception("what is wrong with objects cannot be told; it is tried again")
 
     async def _lead(self, kept: RootSecret | None) -> None:
         """What only one may write, as long as this one holds the Lease."""
@@ -198,6 +215,20 @@ class ClusterControl:
             for reason, number in authority.refused.items():
                 counts[f'weft_certificates_refused_total{{reason="{reason}"}}'] = number
         return counts
+
+
+async def _once_answered(ask: Callable[[], Awaitable[_T]]) -> _T:
+    """A process that ended, because the API server is away, would be started again ever more seldom, and be missed for
+    minutes once the API server is back."""
+    backoff = Backoff(first=0.5, most=5.0)
+    while True:
+        try:
+            return await ask()
+        except KubeError as error:
+            if not error.retryable:
+                raise
+            log.warning("waiting for the API server: %s", error)
+            await asyncio.sleep(backoff.next())
 
 
 async def _keep_root(kept: RootSecret) -> None:

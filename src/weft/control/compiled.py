@@ -39,14 +39,14 @@ class Compiled:
         self._chains: dict[int, dict[str, tuple[Chain, ...]]] = defaultdict(dict)  # port → host → chains
         self._routes: dict[str, dict[str, VirtualHost]] = defaultdict(dict)  # route name → host → virtual host
         self._suspended: dict[tuple[str, str], VirtualHost | None] = {}  # (route, host) → what stands in for it
-        self._resources: dict[tuple[str, str], Built] = {}  # all that the group has now
+        self._resources: dict[str, dict[str, Built]] = defaultdict(dict)  # by type: all that the group has now
 
     @property
     def hosts(self) -> Iterable[str]:
         return self._contributions.keys() - {_GROUP}
 
     def resource(self, type_url: str, name: str) -> Built | None:
-        return self._resources.get((type_url, name))
+        return self._resources[type_url].get(name)
 
     def contribute(self, contributions: Mapping[str, Contribution]) -> Update:
         """Put these in the place of what the hosts contributed before; NOTHING takes a host away."""
@@ -81,15 +81,19 @@ class Compiled:
                 update.setdefault(type_url, {}).update(resources)
         return update
 
-    def assign(self, host: str, assignments: tuple[Built, ...]) -> Update:
-        """Who answers under a host has changed; nothing else has."""
+    def assign(self, assignments: Mapping[str, tuple[Built, ...]]) -> Update:
+        """Who answers under these hosts has changed; nothing else has."""
         update: Update = defaultdict(dict)
-        for assignment in self._assignments.pop(host, ()):
-            update[assignment.type_url][assignment.name] = None
-        for assignment in assignments:
-            update[assignment.type_url][assignment.name] = assignment
-        if assignments:
-            self._assignments[host] = assignments
+        for host, new in assignments.items():
+            old = self._assignments.pop(host, ())
+            if new:
+                self._assignments[host] = new
+            if new is old:
+                continue
+            for assignment in old:
+                update[assignment.type_url][assignment.name] = None
+            for assignment in new:
+                update[assignment.type_url][assignment.name] = assignment
         return self._changed(update)
 
     def suspend(self, route: str, accepted: bytes) -> tuple[dict[str, VirtualHost], Update]:
@@ -138,7 +142,7 @@ class Compiled:
         return stale | {_shared(port) for port, _ in (*old.chains, *new.chains)}
 
     def _claim_routes(self, host: str, old: Contribution, new: Contribution) -> set[str]:
-        if _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
+        if self._suspended and _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
             for key in [key for key in self._suspended if key[1] == host]:
                 del self._suspended[key]
         for route, _ in old.hosts:
@@ -192,15 +196,19 @@ class Compiled:
         """Keep only what is really different, and remember it."""
         changed: Update = {}
         for type_url, resources in update.items():
+            here = self._resources[type_url]
+            different: dict[str, Built | None] = {}
             for name, built in resources.items():
-                before = self._resources.get((type_url, name))
+                before = here.get(name)
                 if before is built or (before and built and before.version == built.version):
                     continue
                 if built is None:
-                    del self._resources[(type_url, name)]
+                    del here[name]
                 else:
-                    self._resources[(type_url, name)] = built
-                changed.setdefault(type_url, {})[name] = built
+                    here[name] = built
+                different[name] = built
+            if different:
+                changed[type_url] = different
         return changed
 
 

@@ -15,6 +15,7 @@ import logging
 import secrets
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -32,8 +33,12 @@ from weft.xds.server import OPTIONS, ListenError
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 20_000
+MOST_OF_ONE_HOST = 256  # an agent has three; nobody has to prove anything to hold one, so nobody may hold them all
 HANDSHAKE_SECONDS = 15.0
 _LONGEST_TOKEN_METADATA = 32 * 1024
+# Who shows no certificate has proved nothing before its words are in memory: a CSR is 2 KB, the first words of a proxy
+# that has much, a megabyte.
+_STRANGERS = {"grpc.max_receive_message_length": 2 << 20, "grpc.max_concurrent_streams": 8}
 _BACKLOG = 512
 _ABSTRACT = "unix-abstract:"
 
@@ -57,10 +62,11 @@ class Front:
         self._numbers = itertools.count()
         self._visitors: dict[str, Visitor] = {}
         self._sides: set[_Side] = set()
+        self._hosts: Counter[str] = Counter()  # how many connections each has, or tries to get
         self._listening: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._entering: set[asyncio.Task[None]] = set()
-        self._server: grpc.aio.Server | None = None
+        self._servers: list[grpc.aio.Server] = []
 
     async def listen(self, address: str, *handlers: grpc.GenericRpcHandler) -> str:
         """Serve these on HOST:PORT; port 0 picks one. Returns the address that can be called. Raises ListenError."""
@@ -69,14 +75,17 @@ class Front:
             listening = _bind(host.strip("[]"), int(port))
         except (OSError, ValueError) as error:
             raise ListenError(f"cannot serve on {address}: {error}") from error
-        more = (
-            ("grpc.max_metadata_size", _LONGEST_TOKEN_METADATA),
-            ("grpc.absolute_max_metadata_size", 2 * _LONGEST_TOKEN_METADATA),
-        )
-        self._server = grpc.aio.server(options=(*OPTIONS, *more))
-        self._server.add_generic_rpc_handlers(handlers)
-        self._server.add_insecure_port(f"{_ABSTRACT}{self._inner}")
-        await self._server.start()
+        options = {
+            **dict(OPTIONS),
+            "grpc.max_metadata_size": _LONGEST_TOKEN_METADATA,
+            "grpc.absolute_max_metadata_size": 2 * _LONGEST_TOKEN_METADATA,
+        }
+        for known, of_these in ((True, options), (False, options | _STRANGERS)):
+            server = grpc.aio.server(options=tuple(of_these.items()))
+            server.add_generic_rpc_handlers(handlers)
+            server.add_insecure_port(f"{_ABSTRACT}{self._inner_of(known=known)}")
+            await server.start()
+            self._servers.append(server)
         self._listening.append(listening)
         self._tasks.append(asyncio.create_task(self._serving.run(), name="front-certificate"))
         self._tasks.append(asyncio.create_task(self._accept(listening), name="front-accept"))
@@ -88,8 +97,7 @@ class Front:
         await asyncio.gather(*self._tasks, *self._entering, return_exceptions=True)
         for listening in self._listening:
             listening.close()
-        if self._server is not None:
-            await self._server.stop(grace)
+        await asyncio.gather(*(server.stop(grace) for server in self._servers))
         for side in tuple(self._sides):
             side.close()
 
@@ -111,14 +119,29 @@ class Front:
                 log.warning("cannot take a connection: %s", error)
                 await asyncio.sleep(0.1)
                 continue
-            if len(self._entering) + len(self._visitors) >= MOST_CONNECTIONS:
+            host = address[0]
+            if self._hosts[host] >= MOST_OF_ONE_HOST or self._hosts.total() >= MOST_CONNECTIONS:
                 connection.close()
                 continue
-            entering = asyncio.create_task(self._enter(connection, f"{address[0]}:{address[1]}"))
+            self._hosts[host] += 1
+            entering = asyncio.create_task(self._enter(connection, host, address[1]))
             self._entering.add(entering)
             entering.add_done_callback(self._entering.discard)
 
-    async def _enter(self, connection: socket.socket, address: str) -> None:
+    async def _enter(self, connection: socket.socket, host: str, port: int) -> None:
+        entered = False
+        try:
+            entered = await self._let_in(connection, host, f"{host}:{port}")
+        finally:
+            if not entered:
+                self._has_gone(host)
+
+    def _has_gone(self, host: str) -> None:
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+
+    async def _let_in(self, connection: socket.socket, host: str, address: str) -> bool:
         loop = asyncio.get_running_loop()
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -128,26 +151,41 @@ class Front:
                 lambda: outer, connection, ssl=self._tls(), ssl_handshake_timeout=HANDSHAKE_SECONDS
             )
             visitor = Visitor(address, _identity(outer.transport))
-            inside, name = await self._inside()
+            inside, name = await self._inside(known=visitor.identity is not None)
         except (OSError, ssl.SSLError, ValueError) as error:
             log.info("%s did not get in: %s", address, error)
             outer.close()
             connection.close()
-            return
+            return False
         peer = f"{_ABSTRACT}{name}"
-        inner = _Side(self._sides, lambda: self._visitors.pop(peer, None))
+
+        def ended() -> None:
+            self._visitors.pop(peer, None)
+            self._has_gone(host)
+
+        inner = _Side(self._sides, ended)
         # Known before gRPC can ask.
         self._visitors[peer] = visitor
         outer.other, inner.other = inner, outer
-        await loop.create_unix_connection(lambda: inner, sock=inside)
+        try:
+            await loop.create_unix_connection(lambda: inner, sock=inside)
+        except BaseException:
+            self._visitors.pop(peer, None)
+            outer.close()
+            inside.close()
+            raise
         outer.start()
+        return True
 
-    async def _inside(self) -> tuple[socket.socket, str]:
+    def _inner_of(self, *, known: bool) -> str:
+        return f"{self._inner}-{'known' if known else 'strangers'}"
+
+    async def _inside(self, *, known: bool) -> tuple[socket.socket, str]:
         name = f"{self._inner}-{next(self._numbers)}"
         inside = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             inside.bind(f"\0{name}")
-            await asyncio.get_running_loop().sock_connect(inside, f"\0{self._inner}")
+            await asyncio.get_running_loop().sock_connect(inside, f"\0{self._inner_of(known=known)}")
         except BaseException:
             inside.close()
             raise

@@ -70,6 +70,16 @@ class Intake:
         touched = self.values(change.key, values)
         return touched if self._mesh.get(change.key) != before else None
 
+    def all_values(self, batch: Iterable[tuple[ObjectKey, tuple[Value, ...]]]) -> Touched:
+        """Values of many objects; one that cannot be taken in stays as it was, and the others go on."""
+        touches: list[Touched] = []
+        for key, values in batch:
+            try:
+                touches.append(self.values(key, values))
+            except Exception:  # a defect of ours
+                log.exception("cannot take %s in; it stays as it was", key)
+        return joined(touches)
+
     def values(self, key: ObjectKey, values: tuple[Value, ...]) -> Touched:
         return self._mesh.apply(key, tuple(self._admit(value) for value in values))
 

@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 # A group without proxies is kept this long: a rolling restart or a reconnect then finds its config ready.
 IDLE_SECONDS = 60.0
+# Sets of labels that callers of one account may claim. Each is translated and kept, and who has the account of one pod
+# can claim any.
+GROUPS_OF_ACCOUNT = 256
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):
@@ -89,7 +92,7 @@ class ControlPlane:
         self._problems.put("source", problems)
         changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
-        touched = joined((touched, *(self._intake.values(key, held) for key, held in values)))
+        touched = joined((touched, self._intake.all_values(values)))
         if touched:
             self._push.touch(touched)
         if not self._loaded:
@@ -200,11 +203,21 @@ class ControlPlane:
         if only is not None and group != only:
             raise Refused(f"this socket belongs to {only}, and {node.id} says it is {group}")
         principal = peer.principal
-        if principal is not None and (group.namespace, group.service_account) != _account(principal):
-            raise Refused(f"{node.id} says it is {group}, and its caller is {principal}")
+        if principal is not None:
+            if (group.namespace, group.service_account) != _account(principal):
+                raise Refused(f"{node.id} says it is {group}, and its caller is {principal}")
+            self._check_number(group)
         self.hold(group)
         self._group_of[stream_id] = group
         return group
+
+    def _check_number(self, group: Group) -> None:
+        if group in self._streams or group in self._idle:
+            return
+        account = (group.namespace, group.service_account)
+        same = sum((each.namespace, each.service_account) == account for each in (*self._streams, *self._idle))
+        if same >= GROUPS_OF_ACCOUNT:
+            raise Refused(f"{account[0]}/{account[1]} has proxies of {same} sets of labels already; try again later")
 
     def leave(self, stream_id: int) -> None:
         group = self._group_of.pop(stream_id, None)

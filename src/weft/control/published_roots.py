@@ -27,6 +27,9 @@ CONFIG_MAP = "istio-ca-root-cert"
 KEY = "root-cert.pem"
 _MANAGER = "weft-roots"
 _LABELS = {"istio.io/config": "true"}
+# The same roots are written to one place at most so often: another control plane with other roots would write its own
+# again each time, and both as fast as the API server takes it.
+_MOST_WRITES, _CALM_SECONDS = 5, 60.0
 
 
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
@@ -73,6 +76,7 @@ class PublishedRoots:
         self._held: dict[str, str] = {}  # by namespace, what its ConfigMap holds
         self._configurations: dict[tuple[Resource, str], _Configuration] = {}
         self._due = asyncio.Event()
+        self._writes: dict[str, tuple[str, float, int]] = {}  # by place: the roots, since when, how often
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -93,6 +97,7 @@ class PublishedRoots:
                 found = event.object
                 if found is None or found.metadata.deletion_timestamp or found.status.phase == "Terminating":
                     self._namespaces.discard(event.name)  # what goes takes nothing new
+                    self._writes.pop(_place(event.name), None)
                 else:
                     self._namespaces.add(event.name)
             self._due.set()
@@ -133,12 +138,23 @@ class PublishedRoots:
         well = True
         for (resource, name), configuration in tuple(self._configurations.items()):
             wrong = [each.name for each in configuration.webhooks if each.client_config.ca_bundle != encoded]
-            if wrong:
+            if wrong and self._is_calm(f"{resource.kind} {name}", bundle):
                 well &= await _done(self._trust(resource, name, wrong, encoded))
         for namespace in sorted(self._namespaces):
-            if self._held.get(namespace) != bundle:
+            if self._held.get(namespace) != bundle and self._is_calm(_place(namespace), bundle):
                 well &= await _done(self._put(namespace, bundle))
         return well
+
+    def _is_calm(self, place: str, bundle: str) -> bool:
+        loop = asyncio.get_running_loop()
+        known, since, number = self._writes.get(place, ("", 0.0, 0))
+        if known != bundle or loop.time() - since > _CALM_SECONDS:
+            since, number = loop.time(), 0
+        self._writes[place] = bundle, since, number + 1
+        if number == _MOST_WRITES:
+            log.error("somebody writes other roots to %s again and again: is there another control plane?", place)
+            loop.call_later(since + _CALM_SECONDS - loop.time() + 1.0, self._due.set)
+        return number < _MOST_WRITES
 
     async def _trust(self, resource: Resource, name: str, webhooks: list[str], bundle: str) -> None:
         patch = {"webhooks": [{"name": each, "clientConfig": {"caBundle": bundle}} for each in webhooks]}
@@ -154,6 +170,10 @@ class PublishedRoots:
         }
         await self._client.apply(manifest, manager=_MANAGER, force=True)
         self._held[namespace] = bundle  # the watch says so, too, a little later
+
+
+def _place(namespace: str) -> str:
+    return f"ConfigMap {namespace}/{CONFIG_MAP}"
 
 
 async def _done(write: Awaitable[None]) -> bool:

@@ -21,6 +21,7 @@ from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import EVERYWHERE, Mesh, Touched
 from weft.model.names import ObjectKey, host_covers
+from weft.model.scope import Scope
 from weft.model.service import Service
 from weft.model.settings import Settings
 from weft.translate import endpoints, routes
@@ -28,7 +29,7 @@ from weft.translate.built import Built
 from weft.translate.contribution import Contribution, VirtualHost
 from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
-from weft.translate.view import GroupView, ServiceView, group_view, service_view
+from weft.translate.view import GroupView, ServiceView, depends_on_labels, group_view, service_view
 from weft.xds.snapshot import Snapshots
 
 _Key = tuple[ServiceView, Settings]
@@ -51,6 +52,13 @@ class _Made(msgspec.Struct, frozen=True, eq=False):
     contribution: Contribution
 
 
+class _Viewpoint(msgspec.Struct, frozen=True, eq=False, weakref=True):
+    """What groups have in common that look at the mesh from the same place: the hosts that look the same to all of
+    them, whatever their labels. None: a host that is not seen from here."""
+
+    made: dict[str, _Made | None]
+
+
 class Push:
     def __init__(self, mesh: Mesh, snapshots: Snapshots, problems: Problems, timing: Timing | None = None) -> None:
         self._mesh = mesh
@@ -58,6 +66,8 @@ class Push:
         self._problems = problems
         self._timing = timing or Timing()
         self._groups: dict[Group, Compiled] = {}
+        self._viewpoints: WeakValueDictionary[tuple[ProxyKind, Scope, Settings], _Viewpoint] = WeakValueDictionary()
+        self._places: dict[Group, _Viewpoint] = {}
         self._watching: dict[str, dict[Group, _Made]] = defaultdict(dict)  # host → who sees it, and how
         self._unchecked: set[str] = set()  # hosts translated anew, and not yet looked at for findings
         self._made: dict[str, dict[_Key, _Made]] = defaultdict(dict)  # host → views, made once for all groups
@@ -82,6 +92,7 @@ class Push:
         scope = self._mesh.scope(group)
         compiled = Compiled(group, scope, view, self._configuration)
         self._groups[group] = compiled
+        self._place(compiled)
         updates = [compiled.contribute_group(view, base(view))]
         updates.extend(self._refresh(compiled, self._all_hosts()))
         self._snapshots.update(group, _merged(updates))
@@ -92,6 +103,7 @@ class Push:
         compiled = self._groups.pop(group, None)
         if compiled is None:
             return
+        del self._places[group]
         for host in compiled.hosts:
             self._watching[host].pop(group, None)
             self._unchecked.add(host)
@@ -167,6 +179,9 @@ class Push:
         for host in hosts:
             self._made.pop(host, None)
             self._assigned.pop(host, None)
+        for viewpoint in self._viewpoints.values():
+            for host in tuple(viewpoint.made) if EVERYWHERE in pending.scopes else hosts:
+                viewpoint.made.pop(host, None)
         for compiled in list(self._groups.values()):
             try:
                 self._push_group(compiled, pending, hosts)
@@ -191,6 +206,7 @@ class Push:
                 updates.append(compiled.contribute_group(view, base(view)))
         if _applies(touched.scopes, group):
             compiled.scope = self._mesh.scope(group)
+            self._place(compiled)
             hosts = frozenset({*self._all_hosts(), *compiled.hosts})
         if hosts:
             updates.extend(self._refresh(compiled, hosts))
@@ -205,7 +221,7 @@ class Push:
         for host in hosts:
             self._assigned.pop(host, None)
             for group, made in self._watching.get(host, {}).items():
-                updates.append((group, self._groups[group].assign(host, self._assignments(made))))
+                updates.append((group, self._groups[group].assign({host: self._assignments(made)})))
         self.spent += time.thread_time() - started
         for group, update in updates:
             if update:
@@ -216,34 +232,55 @@ class Push:
     def _refresh(self, compiled: Compiled, hosts: Iterable[str]) -> list[Update]:
         started = time.thread_time()
         contributions: dict[str, Contribution] = {}
-        assignments: list[Update] = []
+        assignments: dict[str, tuple[Built, ...]] = {}
         for host in hosts:
             try:
-                contributions[host] = self._translate(compiled, host)
-                assignments.append(compiled.assign(host, self._assignments(self._watching[host].get(compiled.group))))
+                made = self._see(compiled, host)
+                assigned = self._assignments(made)
             except Exception:  # one host that translation chokes on must not take the others' changes along
                 log.exception("cannot translate %s for %s; it stays as it was", host, compiled.group)
-        updates = [compiled.contribute(contributions), *assignments]
+            else:
+                contributions[host] = made.contribution if made else NOTHING
+                assignments[host] = assigned
+        updates = [compiled.contribute(contributions), compiled.assign(assignments)]
         self.spent += time.thread_time() - started
         return updates
 
-    def _translate(self, compiled: Compiled, host: str) -> Contribution:
+    def _see(self, compiled: Compiled, host: str) -> _Made | None:
+        """What a group sees of a host from now on; None if it does not see it."""
         group = compiled.group
-        view, settings = service_view(self._mesh, group, compiled.scope, host), compiled.view.settings
-        before = self._watching[host].get(group)
-        if before is not None and (before.view, before.settings) != (view, settings):
+        alike = self._places[group].made
+        made = alike[host] if host in alike else self._translate(compiled, host)
+        watching = self._watching[host]
+        before = watching.get(group)
+        if before is not None and before is not made:
             self._unchecked.add(host)  # it may have been the last one to see it that way
-        if view is None:
-            self._watching[host].pop(group, None)
-            return NOTHING
-        made = self._made[host].get((view, settings))
         if made is None:
+            watching.pop(group, None)
+        else:
+            watching[group] = made
+        return made
+
+    def _translate(self, compiled: Compiled, host: str) -> _Made | None:
+        """Once for all groups that see it the same."""
+        group, scope, settings = compiled.group, compiled.scope, compiled.view.settings
+        view = service_view(self._mesh, group, scope, host)
+        made = self._made[host].get((view, settings)) if view else None
+        if view is not None and made is None:
             made = self._made[host][(view, settings)] = _Made(view, settings, contribute(view, settings))
             self._unchecked.add(host)
             for target in view.targets:
                 self._readers[target.host].add(host)
-        self._watching[host][group] = made
-        return made.contribution
+        if view is None or not depends_on_labels(self._mesh, view, scope.namespace):
+            self._places[group].made[host] = made
+        return made
+
+    def _place(self, compiled: Compiled) -> None:
+        key = (compiled.group.kind, compiled.scope, compiled.view.settings)
+        place = self._viewpoints.get(key)
+        if place is None:
+            place = self._viewpoints[key] = _Viewpoint({})
+        self._places[compiled.group] = place
 
     def _assignments(self, made_for: _Made | None) -> tuple[Built, ...]:
         view = made_for.view if made_for else None

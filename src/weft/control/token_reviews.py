@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from weft.ca.signer import CaUnavailable
@@ -10,6 +11,9 @@ from weft.kube.client import Client
 from weft.kube.token_review import Reason, Reviewed, ReviewRefused, ReviewUnavailable, review
 
 AUDIENCE = "istio-ca"
+# Anybody may show something that is no token. Some of the client's places are left for the Lease and the watches, and
+# who would have to wait too long is told so at once.
+AT_ONCE, MOST_WAITING = 16, 1_000
 
 _REASONS = {
     Reason.NOT_AUTHENTICATED: TokenReason.SIGNATURE,
@@ -31,6 +35,8 @@ class TokenReviews:
         self._client = client
         self._audience = audience
         self._lives = lives
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._waiting = 0
 
     async def check(self, token: str) -> Caller:
         """Raises TokenRefused; CaUnavailable while the API server cannot be asked."""
@@ -43,12 +49,18 @@ class TokenReviews:
     async def _review(self, token: str) -> Reviewed:
         if not token:
             raise TokenRefused(TokenReason.MISSING, "no token was shown")
+        if self._waiting >= MOST_WAITING:
+            raise CaUnavailable("too many tokens wait to be reviewed; try again")
+        self._waiting += 1
         try:
-            return await review(self._client, token, (self._audience,))
+            async with self._places:
+                return await review(self._client, token, (self._audience,))
         except ReviewRefused as refused:
             raise TokenRefused(_reason(refused), str(refused)) from refused
         except ReviewUnavailable as unavailable:
             raise CaUnavailable(unavailable.problem.what) from unavailable
+        finally:
+            self._waiting -= 1
 
 
 def _reason(refused: ReviewRefused) -> TokenReason:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.inject import proxy_config, redirect
 from weft.inject.duration import seconds_of
+from weft.inject.proxy_config import MOST_WORDS
 from weft.inject.quantity import amount
 from weft.inject.redirect import Redirection
 from weft.inject.settings import Resources, Settings
@@ -46,6 +48,7 @@ _UNUSED = tuple(
     statsInclusionPrefixes statsInclusionRegexps statsInclusionSuffixes
     """)
 )
+_HEARD = frozenset({*_READ, *redirect.ANNOTATIONS})
 _LEVEL_WORDS = frozenset({"trace", "debug", "info", "warning", "warn", "error", "critical", "off"})
 _COMPONENT = re.compile(r"[a-z0-9_]+:([a-z]+)")
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # what Go reads as a boolean, and so Istio
@@ -99,7 +102,7 @@ class _Reading:
         settings = self._settings
         config = self._config()
         redirection = redirect.of_pod(self._annotations, settings.redirection)
-        for name, what in redirect.problems_of_redirection(redirection):
+        for name, what in islice(redirect.problems_of_redirection(redirection), MOST_WORDS):
             self._refuse(redirect.PREFIX + name, what)
         mode = self._value(redirect.MODE, config.interception_mode or redirect.REDIRECT, _mode)
         port = METRICS_PORT if config.status_port is None else config.status_port
@@ -199,11 +202,13 @@ class _Reading:
         return tuple(entries)
 
     def _unread(self) -> list[str]:
-        known = (*_READ, *_UNUSED, *redirect.ANNOTATIONS)
-        found = []
+        known = (*_HEARD, *_UNUSED)
+        found: list[str] = []
         for name in sorted(self._annotations):
-            if not name.startswith((SIDECAR, redirect.PREFIX)) or name in (*_READ, *redirect.ANNOTATIONS):
+            if not name.startswith((SIDECAR, redirect.PREFIX)) or name in _HEARD:
                 continue
+            if len(found) >= MOST_WORDS:
+                break
             if name in _UNUSED:
                 found.append(f"weft makes no use of the annotation {name}")
             else:

@@ -53,14 +53,14 @@ def _of_mappings(path: str, before: dict[str, Any], after: dict[str, Any]) -> li
 
 
 def _of_lists(path: str, before: list[Any], after: list[Any]) -> list[Operation]:
-    old, new = _names(before), _names(after)
+    old, new = _places(before), _places(after)
     if old is None or new is None or [name for name in new if name in old] != [name for name in old if name in new]:
         return _by_position(path, before, after)
-    gone = [place for place, name in enumerate(old) if name not in new]
+    gone = [place for name, place in old.items() if name not in new]
     found: list[Operation] = [{"op": "remove", "path": f"{path}/{place}"} for place in reversed(gone)]
     for place, (name, value) in enumerate(zip(new, after, strict=True)):
         if name in old:
-            found += _compare(f"{path}/{place}", before[old.index(name)], value)
+            found += _compare(f"{path}/{place}", before[old[name]], value)
         else:
             found.append({"op": "add", "path": f"{path}/{place}", "value": value})
     return found
@@ -74,10 +74,12 @@ def _by_position(path: str, before: list[Any], after: list[Any]) -> list[Operati
     return found
 
 
-def _names(values: list[Any]) -> list[str] | None:
-    """None unless each has a name of its own."""
+def _places(values: list[Any]) -> dict[str, int] | None:
+    """Where each stands, by its name; None unless each has one of its own. Looked up, never searched for: whoever may
+    write a pod decides how many there are."""
     names = [each["name"] for each in values if isinstance(each, dict) and isinstance(each.get("name"), str)]
-    return names if len(names) == len(set(names)) == len(values) else None
+    places = {name: place for place, name in enumerate(names)}
+    return places if len(places) == len(values) else None
 
 
 def _token(key: str) -> str:

@@ -35,6 +35,8 @@ from weft.model.proxy import (
 
 _TLS_MODE = "security.istio.io/tlsMode"
 _CANONICAL_NAME, _CANONICAL_REVISION = "service.istio.io/canonical-name", "service.istio.io/canonical-revision"
+_MOST_ANNOTATIONS = 256 * 1024  # the API server's own limit, which it looks at only after us
+_LONGEST_TEXT = 128 * 1024 - 1  # bytes of one argument or variable that the kernel passes on to a program
 _DEFAULT_CONTAINER = ("kubectl.kubernetes.io/default-container", "kubectl.kubernetes.io/default-logs-container")
 _PROMETHEUS = re.compile(
     r"prometheus[^a-z]io[^a-z](scrape|port|path)", re.IGNORECASE
@@ -137,6 +139,7 @@ class _Injection:
             native=self._native,
             finishes=self._finishes,
         )
+        self._check_lengths(proxy)
         found = [proxy]
         if wishes.redirected:
             found.insert(0, containers.redirecting(wishes, settings))
@@ -244,7 +247,9 @@ class _Injection:
             if volume["name"] not in taken:
                 present.append(volume)
         existing = taken.get(IDENTITY_VOLUME)
-        if existing is not None and "csi" not in existing:
+        if existing is not None and "csi" in existing and self._stripped.status is not None:
+            existing.update(self._own_volumes()[0])  # another revision's driver has gone with it, or will
+        elif existing is not None and "csi" not in existing:
             where = Where(object=self._named, field="spec.volumes")
             hint = "give it another name"
             raise Refused([Problem(where, f"it has a volume {IDENTITY_VOLUME} of its own", hint)])
@@ -289,6 +294,15 @@ class _Injection:
             where = Where(object=self._named, field="spec.containers[istio-proxy].securityContext.runAsUser")
             what = f"the proxy cannot run as {uid}: its sockets are those of user {PROXY_UID}, and so is the redirect"
             raise Refused([Problem(where, what, "leave runAsUser out")])
+
+    def _check_lengths(self, proxy: Mapping[str, Any]) -> None:
+        """What the kernel would not start is refused here, where its author sees why."""
+        variables = [f"{each['name']}={each.get('value', '')}" for each in proxy["env"]]
+        longest = max(len(each.encode()) for each in (*proxy["args"], *variables))
+        if longest > _LONGEST_TEXT:
+            what = f"its labels, ports and probes make the proxy's configuration {longest} bytes long"
+            hint = f"the kernel passes on {_LONGEST_TEXT} at most: use fewer of them"
+            raise Refused([Problem(Where(object=self._named, field="spec"), what, hint)])
 
     def _doubts(self) -> list[str]:
         found = []
@@ -351,7 +365,10 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
         if values is None:
             continue
         if not isinstance(values, dict) or not all(isinstance(each, str) for each in values.values()):
-            refuse(f"metadata.{field}", "it must be an object of texts")
+            return refuse(f"metadata.{field}", "it must be an object of texts")
+    said = metadata.get("annotations") or {}
+    if sum(len(name) + len(value) for name, value in said.items()) > _MOST_ANNOTATIONS:
+        return refuse("metadata.annotations", f"together longer than {_MOST_ANNOTATIONS} bytes, Kubernetes' own limit")
     for field in ("containers", "initContainers", "volumes", "imagePullSecrets"):
         entries = spec.get(field)
         if entries is None and field != "containers":

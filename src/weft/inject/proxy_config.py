@@ -16,6 +16,8 @@ from weft.base.suggest import did_you_mean
 from weft.inject.duration import seconds_of
 
 ANNOTATION = "proxy.istio.io/config"
+MOST_WORDS = 20  # about one thing: who may write a pod must not decide how long everybody else waits
+_MOST_NODES = 2_000  # values in it; ProxyConfig has a hundred fields
 
 # Istio's other fields. Envoy gets what they would say from the control plane, or they are about Istio's own agent.
 _UNUSED = frozenset(
@@ -44,7 +46,7 @@ class ProxyConfig(msgspec.Struct, frozen=True, kw_only=True):
 def read(text: str) -> tuple[ProxyConfig, list[str], list[str]]:
     """The configuration, what is wrong with it, and what is only worth a word."""
     try:
-        composed = compose(text)
+        composed = compose(text, most_nodes=_MOST_NODES)
     except YamlError as error:
         return ProxyConfig(), [error.flaw.what], []
     document = {} if composed.value is None else composed.value
@@ -61,6 +63,8 @@ def read(text: str) -> tuple[ProxyConfig, list[str], list[str]]:
                 found[field] = read_value(value)
             except ValueError as error:
                 errors.append(f"{name}: {error}")
+        elif len(warnings) >= MOST_WORDS:
+            continue
         elif name in _UNUSED:
             warnings.append(f"weft makes no use of `{name}`")
         else:

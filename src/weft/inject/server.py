@@ -6,6 +6,7 @@ Who comes in is the API server; what leaves is its answer. Rule: nothing that co
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
 import time
@@ -20,6 +21,7 @@ from weft.inject.review import Answer, BadReview, Request, decode, encode
 from weft.inject.validation import validate
 
 MOST_BYTES = 3 * 1024 * 1024  # the API server's own limit for an object
+READ_SECONDS = 10.0  # so long the API server itself waits for the answer; who is still asking then is none
 
 _log = logging.getLogger("weft.inject")
 
@@ -94,7 +96,12 @@ class Server:
             count(None)
             return web.Response(status=415, text=f"expected application/json, not {http.content_type[:100]}\n")
         try:
-            request = decode(await http.read())
+            async with asyncio.timeout(READ_SECONDS):
+                body = await http.read()
+            request = decode(body)
+        except TimeoutError:
+            count(None)
+            return web.Response(status=408, text=f"no whole review came within {READ_SECONDS:g} s\n")
         except BadReview as error:
             count(None)
             _log.warning("bad review at %s: %s", http.path, error)

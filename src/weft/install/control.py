@@ -28,7 +28,7 @@ def arguments(values: Values) -> list[str]:
         f"--domain={values.cluster_domain}",
         f"--log-level={values.control.log_level}",
         f"--ca={CA_DIRECTORY}",
-        *(["--listen=0.0.0.0:15010"] if values.control.plaintext_xds else []),
+        *(["--listen=[::]:15010"] if values.control.plaintext_xds else []),
     ]
 
 

@@ -34,7 +34,7 @@ def arguments(values: Values) -> list[str]:
         f"--certificate-ttl={values.node.certificate_ttl}",
         f"--state={state_directory(values)}",
         f"--log-level={values.node.log_level}",
-        f"--health=0.0.0.0:{MONITORING_PORT}",
+        f"--health=:{MONITORING_PORT}",
         *([f"--trust-domain={values.mesh['trustDomain']}"] if values.mesh.get("trustDomain") else []),
         *(["--redirect"] if redirects(values) else []),
     ]

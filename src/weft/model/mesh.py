@@ -379,6 +379,10 @@ class Mesh:
                 return rule
         return None
 
+    def selects_callers(self, host: str, namespace: str) -> bool:
+        """Whether some rule for calls to a host is for those workloads of a namespace alone that have its labels."""
+        return any(rule.workload_selector and rule.namespace == namespace for rule in self._rules.covering(host))
+
     def policies(self, kind: type[Kind], group: Group) -> tuple[Kind, ...]:
         """Those of one kind that select a group's workloads, the mesh-wide ones first."""
         return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace)

@@ -54,7 +54,7 @@ class DaemonSettings(msgspec.Struct, frozen=True, kw_only=True):
     trust_domain: str = "cluster.local"
     state: Path | None = None  # a tmpfs; None: nothing is left for the next agent
     redirects: bool = False
-    health: tuple[str, int] | None = None
+    health: tuple[str | None, int] | None = None  # host and port; no host: every address
     lifetime: timedelta = LIFETIME
     look: float = LOOK  # seconds between looks at the file of the roots
 

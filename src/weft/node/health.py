@@ -20,8 +20,8 @@ class Health:
         self._lack, self._metrics = lack, metrics
         self._runner: web.AppRunner | None = None
 
-    async def listen(self, host: str, port: int) -> int:
-        """The port, which is chosen if it is 0. Raises OSError."""
+    async def listen(self, host: str | None, port: int) -> int:
+        """None: on every address. The port, which is chosen if it is 0. Raises OSError."""
         app = web.Application()
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/ready", self._ready)

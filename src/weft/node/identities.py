@@ -93,12 +93,15 @@ class KeptIdentity:
         lifetime: timedelta = LIFETIME,
         clock: Clock = time.time,
         look: float = _LOOK,
+        most_delay: float = _MOST_DELAY,
         before: Certified | None = None,
     ) -> None:
         self.bearer = bearer
         self._before = before
         self._signer, self._publish, self._changed = signer, publish, changed
         self._lifetime, self._clock, self._look = lifetime, clock, look
+        # Certificates that live for seconds must not be tried for only every half minute.
+        self._most_delay = max(1.0, min(most_delay, lifetime.total_seconds() / 20))
         self._certified: Certified | None = None
         self._bundle: tuple[str, ...] = ()
         self._renewal = 0.0
@@ -127,7 +130,7 @@ class KeptIdentity:
     async def run(self) -> None:
         """Until cancelled. Between two certificates the clock on the wall is looked at now and then: timers stand
         still while a machine sleeps."""
-        backoff = Backoff(first=_FIRST_DELAY, most=self._most_delay())
+        backoff = Backoff(first=_FIRST_DELAY, most=self._most_delay)
         while True:
             try:
                 certified = self._take_before() or await self._obtain()
@@ -227,10 +230,6 @@ class KeptIdentity:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
         self._woken.clear()
-
-    def _most_delay(self) -> float:
-        """Certificates that live for seconds must not be tried for only every half minute."""
-        return max(1.0, min(_MOST_DELAY, self._lifetime.total_seconds() / 20))
 
 
 def certified(issued: Issued, key: Key, identity: Identity, now: float) -> Certified:

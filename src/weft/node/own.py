@@ -24,6 +24,7 @@ log = logging.getLogger("weft.node.own")
 
 _NAME = "the agent itself"
 _RETRY = 1.0  # seconds
+_MOST_DELAY = 5.0  # seconds between tries: without it, nothing new reaches any pod of the machine
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -59,7 +60,9 @@ class OwnIdentity:
     async def run(self) -> None:
         """Until cancelled."""
         bearer = Bearer(name=_NAME, identity=await self._who(), token=self.token)
-        self._kept = KeptIdentity(bearer, self._signer, publish=self._publish, lifetime=self._lifetime)
+        self._kept = KeptIdentity(
+            bearer, self._signer, publish=self._publish, lifetime=self._lifetime, most_delay=_MOST_DELAY
+        )
         self._kept.trust(self._bundle)
         await self._kept.run()
 

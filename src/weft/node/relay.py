@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import logging
 import os
+import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from pathlib import Path
@@ -28,6 +29,8 @@ from weft.xds.upstream import Line, NoLine, Upstream
 
 log = logging.getLogger("weft.node.relay")
 
+# What controllers add to their own name: a number, or five of the letters that make no words.
+_OF_CONTROLLER = re.compile(r"(.+)-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5})")
 _LOOK_SECONDS = 1.0  # between looks whether the control plane has gone while a proxy waits
 
 
@@ -158,9 +161,10 @@ class Relay:
 
 
 def _making(pod: Pod) -> tuple[str, str, str] | None:
-    """Controllers name pods after themselves: `web-7d9f8c6b5-x2x7k` is of the ReplicaSet `web-7d9f8c6b5`."""
-    controller, dash, _ = pod.name.rpartition("-")
-    return (pod.namespace, pod.service_account, controller) if dash else None
+    """Controllers name pods after themselves: `web-7d9f8c6b5-x2x7k` is of the ReplicaSet `web-7d9f8c6b5`. What a person
+    has named says nothing: `db-admin` is no `db-public`, and has other policies."""
+    found = _OF_CONTROLLER.fullmatch(pod.name)
+    return (pod.namespace, pod.service_account, found[1]) if found else None
 
 
 def own_line(own: OwnIdentity, target: str, server_name: str = "") -> Callable[[], Awaitable[Line]]:

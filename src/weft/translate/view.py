@@ -134,6 +134,14 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
     )
 
 
+def depends_on_labels(mesh: Mesh, view: ServiceView, namespace: str) -> bool:
+    """Whether groups of this namespace may see the host in another way for their labels alone."""
+    hosts = (view.host, *(target.host for target in view.targets))
+    return any(match.source_labels for match in _conditions((*view.routes, *view.delegates))) or any(
+        mesh.selects_callers(host, namespace) for host in hosts
+    )
+
+
 def group_view(mesh: Mesh, group: Group) -> GroupView:
     return GroupView(
         group.kind,

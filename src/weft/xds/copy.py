@@ -17,8 +17,10 @@ from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal
 from weft.xds.snapshot import Resource, Snapshots
 from weft.xds.stream import NackedResource
 
-# Names of bodies in a hello. More would only be sent again.
-_MOST_LISTED = 100_000
+# Bytes of names of bodies in a hello, of which the control plane takes twice as many (`request.REQUEST_BYTES`). What is
+# not named is sent again; a hello that is too long would never get through.
+_MOST_LISTED = 8 << 20
+_ENTRY_BYTES = 16  # around a name and a version
 
 
 class Broken(Exception):
@@ -109,10 +111,13 @@ class Copy:
         self._acceptances = {}
         bodies: dict[str, list[tuple[str, str]]] = {}
         self._listed = []
+        size = 0
         for (type_url, name, version), body in tuple(self._bodies.items()):
-            if len(self._listed) < _MOST_LISTED:
-                bodies.setdefault(type_url, []).append((name, version))
-                self._listed.append(body)
+            size += len(name.encode()) + len(version) + _ENTRY_BYTES
+            if size > _MOST_LISTED:
+                break
+            bodies.setdefault(type_url, []).append((name, version))
+            self._listed.append(body)
         groups = {
             group: frames.digests({type_url: mirror.versions(type_url) for type_url in mirror.tables})
             for group, mirror in self._mirrors.items()

@@ -22,6 +22,7 @@ from weft.xds.snapshot import Behind, Snapshots
 log = logging.getLogger("weft.xds")
 
 _HELLO_SECONDS = 30.0
+STREAMS = 4  # of one node: its agent has one, and some that broke may not be known to be gone yet
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -84,6 +85,9 @@ class NodeServer:
         except Refused as refused:
             log.warning("refused the agent of %s: %s", hello.node[:200], refused)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
+        if sum(session.stream.node == node for session in self._sessions) >= STREAMS:
+            log.warning("refused another stream of %s: it has %d", node, STREAMS)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{node} has {STREAMS} streams already")
         await self._run(node, hello, len(payload), context)
 
     async def _run(self, node: str, hello: frames.Hello, received: int, context: Context) -> None:

@@ -9,7 +9,7 @@ from the tables that all streams share.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from itertools import count
+from itertools import count, islice
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -24,8 +24,13 @@ from weft.xds.stream import NackedResource
 
 # An update that has this much in it is sent, and further groups wait for the next one; a group is never split.
 BATCH_BYTES = 1 << 20
+# Groups that are joined at a time. To compute one takes a while; when all nodes come at once, as after a restart, those
+# that only want to shake hands, or have an endpoint changed, must not wait for whole nodes.
+JOINS = 1
 PODS = 10_000  # kubelet's own limit is 110
 PROXIES = 4 * PODS
+# Of what is said about one proxy: whoever has taken over a node must not fill the memory that all share.
+_TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512
 _ENTRY_BYTES = 64  # of an entry without its body, roughly
 
 
@@ -121,7 +126,9 @@ class NodeStream:
             for pod, group in self._wanted.items()
             if self._placed.get(pod) != group and self._joined[group].revision is not None
         }
-        resumed = self._resuming and all(each.revision is not None for each in self._joined.values())
+        resumed = (
+            self._resuming and not self._moved and all(each.revision is not None for each in self._joined.values())
+        )
         if not (updates or placements_sent or gone or resumed):
             return None
         self._placed.update(placements_sent)
@@ -163,12 +170,16 @@ class NodeStream:
         """Join the groups of the pods that are wanted, leave others; returns those that the agent may drop."""
         groups = {pod: group for pod in self._pods if (group := placements.get(pod)) is not None}
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
-        self._wanted = {pod: names[group] for pod, group in groups.items()}
+        fresh = [(group, name) for group, name in names.items() if name not in self._joined]
+        for group, name in fresh[:JOINS]:
+            self._observer.hold(group)
+            # First, for those that are there may change all the time.
+            self._joined = {name: _Joined(self._snapshots, group, name, self._wake), **self._joined}
+        if len(fresh) > JOINS:
+            self._moved = True
+            self._wake()
+        self._wanted = {pod: name for pod, group in groups.items() if (name := names[group]) in self._joined}
         self._placed = {pod: group for pod, group in self._placed.items() if pod in self._wanted}
-        for group, name in names.items():
-            if name not in self._joined:
-                self._observer.hold(group)
-                self._joined[name] = _Joined(self._snapshots, group, name, self._wake)
         unwanted = self._joined.keys() - names.values()
         gone = [name for name in unwanted if self._joined[name].revision is not None]
         for name in unwanted:
@@ -278,9 +289,20 @@ class NodeStream:
                 self._observer.on_nack(NackedResource(*what, refusal.proxy[:NAME_LENGTH]))
         for number in report.left:
             self._proxies.pop(number, None)
-        self._proxies.update((each.number, each) for each in report.proxies)
+        self._proxies.update((each.number, _bounded(each)) for each in report.proxies)
         if len(self._proxies) > PROXIES:
             raise Refused(f"more than {PROXIES} proxies on one node")
+
+
+def _bounded(proxy: Proxy) -> Proxy:
+    types = islice(((type_url[:NAME_LENGTH], at) for type_url, at in proxy.settled.items()), _TYPES)
+    return Proxy(
+        proxy.number,
+        proxy.node_id[:NAME_LENGTH],
+        proxy.group[:NAME_LENGTH],
+        dict(types),
+        tuple(error[:_ERROR_LENGTH] for error in proxy.errors[:_ERRORS]),
+    )
 
 
 class _Joined:

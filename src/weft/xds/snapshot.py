@@ -69,7 +69,7 @@ class Table:
         self.rejected: dict[str, Rejected] = {}
         # What was live before, and since when, if nobody was known to have taken it: word of that may be on its way.
         self._replaced: dict[str, tuple[Resource, int]] = {}
-        self._changes: OrderedDict[str, int] = OrderedDict()  # name → revision, newest last
+        self._changes: dict[str, int] = {}  # name → revision, newest last
         self._collect_at = TOMBSTONE_SLACK
         self._accepted_until = 0
 
@@ -182,8 +182,8 @@ class Table:
         self._collect_at = 2 * len(self.removed) + TOMBSTONE_SLACK
 
     def _changed(self, name: str, revision: int) -> None:
+        self._changes.pop(name, None)  # to stand last again
         self._changes[name] = revision
-        self._changes.move_to_end(name)
         self.revision = revision
 
 

@@ -25,6 +25,7 @@ log = logging.getLogger("weft.xds.upstream")
 # Reports are gathered for this long: a push that all proxies of a machine answer is one report.
 REPORT_SECONDS = 0.05
 _FIRST_DELAY, _MOST_DELAY = 0.1, 10.0  # seconds between calls
+_NO_LINE_DELAY = 0.5  # seconds: nobody is bothered by a look whether there is a certificate now
 _GOOD_SECONDS = 10.0  # a stream that lived that long was a success, even if nothing was to be said
 _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", frames.UPDATE_BYTES),
@@ -81,12 +82,12 @@ class Upstream:
         backoff = Backoff(first=_FIRST_DELAY, most=_MOST_DELAY)
         loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            began, delay = loop.time(), 0.0
             try:
                 await self._call(backoff)
                 trouble = "the control plane ended the stream"
             except NoLine as missing:
-                trouble = str(missing)
+                trouble, delay = str(missing), _NO_LINE_DELAY
             except grpc.aio.AioRpcError as error:
                 trouble = f"{error.details() or 'no reason given'} ({error.code().name})"
             except (Broken, frames.Malformed, grpc.aio.UsageError) as error:
@@ -102,7 +103,7 @@ class Upstream:
             if trouble != self.trouble:
                 log.warning("no stream to the control plane, proxies keep what they have: %s", trouble)
             self.trouble = trouble
-            await asyncio.sleep(backoff.next())
+            await asyncio.sleep(delay or backoff.next())
 
     async def _call(self, backoff: Backoff) -> None:
         line = await self._line()

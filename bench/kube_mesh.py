@@ -1,0 +1,209 @@
+"""weft on the test cluster, for the rigs that need pods that run: put there from the image of this checkout, as its
+users put it there, and asked from inside the node's networks.
+
+There is one cluster for all rigs of a run: that of `make kube-up`, else one that ends with the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from tools.kube.cluster import HOST_IMAGE, Cluster, borrowed
+
+from bench.figure import Say
+from bench.process import Failed
+from tools import image
+from tools.kube import cluster as clusters
+from tools.kube import process as programs
+from weft.kube.client import Client
+from weft.kube.config import load
+from weft.kube.error import ApiError
+from weft.kube.reflector import reflect
+from weft.kube.resource import NAMESPACES, PODS, SERVICE_ACCOUNTS
+from weft.netns import namespace as network
+
+ROOT = "istio-system"
+_PARTS = ("deployment/weft-control", "daemonset/weft-node")
+_PATIENCE = 120.0
+_numbers = itertools.count(1)
+
+Object = dict[str, Any]
+
+
+@contextlib.contextmanager
+def cluster(say: Say) -> Iterator[None]:
+    """For as long as the block runs there is one, and weft of this checkout on it."""
+    try:
+        with borrowed(say) as found:
+            say("putting weft on the cluster")
+            before = found.kubectl("get", "pods", f"--namespace={ROOT}", "-o", "name")
+            found.load_image(image.build())
+            environment = {**os.environ, "KUBECONFIG": str(found.kubeconfig)}
+            words = [sys.executable, "-m", "weft.cli", "install", "--set", "imagePullPolicy=Never"]
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise Failed(f"weft install: {done.stdout}{done.stderr}")
+            if before:  # an image of the same name may be newer than the pods that run
+                found.kubectl("rollout", "restart", f"--namespace={ROOT}", *_PARTS)
+                for part in _PARTS:
+                    found.kubectl("rollout", "status", f"--namespace={ROOT}", part, "--timeout=180s")
+            yield
+    except programs.Failed as failed:
+        raise Failed(str(failed)) from failed
+
+
+class Condition(msgspec.Struct, frozen=True):
+    type: str
+    status: str
+
+
+class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    container_id: str = msgspec.field(default="", name="containerID")
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerState] = []
+    init_container_statuses: list[ContainerState] = []
+
+    @property
+    def ready(self) -> bool:
+        return any(each.type == "Ready" and each.status == "True" for each in self.conditions)
+
+    def container(self, name: str) -> str:
+        """Its id, as containerd knows it."""
+        found = (each for each in (*self.container_statuses, *self.init_container_statuses) if each.name == name)
+        return next((each.container_id.partition("://")[2] for each in found), "")
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    status: Status = Status()
+
+
+class Pods:
+    """The pods of a namespace, as a watch tells of them, and when each first was as it is."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[str, Status] = {}
+        self.changed = asyncio.Event()
+        self._turned: dict[tuple[str, bool], float] = {}
+
+    async def follow(self, client: Client, namespace: str) -> None:
+        """Until cancelled."""
+        async with aclosing(reflect(client, PODS, _Pod, namespace=namespace)) as batches:
+            async for batch in batches:
+                now = time.monotonic()
+                for event in batch:
+                    self._take(event.name, event.object.status if event.object else None, now)
+                self.changed.set()
+                self.changed = asyncio.Event()
+
+    def _take(self, name: str, status: Status | None, now: float) -> None:
+        before = self.statuses.pop(name, None)
+        if status is None:
+            return
+        self.statuses[name] = status
+        if before is None or before.ready != status.ready:
+            self._turned[name, status.ready] = now
+
+    async def until_ready(self, name: str, *, ready: bool = True) -> float:
+        """When the API server said so, as this process heard it."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while name not in self.statuses or self.statuses[name].ready != ready:
+                    await self.changed.wait()
+        except TimeoutError as late:
+            raise Failed(f"pod {name} is {'not ready' if ready else 'still ready'} after {_PATIENCE:.0f} s") from late
+        return self._turned[name, ready]
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    """One for a rig, with its pods."""
+
+    name: str
+    client: Client
+    pods: Pods
+
+    async def create(self, manifest: Object) -> None:
+        await self.client.create(PODS, manifest, namespace=self.name)
+
+
+@contextlib.asynccontextmanager
+async def namespace(client: Client, word: str, *, injected: bool = True) -> AsyncGenerator[Namespace, None]:
+    name = f"bench-{word}-{os.getpid()}-{next(_numbers)}"
+    labels = {"istio-injection": "enabled"} if injected else {}
+    await client.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
+    pods = Pods()
+    following = asyncio.create_task(pods.follow(client, name))
+    try:
+        await _account(client, name)
+        yield Namespace(name, client, pods)
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await client.delete(NAMESPACES, name)
+
+
+async def _account(client: Client, name: str) -> None:
+    """Without it no pod can be made; a controller makes it."""
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ApiError):
+            await client.get(SERVICE_ACCOUNTS, "default", namespace=name)
+            return
+        await asyncio.sleep(0.05)
+    raise Failed(f"namespace {name} has no account")
+
+
+def pod(name: str, **more: Any) -> Object:
+    """One that does nothing, with programs of this machine: what it costs to start is what a pod costs."""
+    mount = {"name": "usr", "mountPath": "/usr", "readOnly": True}
+    container = {"name": "app", "image": HOST_IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "infinity"]}
+    # Little is asked for, so that many fit on this node at a time.
+    metadata = {"name": name, "labels": {"app": name}, "annotations": {"sidecar.istio.io/proxyCPU": "10m"}}
+    return {
+        "metadata": metadata,
+        "spec": {
+            "containers": [{**container, "volumeMounts": [mount]}],
+            "volumes": [{"name": "usr", "hostPath": {"path": "/usr", "type": "Directory"}}],
+            "terminationGracePeriodSeconds": 1,
+            **more,
+        },
+    }
+
+
+def found() -> Cluster:
+    running = clusters.find()
+    if running is None:
+        raise Failed("no cluster runs; `make bench-kube` starts one")
+    return running
+
+
+def client() -> Client:
+    return Client(load(found().kubeconfig))
+
+
+def node_network(running: Cluster) -> network.Namespace:
+    return network.Namespace(f"/proc/{running.holder.pid()}/ns/net")
+
+
+def pod_network(running: Cluster, status: Status, container: str) -> network.Namespace:
+    """By the first process of a container. The node numbers its processes itself, and shows them in its own /proc."""
+    wanted = status.container(container)
+    tasks = running.holder.run("ctr", "-n", "k8s.io", "tasks", "ls").stdout.splitlines()
+    process = next((words[1] for line in tasks if (words := line.split())[0] == wanted), "")
+    if not process:
+        raise Failed(f"containerd knows nothing of container {wanted!r}")
+    return network.Namespace(f"/proc/{running.holder.pid()}/root/proc/{process}/ns/net")

@@ -1,0 +1,145 @@
+"""From a pod's creation until it is Ready: injected and plain pods in turn on the test cluster, and where the time of
+each goes, by what containerd tells of their containers.
+
+What kubelet notices once a second is in both; the moments of creation are spread over its second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import tempfile
+import time
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+
+import msgspec
+from tools.kube.process import Program
+
+from bench import kube_mesh
+from bench.figure import Effort, Figure, Say
+from bench.kube_mesh import Namespace, Status
+
+_GOAL_SECONDS = 1.0
+_EVENTS_SECONDS = 2.0
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Seconds since the epoch, so that containerd's own times fit in."""
+
+    created: float
+    ready: float
+    status: Status
+
+    @property
+    def took(self) -> float:
+        return self.ready - self.created
+
+
+class Life(msgspec.Struct):
+    """Of a container's first process."""
+
+    began: float = 0.0
+    ended: float = 0.0
+
+
+def run(effort: Effort, say: Say) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
+        node = kube_mesh.found().holder
+        events = Program("ctr", [*node.joined(), "ctr", "-n", "k8s.io", "events"], Path(directory), joined=True)
+        events.start()
+        try:
+            plain, injected = asyncio.run(_measure(effort.of(12, 2), say))
+            time.sleep(_EVENTS_SECONDS)
+        finally:
+            events.stop()
+        lives = lives_of(events.log.read_text().splitlines())
+    return _figures(plain, injected, lives)
+
+
+async def _measure(number: int, say: Say) -> tuple[list[Start], list[Start]]:
+    plain: list[Start] = []
+    injected: list[Start] = []
+    async with kube_mesh.client() as client, kube_mesh.namespace(client, "start") as space:
+        for turn in range(number + 1):
+            kinds = [(plain, "plain"), (injected, "injected")]
+            for starts, kind in kinds if turn % 2 else reversed(kinds):
+                await asyncio.sleep(random.uniform(0, 1))
+                start = await _start(space, f"{kind}-{turn}", inject=kind == "injected")
+                if turn:  # the first of each finds nothing in any cache
+                    starts.append(start)
+        middles = [median(each.took for each in starts) for starts in (plain, injected)]
+        say(f"{number} pods of each kind: plain {middles[0]:.2f} s, injected {middles[1]:.2f} s")
+    return plain, injected
+
+
+async def _start(space: Namespace, name: str, *, inject: bool) -> Start:
+    manifest = kube_mesh.pod(name)
+    if not inject:
+        manifest["metadata"]["labels"]["sidecar.istio.io/inject"] = "false"
+    offset = time.time() - time.monotonic()
+    created = time.monotonic()
+    await space.create(manifest)
+    ready = await space.pods.until_ready(name)
+    return Start(created + offset, ready + offset, space.pods.statuses[name])
+
+
+def lives_of(lines: list[str]) -> dict[str, Life]:
+    """By container, of what `ctr events` has written."""
+    lives: dict[str, Life] = {}
+    for line in lines:
+        words = line.split(" ", 6)  # date, time, offset, zone, namespace, topic, JSON
+        if len(words) < 7 or words[5] not in ("/tasks/start", "/tasks/exit"):
+            continue
+        at = datetime.fromisoformat(f"{words[0]} {words[1][:15].rstrip('.')}{words[2]}").timestamp()
+        event = json.loads(words[6])
+        container = event["container_id"]
+        life = lives.setdefault(container, Life())
+        if words[5] == "/tasks/start":
+            life.began = life.began or at
+        elif event.get("id", container) == container:  # not something that was only executed in it
+            life.ended = at
+    return lives
+
+
+def _figures(plain: list[Start], injected: list[Start], lives: dict[str, Life]) -> list[Figure]:
+    usual, ours = (median(each.took for each in starts) for starts in (plain, injected))
+    name = "pod created → Ready"
+    made = [
+        Figure(f"{name}: injected", ours, "s", baseline=usual),
+        Figure(f"{name}: injected, more than plain", ours - usual, "s", _GOAL_SECONDS),
+    ]
+
+    def step(what: str, starts: list[Start], begin: str, end: str) -> float:
+        return median(_moment(end, each, lives) - _moment(begin, each, lives) for each in starts)
+
+    steps = (
+        ("until the first container runs", "created", "istio-init.began"),
+        ("istio-init runs", "istio-init.began", "istio-init.ended"),
+        ("until the proxy runs", "istio-init.ended", "istio-proxy.began"),
+        ("until the app runs", "istio-proxy.began", "app.began"),
+        ("until Ready is told", "app.began", "ready"),
+    )
+    baselines = {
+        "until the first container runs": step("", plain, "created", "app.began"),
+        "until Ready is told": step("", plain, "app.began", "ready"),
+    }
+    return [
+        *made,
+        *(
+            Figure(f"{name}: injected, {what}", step(what, injected, begin, end), "s", baseline=baselines.get(what))
+            for what, begin, end in steps
+        ),
+    ]
+
+
+def _moment(what: str, start: Start, lives: dict[str, Life]) -> float:
+    if what == "created":
+        return start.created
+    if what == "ready":
+        return start.ready
+    container, _, which = what.partition(".")
+    life = lives.get(start.status.container(container), Life())
+    return float(getattr(life, which))
