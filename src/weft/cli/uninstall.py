@@ -103,7 +103,8 @@ async def _refuse_if_used(cluster: Client, revisions: set[str] | None) -> None:
         fail(
             f"pods still live by it: {', '.join(used)}",
             "take the label off these namespaces and start their pods anew, or move them: weft upgrade --help\n"
-            "their identities end when the agent goes, and kubelet cannot take their volumes down; if that is meant: --force",
+            "their identities end when the agent goes, and kubelet cannot take their volumes down without it;\n"
+            "if that is meant: --force",
         )
 
 

@@ -126,7 +126,9 @@ def _check(settings: Settings, named: str) -> None:
         refuse("logLevel", f"`{settings.log_level}` is none of Envoy's", f"one of {', '.join(LOG_LEVELS)}")
     for pair in filter(None, settings.component_log_level.split(",")):
         if pair.partition(":")[2] not in LOG_LEVELS:
-            refuse("componentLogLevel", f"`{pair}` is not COMPONENT:LEVEL", f"a level is one of {', '.join(LOG_LEVELS)}")
+            refuse(
+                "componentLogLevel", f"`{pair}` is not COMPONENT:LEVEL", f"a level is one of {', '.join(LOG_LEVELS)}"
+            )
     if not settings.image:
         refuse("image", "it is empty", f"for example weft:{weft.__version__}")
     if not settings.revision:
