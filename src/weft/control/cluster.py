@@ -29,6 +29,7 @@ from weft.control.access import Access
 from weft.control.front import Front
 from weft.control.injection import Injection
 from weft.control.monitoring import Monitoring
+from weft.control.overview import Overview
 from weft.control.plane import ControlPlane
 from weft.control.pod_placements import PodPlacements
 from weft.control.published_roots import PublishedRoots
@@ -193,6 +194,7 @@ class ClusterControl:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(roots.run(), name="published-roots")
                 tasks.create_task(self._statuses.run(), name="statuses")
+                tasks.create_task(Overview(self.plane, self._pods).run(), name="overview")
                 if kept is not None:
                     tasks.create_task(_keep_root(kept), name="root")
         finally:
