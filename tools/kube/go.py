@@ -98,6 +98,5 @@ def _fetch(target: Path, tell: Callable[[str], None]) -> None:
                 program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
             unpacked.rename(target)
             return
-    raise NoGo(
-        f"could not fetch {RELEASE}: {'; '.join(reasons) or 'GOPROXY names no proxy'}; install a Go (apt-get install golang-go)"
-    )
+    why = "; ".join(reasons) or "GOPROXY names no proxy"
+    raise NoGo(f"could not fetch {RELEASE}: {why}; install a Go (apt-get install golang-go)")
