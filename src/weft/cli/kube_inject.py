@@ -30,7 +30,7 @@ def kube_inject(
     namespace: str = typer.Option("default", "-n", "--namespace", help="Of objects that name none."),
     kubernetes: str = typer.Option("1.34", "--kubernetes-version", help="The cluster's: 1.29 brought native sidecars."),
 ) -> None:
-    """Put the proxy into the pods of Deployments, Jobs and all other workloads in these files, and print the result.
+    """Put the proxy into the pods of workloads in files. Prints the result: Deployments, Jobs and all the others.
 
     It is what the webhook does to the same pods. Whatever else is in the files is printed as it is written.
 
