@@ -15,6 +15,7 @@ from weft.api.document import Change
 from weft.base.problem import Problem, Where
 from weft.control.access import Principal
 from weft.control.analysis import Analysis
+from weft.control.history import History
 from weft.control.intake import Admit, Intake
 from weft.control.nodes import UnknownProxy, group_of
 from weft.control.problems import Problems
@@ -65,7 +66,8 @@ class ControlPlane:
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._problems = Problems()
-        self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit)
+        self.history = History(self.mesh, Settings(domain=domain))
+        self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit, note=self.history.note)
         self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused)
         self._snapshots = Snapshots()
         self._push = Push(self.mesh, self._snapshots, self._problems, timing)
@@ -93,6 +95,7 @@ class ControlPlane:
         changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
         touched = joined((touched, self._intake.all_values(values)))
+        self.history.seal()
         if touched:
             self._push.touch(touched)
         if not self._loaded:
@@ -110,6 +113,8 @@ class ControlPlane:
     def put(self, key: ObjectKey, values: tuple[Value, ...]) -> None:
         """Take values in that need no parsing, such as instances from the engine that runs them; none removes."""
         touched = self._intake.values(key, values)
+        if self._loaded:
+            self.history.seal()
         if touched:
             self._push.touch(touched)
         if touched.inbound:  # it came, went, or has other ports; that it is ready or not is nothing to analyze
