@@ -14,8 +14,9 @@ from weakref import WeakValueDictionary
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync
 from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update
-from weft.xds.snapshot import Resource, Snapshots
+from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
+from weft.xds.table import Resource
 
 # Bytes of names of bodies in a hello, of which the control plane takes twice as many (`request.REQUEST_BYTES`). What is
 # not named is sent again; a hello that is too long would never get through.

@@ -17,7 +17,8 @@ from weft.xds import frames
 from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.node_stream import NodeObserver, NodeStream, ProxyState
 from weft.xds.request import Refused
-from weft.xds.snapshot import Behind, Snapshots
+from weft.xds.snapshot import Snapshots
+from weft.xds.table import Behind
 
 log = logging.getLogger("weft.xds")
 

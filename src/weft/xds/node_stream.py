@@ -19,8 +19,9 @@ from weft.xds import frames
 from weft.xds.clients import Sync
 from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update
 from weft.xds.request import NAME_LENGTH, Refused
-from weft.xds.snapshot import Behind, Group, Resource, Snapshots, Table
+from weft.xds.snapshot import Group, Snapshots
 from weft.xds.stream import NackedResource
+from weft.xds.table import Behind, Resource, Table
 
 # An update that has this much in it is sent, and further groups wait for the next one; a group is never split.
 BATCH_BYTES = 1 << 20

@@ -13,7 +13,7 @@ import msgspec
 
 from weft.xds.request import NAMES, Refused, Request
 from weft.xds.response import Dialect, Response
-from weft.xds.snapshot import Behind, Resource, Table
+from weft.xds.table import Behind, Resource, Table
 from weft.xds.types import WHOLE_SET, WILDCARD
 
 # Proxies of one group ask for the same names, thousands of them: one set of strings serves them all.
