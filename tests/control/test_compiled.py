@@ -3,14 +3,18 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 
 from model.builders import group
 from weft.control.compiled import NOTHING, Compiled
-from weft.model.scope import Scope
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate.built import from_bytes
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.view import GroupView
 
-CLUSTER, LISTENER, ROUTE, ENDPOINTS = "c", "envoy.config.listener.v3.Listener", "r", "e"
+CLUSTER, LISTENER, ROUTE, ENDPOINTS = (
+    "c",
+    "envoy.config.listener.v3.Listener",
+    "envoy.config.route.v3.RouteConfiguration",
+    "e",
+)
 
 
 def built(kind, name, content=""):
@@ -37,8 +41,6 @@ def view(policy=OutboundPolicy.ALLOW_ANY):
 
 def compiled():
     return Compiled(
-        group("web"),
-        Scope("shop"),
         view(),
         configure=lambda name, hosts, v: built(ROUTE, name, f"{v.policy}:" + ",".join(host.name for host in hosts)),
     )
