@@ -19,6 +19,8 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.xds.patch import Patch
+
 SERVICE = "weft.node.v1.NodeDiscovery"
 METHOD = "Stream"
 
@@ -36,7 +38,8 @@ class Malformed(ValueError):
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     name: str
     version: str
-    body: bytes | None = None  # None: the agent has it
+    body: bytes | None = None  # None: the agent has it, or can make it
+    patch: Patch | None = None  # of one with the same name that the agent has
 
 
 class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
@@ -49,6 +52,7 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
     kept: dict[
         str, list[str]
     ] = {}  # names in quarantine: of something whole they are not said, and who has one keeps it
+    like: str = ""  # something fresh is as this group, which the agent has, but for what is said
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 
-from weft.xds.table import Resource, Table
+from weft.xds.table import Resource, Table, parts_of
 
 
 class Shared:
@@ -18,6 +18,7 @@ class Shared:
     def __init__(self) -> None:
         self.revision = 0
         self.live: dict[str, Resource] = {}
+        self.large: dict[str, Resource] = {}  # of these, those that are joined of parts
         self.changes: dict[str, int] = {}  # name → revision, newest last
 
     def changed_since(self, revision: int) -> Iterator[str]:
@@ -28,6 +29,9 @@ class Shared:
 
     def set(self, name: str, resource: Resource | None, revision: int) -> None:
         self.changes.pop(name, None)  # to stand last again
+        self.large.pop(name, None)
+        if resource is not None and parts_of(resource):
+            self.large[name] = resource
         if resource is None:
             self.live.pop(name, None)
         else:
@@ -115,9 +119,17 @@ class LayeredTable(Table):
             self.hidden.discard(name)
         return True
 
+    def accept(self, resource: Resource) -> None:
+        name = resource.name
+        if self.shared.live.get(name) is resource and self.shows(name):
+            self.accepted[name] = resource
+            self._replaced.pop(name, None)
+        else:
+            super().accept(resource)
+
     def accept_until(self, revision: int) -> None:
         super().accept_until(revision)
-        for name in self.shared.changed_since(self.until):
+        for name in self.shared.changed_since(self.until) if self.explicit or self._replaced else ():
             if name in self.own:
                 continue
             replaced, since = self._replaced.get(name, (None, 0))

@@ -148,7 +148,7 @@ class Snapshots:
         table, restored = state.tables[type_url], []
         for resource in resources:
             table.accept(resource)
-            if table.restore(resource, self.push + 1):
+            if table.rejected and table.restore(resource, self.push + 1):
                 restored.append(resource.name)
         table.compact()
         if restored:
@@ -199,11 +199,14 @@ class Snapshots:
         """Put a layer under a group, in the place of the one there is. Returns the types changed by it."""
         if state.layer is None and state.tables:
             raise ValueError("a group has a layer from its first update on, or never")
+        is_first = state.layer is None
         self._lift(state)
         state.layer = layer
         self._upon.setdefault(layer, {})[state] = None
         for type_url in layer.types:
             state.writable(type_url)
+        if is_first:
+            return [type_url for type_url, shared in layer.types.items() if shared.live]
         changed = []
         for type_url, table in tuple(state.tables.items()):
             if isinstance(table, LayeredTable) and table.rest_upon(layer.of(type_url), revision):

@@ -182,6 +182,8 @@ class Subscription:
             self.owed[name] = True
 
     def _unsubscribe(self, name: str) -> None:
+        if name in self._versions:  # asked for again before the group has its first state, it must come again
+            self._versions = {each: version for each, version in self._versions.items() if each != name}
         if name == WILDCARD:
             self.wildcard = self.answer_due = False
             self.owed = {name: awaited for name, awaited in self.owed.items() if name in self.names}

@@ -25,6 +25,11 @@ class Resource(Protocol):
         """The serialized message, without the `Any` around it."""
 
 
+def parts_of(resource: Resource) -> tuple[bytes, ...]:
+    """What a large body was joined of, if it is known and much of it may be in others; () otherwise."""
+    return getattr(resource, "parts", ())
+
+
 class Watcher(Protocol):
     """What a table needs of a stream."""
 
