@@ -8,6 +8,7 @@ the layer's, whatever becomes of that.
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from weakref import WeakKeyDictionary
 
 from weft.xds.table import Resource, Table, parts_of
 
@@ -38,6 +39,23 @@ class Shared:
             self.live[name] = resource
             self.changes[name] = revision
         self.revision = revision
+
+
+_Differing = WeakKeyDictionary[Shared, tuple[int, int, frozenset[str]]]
+_differing: WeakKeyDictionary[Shared, _Differing] = WeakKeyDictionary()
+
+
+def differing(one: Shared, other: Shared) -> frozenset[str]:
+    """Names that are not the same in both. For two layers, this is asked for each two groups upon them."""
+    if one is other:
+        return frozenset()
+    known = _differing.setdefault(one, WeakKeyDictionary())
+    here, there, names = known.get(other, (-1, -1, frozenset()))
+    if (here, there) != (one.revision, other.revision):
+        versions = [{(name, made.version) for name, made in shared.live.items()} for shared in (one, other)]
+        names = frozenset(name for name, _ in versions[0] ^ versions[1])
+        known[other] = one.revision, other.revision, names
+    return names
 
 
 class Layer:
@@ -129,8 +147,8 @@ class LayeredTable(Table):
 
     def accept_until(self, revision: int) -> None:
         super().accept_until(revision)
-        for name in self.shared.changed_since(self.until) if self.explicit or self._replaced else ():
-            if name in self.own:
+        for name in (*self.explicit, *(self._replaced.keys() - self.explicit.keys())):
+            if name in self.own or self.shared.changes.get(name, 0) <= self.until:
                 continue
             replaced, since = self._replaced.get(name, (None, 0))
             if self.shows(name) and self.changed_at(name) <= revision:

@@ -18,7 +18,7 @@ import msgspec
 from weft.xds import frames
 from weft.xds.clients import Sync
 from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update
-from weft.xds.layer import LayeredTable
+from weft.xds.layer import LayeredTable, differing
 from weft.xds.patch import Patch, difference
 from weft.xds.request import NAME_LENGTH, Refused
 from weft.xds.snapshot import Group, Snapshots
@@ -395,10 +395,10 @@ def _differing(like: Table, table: Table) -> tuple[list[str], list[Resource]]:
     """Of one that is as the other but for these: the names, live here or not; and what is the same and large."""
     names: list[str] = []
     common: list[Resource] = []
-    if isinstance(like, LayeredTable) and isinstance(table, LayeredTable) and like.shared is table.shared:
+    if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):
         own = {*like.own, *like.hidden, *table.own, *table.hidden}
-        candidates: Iterable[str] = {*own, *like.rejected}
-        common = [each for each in table.shared.large.values() if each.name not in own]
+        candidates: Iterable[str] = {*own, *like.rejected, *differing(like.shared, table.shared)}
+        common = [each for each in table.shared.large.values() if each.name not in candidates]
     else:
         candidates = {*like.live, *like.rejected, *table.live}
     for name in candidates:

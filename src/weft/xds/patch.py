@@ -12,6 +12,7 @@ import msgspec
 
 Piece = bytes | tuple[int, int]  # bytes, or where a stretch of the base begins and ends
 
+
 class Mismatch(ValueError):
     """The patch does not fit what it is said to be for."""
 
