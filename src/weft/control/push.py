@@ -297,7 +297,7 @@ class Push:
             place = self._place_of[group]
             change = changes.get(place)
             hosts = change.hosts & {*place.by_labels, *compiled.hosts} if change else frozenset()
-            if change and change.update:
+            if change:
                 updates.append(compiled.rejoin(change.rerouted))
         if hosts:
             updates.extend(self._refresh_group(group, hosts))
