@@ -216,11 +216,12 @@ class Push:
 
     def _push(self, touched: Touched, hosts: frozenset[str]) -> None:
         views = self._views(touched)
+        before = {place: place.key for place in self._places.values()}
         moving = self._moving(touched, views)
         changes: dict[_Place, _Change] = {}
         for place in tuple(self._places.values()):
             here = hosts
-            if _applies(touched.scopes, place.scope.namespace):
+            if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
                 here = frozenset({*self._all_hosts(), *place.compiled.hosts, *place.by_labels})
             if here:
                 changes[place] = self._push_place(place, here, views)
