@@ -19,7 +19,10 @@ def by_key(text):
 
 
 def test_the_shop_goes_to_a_cluster_as_it_is_written():
-    made = by_key(export(SHOP, "--image", "shop:1").stdout)
+    result = export(SHOP, "--image", "shop:1")
+    assert "the image shop:1 must have: perl, python3" in result.stderr
+    assert "holds for the whole mesh" in result.stderr
+    made = by_key(result.stdout)
     written = {
         (each["kind"], each["metadata"]["name"]): each
         for file in SHOP.glob("*.yaml")

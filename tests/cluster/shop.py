@@ -69,10 +69,13 @@ class Shop:
         until(lambda: self.answers() and self.answers()[-1]["status"] == 200, timeout=120)
         self.opened = len(self.answers())
 
-    def close(self):
-        """Also what it says to the whole mesh."""
+    def close(self, *, wait):
+        """Also what it says to the whole mesh. Nobody waits any more for anybody who finishes his work."""
+        inside = f"--namespace={NAME}"
+        self.kubectl("delete", "deployments,jobs", inside, "--all", "--cascade=orphan")
+        self.kubectl("delete", "pods", inside, "--all", "--grace-period=1", "--wait=false")
         self.kubectl("delete", "peerauthentication", "default", "--namespace=istio-system", "--ignore-not-found")
-        self.kubectl("delete", "namespace", NAME, "--ignore-not-found", "--timeout=120s")
+        self.kubectl("delete", "namespace", NAME, "--ignore-not-found", f"--wait={str(wait).lower()}", "--timeout=120s")
 
     def apply(self, *objects):
         """As a person does it; what kubectl says."""

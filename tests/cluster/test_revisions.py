@@ -98,7 +98,7 @@ def test_a_namespace_goes_to_the_new_revision_and_back_without_a_failed_request(
         said = mesh.weft("uninstall", "--revision", "canary", "--yes", check=False)
         assert "pods still live by it" in said
         assert f"{old} (2 pods)" in said
-        assert f"{new} (1 pods)" in said
+        assert f"{new} (1 pod)" in said
         mesh.weft("upgrade", "--revision", "default", "--move", old)
         until(lambda: drivers(mesh, old, "echo") == {"csi.weft.dev"})
 
@@ -136,7 +136,7 @@ def test_all_of_it_goes_and_comes_again(mesh):
     mesh.cluster.apply(peer(namespace, "stays"), strict(namespace))
     mesh.wait(namespace, "pod/stays")
     said = mesh.weft("uninstall", "--purge", "--yes", check=False)
-    assert f"pods still live by it: {namespace} (1 pods)" in said
+    assert f"pods still live by it: {namespace} (1 pod)" in said
     mesh.kubectl("delete", "pod", f"--namespace={namespace}", "stays", "--wait")
     mesh.weft("uninstall", "--purge", "--yes")
     assert everything(mesh, LABEL) == [f"namespace/{NAMESPACE}"]

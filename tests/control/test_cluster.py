@@ -157,6 +157,34 @@ async def test_what_the_api_server_has_is_what_the_mesh_is_and_its_judgement_is_
         assert (condition["type"], condition["observedGeneration"]) == ("Accepted", 1)
 
 
+async def test_what_is_wrong_for_a_proxy_is_told_whether_it_is_connected_here_or_not(
+    client, api_server, root, definitions
+):
+    namespace = api_server.make_namespace(unique("shop"))
+    service = {
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]},
+    }
+    await client.create(SERVICES, service, namespace=namespace)
+    containers = [{"name": "app", "image": "none"}, {"name": "istio-proxy", "image": "none"}]
+    pod = {"metadata": {"name": "web-0", "labels": {"app": "web"}}, "spec": {"containers": containers}}
+    await client.create(PODS, pod, namespace=namespace)
+    routes = {
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "VirtualService",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"hosts": ["web"], "http": [{"route": [{"destination": {"host": "web", "subset": "v9"}}]}]},
+    }
+    await client.apply(routes, manager="test")
+    resource = await client.find("networking.istio.io/v1", "VirtualService")
+    async with replica(client, root), asyncio.timeout(30):
+        while True:
+            status = (await client.get(resource, "web", namespace=namespace)).get("status") or {}
+            if any("v9" in each["message"] for each in status.get("conditions") or ()):
+                break
+            await asyncio.sleep(0.1)
+
+
 async def test_of_two_replicas_one_leads_and_both_sign_with_one_root(client, root):
     async with replica(client, root, "one") as one:
         async with replica(client, root, "two") as two:

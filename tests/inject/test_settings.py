@@ -22,6 +22,8 @@ def test_what_is_written_is_read_again():
         ('{"imagePullPolcy": "Always"}', "", "unknown field `imagePullPolcy`"),
         ('{"imagePullPolicy": "Sometimes"}', "imagePullPolicy", "Sometimes"),
         ('{"terminationDrainDuration": "5"}', "terminationDrainDuration", "not a duration"),
+        ('{"logLevel": "chatty"}', "logLevel", "none of Envoy's"),
+        ('{"componentLogLevel": "rbac"}', "componentLogLevel", "not COMPONENT:LEVEL"),
         ('{"drainDuration": "x"}', "drainDuration", "not a duration"),
         ('{"resources": {"limits": {"cpu": "lots"}}}', "resources.limits.cpu", "not an amount"),
         ('{"resources": {"limit": {}}}', "resources", "unknown field `limit`"),

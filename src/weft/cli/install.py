@@ -60,7 +60,11 @@ def install(
             if not dry_run and wait:
                 await wait_for(cluster, values, patience)
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    except KeyboardInterrupt:
+        say("left half done; the same command goes on from there")
+        raise typer.Exit(130) from None
     if not dry_run:
         _say_next(values)
 

@@ -29,9 +29,22 @@ def kube_export(
     """
     import yaml
 
-    objects = _objects(directory, image or _own_image())
+    image = image or _own_image()
+    objects = _objects(directory, image)
     typer.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True), nl=False)
+    programs = sorted({each["command"][0] for made in objects for each in _containers(made)})
+    if programs:
+        say(f"the image {image} must have: {', '.join(programs)}")
+    if any(made["metadata"].get("namespace") == "istio-system" for made in objects):
+        say("some of it is for istio-system, and holds for the whole mesh there")
     say(f"{len(objects)} objects; to a cluster with: weft kube-export {directory} | kubectl apply -f -")
+
+
+def _containers(made: dict[str, Any]) -> list[dict[str, Any]]:
+    if made["kind"] not in ("Deployment", "Job"):
+        return []
+    found: list[dict[str, Any]] = made["spec"]["template"]["spec"]["containers"]
+    return found
 
 
 def _own_image() -> str:

@@ -94,16 +94,17 @@ async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
 async def _refuse_if_used(cluster: Client, revisions: set[str] | None) -> None:
     from weft.kube.revisions import uses
 
-    used = [
-        f"{use.namespace} ({sum(use.pods.values())} pods)"
-        for use in await uses(cluster)
-        if any(revisions is None or name in revisions for name in use.pods)
-    ]
+    used = []
+    for use in await uses(cluster):
+        pods = sum(count for name, count in use.pods.items() if revisions is None or name in revisions)
+        if pods:
+            used.append(f"{use.namespace} ({pods} {'pod' if pods == 1 else 'pods'})")
     if used:
         fail(
             f"pods still live by it: {', '.join(used)}",
             "take the label off these namespaces and start their pods anew, or move them: weft upgrade --help\n"
-            "their identities end when the agent goes; if that is meant: --force",
+            "their identities end when the agent goes, and kubelet cannot take their volumes down without it;\n"
+            "if that is meant: --force",
         )
 
 

@@ -29,6 +29,7 @@ from weft.control.access import Access
 from weft.control.front import Front
 from weft.control.injection import Injection
 from weft.control.monitoring import Monitoring
+from weft.control.overview import Overview
 from weft.control.plane import ControlPlane
 from weft.control.pod_placements import PodPlacements
 from weft.control.published_roots import PublishedRoots
@@ -178,7 +179,10 @@ class ClusterControl:
         while True:
             await asyncio.sleep(_JUDGE_SECONDS)
             if self._loaded and not self.plane.analyzing:
-                self._statuses.judge_all(self.plane.problems())
+                try:
+                    self._statuses.judge_all(self.plane.problems())
+                except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
+                    log.exception("what is wrong with objects cannot be told; it is tried again")
 
     async def _lead(self, kept: RootSecret | None) -> None:
         """What only one may write, as long as this one holds the Lease."""
@@ -190,6 +194,7 @@ class ClusterControl:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(roots.run(), name="published-roots")
                 tasks.create_task(self._statuses.run(), name="statuses")
+                tasks.create_task(Overview(self.plane, self._pods).run(), name="overview")
                 if kept is not None:
                     tasks.create_task(_keep_root(kept), name="root")
         finally:

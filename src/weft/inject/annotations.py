@@ -19,7 +19,7 @@ from weft.inject.duration import seconds_of
 from weft.inject.proxy_config import MOST_WORDS
 from weft.inject.quantity import amount
 from weft.inject.redirect import Redirection
-from weft.inject.settings import Resources, Settings
+from weft.inject.settings import LOG_LEVELS, Resources, Settings
 from weft.model.proxy import METRICS_PORT, TAKEN_PORTS
 
 SIDECAR = "sidecar.istio.io/"
@@ -49,7 +49,6 @@ _UNUSED = tuple(
     """)
 )
 _HEARD = frozenset({*_READ, *redirect.ANNOTATIONS})
-_LEVEL_WORDS = frozenset({"trace", "debug", "info", "warning", "warn", "error", "critical", "off"})
 _COMPONENT = re.compile(r"[a-z0-9_]+:([a-z]+)")
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})  # what Go reads as a boolean, and so Istio
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -258,14 +257,14 @@ def _image(text: str) -> str:
 
 
 def _level(text: str) -> str:
-    if text not in _LEVEL_WORDS:
-        raise ValueError(f"`{text[:64]}` is not a log level: {', '.join(sorted(_LEVEL_WORDS))}")
+    if text not in LOG_LEVELS:
+        raise ValueError(f"`{text[:64]}` is not a log level: {', '.join(LOG_LEVELS)}")
     return text
 
 
 def _levels(text: str) -> str:
     for part in text.split(","):
         found = _COMPONENT.fullmatch(part)
-        if found is None or found[1] not in _LEVEL_WORDS:
+        if found is None or found[1] not in LOG_LEVELS:
             raise ValueError(f"`{part[:64]}` is not a component's log level, such as upstream:debug")
     return text

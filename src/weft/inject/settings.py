@@ -19,6 +19,8 @@ from weft.inject.redirect import Redirection, problems_of_redirection
 from weft.inject.selector import Selector
 from weft.model.proxy import IDENTITY_DRIVER
 
+LOG_LEVELS = ("trace", "debug", "info", "warning", "warn", "error", "critical", "off")
+
 IpFamily = Literal["IPv4", "IPv6"]
 
 
@@ -120,6 +122,13 @@ def _check(settings: Settings, named: str) -> None:
             for name, quantity in quantities.items():
                 if what := problem_of_quantity(quantity):
                     refuse(f"{part}.{kind}.{name}", what, "write it as 100m or 128Mi")
+    if settings.log_level not in LOG_LEVELS:
+        refuse("logLevel", f"`{settings.log_level}` is none of Envoy's", f"one of {', '.join(LOG_LEVELS)}")
+    for pair in filter(None, settings.component_log_level.split(",")):
+        if pair.partition(":")[2] not in LOG_LEVELS:
+            refuse(
+                "componentLogLevel", f"`{pair}` is not COMPONENT:LEVEL", f"a level is one of {', '.join(LOG_LEVELS)}"
+            )
     if not settings.image:
         refuse("image", "it is empty", f"for example weft:{weft.__version__}")
     if not settings.revision:

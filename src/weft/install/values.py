@@ -58,7 +58,7 @@ class Control(_Part, frozen=True):
     """The control plane's Deployment."""
 
     replicas: int = 2
-    resources: Resources = Resources({"cpu": "200m", "memory": "256Mi"}, {"cpu": "2", "memory": "1Gi"})
+    resources: Resources = Resources({"cpu": "200m", "memory": "256Mi"}, {"cpu": "2", "memory": "2Gi"})
     priority_class: str = "system-cluster-critical"
     node_selector: dict[str, str] = {}
     tolerations: tuple[dict[str, Any], ...] = ()

@@ -19,6 +19,8 @@ INJECTION_LABEL = "istio-injection"
 _CONTROL = "app=istiod,app.kubernetes.io/name=weft"
 _VERSION = "app.kubernetes.io/version"
 
+_OVER = ("Succeeded", "Failed")  # pods whose volumes are down already
+
 
 class Revision(msgspec.Struct, frozen=True):
     name: str
@@ -52,7 +54,7 @@ async def uses(client: Client) -> list[Use]:
     counted: dict[str, Counter[str]] = {}
     for pod in (await client.list(PODS, _Pod)).items:
         revision = _revision_of(pod)
-        if revision:
+        if revision and pod.status.phase not in _OVER:
             counted.setdefault(pod.metadata.namespace, Counter())[revision] += 1
     namespaces = (await client.list(NAMESPACES, _Object)).items
     chosen = {each.metadata.name: _chosen(each.metadata.labels or {}) for each in namespaces}
@@ -100,9 +102,14 @@ class _PodSpec(msgspec.Struct, frozen=True):
     volumes: tuple[_Volume, ...] = ()
 
 
+class _PodStatus(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
 class _Pod(msgspec.Struct, frozen=True):
     metadata: _Metadata
     spec: _PodSpec
+    status: _PodStatus = _PodStatus()
 
 
 class _TemplateMetadata(msgspec.Struct, frozen=True):

@@ -1,0 +1,65 @@
+"""Who leads sees the mesh as every proxy does, whichever replica that proxy is connected to: what is wrong for it is
+then known here, and is written to the objects.
+
+The watch of Pods comes in; the plane is told which groups there are. Rule: a group is looked at for as long as a pod of
+it lives, and one group at a time, so that proxies are served in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from weft.kube.pods import PodRecord, Pods
+from weft.model.group import Group
+
+_PAUSE = 1.0  # seconds between looks: a rollout changes many pods and few groups
+
+
+class Groups(Protocol):
+    """What is needed of the plane."""
+
+    def hold(self, group: Group) -> None: ...
+
+    def release(self, group: Group) -> None: ...
+
+
+class Overview:
+    def __init__(self, groups: Groups, pods: Pods) -> None:
+        self._groups, self._pods = groups, pods
+        self._held: set[Group] = set()
+        self._due = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._pods.on_change.append(self._on_change)
+        self._due.set()
+        try:
+            while True:
+                await self._due.wait()
+                self._due.clear()
+                await self._look()
+                await asyncio.sleep(_PAUSE)
+        finally:
+            self._pods.on_change.remove(self._on_change)
+            for group in self._held:
+                self._groups.release(group)
+            self._held.clear()
+
+    async def _look(self) -> None:
+        wanted = {record.group for record in self._pods if record.meshed}
+        for group in self._held - wanted:
+            self._held.discard(group)
+            self._groups.release(group)
+        for group in sorted(wanted - self._held):
+            self._held.add(group)
+            self._groups.hold(group)
+            await asyncio.sleep(0)
+
+    def _on_change(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        if _group(before) != _group(after):
+            self._due.set()
+
+
+def _group(record: PodRecord | None) -> Group | None:
+    return record.group if record is not None and record.meshed else None
