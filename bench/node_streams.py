@@ -122,7 +122,7 @@ class Streams:
         agent = certified.agent
         async with _channel(line, certified) as channel:
             call: Any = channel.stream_stream(_PATH)(metadata=(("authorization", f"Bearer {agent.token}"),))
-            await call.write(frames.encode(frames.Hello(agent.node, tuple(agent.pods))))
+            await call.write(frames.encode(frames.Hello(agent.node, tuple(agent.pods), builds=True)))
             while isinstance(payload := await call.read(), bytes):
                 self._bytes += len(payload)
                 self._heard.add(agent.node)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from node_rig import Blob, Control, Rig, body, joined, size_of
 from weft.xds import frames
 from weft.xds.copy import Broken, Copy
+from weft.xds.frames import Pods
 from weft.xds.layer import Layer
+from weft.xds.node_stream import NodeStream
 from weft.xds.patch import Patch
 from weft.xds.request import REQUEST_BYTES
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -309,6 +311,20 @@ def test_of_a_large_body_only_the_part_that_changed_crosses_the_line():
     assert entry.body is None
     assert entry.patch.weight < entry.patch.size
     assert rig.copy.snapshots.resources("web", CLUSTER)["a"].body == joined("a", "2").body
+
+
+def test_an_agent_that_does_not_build_upon_what_it_has_is_told_everything():
+    layer = Layer()
+    control = Control({"web-0": "web", "db-0": "db"}, {"web": layer, "db": layer})
+    control.put_layer("web", CLUSTER, "a", "1")
+    stream = NodeStream(control.snapshots, control, "node-1", frames.Hello("node-1", ("web-0",)), wake=lambda: None)
+    first = stream.turn()
+    stream.receive(frames.Taken(first.nonce))
+    control.put_layer("web", CLUSTER, "a", "2")
+    stream.receive(Pods(("db-0",)))
+    update = stream.turn()
+    assert [(each.group, each.like) for each in update.groups] == [("db", ""), ("web", "")]
+    assert sent_bodies(update) == [("a", "2")]
 
 
 def test_a_patch_of_what_is_not_here_ends_the_stream():

@@ -124,7 +124,7 @@ class Copy:
             group: frames.digests({type_url: mirror.versions(type_url) for type_url in mirror.tables})
             for group, mirror in self._mirrors.items()
         }
-        return Hello(node, tuple(self.pods), groups, bodies)
+        return Hello(node, tuple(self.pods), groups, bodies, builds=True)
 
     def lost(self) -> None:
         """The stream has ended: the control plane relies on nothing that is here any more."""

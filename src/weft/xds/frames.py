@@ -8,6 +8,8 @@ Bodies are Envoy's bytes, which nobody here reads. Rules of the line:
   agent has in one of its groups, after everything that was said before, or had when it said `Hello`, until `resumed`.
 - One `Update` is out at a time; `Taken` asks for the next. Within one: groups first, in their order, then placements,
   then what is gone.
+- To an agent that builds, a large body may come as a patch of one that it has under the same name, and a group that is
+  new to it as what differs from another of its groups.
 - A stream begins with `Hello`, which says what the agent has, so that only what differs follows.
 """
 
@@ -71,6 +73,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     pods: tuple[str, ...] = ()
     groups: dict[str, dict[str, str]] = {}  # group → type → digest of what the agent has of it
     bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
+    builds: bool = False  # takes a body as a patch of another, and a group as being like another
 
 
 class Pods(msgspec.Struct, frozen=True, array_like=True, tag="pods"):

@@ -89,6 +89,7 @@ class NodeStream:
         self._flight: int | None = None
         self._proxies: dict[int, Proxy] = {}
         self._digests = hello.groups
+        self._builds = hello.builds
         self._held = {(type_url, *each) for type_url, bodies in hello.bodies.items() for each in bodies}
         self._resuming = True
         self._add(hello.pods)
@@ -214,7 +215,7 @@ class NodeStream:
         removals: dict[str, list[str]] = {}
         kept: dict[str, list[str]] = {}
         whole: list[str] = []
-        like = self._like(joined) if fresh else None
+        like = self._like(joined) if fresh and self._builds else None
         for type_url in dict.fromkeys((*joined.state.tables, *(like.state.tables if like else ()), *(had or ()))):
             table = joined.state.table(type_url)
             if had is not None and had.get(type_url) == have.get(type_url):
@@ -283,7 +284,7 @@ class NodeStream:
         before = joined.large.get(key)
         if before is None:
             before = next((found for each in self._joined.values() if (found := each.large.get(key))), None)
-        if before is None or not parts:
+        if before is None or not parts or not self._builds:
             return None
         patch = difference(before.version, parts_of(before), parts)
         return patch if patch.weight < len(resource.body) // 2 else None
