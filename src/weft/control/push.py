@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from weft.control.compiled import NOTHING, Compiled, Configure, Update, merged
+from weft.control.compiled import NOTHING, Compiled, Update, merged
+from weft.control.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
@@ -24,18 +25,15 @@ from weft.model.names import ObjectKey, host_covers
 from weft.model.scope import Scope
 from weft.model.service import Service
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
 from weft.translate import endpoints, routes
 from weft.translate.built import Built
 from weft.translate.contribution import Contribution, VirtualHost
 from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
 from weft.translate.view import GroupView, ServiceView, depends_on_labels, group_view, service_view
-from weft.xds.layer import Layer
 from weft.xds.snapshot import Snapshots
 
 _Key = tuple[ServiceView, Settings]
-_PlaceKey = tuple[ProxyKind, Scope, Settings, OutboundPolicy]
 AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind]
 
 log = logging.getLogger(__name__)
@@ -55,35 +53,7 @@ class _Made(msgspec.Struct, frozen=True, eq=False):
     contribution: Contribution
 
 
-class _Place:
-    """Where groups look at the mesh from. All that see it from here have what looks the same to them, whatever their
-    labels, in common; it is translated, joined and recorded once."""
-
-    def __init__(self, key: _PlaceKey, view: GroupView, configure: Configure) -> None:
-        self.key = key
-        self.compiled = Compiled(view, configure)
-        self.layer = Layer()
-        self.groups: dict[Group, None] = {}
-        self.by_labels: set[str] = set()  # hosts that each group sees in its own way
-
-    @property
-    def scope(self) -> Scope:
-        return self.key[1]
-
-    @property
-    def settings(self) -> Settings:
-        return self.key[2]
-
-
-class _Change(msgspec.Struct, eq=False):
-    """What a push does to a place."""
-
-    hosts: frozenset[str]  # that may look different from there
-    update: Update = {}
-    rerouted: frozenset[str] = frozenset()  # hosts that have other routes now
-
-
-_Watcher = Group | _Place
+_Watcher = Group | Place
 
 
 class Push:
@@ -93,8 +63,8 @@ class Push:
         self._problems = problems
         self._timing = timing or Timing()
         self._groups: dict[Group, Compiled] = {}
-        self._places: dict[_PlaceKey, _Place] = {}
-        self._place_of: dict[Group, _Place] = {}
+        self._places: dict[PlaceKey, Place] = {}
+        self._place_of: dict[Group, Place] = {}
         self._watching: dict[str, dict[_Watcher, _Made]] = defaultdict(dict)  # host → who sees it, and how
         self._unchecked: set[str] = set()  # hosts translated anew, and not yet looked at for findings
         self._made: dict[str, dict[_Key, _Made]] = defaultdict(dict)  # host → views, made once for all groups
@@ -218,7 +188,7 @@ class Push:
         views = self._views(touched)
         before = {place: place.key for place in self._places.values()}
         moving = self._moving(touched, views)
-        changes: dict[_Place, _Change] = {}
+        changes: dict[Place, Change] = {}
         for place in tuple(self._places.values()):
             here = hosts
             if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
@@ -234,7 +204,7 @@ class Push:
         for group, update in updates.items():
             # What goes from all and stays with one is not to be gone in between.
             change = changes.get(self._place_of[group])
-            if update and change and group not in moving and (stays := _staying(update, change.update)):
+            if update and change and group not in moving and (stays := staying(update, change.update)):
                 self._snapshots.update(group, stays)
         for place, change in changes.items():
             self._snapshots.update_layer(place.layer, change.update)
@@ -253,15 +223,15 @@ class Push:
                     log.exception("a push to %s failed; its proxies keep what they have", group)
         return found
 
-    def _moving(self, touched: Touched, views: dict[Group, GroupView]) -> dict[Group, _PlaceKey]:
+    def _moving(self, touched: Touched, views: dict[Group, GroupView]) -> dict[Group, PlaceKey]:
         """Who looks from another place now. A place that all of its groups leave for the same moves with them."""
-        moving: dict[Group, _PlaceKey] = {}
+        moving: dict[Group, PlaceKey] = {}
         for place in tuple(self._places.values()):
             keys = dict.fromkeys(place.groups, place.key)
             for group in place.groups:
                 if (view := views.get(group)) is not None:
                     rescoped = _applies(touched.scopes, group.namespace)
-                    keys[group] = _place_key(group, self._mesh.scope(group) if rescoped else place.scope, view)
+                    keys[group] = place_key(group, self._mesh.scope(group) if rescoped else place.scope, view)
             key = next(iter(keys.values()), place.key)
             if key not in self._places and all(each == key for each in keys.values()):
                 del self._places[place.key]
@@ -271,18 +241,18 @@ class Push:
                 moving.update((group, each) for group, each in keys.items() if each != place.key)
         return moving
 
-    def _push_place(self, place: _Place, hosts: frozenset[str], views: dict[Group, GroupView]) -> _Change:
+    def _push_place(self, place: Place, hosts: frozenset[str], views: dict[Group, GroupView]) -> Change:
         group = next(iter(place.groups))
         before = {host: place.compiled.routes_of(host) for host in hosts}
         updates = []
-        if (view := views.get(group)) is not None and _place_key(group, place.scope, view) == place.key:
+        if (view := views.get(group)) is not None and place_key(group, place.scope, view) == place.key:
             updates.append(place.compiled.look_from(view))
         updates.extend(self._refresh_place(place, hosts, group))
         rerouted = frozenset(host for host in hosts if place.compiled.routes_of(host) != before[host])
-        return _Change(hosts, merged(updates), rerouted)
+        return Change(hosts, merged(updates), rerouted)
 
     def _push_group(
-        self, group: Group, view: GroupView | None, moving_to: _PlaceKey | None, changes: dict[_Place, _Change]
+        self, group: Group, view: GroupView | None, moving_to: PlaceKey | None, changes: dict[Place, Change]
     ) -> Update:
         compiled = self._groups[group]
         updates: list[Update] = []
@@ -311,18 +281,18 @@ class Push:
         for host in hosts:
             self._assigned.pop(host, None)
             for watcher, made in self._watching.get(host, {}).items():
-                compiled = watcher.compiled if isinstance(watcher, _Place) else self._groups[watcher]
+                compiled = watcher.compiled if isinstance(watcher, Place) else self._groups[watcher]
                 updates.append((watcher, compiled.assign({host: self._assignments(made)})))
         self.spent += time.thread_time() - started
         for watcher, update in updates:
-            if isinstance(watcher, _Place):
+            if isinstance(watcher, Place):
                 self._snapshots.update_layer(watcher.layer, update)
             elif update:
                 self._snapshots.update(watcher, update)
 
     # Translation, shared between groups
 
-    def _refresh_place(self, place: _Place, hosts: Iterable[str], group: Group) -> list[Update]:
+    def _refresh_place(self, place: Place, hosts: Iterable[str], group: Group) -> list[Update]:
         """`group`: any that looks from there."""
         seen: dict[str, _Made | None] = {}
         for host in hosts:
@@ -386,16 +356,16 @@ class Push:
 
     # Where groups look from
 
-    def _find_place(self, group: Group, scope: Scope, view: GroupView) -> _Place:
-        key = _place_key(group, scope, view)
+    def _find_place(self, group: Group, scope: Scope, view: GroupView) -> Place:
+        key = place_key(group, scope, view)
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = _Place(key, view, self._configuration)
+            place = self._places[key] = Place(key, view, self._configuration)
             updates = self._refresh_place(place, self._all_hosts(), group)
             self._snapshots.update_layer(place.layer, merged(updates))
         return place
 
-    def _put(self, group: Group, place: _Place) -> None:
+    def _put(self, group: Group, place: Place) -> None:
         self._place_of[group] = place
         place.groups[group] = None
 
@@ -485,18 +455,3 @@ class Push:
 
 def _applies(places: frozenset[str], namespace: str) -> bool:
     return EVERYWHERE in places or namespace in places
-
-
-def _place_key(group: Group, scope: Scope, view: GroupView) -> _PlaceKey:
-    return group.kind, scope, view.settings, view.policy
-
-
-def _staying(update: Update, common: Update) -> Update:
-    """What a group has itself from now on of what is to go from all."""
-    found: Update = {}
-    for type_url, resources in update.items():
-        going = common.get(type_url, {})
-        stays = {name: made for name, made in resources.items() if made is not None and going.get(name, made) is None}
-        if stays:
-            found[type_url] = dict(stays)
-    return found
