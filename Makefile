@@ -24,6 +24,9 @@ test-kube: kube-build packages kube-packages ## Run the tests that need Kubernet
 	$(BIN)/python -m pytest -m kube
 
 kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft; the first time takes a quarter of an hour
+	@command -v go >/dev/null || [ -n "$$GOPROXY" ] || \
+	  { echo "installing golang-go, which knows where newer ones are"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends golang-go; }
 	$(BIN)/python -m tools.kube.build
 
 kube-up: kube-build packages kube-packages ## Start a Kubernetes cluster on this machine and say how to use it

@@ -68,7 +68,7 @@ def test_pods_that_live_by_it_keep_it(installed):
     try:
         ended = installed("uninstall", "-y")
         assert ended.returncode == 1
-        assert "default (1 pods)" in ended.stderr
+        assert "default (1 pod)" in ended.stderr
         assert installed.names(DEPLOYMENTS) == {"weft-control"}
         installed.done("uninstall", "-y", "--force")
     finally:

@@ -97,7 +97,7 @@ def test_a_namespace_goes_to_the_new_revision_and_back_without_a_failed_request(
         assert uses(mesh)[old] == ("canary", {"canary": 1, "default": 1})
         said = mesh.weft("uninstall", "--revision", "canary", "--yes", check=False)
         assert "pods still live by it" in said
-        assert f"{old} (2 pods)" in said
+        assert f"{old} (1 pod)" in said
         assert f"{new} (1 pod)" in said
         mesh.weft("upgrade", "--revision", "default", "--move", old)
         until(lambda: drivers(mesh, old, "echo") == {"csi.weft.dev"})

@@ -56,9 +56,10 @@ async def upstream():
         writer.close()
 
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(Protocol, local_addr=("127.0.0.1", 0))
-    port = transport.get_extra_info("sockname")[1]
-    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    # TCP chooses the port: ended connections keep thousands of its numbers for a minute, and hardly anyone has UDP's.
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    transport, _ = await loop.create_datagram_endpoint(Protocol, local_addr=("127.0.0.1", port))
     yield ("127.0.0.1", port)
     transport.close()
     server.close()

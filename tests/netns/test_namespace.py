@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import socket
 import subprocess
 import sys
@@ -136,3 +137,28 @@ def test_many_at_once_neither_collide_nor_leave_anything(make_namespace):
     mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     assert mounted.count("/run/netns") == 1
     assert not [path for path in mounted if path.startswith(f"{keeper.path}-")]
+
+
+def test_no_garbage_of_others_is_collected_inside():
+    """It could start threads, which would stay there."""
+    collected_in = []
+
+    class Garbage:
+        def __del__(self):
+            collected_in.append(Path("/proc/thread-self/ns/net").stat().st_ino)
+
+    def much_work():
+        return [[] for _ in range(100_000)]
+
+    def leave_some():
+        for _ in range(10):
+            left = [Garbage()]
+            left.append(left)
+
+    gc.collect()
+    leave_some()
+    netns.run_in_new(much_work)
+    assert gc.isenabled()
+    gc.collect()
+    here = Path("/proc/thread-self/ns/net").stat().st_ino
+    assert collected_in == [here] * 10

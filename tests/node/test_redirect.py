@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import uuid
 from pathlib import Path
@@ -149,25 +149,25 @@ async def test_arguments_that_make_no_sense_change_nothing(redirects, network, v
 async def test_what_is_no_request_is_answered_and_the_next_one_served(redirects, network, volume, line, monkeypatch):
     """From a process of the proxy's user, in the pod."""
 
+    program = f"""
+import os, socket, sys
+os.setgroups([])
+os.setresgid(*[{PROXY_GID}] * 3)
+os.setresuid(*[{PROXY_UID}] * 3)
+with socket.socket(socket.AF_UNIX) as caller:
+    caller.settimeout(20)
+    caller.connect(sys.argv[1])
+    try:
+        caller.sendall(sys.stdin.buffer.read())
+    except OSError:
+        pass  # it was too much already
+    sys.stdout.buffer.write(caller.recv(10_000))
+"""
+    # Not by fork: gRPC's threads would be made anew in the pod's network, and stay there.
+    command = [sys.executable, "-I", "-c", program, str(volume / REDIRECT_SOCKET)]
+
     def call() -> bytes:
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            with contextlib.suppress(BaseException):
-                os.setresgid(PROXY_GID, PROXY_GID, PROXY_GID)
-                os.setresuid(PROXY_UID, PROXY_UID, PROXY_UID)
-                with socket.socket(socket.AF_UNIX) as caller:
-                    caller.settimeout(20)
-                    caller.connect(str(volume / REDIRECT_SOCKET))
-                    with contextlib.suppress(OSError):
-                        caller.sendall(line)
-                    os.write(writing, caller.recv(10_000))
-            os._exit(0)
-        os.close(writing)
-        with os.fdopen(reading, "rb") as opened:
-            said = opened.read()
-        os.waitpid(child, 0)
-        return said
+        return subprocess.run(command, input=line, capture_output=True, timeout=60, check=True).stdout
 
     said = await asyncio.to_thread(netns.run_in, network, call)
     assert b'"error":' in said

@@ -43,8 +43,8 @@ def find(cache: Path, tell: Callable[[str], None]) -> Path:
 
 
 def proxies() -> list[str]:
-    """The module proxies to ask, in order, as `go env GOPROXY` would say."""
-    asked = os.environ.get("GOPROXY") or _configured("GOPROXY") or "https://proxy.golang.org"
+    """The module proxies to ask, in order: those of the environment, or of whichever Go is there, however old."""
+    asked = os.environ.get("GOPROXY") or _configured("GOPROXY")
     return [each.rstrip("/") for each in re.split(r"[,|]", asked) if each.startswith(("http://", "https://"))]
 
 
@@ -57,18 +57,17 @@ def sum_of(archive: zipfile.ZipFile) -> str:
 
 
 def _version(go: Path) -> tuple[int, int]:
-    said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False, cwd="/").stdout
-    match = re.match(r"go(\d+)\.(\d+)", said)
+    match = re.match(r"go(\d+)\.(\d+)", _said(go, "GOVERSION"))
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _configured(name: str) -> str:
-    default = Path(os.environ.get("XDG_CONFIG_HOME", Path.home() / ".config")) / "go" / "env"
-    file = Path(os.environ.get("GOENV") or default)
-    if not file.is_file():
-        return ""
-    values = [line.partition("=")[2].strip() for line in file.read_text().splitlines() if line.startswith(f"{name}=")]
-    return values[-1] if values else ""
+    go = shutil.which("go")
+    return _said(Path(go), name) if go else ""
+
+
+def _said(go: Path, name: str) -> str:
+    return subprocess.run([go, "env", name], capture_output=True, text=True, check=False, cwd="/").stdout.strip()
 
 
 def _fetch(target: Path, tell: Callable[[str], None]) -> None:
@@ -99,4 +98,5 @@ def _fetch(target: Path, tell: Callable[[str], None]) -> None:
                 program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
             unpacked.rename(target)
             return
-    raise NoGo(f"could not fetch {RELEASE}: {'; '.join(reasons) or 'GOPROXY names no proxy'}; install Go and try again")
+    why = "; ".join(reasons) or "GOPROXY names no proxy"
+    raise NoGo(f"could not fetch {RELEASE}: {why}; install a Go (apt-get install golang-go)")

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import gc
 import os
 import socket
 import threading
@@ -236,13 +237,40 @@ def _on_own_thread(work: Callable[[], _Result]) -> _Result:
             failures.append(failure)
 
     thread = threading.Thread(target=run, name="weft-netns", daemon=True)
-    thread.start()
-    thread.join()
+    with _guests.keep_out():  # until the thread has ended: what waits to be collected would be at once, in it
+        thread.start()
+        thread.join()
     if failures:
         raise failures[0]
     return results[0]
 
 
+class _Guests:
+    """Python collects garbage on whichever thread is busy, and what is ended there may start a thread in its place:
+    one of gRPC's, say, which would then live, and connect, in a namespace that it has no business in."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._was_enabled = False
+
+    @contextlib.contextmanager
+    def keep_out(self) -> Iterator[None]:
+        with self._lock:
+            if not self._threads:
+                self._was_enabled = gc.isenabled()
+                gc.disable()
+            self._threads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._threads -= 1
+                if not self._threads and self._was_enabled:
+                    gc.enable()
+
+
+_guests = _Guests()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -8,32 +8,33 @@ from tools.kube import go
 
 
 @pytest.fixture
-def settings(monkeypatch, tmp_path):
+def asked(monkeypatch, tmp_path):
+    """A Go on PATH that is too old to build with, but knows where modules come from."""
     monkeypatch.delenv("GOPROXY", raising=False)
-    monkeypatch.setenv("GOENV", str(tmp_path / "env"))
-    return tmp_path / "env"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    program(tmp_path, "go1.19.8", proxy="https://one.test/,direct")
 
 
-def program(directory, version):
+def program(directory, version, proxy=""):
     path = directory / "go"
-    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.write_text(f'#!/bin/sh\n[ "$2" = GOPROXY ] && echo "{proxy}" || echo {version}\n')
     path.chmod(0o755)
     return path
 
 
-def test_asks_the_usual_proxy(settings):
-    assert go.proxies() == ["https://proxy.golang.org"]
-
-
-def test_asks_the_proxies_that_go_was_configured_with(settings):
-    settings.write_text("GOPROXY=https://one.test/,direct\n")
+def test_asks_the_proxies_that_the_go_on_the_path_would(asked):
     assert go.proxies() == ["https://one.test"]
 
 
-def test_the_environment_wins(settings, monkeypatch):
-    settings.write_text("GOPROXY=https://one.test\n")
+def test_the_environment_wins(asked, monkeypatch):
     monkeypatch.setenv("GOPROXY", "http://two.test|https://three.test,off")
     assert go.proxies() == ["http://two.test", "https://three.test"]
+
+
+def test_without_any_go_nobody_is_asked(monkeypatch, tmp_path):
+    monkeypatch.delenv("GOPROXY", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert go.proxies() == []
 
 
 def test_sums_as_the_checksum_database_does(tmp_path):
@@ -50,7 +51,7 @@ def test_takes_the_one_on_the_path_if_it_is_new_enough(tmp_path, monkeypatch):
     assert go.find(tmp_path, pytest.fail) == new
 
 
-def test_says_what_to_do_when_there_is_none(tmp_path, monkeypatch, settings):
+def test_says_what_to_do_when_there_is_none(tmp_path, monkeypatch):
     program(tmp_path, "go1.19.8")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
     monkeypatch.setenv("GOPROXY", "off")
