@@ -287,7 +287,7 @@ class NodeStream:
         if before is None or not parts or not self._builds:
             return None
         patch = difference(before.version, parts_of(before), parts)
-        return patch if patch.weight < len(resource.body) // 2 else None
+        return patch if patch.weight < patch.size // 2 else None
 
     def _has(self, type_url: str, resource: Resource) -> bool:
         """Whether the agent has this body: it did at its hello, or has been told it for another of its groups, where

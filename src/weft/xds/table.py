@@ -26,8 +26,9 @@ class Resource(Protocol):
 
 
 def parts_of(resource: Resource) -> tuple[bytes, ...]:
-    """What a large body was joined of, if it is known and much of it may be in others; () otherwise."""
-    return getattr(resource, "parts", ())
+    """What a large body is joined of, where that is known; () for any other."""
+    parts: tuple[bytes, ...] = getattr(resource, "parts", ())
+    return parts if len(parts) > 1 else ()
 
 
 class Watcher(Protocol):
