@@ -142,6 +142,16 @@ class NodeStream:
         return Update(self._flight, updates, placements_sent, tuple(gone), resumed)
 
     @property
+    def in_flight(self) -> bool:
+        """Whether something was sent that the agent has not answered."""
+        return self._flight is not None
+
+    @property
+    def resuming(self) -> bool:
+        """Whether there is something that the agent has not heard of since it came."""
+        return self._resuming
+
+    @property
     def settled(self) -> bool:
         """Whether the agent has answered everything there is for it."""
         return self._flight is None and not self._moved and all(not each.is_owed() for each in self._joined.values())
