@@ -8,6 +8,8 @@ Bodies are Envoy's bytes, which nobody here reads. Rules of the line:
   agent has in one of its groups, after everything that was said before, or had when it said `Hello`, until `resumed`.
 - One `Update` is out at a time; `Taken` asks for the next. Within one: groups first, in their order, then placements,
   then what is gone.
+- To an agent that builds, a large body may come as a patch of one that it has under the same name, and a group that is
+  new to it as what differs from another of its groups.
 - A stream begins with `Hello`, which says what the agent has, so that only what differs follows.
 """
 
@@ -18,6 +20,8 @@ from hashlib import blake2b
 from typing import TypeVar
 
 import msgspec
+
+from weft.xds.patch import Patch
 
 SERVICE = "weft.node.v1.NodeDiscovery"
 METHOD = "Stream"
@@ -36,7 +40,8 @@ class Malformed(ValueError):
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     name: str
     version: str
-    body: bytes | None = None  # None: the agent has it
+    body: bytes | None = None  # None: the agent has it, or can make it
+    patch: Patch | None = None  # of one with the same name that the agent has
 
 
 class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
@@ -49,6 +54,7 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
     kept: dict[
         str, list[str]
     ] = {}  # names in quarantine: of something whole they are not said, and who has one keeps it
+    like: str = ""  # something fresh is as this group, which the agent has, but for what is said
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):
@@ -67,6 +73,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     pods: tuple[str, ...] = ()
     groups: dict[str, dict[str, str]] = {}  # group → type → digest of what the agent has of it
     bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
+    builds: bool = False  # takes a body as a patch of another, and a group as being like another
 
 
 class Pods(msgspec.Struct, frozen=True, array_like=True, tag="pods"):

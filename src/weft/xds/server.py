@@ -22,8 +22,9 @@ from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.clients import Peer, StreamStatus, type_status
 from weft.xds.request import REQUEST_BYTES, NodeInfo, Refused, Request, parse
 from weft.xds.response import CACHE_BYTES, Dialect, Responses
-from weft.xds.snapshot import Behind, Snapshots
+from weft.xds.snapshot import Snapshots
 from weft.xds.stream import Acked, Nacked, NackedResource, Stream
+from weft.xds.table import Behind
 from weft.xds.types import CLUSTER, LISTENER
 
 log = logging.getLogger("weft.xds")
