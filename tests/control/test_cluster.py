@@ -9,12 +9,14 @@ import socket
 from urllib.parse import urlsplit
 
 import aiohttp
+import grpc
 import msgspec
 import pytest
 from cryptography import x509
 
 from ca import making
 from control.kubernetes import unique, until
+from control.test_front import Proxy
 from kube.wire import Wire
 from weft.ca.certificates import certificate_pem
 from weft.ca.client import CertificateClient
@@ -26,6 +28,7 @@ from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.error import ApiUnavailable
 from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SERVICE_ACCOUNTS, SERVICES
+from weft.xds.types import CLUSTER
 
 
 @pytest.fixture
@@ -183,6 +186,58 @@ async def test_what_is_wrong_for_a_proxy_is_told_whether_it_is_connected_here_or
             if any("v9" in each["message"] for each in status.get("conditions") or ()):
                 break
             await asyncio.sleep(0.1)
+
+
+async def test_what_a_proxy_refuses_is_told_to_people_whichever_replica_it_is_connected_to(
+    client, api_server, root, definitions
+):
+    namespace = api_server.make_namespace(unique("shop"))
+    service = {
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]},
+    }
+    await client.create(SERVICES, service, namespace=namespace)
+    _, token = await pod_with_token(client, namespace)
+    rule = {
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "DestinationRule",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"host": "web", "subsets": [{"name": "v9", "labels": {"version": "v9"}}]},
+    }
+    await client.apply(rule, manager="test")
+    resource = await client.find("networking.istio.io/v1", "DestinationRule")
+    bad = f"outbound|80|v9|web.{namespace}.svc.cluster.local"
+
+    async def accepted(expected):
+        async with asyncio.timeout(30):
+            while True:
+                status = (await client.get(resource, "web", namespace=namespace)).get("status") or {}
+                found = {each["status"]: each["message"] for each in status.get("conditions") or ()}
+                if expected in found:
+                    return found[expected]
+                await asyncio.sleep(0.1)
+
+    async with replica(client, root, "one") as one, replica(client, root, "two") as two:
+        await until(lambda: one.control._leader.leading)
+        await accepted("True")
+        roots = "".join(two.control.authority.bundle()).encode()
+        target = f"127.0.0.1:{two.control.ports['secure']}"
+        async with grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots)) as to:
+            proxy = Proxy(to, token, namespace)
+            await proxy.subscribe(CLUSTER)
+
+            async def refuse():
+                while True:
+                    response = await proxy._call.read()
+                    has_bad = bad in {each.name for each in response.resources}
+                    await proxy.answer(response, error=f"{bad} is bad" if has_bad else "")
+
+            refusing = asyncio.create_task(refuse())
+            assert f"{bad} is bad" in await accepted("False")
+            refusing.cancel()
+            rule["spec"]["subsets"] = []
+            await client.apply(rule, manager="test")
+            await accepted("True")
 
 
 async def test_of_two_replicas_one_leads_and_both_sign_with_one_root(client, root):

@@ -33,6 +33,7 @@ from weft.control.overview import Overview
 from weft.control.plane import ControlPlane
 from weft.control.pod_placements import PodPlacements
 from weft.control.published_roots import PublishedRoots
+from weft.control.refusals import Refusals
 from weft.control.root_secret import RootSecret
 from weft.control.token_reviews import TokenReviews
 from weft.install.names import Names
@@ -75,6 +76,7 @@ class ClusterControl:
         self.plane = ControlPlane(domain=settings.domain, placements=PodPlacements(self._pods))
         self._statuses = StatusWriter(client)
         self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
+        self._refusals = Refusals(client, self._names, settings.replica, self.plane)
         self._injection = Injection(client, self._names, settings.domain)
         self._loaded = self._leaving = False
         self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
@@ -103,6 +105,7 @@ class ClusterControl:
                 tasks.create_task(self._injection.run(), name="injection")
                 tasks.create_task(self._follow(), name="source")
                 tasks.create_task(self._judge(), name="judge")
+                tasks.create_task(self._refusals.run(), name="refusals")
                 tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
 
     def lack(self) -> str:

@@ -122,6 +122,10 @@ class ControlPlane:
         self._quarantine.forget_mended()
         return self._problems.all()
 
+    def refusals(self) -> tuple[Problem, ...]:
+        """Of these problems, those that proxies which are connected here have told of."""
+        return self._quarantine.standing()
+
     # Proxies
 
     async def listen(self, address: str, only: Group | None = None) -> str:

@@ -68,6 +68,11 @@ class Names(msgspec.Struct, frozen=True):
         return self.with_revision("weft-leader")
 
     @property
+    def refusals(self) -> str:
+        """The ConfigMap in which replicas tell each other what their proxies refuse."""
+        return self.with_revision("weft-refusals")
+
+    @property
     def mesh_config(self) -> str:
         return self.with_revision("istio")
 
