@@ -1,9 +1,9 @@
-"""What proxies refuse, told from replica to replica: a proxy is connected to one of them, and another one may be the one
-that writes what is wrong to the objects.
+"""What proxies refuse, told from replica to replica: a proxy is connected to one, and another may be the one that writes
+what is wrong to the objects.
 
-Each replica keeps its own refusals under its own name in one ConfigMap, and nothing while it has none; what stands under
-the names of others is a problem here, too. Rule: who has something to tell repeats it, and who has not been heard of for
-a while has nothing to tell any more; clocks are not compared.
+Each replica keeps its own refusals under its own name in one ConfigMap, and nothing while it has none; what stands
+under the names of others is a problem here, too. Rule: who has something to tell repeats it, and who has not been heard
+of for a while has nothing to tell any more; clocks are not compared.
 """
 
 from __future__ import annotations
