@@ -1,4 +1,4 @@
-"""What proxies refuse, told from replica to replica: a proxy is connected to one, and another may be the one that writes
+"""What proxies refuse, told from replica to replica: a proxy is connected to one, and another may be the one who writes
 what is wrong to the objects.
 
 Each replica keeps its own refusals under its own name in one ConfigMap, and nothing while it has none; what stands

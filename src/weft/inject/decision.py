@@ -22,11 +22,13 @@ from weft.inject.webhooks import (
 )
 
 _YES = frozenset({"y", "yes", "true", "on"})
+_NO = frozenset({"n", "no", "false", "off"})
 
 
 class Decision(msgspec.Struct, frozen=True):
     inject: bool
     reason: str
+    doubtful: bool = False  # its author may have meant something else
 
 
 def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: Settings) -> Decision:
@@ -53,6 +55,9 @@ def required(pod: Mapping[str, Any], namespace: str, settings: Settings) -> Deci
         if INJECT_LABEL not in values:
             continue
         said = values[INJECT_LABEL]
+        if said and said.lower() not in _YES | _NO:
+            what = f"its {place} {INJECT_LABEL} is {said}, which is neither true nor false"
+            return Decision(False, what, doubtful=True)
         if said:
             return Decision(said.lower() in _YES, f"its {place} {INJECT_LABEL} is {said}")
         break
