@@ -30,6 +30,19 @@ def test_one_revision_goes_and_the_other_stays(installed):
     assert installed.names(MUTATING_WEBHOOKS) == {"istio-sidecar-injector-a"}
 
 
+def test_the_roots_of_the_one_that_goes_are_not_called_its_own_any_more(installed):
+    installed.done("install", "--no-wait", "--no-precheck", "--revision", "a")
+    place = "/api/v1/namespaces/default/configmaps"
+    claims = {"roots.weft.dev/istio-system.default": "1", "roots.weft.dev/istio-system.a": "2", "other": "3"}
+    installed.server.request("POST", place, {"metadata": {"name": "istio-ca-root-cert", "annotations": claims}})
+    try:
+        installed.done("uninstall", "-y", "--revision", "a")
+        found = installed.server.request("GET", f"{place}/istio-ca-root-cert")["metadata"]["annotations"]
+        assert found == {"roots.weft.dev/istio-system.default": "1", "other": "3"}
+    finally:
+        installed.server.request("DELETE", f"{place}/istio-ca-root-cert")
+
+
 def test_the_webhooks_go_first(installed):
     said = installed.done("uninstall", "-y").stderr.splitlines()
     removed = [line for line in said if line.startswith("removed")]

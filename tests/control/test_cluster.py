@@ -240,14 +240,21 @@ async def test_what_a_proxy_refuses_is_told_to_people_whichever_replica_it_is_co
             await accepted("True")
 
 
+async def published_in(client, namespace):
+    found = await client.list(CONFIG_MAPS, dict, namespace=namespace, fields="metadata.name=istio-ca-root-cert")
+    return "".join(each["data"]["root-cert.pem"] for each in found.items)
+
+
 async def test_of_two_replicas_one_leads_and_both_sign_with_one_root(client, root):
     async with replica(client, root, "one") as one:
         async with replica(client, root, "two") as two:
             assert one.control.authority.bundle() == two.control.authority.bundle()
             await until(lambda: one.control._leader.leading)
             assert not two.control._leader.leading
-            published = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace="default")
-            assert published["data"]["root-cert.pem"] == "".join(one.control.authority.bundle())
+            wanted = "".join(one.control.authority.bundle())
+            async with asyncio.timeout(10):
+                while (await published_in(client, root)) != wanted:
+                    await asyncio.sleep(0.1)
         assert (await one.get("/ready"))[0] == 200
     async with replica(client, root, "three") as three:
         await until(lambda: three.control._leader.leading)

@@ -185,6 +185,14 @@ async def test_one_host_cannot_take_every_connection(rig, monkeypatch):
     await test_a_token_is_as_good_as_a_certificate(rig)
 
 
+async def test_who_goes_in_the_middle_of_the_handshake_is_told_of_with_a_reason(rig, caplog):
+    host, port = rig.address.split(":")
+    with caplog.at_level("INFO", "weft.control.front"):
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
+        await until(lambda: "did not get in: the connection was lost (ConnectionResetError)" in caplog.text)
+
+
 async def test_who_shows_no_certificate_cannot_fill_the_memory_with_words(rig):
     """They are in memory before anybody has looked at its token."""
     lots = [f"{number:06}{'x' * 3_000}" for number in range(1_000)]

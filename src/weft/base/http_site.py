@@ -87,7 +87,7 @@ class HttpSite:
                 ssl_handshake_timeout=HANDSHAKE_SECONDS if self._tls is not None else None,
             )
         except (OSError, ssl.SSLError) as error:
-            log.debug("a connection did not come about: %s", error or type(error).__name__)
+            log.debug("a connection did not come about: %s", str(error) or type(error).__name__)
             connection.close()
 
     def _hosts(self) -> Counter[str]:

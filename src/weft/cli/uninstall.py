@@ -73,6 +73,7 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
         for namespace in sorted({each.namespace for each in gone}):
             say(f"the namespace is left: kubectl delete namespace {namespace}")
     else:
+        await _disclaim(cluster, gone)
         say("resources of the mesh and the CA's root are still there; to remove those too: weft uninstall --purge")
 
 
@@ -118,6 +119,20 @@ async def _remove(cluster: Client, labels: str) -> None:
             count += 1
             shown.now(f"{done.outcome}: {done.what}")
     say(f"{count} objects removed")
+
+
+async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
+    """Its roots are nobody's any more, unless another revision has the same: whoever stays takes them out."""
+    from weft.install.names import ROOT_CONFIG_MAP, Names
+    from weft.kube.resource import CONFIG_MAPS
+
+    claims = [Names(each.name, each.namespace).roots_annotation for each in gone]
+    for found in (await cluster.list(CONFIG_MAPS, dict, fields=f"metadata.name={ROOT_CONFIG_MAP}")).items:
+        metadata = found["metadata"]
+        held = [each for each in claims if each in (metadata.get("annotations") or {})]
+        if held:
+            patch = {"metadata": {"annotations": dict.fromkeys(held)}}
+            await cluster.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=metadata["namespace"])
 
 
 async def _purge(cluster: Client, namespaces: set[str]) -> None:

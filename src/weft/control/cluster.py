@@ -189,9 +189,7 @@ class ClusterControl:
 
     async def _lead(self, kept: RootSecret | None) -> None:
         """What only one may write, as long as this one holds the Lease."""
-        roots = PublishedRoots(
-            self._client, self.authority, mutating=self._names.injector, validating=self._names.validator
-        )
+        roots = PublishedRoots(self._client, self.authority, self._names)
         self.authority.lead()
         try:
             async with asyncio.TaskGroup() as tasks:
