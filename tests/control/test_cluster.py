@@ -267,6 +267,52 @@ async def test_the_trust_domain_is_the_mesh_configurations(client, root):
         assert made.control.authority.trust_domain == "example.org"
 
 
+async def test_another_trust_domain_is_told_of_and_waits_for_the_next_start(client, root):
+    """Proxies that were told of it at once would not have known each other's certificates any more."""
+    manifest = {"metadata": {"name": "istio"}, "data": {"mesh": "trustDomain: example.org\n"}}
+    await client.create(CONFIG_MAPS, manifest, namespace=root)
+    async with replica(client, root) as made:
+        plane = made.control.plane
+        assert plane.mesh.settings.trust_domain == "example.org" and not about(plane, "trustDomain")
+        changed = {"data": {"mesh": "trustDomain: other.org\naccessLogFile: /dev/stdout\n"}}
+        await client.patch(CONFIG_MAPS, "istio", changed, namespace=root)
+        await until(lambda: about(plane, "trustDomain"))
+        [problem] = about(plane, "trustDomain")
+        assert str(problem).startswith(
+            f"ConfigMap {root}/istio: trustDomain: error: it is other.org now, and certificates are still of example.org"
+        )
+        assert plane.mesh.settings.trust_domain == "example.org"
+        await client.patch(CONFIG_MAPS, "istio", {"data": manifest["data"]}, namespace=root)
+        await until(lambda: not about(plane, "trustDomain"))
+
+
+def about(plane, words):
+    """Of the problems that there are; the API server is all tests'."""
+    return [each for each in plane.problems() if words in str(each)]
+
+
+async def test_a_plugged_in_ca_that_comes_later_is_told_of_and_waits_for_the_next_start(client, root, tmp_path):
+    settings = ClusterSettings(
+        namespace=root, plugged=tmp_path, xds="127.0.0.1:0", secure="127.0.0.1:0",
+        webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
+    )  # fmt: skip
+    control = ClusterControl(client, settings)
+    running = asyncio.create_task(control.run())
+    try:
+        await until(lambda: control.ports.get("secure") or running.done())
+        before = control.authority.bundle()
+        key = making.p256()
+        making.plug_in(tmp_path, certificate=making.ca("root", key), key=key)
+        await until(lambda: about(control.plane, str(tmp_path)))
+        [problem] = about(control.plane, str(tmp_path))
+        assert "it is there now, and a root that weft made signs until the next start" in str(problem)
+        assert f"kubectl -n {root} rollout restart deployment/weft-control" in problem.hint
+        assert control.authority.bundle() == before
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_a_plugged_in_ca_signs_where_there_is_one(client, root, tmp_path):
     key = making.p256()
     making.plug_in(tmp_path, certificate=(own := making.ca("root", key)), key=key)
