@@ -53,6 +53,7 @@ def test_the_webhooks_go_first(installed):
 def test_the_kinds_and_the_root_stay(installed, root):
     said = installed.done("uninstall", "-y").stderr
     assert "weft uninstall --purge" in said
+    assert "keys of pods" not in said
     assert not installed.gone(root)
     assert len(installed.names(CUSTOM_RESOURCE_DEFINITIONS)) == 10
 
@@ -83,7 +84,8 @@ def test_pods_that_live_by_it_keep_it(installed):
         assert ended.returncode == 1
         assert "default (1 pod)" in ended.stderr
         assert installed.names(DEPLOYMENTS) == {"weft-control"}
-        installed.done("uninstall", "-y", "--force")
+        said = installed.done("uninstall", "-y", "--force").stderr
+        assert "keys of pods that lived by it are left" in said and "/run/weft/REVISION" in said
     finally:
         installed.server.request("DELETE", f"{PODS.path('default', 'uses-it')}?gracePeriodSeconds=0")
     assert installed.left() == set()
