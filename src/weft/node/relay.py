@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from pathlib import Path
 
-from weft.node.door import Door, DoorError, Doorway
+from weft.node.door import MOST_STREAMS, Door, DoorError, Doorway
 from weft.node.own import OwnIdentity
 from weft.node.pods import Pod
 from weft.xds.clients import Peer, StreamStatus
@@ -41,7 +41,7 @@ class Relay:
     def __init__(self, private: Path, node: str, line: Callable[[], Awaitable[Line]]) -> None:
         self._private = private
         self._copy = Copy(moved=self._moved)
-        self._server = Server(self._copy.snapshots, self)
+        self._server = Server(self._copy.snapshots, self, most_streams=MOST_STREAMS)
         self.upstream = Upstream(self._copy, node, line, streams=self._server.streams)
         self._pods: dict[str, tuple[Pod, Door, str]] = {}  # by UID
         self._by_address: dict[str, Pod] = {}  # by the address that was called

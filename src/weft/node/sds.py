@@ -17,7 +17,7 @@ from pathlib import Path
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
 
 from weft.model.proxy import CERTIFICATE, ROOTS
-from weft.node.door import Door, DoorError, Doorway
+from weft.node.door import MOST_STREAMS, Door, DoorError, Doorway
 from weft.xds.clients import Peer
 from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import SECRET_SERVICE, ListenError, Server
@@ -62,7 +62,7 @@ class SecretServer:
         self._private = private
         self._snapshots = Snapshots()
         # Every Envoy's secrets are its own: there is nothing to share, and no reason to keep what has been replaced.
-        self._server = Server(self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0)
+        self._server = Server(self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0, most_streams=MOST_STREAMS)
         self._doors: dict[str, tuple[Door, str]] = {}
         self._doorways: dict[str, Doorway] = {}
         self._workloads: dict[str, str] = {}  # by the address that was called

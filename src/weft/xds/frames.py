@@ -15,9 +15,9 @@ Bodies are Envoy's bytes, which nobody here reads. Rules of the line:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,6 +26,9 @@ from weft.xds.patch import Patch
 SERVICE = "weft.node.v1.NodeDiscovery"
 METHOD = "Stream"
 
+# A report longer than this goes in several messages: the control plane takes four times as much at once
+# (`request.REQUEST_BYTES`), and who says more than that would be sent away, and say it again.
+PORTION_BYTES = 4 << 20
 # Longest message that an agent takes: the whole of one group, which the largest meshes make tens of megabytes.
 UPDATE_BYTES = 256 << 20
 
@@ -125,6 +128,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 FromAgent = Hello | Pods | Taken | Report
 _Frame = TypeVar("_Frame")
+_OVERHEAD = 10  # bytes around two texts, at most
 
 _encoder = msgspec.msgpack.Encoder()
 _update_decoder = msgspec.msgpack.Decoder(Update)
@@ -133,6 +137,24 @@ _agent_decoder: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(Fro
 
 def encode(frame: Update | FromAgent) -> bytes:
     return _encoder.encode(frame)
+
+
+def encode_report(report: Report, most: int = PORTION_BYTES) -> Iterator[bytes]:
+    """In one message or, if that is too long, in several that say the same in the same order."""
+    whole = _encoder.encode(report)
+    if len(whole) <= most:
+        yield whole
+        return
+    lists: tuple[list[Any], ...] = ([], [], [], [])  # as in Report
+    size = 0
+    for place, piece in _pieces(report, most):
+        length = len(_encoder.encode(piece))
+        if size and size + length > most:
+            yield _encoder.encode(Report(*map(tuple, lists)))
+            lists, size = ([], [], [], []), 0
+        lists[place].append(piece)
+        size += length
+    yield _encoder.encode(Report(*map(tuple, lists)))
 
 
 def decode_update(payload: bytes) -> Update:
@@ -153,6 +175,26 @@ def digest(versions: Iterable[tuple[str, str]]) -> str:
 
 def digests(tables: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, str]:
     return {type_url: digest(versions) for type_url, versions in tables.items()}
+
+
+def _pieces(report: Report, most: int) -> Iterator[tuple[int, Any]]:
+    """Each with its place in Report; none is longer than a few names and messages, or `most`."""
+    for each in report.acceptances:
+        if each.versions is None:
+            yield 0, each
+            continue
+        versions: dict[str, str] = {}
+        size = 0
+        for name, version in each.versions.items():
+            if size > most // 2:
+                yield 0, Acceptance(each.group, each.type_url, versions)
+                versions, size = {}, 0
+            versions[name] = version
+            size += len(name.encode()) + len(version.encode()) + _OVERHEAD
+        yield 0, Acceptance(each.group, each.type_url, versions)
+    yield from ((1, refusal) for refusal in report.refusals)
+    yield from ((2, proxy) for proxy in report.proxies)
+    yield from ((3, number) for number in report.left)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[_Frame], payload: bytes) -> _Frame:
