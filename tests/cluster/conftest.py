@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.kube)
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(600))
-    items.sort(key=lambda item: (item.get_closest_marker("last") is not None, "canary" in _fixtures(item)))
+    items.sort(key=lambda item: 2 if item.get_closest_marker("last") else "canary" in _fixtures(item))
 
 
 def pytest_collection_finish(session):
