@@ -6,7 +6,8 @@ import time
 import jwt
 import msgspec
 import pytest
-from tools.kube.api_server import free_port, started
+from tools.kube.api_server import started
+from tools.ports import free_port
 
 from kube.following import connected
 from weft.kube.client import Client

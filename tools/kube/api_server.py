@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -21,6 +20,7 @@ from typing import Any
 
 from tools.kube.certificates import Authority, service_account_key
 from tools.kube.process import Failed, Program, wait_for
+from tools.ports import free_port
 
 from tools.kube import build, kubeconfig, left_over
 
@@ -187,12 +187,6 @@ def _start_alone(directory: Path, records: Path) -> ApiServer:
         else:
             return server
     raise Failed(f"three times a port was taken before etcd or the API server had it; logs are in {directory}")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _has_namespace(server: ApiServer, name: str) -> bool:
