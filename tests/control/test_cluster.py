@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import socket
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -13,6 +12,7 @@ import grpc
 import msgspec
 import pytest
 from cryptography import x509
+from tools.ports import free_port
 
 from ca import making
 from control.kubernetes import unique, until
@@ -334,10 +334,7 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server,
     """A process that ended instead would be started again ever more seldom, and missed when the API server is back."""
     connection = load(api_server.kubeconfig)
     there = urlsplit(connection.server)
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
-    line = Wire()
+    port, line = free_port(), Wire()
     async with Client(msgspec.structs.replace(connection, server=f"https://127.0.0.1:{port}")) as client:
         made = Replica(client, root, "one")
         running = asyncio.create_task(made.control.run())

@@ -138,7 +138,7 @@ async def test_who_speaks_no_tls_or_says_nothing_is_sent_away_and_harms_nobody(r
     silent_reader, silent = await asyncio.open_connection(host, int(port))
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await reader.read()
         await silent_reader.read()
     for each in (writer, silent):

@@ -212,7 +212,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     before = rig.versions(group("web"))
     rig.push.touch(put(rig.mesh, routes("orders", ORDERS)))
     rig.push.touch(put(rig.mesh, instance("orders-0", "orders", address="10.244.9.9", meshed=True)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while rig.versions(group("web")) == before:
             await asyncio.sleep(0)
     assert rig.difference(before, rig.versions(group("web"))) == {(ENDPOINT, f"outbound|80||{ORDERS}")}
@@ -225,7 +225,7 @@ async def test_who_waits_for_a_push_finds_everything_that_came_before_in_the_sna
     push = Push(mesh, snapshots, Problems(), timing)
     put(mesh, service("orders"))
     push.join(group("web"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await push.pushed()  # nothing is pending
         push.touch(put(mesh, instance("orders-0", "orders")))
         push.touch(put(mesh, service("cart")))

@@ -232,7 +232,7 @@ async def test_who_begins_to_ask_and_does_not_go_on_is_sent_away(server, monkeyp
         "127.0.0.1", server.port, ssl=trusting(server.chain), server_hostname="istiod.istio-system.svc"
     )
     writer.write(b"POST /inject HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert b" 408 " in await reader.readline()
     writer.close()
 

@@ -195,7 +195,7 @@ async def test_datagrams_such_as_dns_are_not_touched(make_pods):
     ):
         server.bind(("", 53))
         await loop.sock_sendto(client, b"question", (str(other.ipv4), 53))
-        data, sender = await asyncio.wait_for(loop.sock_recvfrom(server, 100), 5)
+        data, sender = await asyncio.wait_for(loop.sock_recvfrom(server, 100), 30)
         assert (data, sender[0]) == (b"question", str(pod.ipv4))
 
 

@@ -57,9 +57,9 @@ def is_redirected(network) -> bool:
 
     def call() -> bool:
         with socket.create_server(("127.0.0.1", 15001)) as proxy:
-            proxy.settimeout(5)
+            proxy.settimeout(30)
             with socket.socket() as app:
-                app.settimeout(2)
+                app.settimeout(30)
                 with contextlib.suppress(OSError):
                     app.connect(("127.0.0.9", 80))
                     proxy.accept()[0].close()

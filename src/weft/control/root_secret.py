@@ -10,6 +10,8 @@ import asyncio
 import base64
 import logging
 import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import timedelta
 
 import msgspec
@@ -22,7 +24,7 @@ from weft.ca.self_made import new_state
 from weft.install.names import ROOT_CONFIG_MAP, ROOTS_ANNOTATION
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
-from weft.kube.reflector import reflect
+from weft.kube.reflector import Event, reflect
 from weft.kube.resource import CONFIG_MAPS, SECRETS
 
 log = logging.getLogger("weft.control.root_secret")
@@ -53,6 +55,19 @@ class _Published(msgspec.Struct, frozen=True):
 async def read_state(client: Client, namespace: str) -> State:
     """What the Secret holds now. Raises AuthorityError, KubeError."""
     return _state_of(await client.get(SECRETS, NAME, _Secret, namespace=namespace), namespace)
+
+
+async def states(client: Client, namespace: str) -> AsyncGenerator[State]:
+    """What the Secret holds, now and after each change. Raises AuthorityError, KubeError."""
+    async with aclosing(_watch(client, namespace)) as batches:
+        async for batch in batches:
+            for event in batch:
+                if event.object is not None:
+                    yield _state_of(event.object, namespace)
+
+
+def _watch(client: Client, namespace: str) -> AsyncGenerator[tuple[Event[_Secret], ...]]:
+    return reflect(client, SECRETS, _Secret, namespace=namespace, fields=f"metadata.name={NAME}")
 
 
 class RootSecret:
@@ -176,9 +191,8 @@ class RootSecret:
             self._wish.set()
 
     async def _follow(self) -> None:
-        events = reflect(self._client, SECRETS, _Secret, namespace=self._namespace, fields=f"metadata.name={NAME}")
         listed = False
-        async for batch in events:
+        async for batch in _watch(self._client, self._namespace):
             if not listed and not batch:
                 self._is_gone = True  # since it was read
             listed = True
