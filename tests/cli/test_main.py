@@ -10,7 +10,7 @@ from weft.cli.main import Commands, app
 
 COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "kube-export", "kube-inject"]
 COMMANDS += ["install", "upgrade", "uninstall", "crds", "control", "node", "interception", "version"]
-COMMANDS += ["manifest", "x", "ca"]  # those with commands of their own come last
+COMMANDS += ["proxy-config", "manifest", "x", "ca"]  # those with commands of their own come last
 
 
 def run(*arguments):
@@ -107,7 +107,7 @@ def test_help_itself_needs_none_of_them_either():
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("command", [["ps"], ["status"], ["logs", "talker-0"], ["exec"]])
+@pytest.mark.parametrize("command", [["ps"], ["status"], ["logs", "talker-0"], ["exec"], ["pc", "c", "talker"]])
 def test_asking_a_mesh_needs_none_of_what_running_one_needs(weft, mesh, command):
     heavy = ["aiohttp", "asyncio", "dns", "google.protobuf", "grpc", "pyroute2", "yaml", "weft.local.engine"]
     if command == ["exec"]:  # `exec` becomes another program, so what it loads is looked at without it

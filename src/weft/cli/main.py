@@ -27,6 +27,7 @@ from weft.cli import (
     logs,
     manifest,
     node,
+    proxy_config,
     ps,
     status,
     uninstall,
@@ -91,6 +92,8 @@ app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(exec_.exec_)
 app.command("validate")(validate.validate)
+app.add_typer(proxy_config.app, name="proxy-config")
+app.add_typer(proxy_config.app, name="pc", hidden=True)
 app.command("kube-export")(kube_export.kube_export)
 app.command("kube-inject")(kube_inject.kube_inject)
 app.command("install")(install.install)
