@@ -78,6 +78,10 @@ class Source:
         """What /clusters says of each endpoint."""
         return self._dump("/clusters", {"format": "json"})
 
+    def close(self) -> None:
+        if "reach" in self.__dict__:  # somebody was asked
+            self.reach.close()
+
     def _dump(self, path: str, query: Mapping[str, str]) -> Dump:
         from weft.envoy.dump import read
 
@@ -93,7 +97,10 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(**arguments: Any) -> None:
         source = Source(**{each.name: arguments.pop(each.name) for each in shared})
-        command(source=source, **arguments)
+        try:
+            command(source=source, **arguments)
+        finally:
+            source.close()
 
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*shared, *own)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

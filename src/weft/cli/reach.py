@@ -65,10 +65,13 @@ class Reach(Protocol):
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         """Envoy's own answer."""
 
+    def close(self) -> None: ...
+
 
 def reach(
     mesh: str | None = None, *, kubernetes: bool = False, kubeconfig: Path | None = None, context: str | None = None
 ) -> Reach:
+    """Close it when nothing more is to be asked."""
     if mesh is not None and (kubernetes or kubeconfig or context):
         fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
     if not (kubernetes or kubeconfig or context):
@@ -99,6 +102,9 @@ class Local:
         from weft.local.client import fetch_admin
 
         return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)
+
+    def close(self) -> None:
+        """Each question is a connection of its own."""
 
     def _pods(self, word: str, namespace: str) -> list[PodStatus]:
         from weft.cli.choose import choose_pods
