@@ -15,13 +15,8 @@ def namespace(mesh):
     name = mesh.namespace("config")
     wanted = apps.template("web", apps.spec(apps.python("app", apps.SERVE, "8080")))
     mesh.cluster.apply(
-        {**apps.of_kind("apps/v1", "Deployment", name, "web", {"replicas": 2, **wanted})},
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "web", "namespace": name},
-            "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
-        },
+        apps.of_kind("apps/v1", "Deployment", name, "web", {"replicas": 2, **wanted}),
+        apps.service(name, "web", ("http", 80, 8080)),
         apps.pod(name, "bare", apps.python("app", apps.SERVE, "8080"), labels={"sidecar.istio.io/inject": "false"}),
     )
     mesh.rolled_out(name)

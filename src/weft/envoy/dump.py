@@ -27,7 +27,7 @@ MASKS = {
     LISTENERS: "dynamic_listeners,static_listeners",
     ROUTES: "dynamic_route_configs,static_route_configs",
     SECRETS: "dynamic_active_secrets,dynamic_warming_secrets",
-    BOOTSTRAP: "bootstrap",
+    BOOTSTRAP: "bootstrap,last_updated",
 }
 
 _REDACTED = "[redacted]"  # Envoy's own word
