@@ -72,16 +72,16 @@ async def envoy(mesh: Mesh, workload: str, path: str) -> Any:
 
 
 TITLES = (
-    ["ADDRESSES", "PORT", "MATCH", "DESTINATION RULE", "DESTINATION", "VHOST NAME", "DOMAINS", "VIRTUAL SERVICE"]
-    + ["SERVICE FQDN", "SUBSET", "DIRECTION", "RESOURCE NAME", "VALID CERT", "SERIAL NUMBER", "NOT AFTER", "NOT BEFORE"]
-    + ["TRUST DOMAIN", "OUTLIER CHECK", "ENDPOINT", "STATUS", "CLUSTER", "LOCALITY", "TYPE", "NAME"]
+    "ADDRESSES|PORT|MATCH|DESTINATION RULE|DESTINATION|VHOST NAME|DOMAINS|VIRTUAL SERVICE|SERVICE FQDN|SUBSET|DIRECTION|"
+    "RESOURCE NAME|VALID CERT|SERIAL NUMBER|NOT AFTER|NOT BEFORE|TRUST DOMAIN|OUTLIER CHECK|ENDPOINT|STATUS|CLUSTER|"
+    "LOCALITY|TYPE|NAME"
 )
 
 
 def rows(shown: str) -> list[list[str]]:
     """The cells of a table: columns begin where their headings do."""
     head, *lines = shown.splitlines()
-    starts = [match.start() for match in re.finditer("|".join(TITLES), head)]
+    starts = [match.start() for match in re.finditer(TITLES, head)]
     ends = [*starts[1:], None]
     return [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in (head, *lines)]
 
