@@ -82,7 +82,7 @@ def _filters(
             seen.headers = arrival.headers
             route = walk.route
             result = manage(walk, resources, manager, request, seen)
-            walk.route = route or walk.route  # the caller's is the one that a person means
+            walk.route = route if walk.cluster else walk.route  # of two proxies' routes the caller's is meant
             if isinstance(result, Verdict):
                 return msgspec.structs.replace(result, route=walk.route)
             return _to_workload(walk, server, result.cluster, arrival, world)
