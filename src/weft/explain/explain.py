@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
+from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
@@ -71,7 +72,8 @@ def _outbound(
             result = manage(walk, resources, manager, request, seen)
             if isinstance(result, Verdict):
                 return result
-            return _send(walk, request, world, caller, resources, connection, result.cluster, seen.headers, offers)
+            sent = _send(walk, request, world, caller, resources, connection, result.cluster, seen.headers, offers)
+            return _after_retries(sent, result.route)
         elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
             cluster = _tcp_cluster(walk, proxy)
             return _send(walk, request, world, caller, resources, connection, cluster, None, offers)
@@ -142,6 +144,15 @@ def _broken(walk: Walk, headers: Headers | None, why: str, flags: str) -> Verdic
     return walk.end(Kind.FAILED, why, status=503, flags=flags, detail="upstream_reset_before_response_started")
 
 
+def _after_retries(verdict: Verdict, route: Route) -> Verdict:
+    """A connection that fails is tried again where the route says so, and the log says that it was."""
+    policy = route.route.retry_policy
+    tried = policy.num_retries.value and "connect-failure" in policy.retry_on.split(",")
+    if not verdict.flags.endswith("UF") or not tried:
+        return verdict
+    return msgspec.structs.replace(verdict, flags=verdict.flags.replace("UF", "URX,UF"))
+
+
 def _tcp_cluster(walk: Walk, proxy: TcpProxy) -> str:
     if proxy.WhichOneof("cluster_specifier") == "cluster":
         return str(proxy.cluster)
@@ -166,6 +177,6 @@ def _end(chain: FilterChain) -> str:
 def _as_grpc(request: Request, verdict: Verdict) -> Verdict:
     """To a gRPC caller, what a proxy says itself is an answer of status 200 that carries gRPC's own status."""
     said = verdict.kind in (Kind.ANSWERED, Kind.DENIED, Kind.FAILED) and verdict.status
-    if not said or not is_grpc(headers_of(request)) or verdict.detail == "cors_response":
+    if not said or verdict.grpc_status or not is_grpc(headers_of(request)) or verdict.detail == "cors_response":
         return verdict
     return msgspec.structs.replace(verdict, status=200, grpc_status=_GRPC_OF_HTTP.get(verdict.status, 2))

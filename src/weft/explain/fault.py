@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy
 from envoy.extensions.filters.http.fault.v3.fault_pb2 import HTTPFault
 from envoy.type.v3.percent_pb2 import FractionalPercent
@@ -12,9 +13,6 @@ from weft.explain.request import Headers
 from weft.explain.walk import Walk
 
 _OF = {FractionalPercent.HUNDRED: 100, FractionalPercent.TEN_THOUSAND: 10_000, FractionalPercent.MILLION: 1_000_000}
-
-# What a gRPC status is in HTTP, and the other way round: Envoy's own tables.
-_HTTP_OF_GRPC = (200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401)
 
 
 def inject(walk: Walk, fault: HTTPFault, sources: tuple[Source, ...]) -> Verdict | None:
@@ -32,12 +30,13 @@ def inject(walk: Walk, fault: HTTPFault, sources: tuple[Source, ...]) -> Verdict
             raise Unsure("a header decides about an abort")
         if _hits(walk, abort.percentage):
             grpc = abort.WhichOneof("error_type") == "grpc_status"
-            status = _HTTP_OF_GRPC[abort.grpc_status] if grpc else abort.http_status
-            walk.tell(Stage.FILTER, f"a fault answers {status} ({_share(abort.percentage)})", sources)
-            flags = "DI,FI" if walk.delay else "FI"
-            return walk.end(
-                Kind.ANSWERED, "a fault is injected", status=status, flags=flags, detail="fault_filter_abort"
+            status = 200 if grpc else abort.http_status
+            told = f"gRPC's status {abort.grpc_status}" if grpc else str(status)
+            walk.tell(Stage.FILTER, f"a fault answers {told} ({_share(abort.percentage)})", sources)
+            verdict = walk.end(
+                Kind.ANSWERED, "a fault is injected", status=status, flags="FI", detail="fault_filter_abort"
             )
+            return msgspec.structs.replace(verdict, grpc_status=abort.grpc_status) if grpc else verdict
     return None
 
 

@@ -143,7 +143,7 @@ def _filter(
         refusal = jwt.refused(walk, check, request, seen)
         if refusal is None:
             return None
-        return walk.end(Kind.DENIED, refusal.why, status=refusal.status, flags="UAEX", detail=refusal.detail)
+        return walk.end(Kind.DENIED, refusal.why, status=refusal.status, detail=refusal.detail)
     if (asked := resources.opened(config, ExtAuthz)) is not None:
         _ask(walk, asked, seen)
         return None

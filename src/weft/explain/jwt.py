@@ -24,10 +24,10 @@ from weft.explain.walk import Walk
 
 FILTER = "envoy.filters.http.jwt_authn"
 _SKEW = 60  # seconds; Envoy's own
+_ENCODED = re.compile(r"[A-Za-z0-9_-]*")
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
 
 _MISSING = "Jwt is missing"
-_MALFORMED = "Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections"
 _UNKNOWN_ISSUER = "Jwt issuer is not configured"
 _WRONG_AUDIENCE = "Audiences in Jwt are not allowed"
 _EARLY, _LATE, _FORGED = "Jwt not yet valid", "Jwt is expired", "Jwt verification fails"
@@ -145,7 +145,7 @@ class _Check:
     def _wrong(self, found: _Found, names: tuple[str, ...], provider: JwtProvider | None) -> str:
         token, claims = found.token, found.token.claims
         if token.malformed:
-            return _MALFORMED
+            return token.malformed
         issuer = str(claims.get("iss", ""))
         allowed = {self._config.providers[name].issuer for name in names}
         if provider is None or (issuer not in allowed and "" not in allowed):
@@ -210,13 +210,29 @@ class _Check:
 def read_token(text: str) -> Token:
     """What it says; its signature is taken for good."""
     parts = text.split(".")
+    if len(parts) != 3:
+        return Token(text, malformed="Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections")
+    opened = {}
+    for name, part in zip(("header", "payload", "signature"), parts, strict=True):
+        decoded = _decoded(part)
+        if decoded is None:
+            return Token(text, malformed=f"Jwt {name} is an invalid Base64url encoded")
+        try:
+            opened[name] = json.loads(decoded) if name != "signature" else {}
+        except ValueError:
+            opened[name] = None
+        if not isinstance(opened[name], dict):
+            return Token(text, malformed=f"Jwt {name} is an invalid JSON")
+    return Token(text, opened["payload"])
+
+
+def _decoded(part: str) -> bytes | None:
+    if not _ENCODED.fullmatch(part):
+        return None
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        json.loads(base64.urlsafe_b64decode(parts[0] + "=" * (-len(parts[0]) % 4)))
-    except (ValueError, IndexError, binascii.Error):
-        return Token(text, malformed=True)
-    well_formed = len(parts) == 3 and isinstance(claims, dict)
-    return Token(text, claims if well_formed else {}, malformed=not well_formed)
+        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except binascii.Error:
+        return None
 
 
 def _extracted(value: str, start: int) -> str:

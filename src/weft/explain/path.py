@@ -9,10 +9,11 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpConnectionManager,
 )
 
-_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_ENCODED_SLASH = re.compile(r"%2[fF]")
-_ENCODED_BACKSLASH = re.compile(r"%5[cC]")
+_TO_ENCODE = re.compile(r'["<>^`{|}]|[^!-~]')
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+_ENCODED_SLASH, _ENCODED_BACKSLASH = re.compile(r"%2[fF]"), re.compile(r"%5[cC]")
+_DOTS_WITH_PARAMETERS = re.compile(r"(^|/)(\.{1,2});[^/]*")
 
 
 def normalized(manager: HttpConnectionManager, target: str) -> str | None:
@@ -28,14 +29,23 @@ def normalized(manager: HttpConnectionManager, target: str) -> str | None:
     ):
         return None
     if manager.normalize_path.value:
-        path = _canonical(path)
+        canonical = _canonical(path)
+        if canonical is None:
+            return None
+        path = canonical
     if manager.merge_slashes:
         path = _merged(path)
     return f"{path}{mark}{query}"
 
 
-def _canonical(path: str) -> str:
+def _canonical(path: str) -> str | None:
+    """Dots with parameters behind them (`..;v=1`) are dots, if both are written plainly; then encoded ones are decoded.
+    A path with an encoded NUL has no canonical form."""
+    path = _DOTS_WITH_PARAMETERS.sub(r"\1\2", path)
+    if "%00" in path:
+        return None
     path = _ENCODED.sub(_decoded_if_plain, path.replace("\\", "/"))
+    path = _TO_ENCODE.sub(_encoded, path)
     if not path.startswith("/"):
         path = f"/{path}"
     done: list[str] = []
@@ -54,6 +64,10 @@ def _canonical(path: str) -> str:
 def _decoded_if_plain(found: re.Match[str]) -> str:
     character = chr(int(found[0][1:], 16))
     return character if character in _PLAIN else found[0]
+
+
+def _encoded(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode())
 
 
 def _merged(path: str) -> str:

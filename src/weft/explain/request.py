@@ -28,7 +28,7 @@ class Token(msgspec.Struct, frozen=True):
     text: str
     claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
     verified: bool = True  # whether its signature fits the keys of its issuer
-    malformed: bool = False
+    malformed: str = ""  # what is wrong with it, if it is no token at all
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ class Walk:
             kind,
             why,
             status=status,
-            flags=flags,
+            flags=f"DI,{flags}" if flags and self.delay else flags,
             detail=detail,
             location=location,
             delay=self.delay,
