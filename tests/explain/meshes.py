@@ -181,7 +181,7 @@ class Maker:
         if kind == "redirect":
             return route | {"redirect": self.redirect()}
         if kind == "direct":
-            made = {"status": self.pick(200, 204, 404, 503)}
+            made = {"status": self.pick(200, 201, 204, 302, 404, 503)}
             return route | {"directResponse": made | ({"body": {"string": "said"}} if self.one_in(2) else {})}
         route["route"] = self.destinations()
         for field, often, make in (

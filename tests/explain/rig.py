@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from authority import Authority
+from golden.render import Resources as Received
 from golden.render import compile_group
 from model.builders import group, put
 from translate import tokens
@@ -40,6 +43,9 @@ from weft.model.proxy import SDS_CLUSTER
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import IngressListener, Sidecar
+from weft.translate.service import base
+from weft.translate.view import group_view
+from weft.xds.types import CLUSTER
 
 HTTP_PORT, TCP_PORT, OPEN_PORT = 8080, 7000, 9000  # the last is undeclared
 PLAIN = "127.2.0.1"  # a workload without a proxy, behind every service's subset v2 and behind no service at all
@@ -137,7 +143,7 @@ class _Batch:
         self.refused = 0  # documents that weft itself does not take
         self.mesh = self._mesh(settings)
         self.callers = {name: compile_group(self.mesh, group(name, ns))[0] for name, ns in CALLERS.items()}
-        self.servers = [compile_group(self.mesh, group(f"s{number}"))[0] for number in range(len(cases))]
+        self.servers = [_received(self.mesh, group(f"s{number}")) for number in range(len(cases))]
         for name, namespace in CALLERS.items():
             identity = f"spiffe://cluster.local/ns/{namespace}/sa/{name}"
             self.world.add(Workload(name, ("127.0.0.1",), identity, _resources(self.callers[name])))
@@ -277,17 +283,16 @@ class _Batch:
 
     async def _send(self, request, own):
         direct = request.caller == "legacy"
-        key = (
-            (request.caller, request.address, request.port)
-            if direct
-            else (request.caller, request.address, request.port)
-        )
+        key = (request.caller, request.address, request.port)
         for attempt in (1, 2):  # a connection that was kept may have been closed meanwhile
             fresh = key not in own or request.speaks is Speaks.BYTES
             try:
                 reader, writer = own.pop(key) if not fresh else await self._connect(request, direct)
                 send = _bytes if request.speaks is Speaks.BYTES else _http
                 answer = await asyncio.wait_for(send(reader, writer, request), 20)
+            except TimeoutError:
+                writer.close()
+                return Answer(-1)  # neither answered nor closed
             except (ConnectionError, asyncio.IncompleteReadError):
                 if fresh or attempt == 2:
                     return Answer()
@@ -394,6 +399,15 @@ def _signed(claims, forged):
 
     key = tokens.OTHER_KEY if forged else tokens.RSA_KEY
     return jwt.api_jws.encode(claims.encode(), key, "RS256", headers={"typ": "JWT", "kid": "rsa"})
+
+
+def _received(mesh, owner):
+    """What a workload's proxy has without knowing any service: nothing else is asked of it here."""
+    made = base(group_view(mesh, owner))
+    return Received(
+        clusters=[Cluster.FromString(each.body) for each in made.clusters if each.type_url == CLUSTER],
+        listeners=[Listener.FromString(each.body) for each in made.listeners],
+    )
 
 
 def _resources(made):
@@ -560,12 +574,15 @@ async def _app():
 
 async def _answer_http(reader, writer):
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        while (first := await reader.readline()) != b"ping\n":
+        while (first := await reader.read(1)) and first != b"\x16":  # whoever speaks TLS has come to the wrong place
+            first += await reader.readline()
+            if first == b"ping\n":
+                writer.write(first)  # a port that may carry anything
+                continue
             head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             said = json.dumps(head.split("\r\n")[:-2]).encode()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-app: %b\r\n\r\n" % said)
             await writer.drain()
-        writer.write(first)  # a port that may carry anything
     writer.close()
 
 

@@ -4,7 +4,7 @@ it in their order, and the last of them sends it to a cluster or answers it."""
 from __future__ import annotations
 
 import msgspec
-from envoy.config.route.v3.route_components_pb2 import Route, RouteAction
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy
 from envoy.extensions.filters.http.ext_authz.v3.ext_authz_pb2 import ExtAuthz
@@ -188,7 +188,11 @@ def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
     if route.HasField("direct_response"):
         status = route.direct_response.status
         walk.tell(Stage.ROUTE, f"the route itself answers {status}", sources)
-        return walk.end(Kind.ANSWERED, "the route answers itself", status=status, detail="direct_response")
+        # With these, HTTP says where something is, and Envoy says: here.
+        where = location(RedirectAction(), headers) if status == 201 or 300 <= status < 400 else ""
+        return walk.end(
+            Kind.ANSWERED, "the route answers itself", status=status, location=where, detail="direct_response"
+        )
     action = route.route
     cluster = _cluster(walk, route, seen)
     before = (headers.value(":authority"), headers.value(":path"))

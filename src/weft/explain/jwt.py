@@ -223,6 +223,8 @@ def read_token(text: str) -> Token:
             opened[name] = None
         if not isinstance(opened[name], dict):
             return Token(text, malformed=f"Jwt {name} is an invalid JSON")
+        if name == "header" and not isinstance(opened[name].get("alg"), str):
+            return Token(text, malformed="Jwt header [alg] field is required and must be a string")
     return Token(text, opened["payload"])
 
 
@@ -245,9 +247,11 @@ def _parameters(target: str) -> dict[str, str]:
 
 
 def _without_parameter(target: str, name: str) -> str:
-    path, mark, query = target.partition("?")
-    left = [part for part in query.split("&") if part.partition("=")[0] != name]
-    return f"{path}{mark}{'&'.join(left)}" if left else path
+    """Envoy writes the others anew, sorted by name."""
+    path, _, query = target.partition("?")
+    left = [part.partition("=") for part in query.split("&") if part.partition("=")[0] != name]
+    written = "&".join(f"{key}={value}" for key, _, value in sorted(left, key=lambda part: part[0]))
+    return f"{path}?{written}" if left else path
 
 
 def _cookies(header: str) -> dict[str, str]:

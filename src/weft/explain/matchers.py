@@ -41,32 +41,35 @@ def text(matcher: StringMatcher, value: str) -> bool:
 
 
 def header(matcher: HeaderMatcher, headers: Headers) -> bool:
-    """A header that is not there matches nothing, inverted or not, unless it counts as empty."""
+    """Several of one name are looked at one by one, and one that matches is enough. A header that is not there matches
+    nothing, inverted or not, unless it counts as empty."""
     kind = matcher.WhichOneof("header_match_specifier")
     if kind is None or kind == "present_match":
         wanted = matcher.present_match if kind else True
         return bool((headers.has(matcher.name) == wanted) != matcher.invert_match)
-    value = headers.joined(matcher.name)
-    if value is None:
+    values = headers.values(matcher.name)
+    if not values:
         if not matcher.treat_missing_header_as_empty:
             return False
-        value = ""
+        values = [""]
+    return any(_header_value(matcher, kind, value) for value in values) != bool(matcher.invert_match)
+
+
+def _header_value(matcher: HeaderMatcher, kind: str, value: str) -> bool:
     match kind:
         case "string_match":
-            found = text(matcher.string_match, value)
+            return text(matcher.string_match, value)
         case "exact_match":
-            found = value == matcher.exact_match
+            return bool(value == matcher.exact_match)
         case "prefix_match":
-            found = value.startswith(matcher.prefix_match)
+            return value.startswith(matcher.prefix_match)
         case "suffix_match":
-            found = value.endswith(matcher.suffix_match)
+            return value.endswith(matcher.suffix_match)
         case "contains_match":
-            found = matcher.contains_match in value
+            return matcher.contains_match in value
         case "safe_regex_match":
-            found = regex.matches(matcher.safe_regex_match.regex, value)
-        case _:
-            raise Unsure(f"the header {matcher.name} is matched by {kind}, which cannot be tried here")
-    return bool(found != matcher.invert_match)
+            return regex.matches(matcher.safe_regex_match.regex, value)
+    raise Unsure(f"the header {matcher.name} is matched by {kind}, which cannot be tried here")
 
 
 def query_parameters(target: str) -> dict[str, str]:

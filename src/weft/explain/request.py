@@ -71,12 +71,15 @@ class Headers:
         name = _ALIASES.get(name.lower(), name.lower())
         return any(each == name for each, _ in self._pairs)
 
-    def joined(self, name: str) -> str | None:
-        """All values of a name; None if there is none."""
+    def values(self, name: str) -> list[str]:
         name = _ALIASES.get(name.lower(), name.lower())
         if name in self._made_up:
             raise Unsure(f"a proxy makes up the value of the header {name}")
-        found = [value for each, value in self._pairs if each == name]
+        return [value for each, value in self._pairs if each == name]
+
+    def joined(self, name: str) -> str | None:
+        """All values of a name; None if there is none."""
+        found = self.values(name)
         return ",".join(found) if found else None
 
     def value(self, name: str) -> str:
