@@ -17,6 +17,8 @@ from typing import Protocol
 
 import msgspec
 
+from weft.xds.push_times import PushTimes
+
 
 class Resource(Protocol):
     @property
@@ -211,8 +213,17 @@ Changes = dict[str, tuple[str, ...]]  # type → names
 
 class Snapshots:
     def __init__(self) -> None:
-        self.push = 0  # the number of the last update that changed anything
+        self.times = PushTimes()
         self._groups: dict[Hashable, Group] = {}
+
+    @property
+    def push(self) -> int:
+        """The number of the last update that changed anything. It is now, for whoever counts on."""
+        return self.times.last
+
+    @push.setter
+    def push(self, number: int) -> None:
+        self.times.note(number)
 
     def update(self, group: Hashable, changes: Update) -> Changes:
         """Apply changes, None meaning removed, and wake the group's streams. Returns what differs from before."""
