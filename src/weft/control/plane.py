@@ -15,6 +15,9 @@ from weft.api.document import Change
 from weft.base.problem import Problem, Where
 from weft.control.access import Principal
 from weft.control.analysis import Analysis
+from weft.control.debug import Debug
+from weft.control.debug_stream import DebugStream
+from weft.control.diagnosis import Diagnosis
 from weft.control.history import History
 from weft.control.intake import Admit, Intake
 from weft.control.nodes import UnknownProxy, group_of
@@ -61,8 +64,11 @@ class ControlPlane:
         admit: Admit | None = None,
         timing: Timing | None = None,
         placements: Placements | None = None,
+        replica: str = "",
+        namespace: str = "",
     ) -> None:
-        """`placements`: which pods are on which node; without them, no agents are served."""
+        """`placements`: which pods are on which node; without them, no agents are served. `replica`: its own name.
+        `namespace`: where it runs itself; accounts of it are given debug answers."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._problems = Problems()
@@ -80,6 +86,12 @@ class ControlPlane:
         self._idle: dict[Group, asyncio.TimerHandle] = {}  # groups without any, until they are forgotten
         self._quarantine = Quarantine(self._push, self._snapshots, self._problems, self._where)
         self._node_server = NodeServer(self._snapshots, Relays(self, placements))
+        self.diagnosis = Diagnosis(
+            self._snapshots, self._server, self._node_server, self._quarantine.said, replica=replica
+        )
+        self.debug = Debug(self.diagnosis, self.mesh)
+        self._debug_stream = DebugStream(self.debug, namespace)
+        self._server.debugger = self._debug_stream
 
     # Objects
 
@@ -131,9 +143,12 @@ class ControlPlane:
 
     # Proxies
 
-    async def listen(self, address: str, only: Group | None = None) -> str:
-        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group."""
+    async def listen(self, address: str, only: Group | None = None, *, owned: bool = False) -> str:
+        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group. `owned`: nobody
+        but the owner of this machine can reach it, so debug answers are given there."""
         bound = await self._server.listen(address)
+        if owned:
+            self._debug_stream.owned.add(bound)
         if only is not None:
             self._only[bound] = only
         return bound
@@ -200,6 +215,8 @@ class ControlPlane:
     # What the xDS server asks and tells (weft.xds.server.Observer)
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Group:
+        if isinstance(peer.principal, Principal) and peer.principal.only_asks:
+            raise Refused(f"{peer.principal} shows a token that is bound to no pod, and so is no proxy of the mesh")
         try:
             group = group_of(node.id, node.metadata)
         except UnknownProxy as unknown:
