@@ -61,7 +61,7 @@ async def test_the_owner_of_the_machine_is_told_what_the_control_plane_knows():
         await rig.until_ready("web-0")
         status, body = await ask(rig, "/debug/syncz")
         (proxy,) = msgspec.json.decode(body)
-        assert status == 200 and proxy["proxy"] == "web-0.default" and proxy["istiod"] == rig.engine.name
+        assert status == 200 and proxy["proxy"] == "web-0.shop" and proxy["istiod"] == rig.engine.name
         assert proxy["listener_sent"] == proxy["listener_acked"]
         assert "syncz" in msgspec.json.decode((await ask(rig, "/debug"))[1])
         assert (await ask(rig, "/debug/passwords")) == (404, b"404 page not found\n")
@@ -77,7 +77,7 @@ async def test_the_owner_can_ask_as_istioctl_does_and_nobody_else_can():
             istioctl = Istioctl(channel)
             await istioctl.ask("istio.io/debug/syncz")
             (resource,) = (await istioctl.read()).resources
-            assert b"web-0.default" in resource.value
+            assert b"web-0.shop" in resource.value
         proxies = socket_of(rig.engine.name).with_name("xds.sock")
         async with grpc.aio.insecure_channel(f"unix:{proxies}") as channel:
             istioctl = Istioctl(channel)

@@ -91,7 +91,7 @@ def _status(sync: TypeSync) -> csds_pb2.ConfigStatus:
 def _last_updated(sync: TypeSync) -> datetime | None:
     """From which istioctl tells an age: of what is stale, since when it is."""
     if sync.state == STALE:
-        return datetime.now(UTC) - timedelta(seconds=sync.stale_seconds)
+        return datetime.now(UTC) - timedelta(seconds=sync.stale_seconds or 0.0)
     return datetime.fromisoformat(sync.sent_time) if sync.sent_time else None
 
 

@@ -115,7 +115,7 @@ class Diagnosis:
                 acked=_acked(each.value, settled),
                 last_error=said.get(url, "") or state.refused.get(url, ""),
                 stale_since_push=behind,
-                stale_seconds=self._age(behind, state.since) if behind else 0.0,
+                stale_seconds=self._age(behind, state.since) if behind else None,
             )
         sync = self._sync(
             state.node_id,
@@ -176,7 +176,7 @@ class Diagnosis:
             sent_time="" if status.sent_at is None else self._date(status.sent_at),
             last_error=said or status.error or "",
             stale_since_push=behind if state == STALE else 0,
-            stale_seconds=self._age(behind, since) if state == STALE else 0.0,
+            stale_seconds=self._age(behind, since) if state == STALE else None,
         )
 
     def _age(self, push: int, since: float) -> float:

@@ -30,7 +30,7 @@ class TypeSync(msgspec.Struct, frozen=True, omit_defaults=True):
     sent_time: str = msgspec.field(default="", name="sentTime")  # RFC 3339
     last_error: str = msgspec.field(default="", name="lastError")  # the last NACK, until what caused it has gone
     stale_since_push: int = 0
-    stale_seconds: float = 0.0
+    stale_seconds: float | None = None  # if it is stale
 
 
 class ProxySync(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,7 +75,7 @@ def cell(sync: TypeSync | None) -> str:
     if sync is None:
         return "IGNORED"  # Istio's word for a type that the proxy has not asked for
     if sync.state == STALE:
-        return f"{STALE} ({duration(sync.stale_seconds)}, push {sync.stale_since_push})"
+        return f"{STALE} ({duration(sync.stale_seconds or 0.0)}, push {sync.stale_since_push})"
     return "ERROR" if sync.last_error else sync.state
 
 

@@ -76,8 +76,8 @@ class RunDirectory:
 
     @property
     def owner_socket(self) -> Path:
-        """Where the owner of this machine may ask as istioctl does. The mode of its directory keeps all others out, from
-        its first moment on."""
+        """Where the owner of this machine may ask as istioctl does. Its directory's mode keeps all others out, from the
+        first moment on."""
         directory = self.path / "owner"
         directory.mkdir(mode=0o700, exist_ok=True)
         return directory / "xds.sock"
