@@ -45,6 +45,9 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("kube-inject", "kube_inject:kube_inject", "Put the proxy into the pods of workloads in files."),
         Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
     ),
+    "Look inside": (
+        Command("proxy-status", "proxy_status:proxy_status", "Show how far each proxy is, or what differs at one."),
+    ),
     "A mesh on Kubernetes": (
         Command("install", "install:install", "Install weft on a Kubernetes cluster, or change what is installed."),
         Command("upgrade", "upgrade:upgrade", "Show who uses which revision, and move namespaces to another."),

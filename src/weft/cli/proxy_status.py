@@ -26,8 +26,9 @@ def proxy_status(
     namespace: str = typer.Option("", "-n", "--namespace", help="Only proxies of this namespace."),
     output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table, json or yaml."),
 ) -> None:
-    """Show how far each proxy is. SYNCED: it has answered everything; STALE: not yet, for how long, and since which
-    push; NOT SENT: there is nothing for it; IGNORED: it does not ask for it; ERROR: it refused something.
+    """Show how far each proxy is, or what differs at one. SYNCED: it has answered everything; STALE: not yet, for how
+    long, and since which push; NOT SENT: there is nothing for it; IGNORED: it does not ask for it; ERROR: it refused
+    something.
 
     With a POD, compare what the control plane wants its proxy to have with what Envoy says that it has, and exit with
     1 if that is not the same.
