@@ -21,7 +21,7 @@ test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
 	$(BIN)/python -m pytest -m 'not kube'
 
 test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
-	$(BIN)/python -m pytest -m kube
+	$(BIN)/python -m tools.kube.suite
 
 kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft; the first time takes a quarter of an hour
 	@command -v go >/dev/null || [ -n "$$GOPROXY" ] || \

@@ -16,6 +16,7 @@ from envoy.service.status.v3 import csds_pb2
 from control.proxy import Client, changes, until
 from control.test_front import channel
 from control.test_plane import ORDERS
+from model.builders import group
 from relay_rig import Cluster, Placed
 from weft.ca.tokens import Caller
 from weft.control.debug_stream import client_config
@@ -58,14 +59,17 @@ async def rig():
     plane = ControlPlane(placements=placed, namespace="istio-system", replica="istiod-1")
     made = Cluster(plane, placed)
     plane.apply(changes(ORDERS))
+    placed.put("uid-web-0", "node-1", group("web"))
     await made.open()
-    async with channel(made, *made.certificate("shop", "web")) as to:
-        made.proxy = Client(to)
-        await made.proxy.subscribe(CLUSTER)
-        await made.proxy.answer(await made.proxy.read())
-        await until(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == SYNCED)
-        yield made
-    await made.close()
+    try:
+        async with channel(made, *made.certificate("shop", "web")) as to:
+            made.proxy = Client(to)
+            await made.proxy.subscribe(CLUSTER)
+            await made.proxy.answer(await made.proxy.read())
+            await until(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == SYNCED)
+            yield made
+    finally:
+        await made.close()
 
 
 async def test_an_account_of_the_control_planes_namespace_is_told_how_far_proxies_are(rig):

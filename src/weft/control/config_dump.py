@@ -21,7 +21,7 @@ from google.protobuf.message import Message
 
 from weft.control.diagnosis import Diagnosis
 from weft.model.group import Group
-from weft.xds.snapshot import Resource
+from weft.xds.table import Resource
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 _PREFIX = "type.googleapis.com/envoy.admin.v3."

@@ -19,7 +19,8 @@ from weft.xds.clients import StreamStatus, TypeStatus
 from weft.xds.node_server import NodeServer
 from weft.xds.node_stream import ProxyState
 from weft.xds.server import Server
-from weft.xds.snapshot import Rejected, Resource, Snapshots
+from weft.xds.snapshot import Snapshots
+from weft.xds.table import Rejected, Resource
 
 _SENT_AND_ACKED = {"cluster": "CDS", "listener": "LDS", "route": "RDS", "endpoint": "EDS", "extensionconfig": "ECDS"}
 

@@ -13,11 +13,11 @@ import msgspec
 
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
-from weft.control.access import Principal
 from weft.control.analysis import Analysis
 from weft.control.debug import Debug
 from weft.control.debug_stream import DebugStream
 from weft.control.diagnosis import Diagnosis
+from weft.control.direct import Direct
 from weft.control.history import History
 from weft.control.intake import Admit, Intake
 from weft.control.nodes import UnknownProxy, group_of
@@ -41,9 +41,6 @@ log = logging.getLogger(__name__)
 
 # A group without proxies is kept this long: a rolling restart or a reconnect then finds its config ready.
 IDLE_SECONDS = 60.0
-# Sets of labels that callers of one account may claim. Each is translated and kept, and who has the account of one pod
-# can claim any.
-GROUPS_OF_ACCOUNT = 256
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):
@@ -67,8 +64,8 @@ class ControlPlane:
         replica: str = "",
         namespace: str = "",
     ) -> None:
-        """`placements`: which pods are on which node; without them, no agents are served. `replica`: its own name.
-        `namespace`: where it runs itself; accounts of it are given debug answers."""
+        """`placements`: which pods there are, and where; without them, nobody is served who must prove who it is.
+        `replica`: its own name. `namespace`: where it runs itself; accounts of it are given debug answers."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._problems = Problems()
@@ -85,6 +82,7 @@ class ControlPlane:
         self._streams: Counter[Group] = Counter()  # how many each group has
         self._idle: dict[Group, asyncio.TimerHandle] = {}  # groups without any, until they are forgotten
         self._quarantine = Quarantine(self._push, self._snapshots, self._problems, self._where)
+        self._direct = Direct(placements, self._server.restart)
         self._node_server = NodeServer(self._snapshots, Relays(self, placements))
         self.diagnosis = Diagnosis(
             self._snapshots, self._server, self._node_server, self._quarantine.said, replica=replica
@@ -140,6 +138,10 @@ class ControlPlane:
         # An object that is back to what proxies have had all along needs no push, so no answer of theirs mends it.
         self._quarantine.forget_mended()
         return self._problems.all()
+
+    def refusals(self) -> tuple[Problem, ...]:
+        """Of these problems, those that proxies which are connected here have told of."""
+        return self._quarantine.standing()
 
     # Proxies
 
@@ -215,8 +217,6 @@ class ControlPlane:
     # What the xDS server asks and tells (weft.xds.server.Observer)
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Group:
-        if isinstance(peer.principal, Principal) and peer.principal.only_asks:
-            raise Refused(f"{peer.principal} shows a token that is bound to no pod, and so is no proxy of the mesh")
         try:
             group = group_of(node.id, node.metadata)
         except UnknownProxy as unknown:
@@ -224,27 +224,17 @@ class ControlPlane:
         only = self._only.get(peer.listener)
         if only is not None and group != only:
             raise Refused(f"this socket belongs to {only}, and {node.id} says it is {group}")
-        principal = peer.principal
-        if principal is not None:
-            if (group.namespace, group.service_account) != _account(principal):
-                raise Refused(f"{node.id} says it is {group}, and its caller is {principal}")
-            self._check_number(group)
+        if peer.principal is not None:
+            group = self._direct.join(stream_id, node, group, peer.principal)
         self.hold(group)
         self._group_of[stream_id] = group
         return group
-
-    def _check_number(self, group: Group) -> None:
-        if group in self._streams or group in self._idle:
-            return
-        account = (group.namespace, group.service_account)
-        same = sum((each.namespace, each.service_account) == account for each in (*self._streams, *self._idle))
-        if same >= GROUPS_OF_ACCOUNT:
-            raise Refused(f"{account[0]}/{account[1]} has proxies of {same} sets of labels already; try again later")
 
     def leave(self, stream_id: int) -> None:
         group = self._group_of.pop(stream_id, None)
         if group is not None:
             self.release(group)
+        self._direct.leave(stream_id)
 
     # Groups are kept while anybody needs them
 
@@ -292,11 +282,6 @@ class ControlPlane:
     def _where(self, key: ObjectKey) -> Where:
         origin = next((value.origin for value in self.mesh.get(key) if value.origin is not None), None)
         return where_of(origin, str(key))
-
-
-def _account(principal: object) -> tuple[str, str]:
-    assert isinstance(principal, Principal)  # noqa: S101 - as `handlers` says
-    return principal.namespace, principal.service_account
 
 
 def _proxy_status(node_id: str, group: object, types: Mapping[str, Sync], errors: tuple[str, ...]) -> ProxyStatus:
