@@ -56,6 +56,16 @@ async def test_envoys_admin_api_can_be_read_and_not_changed():
         assert await rig.pod("web").proxy.admin.ready()
 
 
+async def test_only_what_a_proxy_logs_can_be_changed():
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        status, body = await ask(rig, "/admin?pod=web&path=/logging&rbac=debug", "POST")
+        assert status == 200 and b"  rbac: debug\n" in body
+        for path in ("/quitquitquit", "/drain_listeners", "/config_dump", ""):
+            status, body = await ask(rig, f"/admin?pod=web&path={path}", "POST")
+            assert status == 400 and "may be posted to" in msgspec.json.decode(body, type=Problem).what
+
+
 async def test_the_owner_of_the_machine_is_told_what_the_control_plane_knows():
     async with mesh(SERVICE, web()) as rig:
         await rig.until_ready("web-0")

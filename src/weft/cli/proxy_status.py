@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import fail, print_json, say
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
+    from weft.cli.reach import Reach
     from weft.control.sync_status import ProxySync
     from weft.envoy.difference import Difference
 
 
 class Output(StrEnum):
     TABLE = "table"
+    SHORT = "short"  # the same
     JSON = "json"
     YAML = "yaml"
 
 
 def proxy_status(
-    pod: str | None = typer.Argument(None, help="POD, POD.NAMESPACE or a workload: what differs at its proxy."),
-    mesh: str | None = typer.Option(None, "--mesh", help="Which mesh of this machine, where several run."),
-    namespace: str = typer.Option("", "-n", "--namespace", help="Only proxies of this namespace."),
+    pod: str | None = typer.Argument(
+        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload: what differs at its proxy."
+    ),
+    namespace: str = NAMESPACE,
+    file: str | None = typer.Option(None, "--file", metavar="DUMP", help="With a POD: what its Envoy said, from here."),
     output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table, json or yaml."),
+    mesh: str | None = MESH,
+    kubernetes: bool = KUBERNETES,
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+    system: str = SYSTEM,
 ) -> None:
     """Show how far each proxy is, or what differs at one. SYNCED: it has answered everything; STALE: not yet, for how
     long, and since which push; NOT SENT: there is nothing for it; IGNORED: it does not ask for it; ERROR: it refused
@@ -37,75 +49,88 @@ def proxy_status(
     Example: weft proxy-status
              weft proxy-status web-0.shop
     """
-    from weft.cli.choose import choose_mesh
+    from weft.cli.reach import reach
 
-    chosen = choose_mesh(mesh)
-    if pod is None:
-        _all(chosen, namespace, output)
-    else:
-        _one(chosen, pod, namespace, output)
+    if file is not None and pod is None:
+        fail("--file is of one proxy", "name its pod: weft proxy-status POD --file DUMP", code=2)
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    try:
+        if pod is None:
+            _all(reached, namespace, output)
+        else:
+            _one(reached, pod, namespace, output, file)
+    finally:
+        reached.close()
 
 
-def _all(mesh: str, namespace: str, output: Output) -> None:
+def _all(reached: Reach, namespace: str, output: Output) -> None:
+    from weft.cli.columns import lines
     from weft.control.sync_status import rows
 
-    proxies = _proxies(mesh, namespace)
-    if output is not Output.TABLE:
+    proxies = _proxies(reached, namespace)
+    if output in (Output.JSON, Output.YAML):
         _print(proxies, output)
         return
     if not proxies:
-        say("no proxy is connected\nhint: weft ps shows the pods, and which of them have a proxy")
+        say("no proxy is connected\nhint: weft ps, or kubectl get pods, shows which pods there are")
         return
-    _print_columns(rows(proxies))
+    header, *found = rows(proxies)
+    for line in lines(header, found):
+        typer.echo(line)
     _tell_refusals(proxies)
 
 
-def _one(mesh: str, word: str, namespace: str, output: Output) -> None:
+def _one(reached: Reach, word: str, namespace: str, output: Output, file: str | None) -> None:
     import msgspec
 
     from weft.envoy.difference import differences
-    from weft.local.client import fetch_admin, fetch_debug
 
-    name, place = _pod(mesh, word, namespace)
-    proxies = [each for each in _proxies(mesh, place) if each.proxy == f"{name}.{place}"]
+    proxy = reached.find(word, namespace)
+    proxies = [each for each in _proxies(reached, proxy.namespace) if each.proxy == str(proxy)]
     if not proxies:
-        fail(f"the proxy of {name}.{place} is not connected to the control plane", f"weft logs {place}/{name} --proxy")
+        hint = f"its Envoy says why: weft logs {proxy.namespace}/{proxy.name} --proxy, or kubectl logs -c istio-proxy"
+        fail(f"the proxy of {proxy} is not connected to the control plane", hint)
     query = {"include_eds": "true"}
-    sent = msgspec.json.decode(fetch_debug(mesh, "config_dump", {"proxyID": f"{name}.{place}", **query}))
-    has = msgspec.json.decode(fetch_admin(mesh, f"{place}/{name}", "/config_dump", query))
+    asked = {"proxyID": str(proxy), **query}
+    sent = msgspec.json.decode(reached.ask("config_dump", asked, replica=proxies[-1].istiod))
+    said = reached.admin(proxy, "/config_dump", query) if file is None else _contents(file)
+    try:
+        has = msgspec.json.decode(said, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        fail(f"this is not Envoy's dump: {error}", "take one: curl -s localhost:15000/config_dump?include_eds=true")
     found = differences(sent, has)
-    if output is Output.TABLE:
+    if output in (Output.JSON, Output.YAML):
+        _print(found, output)
+    else:
         _print_differences(found)
         _tell_refusals(proxies)
         _tell_stale(proxies)
-    else:
-        _print(found, output)
     if found:
         raise typer.Exit(1)
 
 
-def _proxies(mesh: str, namespace: str) -> list[ProxySync]:
+def _proxies(reached: Reach, namespace: str) -> list[ProxySync]:
+    """Of every replica. A proxy that has just moved from one to another is told once: by who has it since."""
     import msgspec
 
     from weft.control.sync_status import ProxySync
-    from weft.local.client import fetch_debug
 
-    said = fetch_debug(mesh, "syncz", {"namespace": namespace} if namespace else {})
-    return msgspec.json.decode(said, type=list[ProxySync])
+    query = {"namespace": namespace} if namespace else {}
+    said = reached.ask_all("syncz", query).values()
+    every = [proxy for each in said for proxy in msgspec.json.decode(each, type=list[ProxySync])]
+    latest = {each.proxy: each for each in sorted(every, key=lambda each: each.connected_at)}
+    return sorted(latest.values(), key=lambda each: each.proxy)
 
 
-def _pod(mesh: str, word: str, namespace: str) -> tuple[str, str]:
-    from weft.cli.choose import choose_pod
-    from weft.local.client import fetch_status
+def _contents(file: str) -> bytes:
+    import sys
 
-    status = fetch_status(mesh)
-    name, dot, last = word.rpartition(".")
-    if dot and last in {pod.namespace for pod in status.pods}:
-        word = f"{last}/{name}"
-    elif namespace:
-        word = f"{namespace}/{word}"
-    found = choose_pod(status, word.removeprefix("deploy/"))
-    return found.name, found.namespace
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}")
 
 
 def _print_differences(found: list[Difference]) -> None:
@@ -160,10 +185,3 @@ def _print(value: Any, output: Output) -> None:
     import yaml
 
     typer.echo(yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True), nl=False)
-
-
-def _print_columns(rows: list[tuple[str, ...]]) -> None:
-    """As istioctl does it: five spaces between columns, and a row is a line."""
-    widths = [max(len(row[column]) for row in rows) + 5 for column in range(len(rows[0]))]
-    for row in rows:
-        typer.echo("".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

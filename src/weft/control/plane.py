@@ -25,6 +25,7 @@ from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
+from weft.control.stage import Stage
 from weft.model.group import Group
 from weft.model.mesh import Mesh, Value, joined
 from weft.model.names import ObjectKey, where_of
@@ -142,6 +143,11 @@ class ControlPlane:
     def refusals(self) -> tuple[Problem, ...]:
         """Of these problems, those that proxies which are connected here have told of."""
         return self._quarantine.standing()
+
+    def stage(self, moment: int | None = None) -> Stage:
+        """The mesh as an explanation looks at it: as it is served now, or as it was. Use it at once. Raises
+        Forgotten."""
+        return Stage(self.mesh, self._snapshots) if moment is None else Stage(self.history.mesh_at(moment))
 
     # Proxies
 

@@ -32,13 +32,12 @@ from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
 from weft.files.watch import DirectoryMissing, watch
 from weft.local import access_log, run_directory
-from weft.local.addresses import Addresses
+from weft.local.addresses import POD_RANGES, SERVICE_RANGES, Addresses
 from weft.local.blocking import to_its_end
 from weft.local.dns import Dns
 from weft.local.error import LocalError
 from weft.local.identities import Identities, Trust
 from weft.local.logs import PodLog
-from weft.local.names import Answer, Names
 from weft.local.observer import Observer
 from weft.local.pod import Place, Pod, PodPlan
 from weft.local.replicas import Replicas
@@ -58,6 +57,7 @@ from weft.netns.links import Bridge
 from weft.netns.namespace import Namespace, NetworkError, ipv6_available
 from weft.netns.process import POD_PATH
 from weft.node.proxy import Proxy
+from weft.translate.lookup import Answer, Names
 from weft.xds.server import ListenError
 
 log = logging.getLogger("weft.local.engine")
@@ -376,7 +376,7 @@ class Engine:
         mesh = self.control.mesh
         if self._names is None:
             instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
-            self._names = Names(mesh.services(), instances, self.domain)
+            self._names = Names(mesh.services(), instances, self.domain, (*POD_RANGES, *SERVICE_RANGES))
         return self._names.look_up(name, self._namespace_by_address.get(asker, "default"))
 
     # What people ask
