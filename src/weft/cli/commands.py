@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     "Look inside": (
         Command("proxy-config", "proxy_config:app", "What a pod's Envoy has: listeners, routes, clusters and more."),
         Command("pc", "proxy_config:app", "The same as proxy-config.", hidden=True),
+        Command("proxy-status", "proxy_status:proxy_status", "Show how far each proxy is, or what differs at one."),
     ),
     "A mesh on Kubernetes": (
         Command("install", "install:install", "Install weft on a Kubernetes cluster, or change what is installed."),

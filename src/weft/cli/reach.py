@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 MESH = typer.Option(None, "--mesh", help="Which mesh of this machine, where several run.")
 NAMESPACE = typer.Option("", "-n", "--namespace", help="Whose namespace, if the name does not say it.")
+SYSTEM = typer.Option(
+    "istio-system", "-i", "--istio-namespace", "--istioNamespace", help="Where the control plane of a cluster is."
+)
 KUBERNETES = typer.Option(False, "--kubernetes", help="A cluster's mesh, though one runs on this machine too.")
 
 # As kubectl abbreviates them. A mesh of this machine has only workloads and pods, whatever they are called.
@@ -65,13 +68,24 @@ class Reach(Protocol):
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         """Envoy's own answer."""
 
+    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+        """What the control plane says under /debug/PAGE: this replica of it, or any."""
+
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        """What each replica says, by its name: a proxy is connected to one of them."""
+
     def close(self) -> None: ...
 
 
 def reach(
-    mesh: str | None = None, *, kubernetes: bool = False, kubeconfig: Path | None = None, context: str | None = None
+    mesh: str | None = None,
+    *,
+    kubernetes: bool = False,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    system: str = "istio-system",
 ) -> Reach:
-    """Close it when nothing more is to be asked."""
+    """Close it when nothing more is to be asked. `system`: where a cluster's control plane is."""
     if mesh is not None and (kubernetes or kubeconfig or context):
         fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
     if not (kubernetes or kubeconfig or context):
@@ -81,7 +95,7 @@ def reach(
             return Local(choose_mesh(mesh))
     from weft.cli.reach_kubernetes import Kubernetes
 
-    return Kubernetes(kubeconfig, context)
+    return Kubernetes(kubeconfig, context, system)
 
 
 class Local:
@@ -102,6 +116,14 @@ class Local:
         from weft.local.client import fetch_admin
 
         return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)
+
+    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+        from weft.local.client import fetch_debug
+
+        return fetch_debug(self.mesh, page, dict(query or {}))
+
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        return {self.mesh: self.ask(page, query)}
 
     def close(self) -> None:
         """Each question is a connection of its own."""

@@ -8,6 +8,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from weft.cli import control_pods
 from weft.cli.cluster import client
 from weft.cli.output import fail
 from weft.cli.reach import Proxy, split
@@ -29,7 +30,11 @@ _RESOURCES = {
 
 
 class Kubernetes:
-    def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
+    def __init__(
+        self, kubeconfig: Path | None = None, context: str | None = None, system: str = "istio-system"
+    ) -> None:
+        self._system = system
+        self._token = ""
         self._runner = asyncio.Runner()
         self._client = client(kubeconfig, context)
 
@@ -57,6 +62,22 @@ class Kubernetes:
         if answer.status != 200:
             said = answer.body[:200].decode(errors="replace").strip()
             fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}")
+        return answer.body
+
+    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+        name = replica or self._run(control_pods.replicas(self._client, self._system))[0]
+        return self._run(self._ask(name, page, query))
+
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        names = self._run(control_pods.replicas(self._client, self._system))
+        return {name: self._run(self._ask(name, page, query)) for name in names}
+
+    async def _ask(self, replica: str, page: str, query: Mapping[str, str] | None) -> bytes:
+        self._token = self._token or await control_pods.token(self._client, self._system)
+        answer = await control_pods.debug_page(self._client, self._system, replica, self._token, page, query)
+        if answer.status != 200:
+            said = answer.body[:300].decode(errors="replace").strip()
+            fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {said}")
         return answer.body
 
     def close(self) -> None:

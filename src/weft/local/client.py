@@ -36,6 +36,11 @@ def fetch_admin(name: str, pod: str, path: str, query: dict[str, str] | None = N
     return _ask(name, method, "/admin", {"pod": pod, "path": path} | (query or {}))
 
 
+def fetch_debug(name: str, page: str, query: dict[str, str] | None = None) -> bytes:
+    """What the control plane knows, as Istio's /debug/PAGE says it."""
+    return _ask(name, "GET", f"/debug/{page}", query)
+
+
 def fetch_entrance(name: str, pod: str, command: Sequence[str]) -> Entrance:
     """What to become (os.execve) to run a command in a pod, or in a ready pod of a workload."""
     answer = _ask(name, "POST", "/exec", {"pod": pod}, body=msgspec.json.encode(list(command)))

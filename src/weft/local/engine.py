@@ -26,6 +26,7 @@ import msgspec
 from weft.base.problem import Problem, Severity
 from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus
+from weft.control.debug import Debug
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
@@ -84,7 +85,7 @@ class Engine:
         self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
         self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
-        self.control = ControlPlane(domain=domain, admit=self._admit)
+        self.control = ControlPlane(domain=domain, admit=self._admit, replica=name)
         self.observer = Observer(self)
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
@@ -102,6 +103,10 @@ class Engine:
         self._loaded = asyncio.Event()  # the files have been read once
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+
+    @property
+    def debug(self) -> Debug:
+        return self.control.debug
 
     # Running it
 
@@ -151,6 +156,7 @@ class Engine:
         # Only the proxies' user may ask; an app in the same pod may not.
         os.chown(here.xds_socket, 0, PROXY_GID)
         here.xds_socket.chmod(0o660)
+        await self.control.listen(f"unix:{here.owner_socket}", owned=True)
         await self._server.listen(here.api_socket)
         self.control.on_change.append(self._on_change)
         watching = self._keep(self._watch())
