@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from tools.kube.api_server import free_port, started
+from tools.kube.api_server import started
+from tools.ports import free_port
 
 from kube.following import ConfigMap, config_map, connected, put
 from kube.wire import wire
