@@ -20,6 +20,9 @@ MESH = typer.Option(None, "--mesh", help="Which mesh of this machine, where seve
 NAMESPACE = typer.Option("", "-n", "--namespace", help="Whose namespace, if the name does not say it.")
 KUBERNETES = typer.Option(False, "--kubernetes", help="A cluster's mesh, though one runs on this machine too.")
 
+CONTROL_NAMESPACE = "istio-system"
+DEFAULT_REVISION = "default"
+
 # As kubectl abbreviates them. A mesh of this machine has only workloads and pods, whatever they are called.
 KINDS = {
     "po": "pod",
@@ -65,11 +68,23 @@ class Reach(Protocol):
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         """Envoy's own answer."""
 
+    def ask(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        """The control plane's answer: on a cluster that of the replica which leads."""
+
+    def ask_all(self, path: str, query: Mapping[str, str] | None = None) -> list[bytes]:
+        """Of every replica of the control plane; who leads comes first."""
+
     def close(self) -> None: ...
 
 
 def reach(
-    mesh: str | None = None, *, kubernetes: bool = False, kubeconfig: Path | None = None, context: str | None = None
+    mesh: str | None = None,
+    *,
+    kubernetes: bool = False,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    control_namespace: str = CONTROL_NAMESPACE,
+    revision: str = DEFAULT_REVISION,
 ) -> Reach:
     """Close it when nothing more is to be asked."""
     if mesh is not None and (kubernetes or kubeconfig or context):
@@ -81,7 +96,7 @@ def reach(
             return Local(choose_mesh(mesh))
     from weft.cli.reach_kubernetes import Kubernetes
 
-    return Kubernetes(kubeconfig, context)
+    return Kubernetes(kubeconfig, context, control_namespace=control_namespace, revision=revision)
 
 
 class Local:
@@ -102,6 +117,14 @@ class Local:
         from weft.local.client import fetch_admin
 
         return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)
+
+    def ask(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        from weft.local.client import fetch
+
+        return fetch(self.mesh, path, dict(query or {}))
+
+    def ask_all(self, path: str, query: Mapping[str, str] | None = None) -> list[bytes]:
+        return [self.ask(path, query)]
 
     def close(self) -> None:
         """Each question is a connection of its own."""

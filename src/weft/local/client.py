@@ -36,6 +36,11 @@ def fetch_admin(name: str, pod: str, path: str, query: dict[str, str] | None = N
     return _ask(name, method, "/admin", {"pod": pod, "path": path} | (query or {}))
 
 
+def fetch(name: str, path: str, query: dict[str, str] | None = None) -> bytes:
+    """Whatever else the mesh's socket answers, as it is."""
+    return _ask(name, "GET", path, query)
+
+
 def fetch_entrance(name: str, pod: str, command: Sequence[str]) -> Entrance:
     """What to become (os.execve) to run a command in a pod, or in a ready pod of a workload."""
     answer = _ask(name, "POST", "/exec", {"pod": pod}, body=msgspec.json.encode(list(command)))
