@@ -301,6 +301,25 @@ def test_doubts_are_told_with_the_pods_name():
     )
 
 
+@pytest.mark.parametrize(
+    ("of_pod", "of_container", "who"),
+    [
+        ({"runAsUser": 1337}, {}, "user 1337"),
+        ({"runAsUser": 1337}, {"runAsUser": 1000}, None),
+        ({"runAsUser": 1000}, {"runAsGroup": 1337}, "group 1337"),
+        ({"runAsGroup": 1337}, None, "group 1337"),
+        ({"fsGroup": 1337}, {}, None),
+    ],
+)
+def test_who_runs_as_the_proxy_is_told_that_it_is_not_redirected(of_pod, of_container, who):
+    wanted = pod(containers=[{"name": "web", "image": "w", "securityContext": of_container}])
+    wanted["spec"]["securityContext"] = of_pod
+    warnings = inject(wanted, "shop", Settings(), arguments, native_sidecars=True).warnings
+    assert [each.partition("container ")[2] for each in warnings] == (
+        [f"web runs as {who}, as the proxy does: nothing of it is redirected"] if who else []
+    )
+
+
 # --- again, and in any order
 
 

@@ -18,7 +18,7 @@ from node_rig import Control
 from relay_rig import doorway, pod, until
 from weft.envoy import binary
 from weft.model.proxy import PROXY_GID, PROXY_UID
-from weft.node.door import DoorError
+from weft.node.door import MOST_STREAMS, DoorError
 from weft.node.own import Credentials
 from weft.node.relay import Relay, _making, own_line
 from weft.xds.clients import Sync
@@ -369,6 +369,24 @@ async def test_a_socket_that_cannot_be_made_is_an_error_and_leaves_nothing(machi
     with pytest.raises(DoorError, match="stranger"):
         await machine.add("web-0")
     assert not list((machine.directory / "private").iterdir())
+
+
+async def test_one_pod_cannot_take_the_agents_memory_from_the_others_with_streams(machine):
+    machine.control.snapshots.replace("web", shop(1))
+    await machine.add("web-0", "web")
+    await until(lambda: machine.relay.placed("uid-web-0"))
+    [address] = machine.relay._by_address
+    async with grpc.aio.insecure_channel(address) as channel:
+        method = channel.stream_stream(
+            "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+        )
+        calls = [method() for _ in range(MOST_STREAMS + 1)]
+        ended, _ = await asyncio.wait(
+            [asyncio.ensure_future(each.code()) for each in calls], timeout=20, return_when=asyncio.FIRST_COMPLETED
+        )
+        assert [each.result() for each in ended] == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+        for each in calls:
+            each.cancel()
 
 
 async def test_the_agents_own_certificate_and_token_are_asked_for_before_every_call():

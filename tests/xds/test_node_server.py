@@ -137,3 +137,27 @@ async def test_a_node_has_few_streams_however_often_it_calls(tmp_path, monkeypat
             assert await third.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         await read(other)
         assert sorted(each.node for each in nodes.nodes()) == ["node-1", "node-1", "node-2"]
+
+
+async def test_of_nodes_that_come_together_so_many_are_told_at_a_time_and_who_does_not_answer_is_not_waited_for(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(node_server, "ARRIVALS", 1)
+    monkeypatch.setattr(node_server, "ARRIVAL_SECONDS", 1.0)
+    control = Strict({"web-0": "web"})
+    control.put("web", CLUSTER, a="1")
+    async with serving(tmp_path, control) as (nodes, channel):
+        first, second, third = (call(channel, f"node-{number}") for number in range(3))
+        await first.write(frames.encode(frames.Hello("node-0", ("web-0",))))
+        update = await read(first)
+        await second.write(frames.encode(frames.Hello("node-1", ("web-0",))))
+        async with asyncio.timeout(10):
+            while len(nodes.nodes()) < 2:
+                await asyncio.sleep(0.01)
+        assert all(each.bytes_sent == 0 for each in nodes.nodes() if each.node == "node-1")
+        await first.write(frames.encode(frames.Taken(update.nonce)))
+        await read(second)
+        await third.write(frames.encode(frames.Hello("node-2", ("web-0",))))
+        control.put("web", CLUSTER, a="2")
+        assert (await read(first)).groups  # who has all there was does not wait for those that come
+        await read(third)

@@ -3,13 +3,13 @@
 import pytest
 
 from node_rig import Control, Rig, over_the_line
-from weft.xds import frames, node_stream, snapshot
+from weft.xds import frames, node_stream, table
 from weft.xds.clients import Sync
 from weft.xds.frames import Acceptance, Hello, Pods, Proxy, Refusal, Report
 from weft.xds.node_stream import NodeStream
 from weft.xds.request import Refused
-from weft.xds.snapshot import Behind
 from weft.xds.stream import NackedResource
+from weft.xds.table import Behind
 from weft.xds.types import CLUSTER, ENDPOINT
 
 
@@ -127,8 +127,8 @@ def test_large_groups_go_one_by_one_and_none_starves(monkeypatch):
 
 
 def test_an_agent_too_far_behind_gets_the_type_whole_instead_of_a_new_stream(rig, monkeypatch):
-    monkeypatch.setattr(snapshot, "TOMBSTONE_SLACK", 1)
-    monkeypatch.setattr(snapshot, "TOMBSTONE_LIMIT", 1)
+    monkeypatch.setattr(table, "TOMBSTONE_SLACK", 1)
+    monkeypatch.setattr(table, "TOMBSTONE_LIMIT", 1)
     rig.control.put("web", ENDPOINT, a="1")
     rig.settle()
     for number in range(300):

@@ -122,6 +122,28 @@ async def test_serves_on_several_addresses_and_says_which_one_was_called(server,
     assert [peer.listener for _, peer in observer.joined] == addresses
 
 
+async def test_one_address_has_so_many_streams_and_others_have_their_own(snapshots, observer, tmp_path):
+    server = Server(snapshots, observer, most_streams=2)
+    first, other = [await server.listen(f"unix:{tmp_path}/{name}.sock") for name in ("first", "other")]
+    silent, speaking, late, elsewhere = (Client(each) for each in (first, first, first, other))
+    await silent.call.wait_for_connection()
+    await speaking.send(CLUSTER)
+    assert await speaking.take() == ["a", "b"]
+    async with asyncio.timeout(10):
+        assert await late.call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await elsewhere.send(CLUSTER)
+    assert await elsewhere.take() == ["a", "b"]
+    await silent.close()
+    await until(lambda: server._open[first] == 1)
+    again = Client(first)
+    await again.send(CLUSTER)
+    assert await again.take() == ["a", "b"]
+    for each in (speaking, late, elsewhere, again):
+        await each.close()
+    await until(lambda: not +server._open)
+    await server.close()
+
+
 async def test_an_address_that_is_taken_is_an_error(server, address):
     tcp = await server.listen("127.0.0.1:0")
     with pytest.raises(ListenError, match=tcp):

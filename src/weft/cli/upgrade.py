@@ -28,7 +28,7 @@ def upgrade(
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
 ) -> None:
-    """Show who uses which revision; install a new one beside; move namespaces to it, one by one.
+    """Show who uses which revision, and move namespaces to another.
 
     \b
     Example: weft upgrade --revision 0-2-0                  a second revision, which nobody uses yet

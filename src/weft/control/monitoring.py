@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
+from weft.base.http_site import HttpSite
+
 Counts = Callable[[], Mapping[str, float]]
 
 
@@ -16,7 +18,7 @@ class Monitoring:
         self._ready = ready
         self._counts = counts
         self._more = more
-        self._runner: web.AppRunner | None = None
+        self._site: HttpSite | None = None
 
     async def listen(self, host: str | None, port: int) -> int:
         """None: on every address. Returns the port. Raises OSError."""
@@ -24,16 +26,12 @@ class Monitoring:
         app.router.add_get("/healthz", self._live)
         app.router.add_get("/ready", self._is_ready)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
-        bound: int = self._runner.addresses[0][1]
-        return bound
+        self._site = HttpSite(app)
+        return await self._site.listen(host, port)
 
     async def close(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._site is not None:
+            await self._site.close()
 
     async def _live(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -69,6 +69,11 @@ class Quarantine:
             self._refusals.discard(refusal)
             self._problems.put(refusal, ())
 
+    def standing(self) -> tuple[Problem, ...]:
+        """Each once, in an order that stays."""
+        self.forget_mended()
+        return tuple(sorted({each for refusal in self._refusals for each in self._problems.of(refusal)}, key=str))
+
     def _look_for_the_host(self, group: Group, resource: NackedResource) -> None:
         accepted = self._snapshots.accepted(group, ROUTE, resource.name)
         suspects = self._push.suspend(group, resource.name, accepted.body if accepted else b"")

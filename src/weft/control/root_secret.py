@@ -21,16 +21,19 @@ from weft.ca.authority import Authority, Terms
 from weft.ca.error import AuthorityError
 from weft.ca.rotation import Phase, State
 from weft.ca.self_made import new_state
+from weft.install.names import ROOT_CONFIG_MAP, ROOTS_ANNOTATION
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
 from weft.kube.reflector import Event, reflect
-from weft.kube.resource import SECRETS
+from weft.kube.resource import CONFIG_MAPS, SECRETS
 
 log = logging.getLogger("weft.control.root_secret")
 
 NAME = "istio-ca-secret"
 STATE = "authority.json"
 ROTATE = "weft.dev/rotate-root"  # on the Secret: a person asks for a new root; its value is the wait in seconds
+RESTORE_SECONDS = 30.0  # another replica leads after 15 s, if the one that did is gone
+_LOOK_SECONDS = 0.5
 _FOR_PEOPLE = "ca-cert.pem"  # the bundle, where Istio's users look for it
 _TYPE = "istio.io/ca-root"
 
@@ -43,6 +46,10 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
 class _Secret(msgspec.Struct, frozen=True):
     metadata: _Metadata
     data: dict[str, str] = {}
+
+
+class _Published(msgspec.Struct, frozen=True):
+    metadata: _Metadata
 
 
 async def read_state(client: Client, namespace: str) -> State:
@@ -83,7 +90,7 @@ class RootSecret:
         except ApiError as error:
             if not error.not_found:
                 raise
-            secret = await self._make()
+            secret = await self._restored() or await self._make()
         state = self._read(secret)
         self.authority = Authority.share(state, self._keep, self._terms)
         return self.authority
@@ -133,6 +140,26 @@ class RootSecret:
             "metadata": {"name": NAME, "namespace": self._namespace},
             "data": _data(state),
         }
+
+    async def _restored(self) -> _Secret | None:
+        """Where a root has been published, there is one: its Secret was deleted just now, and whoever leads is about to
+        write it again. Another root would be trusted by nobody."""
+        found = await self._client.list(
+            CONFIG_MAPS, _Published, namespace=self._namespace, fields=f"metadata.name={ROOT_CONFIG_MAP}"
+        )
+        if not any(name.startswith(ROOTS_ANNOTATION) for each in found.items for name in each.metadata.annotations):
+            return None
+        log.warning("the Secret %s/%s is gone, and its root was in use; waiting for it", self._namespace, NAME)
+        until = time.monotonic() + RESTORE_SECONDS
+        while time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+            secrets = await self._client.list(
+                SECRETS, _Secret, namespace=self._namespace, fields=f"metadata.name={NAME}"
+            )
+            if secrets.items:
+                return secrets.items[0]
+        log.error("nobody has the root of %s any more; pods need certificates of a new one", self._trust_domain)
+        return None
 
     async def _make(self) -> _Secret:
         state = new_state(self._trust_domain, time.time(), self._terms.root_lifetime)

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from pathlib import Path
 
-from weft.node.door import Doorway
+from weft.node.door import MOST_STREAMS, Doorway
 from weft.node.entrances import Entrances
 from weft.node.own import OwnIdentity
 from weft.node.pods import Pod
@@ -39,7 +39,7 @@ class Relay:
 
     def __init__(self, private: Path, node: str, line: Callable[[], Awaitable[Line]]) -> None:
         self._copy = Copy(moved=self._moved)
-        self._server = Server(self._copy.snapshots, self)
+        self._server = Server(self._copy.snapshots, self, most_streams=MOST_STREAMS)
         self.upstream = Upstream(self._copy, node, line, streams=self._server.streams)
         self._pods: Entrances[Pod] = Entrances(private, self._server)  # by UID
         self._streams: dict[int, str] = {}  # number → the pod's UID

@@ -15,7 +15,7 @@ from pathlib import Path
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
 
 from weft.model.proxy import CERTIFICATE, ROOTS
-from weft.node.door import Doorway
+from weft.node.door import MOST_STREAMS, Doorway
 from weft.node.entrances import Entrances
 from weft.xds.clients import Peer
 from weft.xds.request import NodeInfo, Refused
@@ -60,7 +60,7 @@ class SecretServer:
     def __init__(self, private: Path) -> None:
         self._snapshots = Snapshots()
         # Every Envoy's secrets are its own: there is nothing to share, and no reason to keep what has been replaced.
-        self._server = Server(self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0)
+        self._server = Server(self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0, most_streams=MOST_STREAMS)
         self._entrances: Entrances[str] = Entrances(private, self._server)
 
     async def open(self, workload: str, doorway: Doorway) -> None:

@@ -18,9 +18,12 @@ import msgspec
 from weft.xds import frames
 from weft.xds.clients import Sync
 from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update
+from weft.xds.layer import LayeredTable, differing
+from weft.xds.patch import Patch, difference
 from weft.xds.request import NAME_LENGTH, Refused
-from weft.xds.snapshot import Behind, Group, Resource, Snapshots, Table
+from weft.xds.snapshot import Group, Snapshots
 from weft.xds.stream import NackedResource
+from weft.xds.table import Behind, Resource, Table, parts_of
 
 # An update that has this much in it is sent, and further groups wait for the next one; a group is never split.
 BATCH_BYTES = 1 << 20
@@ -86,6 +89,7 @@ class NodeStream:
         self._flight: int | None = None
         self._proxies: dict[int, Proxy] = {}
         self._digests = hello.groups
+        self._builds = hello.builds
         self._held = {(type_url, *each) for type_url, bodies in hello.bodies.items() for each in bodies}
         self._resuming = True
         self._add(hello.pods)
@@ -136,6 +140,16 @@ class NodeStream:
             self._resuming, self._held, self._digests = False, set(), {}
         self._flight = next(self._nonces)
         return Update(self._flight, updates, placements_sent, tuple(gone), resumed)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether something was sent that the agent has not answered."""
+        return self._flight is not None
+
+    @property
+    def resuming(self) -> bool:
+        """Whether there is something that the agent has not heard of since it came."""
+        return self._resuming
 
     @property
     def settled(self) -> bool:
@@ -198,7 +212,7 @@ class NodeStream:
                 return
             if joined.is_owed():
                 update = self._update(joined)
-                size += sum(_ENTRY_BYTES + len(entry.body or b"") for each in update.upserts.values() for entry in each)
+                size += sum(_weight(entry) for each in update.upserts.values() for entry in each)
                 # Whoever changes all the time must not keep the others waiting.
                 self._joined[joined.name] = self._joined.pop(joined.name)
                 yield update
@@ -211,18 +225,25 @@ class NodeStream:
         removals: dict[str, list[str]] = {}
         kept: dict[str, list[str]] = {}
         whole: list[str] = []
-        for type_url in dict.fromkeys((*joined.state.tables, *(had or ()))):
+        like = self._like(joined) if fresh and self._builds else None
+        for type_url in dict.fromkeys((*joined.state.tables, *(like.state.tables if like else ()), *(had or ()))):
             table = joined.state.table(type_url)
             if had is not None and had.get(type_url) == have.get(type_url):
+                joined.has(type_url, table.live.values())
                 continue
             if joined.revision is None or joined.revision < table.floor:
                 if not fresh:
                     whole.append(type_url)
                 names: Iterable[str] = table.live
+                if like is not None:
+                    names, common = _differing(like.state.table(type_url), table)
+                    joined.has(type_url, common)
                 kept[type_url] = [name for name in table.rejected if name not in table.live]
             else:
                 names = table.changed_since(joined.revision)
-            entries, going = self._entries(type_url, table, names)
+            entries, going = self._entries(joined, type_url, table, names)
+            if like is not None:
+                going += kept[type_url]
             if entries:
                 upserts[type_url] = entries
             if going:
@@ -237,19 +258,46 @@ class NodeStream:
             fresh,
             tuple(whole),
             {type_url: names for type_url, names in kept.items() if names},
+            like.name if like is not None else "",
         )
 
-    def _entries(self, type_url: str, table: Table, names: Iterable[str]) -> tuple[list[Entry], list[str]]:
+    def _like(self, joined: _Joined) -> _Joined | None:
+        """One that the agent has just as it is here, preferably upon the same layer."""
+        layer = joined.state.layer
+        others = [each for each in self._joined.values() if each is not joined and each.is_complete()]
+        return next((each for each in others if each.state.layer is layer), others[0] if others else None)
+
+    def _entries(
+        self, joined: _Joined, type_url: str, table: Table, names: Iterable[str]
+    ) -> tuple[list[Entry], list[str]]:
         entries: list[Entry] = []
         going: list[str] = []
         for name in names:
             resource = table.live.get(name)
             if resource is not None:
-                body = None if self._has(type_url, resource) else resource.body
-                entries.append(Entry(name, resource.version, body))
+                if self._has(type_url, resource):
+                    entries.append(Entry(name, resource.version))
+                elif (patch := self._patch(joined, type_url, resource)) is not None:
+                    entries.append(Entry(name, resource.version, None, patch))
+                else:
+                    entries.append(Entry(name, resource.version, resource.body))
+                joined.has(type_url, (resource,))
             elif name not in table.rejected:
                 going.append(name)
+                joined.large.pop((type_url, name), None)
         return entries, going
+
+    def _patch(self, joined: _Joined, type_url: str, resource: Resource) -> Patch | None:
+        """The way to it from what the agent has under the same name, in this group or in another."""
+        parts = parts_of(resource)
+        key = type_url, resource.name
+        before = joined.large.get(key)
+        if before is None:
+            before = next((found for each in self._joined.values() if (found := each.large.get(key))), None)
+        if before is None or not parts or not self._builds:
+            return None
+        patch = difference(before.version, parts_of(before), parts)
+        return patch if patch.weight < patch.size // 2 else None
 
     def _has(self, type_url: str, resource: Resource) -> bool:
         """Whether the agent has this body: it did at its hello, or has been told it for another of its groups, where
@@ -315,6 +363,15 @@ class _Joined:
         self.wake = wake
         self._snapshots = snapshots
         self.state = snapshots.attach(group, self)
+        self.large: dict[tuple[str, str], Resource] = {}  # what the agent has here, by type and name, to build upon
+
+    def has(self, type_url: str, resources: Iterable[Resource]) -> None:
+        """The agent has these."""
+        self.large.update(((type_url, each.name), each) for each in resources if parts_of(each))
+
+    def is_complete(self) -> bool:
+        """Whether the agent has all of it as it is here, or will before anything else that is said."""
+        return self.revision is not None and self.state.ready and not self.state.dropped and not self.is_owed()
 
     def settled(self, type_url: str) -> int | None:
         return self.revision
@@ -339,6 +396,30 @@ class _Joined:
 
     def close(self) -> None:
         self._snapshots.detach(self.state, self)
+
+
+def _weight(entry: Entry) -> int:
+    return _ENTRY_BYTES + len(entry.body or b"") + (entry.patch.weight if entry.patch else 0)
+
+
+def _differing(like: Table, table: Table) -> tuple[list[str], list[Resource]]:
+    """Of one that is as the other but for these: the names, live here or not; and what is the same and large."""
+    names: list[str] = []
+    common: list[Resource] = []
+    if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):
+        own = {*like.own, *like.hidden, *table.own, *table.hidden}
+        candidates: Iterable[str] = {*own, *like.rejected, *differing(like.shared, table.shared)}
+        common = [each for each in table.shared.large.values() if each.name not in candidates]
+    else:
+        candidates = {*like.live, *like.rejected, *table.live}
+    for name in candidates:
+        there, here = like.live.get(name), table.live.get(name)
+        # Of what is in quarantine there, the agent may have any version.
+        if name in like.rejected or there is None or here is None or there.version != here.version:
+            names.append(name)
+        else:
+            common.append(here)
+    return names, common
 
 
 # Agents that come back together, with the same groups, cost one look at each.

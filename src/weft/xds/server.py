@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from itertools import count
 from typing import Any, Protocol
@@ -22,8 +23,9 @@ from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.clients import Peer, StreamStatus, type_status
 from weft.xds.request import REQUEST_BYTES, NodeInfo, Refused, Request, parse
 from weft.xds.response import CACHE_BYTES, Dialect, Responses
-from weft.xds.snapshot import Behind, Snapshots
+from weft.xds.snapshot import Snapshots
 from weft.xds.stream import Acked, Nacked, NackedResource, Stream
+from weft.xds.table import Behind
 from weft.xds.types import CLUSTER, LISTENER
 
 log = logging.getLogger("weft.xds")
@@ -80,7 +82,8 @@ _METHODS = {
 
 class Server:
     """`service` says what is spoken: everything on one stream, or secrets alone. `shared_bytes` bounds what is kept of
-    answers for the next stream that needs the same ones."""
+    answers for the next stream that needs the same ones; `most_streams`, how many there are at one address, over all
+    of its connections."""
 
     def __init__(
         self,
@@ -89,12 +92,15 @@ class Server:
         *,
         service: str = SERVICE,
         shared_bytes: int = CACHE_BYTES,
+        most_streams: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._snapshots = snapshots
         self._observer = observer
         self._service = service
         self._clock = clock
+        self._most_streams = most_streams
+        self._open: Counter[str] = Counter()  # streams by listener, also of those who have not said anything yet
         self._responses = Responses(shared_bytes)
         self._servers: dict[str, grpc.aio.Server] = {}
         self._sessions: dict[int, _Session] = {}
@@ -166,7 +172,16 @@ class Server:
 
         def behavior(dialect: Dialect) -> Callable[[Any, Context], Awaitable[None]]:
             async def serve(_requests: Any, context: Context) -> None:
-                await self._serve(dialect, listener, authenticate, context)
+                if self._most_streams is not None and self._open[listener] >= self._most_streams:
+                    what = f"{self._most_streams} streams are open at this address already"
+                    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, what)
+                self._open[listener] += 1
+                try:
+                    await self._serve(dialect, listener, authenticate, context)
+                finally:
+                    self._open[listener] -= 1
+                    if not self._open[listener]:
+                        del self._open[listener]
 
             return serve
 

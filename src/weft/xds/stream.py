@@ -13,8 +13,9 @@ import msgspec
 
 from weft.xds.request import Refused, Request
 from weft.xds.response import Dialect, Response, Responses
-from weft.xds.snapshot import Behind, Resource, Snapshots, Table
+from weft.xds.snapshot import Snapshots
 from weft.xds.subscription import Flight, Subscription
+from weft.xds.table import Behind, Resource, Table
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, WHOLE_SET, Part, Step
 
 # Clusters that a client is slow to warm must not keep listeners and routes away from it for good. Envoy's own answer

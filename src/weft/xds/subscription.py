@@ -13,7 +13,7 @@ import msgspec
 
 from weft.xds.request import NAMES, Refused, Request
 from weft.xds.response import Dialect, Response
-from weft.xds.snapshot import Behind, Resource, Table
+from weft.xds.table import Behind, Resource, Table
 from weft.xds.types import WHOLE_SET, WILDCARD
 
 # Proxies of one group ask for the same names, thousands of them: one set of strings serves them all.
@@ -182,6 +182,8 @@ class Subscription:
             self.owed[name] = True
 
     def _unsubscribe(self, name: str) -> None:
+        if name in self._versions:  # asked for again before the group has its first state, it must come again
+            self._versions = {each: version for each, version in self._versions.items() if each != name}
         if name == WILDCARD:
             self.wildcard = self.answer_due = False
             self.owed = {name: awaited for name, awaited in self.owed.items() if name in self.names}
