@@ -314,12 +314,12 @@ class _Batch:
 
 def disagreement(told):
     """What is different; "" if one of the outcomes is what happened."""
-    found = [_difference(outcome.verdict, told) for outcome in told.explanation.outcomes]
+    found = [_difference(outcome, told) for outcome in told.explanation.outcomes]
     return "" if "" in found else "; or ".join(found)
 
 
-def _difference(verdict, told):
-    answer, asked = told.answer, told.asked
+def _difference(outcome, told):
+    verdict, answer, asked = outcome.verdict, told.answer, told.asked
     proxied = asked.caller != "legacy" and asked.speaks is Speaks.HTTP
     said = []
 
@@ -344,7 +344,7 @@ def _difference(verdict, told):
             same("cluster", verdict.cluster, _dash(answer.logged["cluster"]))
         if verdict.endpoint and verdict.kind in ("delivered", "denied"):
             same("endpoint", verdict.endpoint, answer.logged["host"])
-        if verdict.kind in ("answered", "failed") and not answer.server_logged:
+        if verdict.kind in ("answered", "failed") and outcome.steps[-1].proxy == asked.caller:
             if verdict.flags:
                 same("flags", verdict.flags, _dash(answer.logged["flags"]))
             if verdict.detail and verdict.kind == "answered":

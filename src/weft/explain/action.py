@@ -48,6 +48,8 @@ def rewrite(route: Route, headers: Headers) -> None:
         made = action.prefix_rewrite + path[_matched(route, path) :]
     else:
         return
+    if not made:
+        return  # Envoy takes an empty path for no rewrite at all
     headers.set("x-envoy-original-path", target)
     headers.set(":path", made + rest)
 
