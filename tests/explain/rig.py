@@ -14,8 +14,11 @@ import re
 import tempfile
 import time
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
+import jwt
+import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
@@ -130,7 +133,11 @@ class RigWorld:
         return True
 
 
-async def compare(cases, settings=Settings()):  # noqa: B008 (a frozen value)
+# However slow the machine: what a connection speaks is found out, and who is there is reached.
+_PATIENT = Settings(detection_timeout=timedelta(minutes=1), connect_timeout=timedelta(minutes=1))
+
+
+async def compare(cases, settings=_PATIENT):
     """What Envoy did with every request, and what `explain` had said of it."""
     async with _app() as app:
         batch = _Batch(cases, settings, app)
@@ -158,8 +165,6 @@ class _Batch:
 
     def _mesh(self, settings):
         log = FileLog("access.log", Encoding.JSON, json.dumps(_LOG))
-        import msgspec
-
         mesh = Mesh(msgspec.structs.replace(settings, logs=(log,)))
         for number, case in enumerate(self.cases):
             name = f"s{number}"
@@ -397,8 +402,6 @@ def made_token(wanted):
 
 @functools.lru_cache(maxsize=4096)
 def _signed(claims, forged):
-    import jwt
-
     key = tokens.OTHER_KEY if forged else tokens.RSA_KEY
     return jwt.api_jws.encode(claims.encode(), key, "RS256", headers={"typ": "JWT", "kid": "rsa"})
 

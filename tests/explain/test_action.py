@@ -57,6 +57,7 @@ def test_headers_are_removed_then_set_then_added():
             "request_headers_to_remove": ["x-a"],
             "request_headers_to_add": [
                 {"header": {"key": "x-a", "value": "100%%"}},
+                {"header": {"key": "x-b", "value": "beside"}},
                 {"header": {"key": "x-b", "value": "new"}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"},
                 {"header": {"key": "x-c", "value": "%REQ(x)%"}},
                 {"header": {"key": "x-d", "value": "once"}, "append_action": "ADD_IF_ABSENT"},
@@ -67,6 +68,6 @@ def test_headers_are_removed_then_set_then_added():
     )
     headers = _headers(**{"x-a": "old", "x-b": "old", "x-d": "there"})
     change_headers(route, headers)
-    assert [headers.value(f"x-{each}") for each in "abd"] == ["100%", "new", "there"] and not headers.has("x-e")
+    assert [headers.value(f"x-{each}") for each in "abd"] == ["100%", "new,beside", "there"] and not headers.has("x-e")
     with pytest.raises(Unsure):
         headers.value("x-c")

@@ -51,3 +51,5 @@ def test_a_preflight_is_answered_unless_it_is_to_be_passed_on():
     forward = {"forward_not_matching_preflights": True}
     assert _preflight(forward, **(asked | {"origin": "https://b"})) is None
     assert _preflight({}, origin="https://a") is None
+    star = {"allow_origin_string_match": [{"prefix": "*"}]}
+    assert _preflight(forward | star, **asked).detail == "cors_response"

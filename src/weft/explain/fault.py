@@ -55,7 +55,8 @@ def preflight(walk: Walk, policy: CorsPolicy, headers: Headers, sources: tuple[S
 
 
 def allowed_origin(policy: CorsPolicy, origin: str) -> bool:
-    return any(each.exact == "*" or matchers.text(each, origin) for each in policy.allow_origin_string_match)
+    """Whatever matches a star allows everybody."""
+    return any(matchers.text(each, "*") or matchers.text(each, origin) for each in policy.allow_origin_string_match)
 
 
 def _hits(walk: Walk, percentage: FractionalPercent) -> bool:
