@@ -1,9 +1,11 @@
 import json
+import subprocess
+import sys
 
 import pytest
 import typer
 
-from weft.cli.reach import Local, reach, split
+from weft.cli.reach import Local, complete, reach, split
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,23 @@ def test_finds_pods_of_a_mesh_and_asks_their_envoys(weft, mesh, monkeypatch):
     assert [str(each) for each in found.find_all("deploy/talker")] == ["talker-0.shop", "talker-1.shop"]
     assert str(found.find("talker", "shop")) in ("talker-0.shop", "talker-1.shop")
     assert b'"state": "LIVE"' in found.admin(found.find("talker-1"), "/server_info").replace(b'":"', b'": "')
+
+
+@pytest.mark.root
+def test_a_shell_completes_the_names_of_proxies(weft, mesh, monkeypatch):
+    monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
+    assert complete("talker-") == ["talker-0.shop", "talker-1.shop"]
+    words = {"_WEFT_COMPLETE": "complete_bash", "COMP_WORDS": "weft pc clusters talker-1", "COMP_CWORD": "3"}
+    command = [sys.executable, "-m", "weft.cli"]
+    done = subprocess.run(command, env={**weft.environment, **words}, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["talker-1.shop"], done.stderr
+
+
+def test_a_shell_that_completes_hears_of_no_trouble(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert complete("") == []
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.root

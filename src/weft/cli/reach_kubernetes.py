@@ -61,6 +61,9 @@ class Kubernetes:
             fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}")
         return answer.body
 
+    def names(self) -> list[str]:
+        return [str(_proxy(pod)) for pod in self._run(self._all()) if _has_proxy(pod)]
+
     def ask(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         return self._run(_with_rights(self._ask(path, query, most=1), self._names.namespace))[0]
 
@@ -79,6 +82,10 @@ class Kubernetes:
         found = await reach_control.replicas(self._client, self._names)
         bearer = await reach_control.token(self._client, namespace)
         return [await reach_control.ask(self._client, namespace, pod, bearer, path, query) for pod in found[:most]]
+
+    async def _all(self) -> tuple[dict[str, Any], ...]:
+        namespace = self._client.connection.namespace
+        return (await self._client.list(resource.PODS, dict, namespace=namespace)).items
 
     async def _pods(self, word: str, namespace: str) -> list[dict[str, Any]]:
         """Those that run and have a proxy; at least one."""
