@@ -112,7 +112,7 @@ def test_help_itself_needs_none_of_them_either():
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("command", [["ps"], ["status"], ["logs", "talker-0"], ["exec"], ["pc", "c", "talker"]])
+@pytest.mark.parametrize("command", [["ps"], ["status"], ["logs", "talker-0"], ["exec"]])
 def test_asking_a_mesh_needs_none_of_what_running_one_needs(weft, mesh, command):
     heavy = ["aiohttp", "asyncio", "dns", "google.protobuf", "grpc", "pyroute2", "yaml", "weft.local.engine"]
     if command == ["exec"]:  # `exec` becomes another program, so what it loads is looked at without it

@@ -86,8 +86,8 @@ def test_a_shell_that_completes_hears_of_no_trouble(monkeypatch, tmp_path, capfd
 def test_asks_the_control_plane_of_a_mesh(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
     found = reach(mesh)
-    assert json.loads(found.ask("/status"))["name"] == mesh
-    assert [json.loads(each) for each in found.ask_all("/problems", {"any": "query"})] == [[]]
+    assert {each["proxy"] for each in json.loads(found.ask("syncz"))} == {"talker-0.shop", "talker-1.shop"}
+    assert list(found.ask_all("syncz")) == [mesh]
 
 
 @pytest.mark.root

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import grpc
+import grpc.aio
 import msgspec
 import pytest
 from cryptography import x509
@@ -16,6 +17,7 @@ from tools.ports import free_port
 
 from ca import making
 from control.kubernetes import unique, until
+from control.test_debug_stream import Istioctl
 from control.test_front import Proxy
 from kube.wire import Wire
 from weft.ca.certificates import certificate_pem
@@ -57,9 +59,10 @@ class Replica:
         )  # fmt: skip
         self.control = ClusterControl(client, settings)
 
-    async def get(self, path):
+    async def get(self, path, token=""):
         url = f"http://127.0.0.1:{self.control.ports['monitoring']}{path}"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
             return answer.status, await answer.text()
 
     @property
@@ -354,3 +357,41 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server,
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+
+async def token_of_nobodys_pod(client, namespace):
+    """As istioctl and weft get one for who runs them."""
+    spec = {"audiences": ["istio-ca"], "expirationSeconds": 600}
+    manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    made = await client.create(SERVICE_ACCOUNTS, manifest, namespace=namespace, name="default", subresource="token")
+    return made["status"]["token"]
+
+
+async def test_debug_answers_are_for_accounts_of_the_control_planes_namespace_alone(client, api_server, root):
+    namespace = api_server.make_namespace(unique("shop"))
+    own, strange = await token_of_nobodys_pod(client, root), await token_of_nobodys_pod(client, namespace)
+    _, of_a_pod = await pod_with_token(client, namespace)
+    async with replica(client, root) as made:
+        for token, status in (("", 401), ("rubbish", 401), (strange, 403), (of_a_pod, 403), (own, 200)):
+            assert (await made.get("/debug/syncz", token))[0] == status
+        roots = "".join(made.control.authority.bundle())
+        credentials = grpc.ssl_channel_credentials(roots.encode())
+        override = (("grpc.ssl_target_name_override", f"istiod.{root}.svc"),)
+        address = f"127.0.0.1:{made.control.ports['secure']}"
+        async with grpc.aio.secure_channel(address, credentials, options=override) as channel:
+            told = Istioctl(channel, own)
+            await told.ask("istio.io/debug/syncz")
+            assert (await told.read()).type_url == "istio.io/debug/syncz"
+            for token, code in (
+                (strange, grpc.StatusCode.PERMISSION_DENIED),
+                (of_a_pod, grpc.StatusCode.PERMISSION_DENIED),
+                ("rubbish", grpc.StatusCode.UNAUTHENTICATED),
+                ("", grpc.StatusCode.UNAUTHENTICATED),
+            ):
+                refused = Istioctl(channel, token)
+                await refused.ask("istio.io/debug/syncz")
+                assert await refused.code() is code
+            # Who may ask is still nobody's proxy.
+            proxy = Istioctl(channel, own)
+            await proxy.ask(CLUSTER, nonce="")
+            assert await proxy.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -74,6 +74,7 @@ WEB = Principal("shop", "web")
         ("web-0", {}, Principal("shop", "web", "web-7", "uid-web-7"), "pod shop/web-7 is not known here"),
         ("web-0", {}, Principal("other", "web"), "says it is sidecar:shop/web, and its caller is other/web"),
         ("web-0", {}, "somebody", "nobody of this mesh"),
+        ("web-0", {}, Principal("shop", "web", only_asks=True), "bound to no pod"),
     ],
 )
 def test_refuses_who_names_a_pod_that_is_not_of_its_account(rig, pod, metadata, principal, why):

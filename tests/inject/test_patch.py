@@ -40,8 +40,8 @@ def test_a_native_sidecar_comes_before_every_other_init_container():
     assert names(result) == ["web"]
     proxy = container(result)
     assert proxy["restartPolicy"] == "Always"
-    assert proxy["startupProbe"]["httpGet"] == {"path": "/healthz/ready", "port": 15021, "scheme": "HTTP"}
-    assert "postStart" not in proxy["lifecycle"]
+    assert proxy["lifecycle"]["postStart"] == {"exec": {"command": ["weft", "wait"]}}
+    assert "startupProbe" not in proxy  # kubelet would look at it a second later than need be
     assert status(result)["initContainers"] == ["istio-init", "istio-proxy"]
 
 

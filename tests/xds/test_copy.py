@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from node_rig import Blob, Control, Rig, body, joined, size_of
 from weft.xds import frames
+from weft.xds.clients import Peer, StreamStatus, Sync, TypeStatus
 from weft.xds.copy import Broken, Copy
 from weft.xds.frames import Pods
 from weft.xds.layer import Layer
 from weft.xds.node_stream import NodeStream
 from weft.xds.patch import Patch
-from weft.xds.request import REQUEST_BYTES
+from weft.xds.request import REQUEST_BYTES, NodeInfo
+from weft.xds.response import Dialect
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 TYPES = (CLUSTER, ENDPOINT, LISTENER, ROUTE)
@@ -355,3 +357,29 @@ def test_a_hello_is_never_longer_than_the_control_plane_takes():
     rig.settle()
     hello = frames.encode(rig.copy.hello("node-1"))
     assert 4 << 20 < len(hello) < REQUEST_BYTES
+
+
+def stream_of(sync: Sync, error: str | None = None) -> StreamStatus:
+    """A proxy of the group `web`, as its server at the agent sees it."""
+    status = TypeStatus(sync, True, 0, "1", 0.0, 0, None, 0, error)
+    node = NodeInfo("sidecar~web", metadata={"CLUSTER_ID": "east", "ISTIO_VERSION": "1.30"})
+    return StreamStatus(7, node, "web", Peer("", ""), Dialect.DELTA, 0.0, {CLUSTER: status})
+
+
+def test_a_proxy_is_behind_since_the_push_that_made_it_stale():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.add("web-0")
+    rig.settle()
+    first = rig.control.snapshots.push
+    (proxy,) = rig.copy.report([stream_of(Sync.SYNCED)]).proxies
+    assert (proxy.settled, proxy.behind, proxy.cluster, proxy.version) == ({CLUSTER: first}, {}, "east", "1.30")
+    for version in "23":
+        rig.control.put("web", CLUSTER, a=version)
+        rig.settle()
+        report = rig.copy.report([stream_of(Sync.STALE, "no")])
+        (proxy,) = report.proxies if report else (proxy,)
+    assert (proxy.settled, proxy.behind) == ({CLUSTER: first}, {CLUSTER: first + 1})
+    assert (proxy.refused, proxy.errors) == ({CLUSTER: "no"}, ("no",))
+    (proxy,) = rig.copy.report([stream_of(Sync.SYNCED)]).proxies
+    assert (proxy.settled, proxy.behind) == ({CLUSTER: first + 2}, {})

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 MESH = typer.Option(None, "--mesh", help="Which mesh of this machine, where several run.")
 NAMESPACE = typer.Option("", "-n", "--namespace", help="Whose namespace, if the name does not say it.")
+SYSTEM = typer.Option(
+    "istio-system", "-i", "--istio-namespace", "--istioNamespace", help="Where the control plane of a cluster is."
+)
 KUBERNETES = typer.Option(False, "--kubernetes", help="A cluster's mesh, though one runs on this machine too.")
-
-CONTROL_NAMESPACE = "istio-system"
-DEFAULT_REVISION = "default"
 
 # As kubectl abbreviates them. A mesh of this machine has only workloads and pods, whatever they are called.
 KINDS = {
@@ -71,11 +71,11 @@ class Reach(Protocol):
     def names(self) -> list[str]:
         """What `find` takes, as a shell completes it: pods that have a proxy."""
 
-    def ask(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """The control plane's answer: on a cluster that of the replica which leads."""
+    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+        """What the control plane says under /debug/PAGE: this replica of it, or any."""
 
-    def ask_all(self, path: str, query: Mapping[str, str] | None = None) -> list[bytes]:
-        """Of every replica of the control plane; who leads comes first."""
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        """What each replica says, by its name: a proxy is connected to one of them."""
 
     def close(self) -> None: ...
 
@@ -86,10 +86,9 @@ def reach(
     kubernetes: bool = False,
     kubeconfig: Path | None = None,
     context: str | None = None,
-    control_namespace: str = CONTROL_NAMESPACE,
-    revision: str = DEFAULT_REVISION,
+    system: str = "istio-system",
 ) -> Reach:
-    """Close it when nothing more is to be asked."""
+    """Close it when nothing more is to be asked. `system`: where a cluster's control plane is."""
     if mesh is not None and (kubernetes or kubeconfig or context):
         fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
     if not (kubernetes or kubeconfig or context):
@@ -99,7 +98,7 @@ def reach(
             return Local(choose_mesh(mesh))
     from weft.cli.reach_kubernetes import Kubernetes
 
-    return Kubernetes(kubeconfig, context, control_namespace=control_namespace, revision=revision)
+    return Kubernetes(kubeconfig, context, system)
 
 
 def complete(incomplete: str) -> list[str]:
@@ -136,13 +135,13 @@ class Local:
 
         return [f"{pod.name}.{pod.namespace}" for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
 
-    def ask(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        from weft.local.client import fetch
+    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+        from weft.local.client import fetch_debug
 
-        return fetch(self.mesh, path, dict(query or {}))
+        return fetch_debug(self.mesh, page, dict(query or {}))
 
-    def ask_all(self, path: str, query: Mapping[str, str] | None = None) -> list[bytes]:
-        return [self.ask(path, query)]
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        return {self.mesh: self.ask(page, query)}
 
     def close(self) -> None:
         """Each question is a connection of its own."""

@@ -1,4 +1,4 @@
-"""Reaching the mesh of a cluster: pods are found by the API server, and they are asked through it, with the
+"""Reaching the mesh of a cluster: pods are found by the API server, and their Envoys are asked through it, with the
 rights of whoever runs the command. Blocking on purpose, as everything that a command asks once."""
 
 from __future__ import annotations
@@ -8,12 +8,10 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from weft.cli import reach_control
+from weft.cli import control_pods
 from weft.cli.cluster import client
 from weft.cli.output import fail
-from weft.cli.reach import CONTROL_NAMESPACE, DEFAULT_REVISION, Proxy, split
-from weft.cli.reach_control import is_ready
-from weft.install.names import Names
+from weft.cli.reach import Proxy, split
 from weft.kube import port_forward, resource
 from weft.kube.error import ApiError
 from weft.model.proxy import ADMIN_PORT
@@ -33,20 +31,16 @@ _RESOURCES = {
 
 class Kubernetes:
     def __init__(
-        self,
-        kubeconfig: Path | None = None,
-        context: str | None = None,
-        *,
-        control_namespace: str = CONTROL_NAMESPACE,
-        revision: str = DEFAULT_REVISION,
+        self, kubeconfig: Path | None = None, context: str | None = None, system: str = "istio-system"
     ) -> None:
+        self._system = system
+        self._token = ""
         self._runner = asyncio.Runner()
         self._client = client(kubeconfig, context)
-        self._names = Names(revision, control_namespace)
 
     def find(self, word: str, namespace: str = "") -> Proxy:
         pods = self._run(self._pods(word, namespace))
-        return _proxy(next(filter(is_ready, pods), pods[0]))
+        return _proxy(next(filter(_is_ready, pods), pods[0]))
 
     def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
         return [_proxy(pod) for pod in self._run(self._pods(word, namespace))]
@@ -55,7 +49,16 @@ class Kubernetes:
         asked = port_forward.ask(
             self._client, proxy.namespace, proxy.name, ADMIN_PORT, path, query=query, method=method
         )
-        answer = self._run(_with_rights(asked, proxy.namespace))
+        try:
+            answer = self._run(asked)
+        except ApiError as error:
+            if not error.forbidden:
+                raise
+            can = f"kubectl auth can-i create pods/portforward -n {proxy.namespace}"
+            fail(
+                f"you may not reach into pod {proxy}: {error.message or error}",
+                f"it takes the right to get and create pods/portforward in {proxy.namespace}; see: {can}",
+            )
         if answer.status != 200:
             said = answer.body[:200].decode(errors="replace").strip()
             fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}")
@@ -64,11 +67,21 @@ class Kubernetes:
     def names(self) -> list[str]:
         return [str(_proxy(pod)) for pod in self._run(self._all()) if _has_proxy(pod)]
 
-    def ask(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        return self._run(_with_rights(self._ask(path, query, most=1), self._names.namespace))[0]
+    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+        name = replica or self._run(control_pods.replicas(self._client, self._system))[0]
+        return self._run(self._ask(name, page, query))
 
-    def ask_all(self, path: str, query: Mapping[str, str] | None = None) -> list[bytes]:
-        return self._run(_with_rights(self._ask(path, query), self._names.namespace))
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        names = self._run(control_pods.replicas(self._client, self._system))
+        return {name: self._run(self._ask(name, page, query)) for name in names}
+
+    async def _ask(self, replica: str, page: str, query: Mapping[str, str] | None) -> bytes:
+        self._token = self._token or await control_pods.token(self._client, self._system)
+        answer = await control_pods.debug_page(self._client, self._system, replica, self._token, page, query)
+        if answer.status != 200:
+            said = answer.body[:300].decode(errors="replace").strip()
+            fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {said}")
+        return answer.body
 
     def close(self) -> None:
         self._run(self._client.close())
@@ -76,12 +89,6 @@ class Kubernetes:
 
     def _run(self, asked: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(asked)
-
-    async def _ask(self, path: str, query: Mapping[str, str] | None, most: int | None = None) -> list[bytes]:
-        namespace = self._names.namespace
-        found = await reach_control.replicas(self._client, self._names)
-        bearer = await reach_control.token(self._client, namespace)
-        return [await reach_control.ask(self._client, namespace, pod, bearer, path, query) for pod in found[:most]]
 
     async def _all(self) -> tuple[dict[str, Any], ...]:
         namespace = self._client.connection.namespace
@@ -136,19 +143,6 @@ class Kubernetes:
         return sorted(listed.items, key=lambda pod: str(pod["metadata"]["name"]))
 
 
-async def _with_rights(asked: Coroutine[Any, Any, T], namespace: str) -> T:
-    try:
-        return await asked
-    except ApiError as error:
-        if not error.forbidden:
-            raise
-        can = f"kubectl auth can-i create pods/portforward -n {namespace}"
-        fail(
-            f"you may not reach into a pod of {namespace}: {error.message or error}",
-            f"it takes the right to get and create pods/portforward in {namespace}; see: {can}",
-        )
-
-
 def _selector(selector: dict[str, Any]) -> str:
     """As the API takes it. A Service has only labels, without a word around them."""
     if not {"matchLabels", "matchExpressions"} & selector.keys():
@@ -182,3 +176,8 @@ def _has_proxy(pod: dict[str, Any]) -> bool:
         each.get("name") == PROXY_CONTAINER
         for each in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
     )
+
+
+def _is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)

@@ -27,6 +27,7 @@ from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
 from weft.ca.serving import ServingCertificate
 from weft.control.access import Access
+from weft.control.debug_access import DebugAccess, debug_routes
 from weft.control.front import Front
 from weft.control.injection import Injection
 from weft.control.monitoring import Monitoring
@@ -76,7 +77,11 @@ class ClusterControl:
         self._names = Names(settings.revision, settings.namespace)
         self._pods = Pods()
         self.plane = ControlPlane(
-            domain=settings.domain, placements=PodPlacements(self._pods), admit=self._with_own_trust_domain
+            domain=settings.domain,
+            placements=PodPlacements(self._pods),
+            admit=self._with_own_trust_domain,
+            replica=settings.replica,
+            namespace=settings.namespace,
         )
         self._asked_trust_domain = ""  # as the mesh's configuration has it now
         self._statuses = StatusWriter(client)
@@ -89,9 +94,15 @@ class ClusterControl:
     async def run(self) -> None:
         """Until cancelled. Raises AuthorityError, KubeError, ListenError or OSError, at the start; an API server that
         is away then is waited for."""
+        settings = self._settings
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.plane.close)
-            monitoring = Monitoring(self.lack, self._counts, self._injection.metrics)
+            asking = DebugAccess(
+                settings.namespace, TokenReviews(self._client, lives=self._lives, at_once=2, waiting=20)
+            )
+            monitoring = Monitoring(
+                self.lack, self._counts, self._injection.metrics, debug_routes(self.plane.debug, asking)
+            )
             stack.push_async_callback(monitoring.close)
             self.ports["monitoring"] = await monitoring.listen(*self._settings.monitoring)
             self.authority, kept = await _once_answered(self._open_authority)

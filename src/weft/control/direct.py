@@ -30,6 +30,8 @@ class Direct:
             raise Refused("this control plane knows no pods")
         if not isinstance(principal, Principal):
             raise Refused(f"{principal} is nobody of this mesh")
+        if principal.only_asks:
+            raise Refused(f"{principal} shows a token that is bound to no pod, and so is no proxy of the mesh")
         if claimed.namespace != principal.namespace:
             raise Refused(f"{node.id} says it is {claimed}, and its caller is {principal}")
         named = pod_of(node.id, node.metadata)

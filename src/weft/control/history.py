@@ -97,12 +97,17 @@ class History:
         before = [moment.number for moment in self._moments if moment.at <= at]
         return before[-1] if before else self._oldest()
 
-    def mesh_at(self, number: int) -> Mesh:
-        """As it was after that moment; -1 is the one before the last. Raises Forgotten."""
+    def number(self, number: int) -> int:
+        """The number of a moment that is remembered; -1 is the one before the last. Raises Forgotten."""
         wanted = number if number >= 0 else self._number + number
         if not self._oldest() <= wanted <= self._number:
             what = f"moment {number} is not remembered: there are {self._oldest()} to {self._number}"
             raise Forgotten(what, "list them with: weft history")
+        return wanted
+
+    def mesh_at(self, number: int) -> Mesh:
+        """As it was after that moment. Raises Forgotten."""
+        wanted = self.number(number)
         values = dict(self._mesh.values())
         for edit in self._backwards(wanted):
             values[edit.key] = edit.before

@@ -1,4 +1,5 @@
-"""Port 15014: whether the control plane lives, whether it is ready, and what it counts. Nothing of anybody's config."""
+"""Port 15014: whether the control plane lives, whether it is ready, and what it counts, for anybody; and what it knows
+of the mesh, under `/debug`, for who is let in (`debug_access.py`)."""
 
 from __future__ import annotations
 
@@ -12,9 +13,16 @@ Counts = Callable[[], Mapping[str, float]]
 
 
 class Monitoring:
-    def __init__(self, ready: Callable[[], str], counts: Counts, more: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        ready: Callable[[], str],
+        counts: Counts,
+        more: Callable[[], str] = str,
+        pages: tuple[web.RouteDef, ...] = (),
+    ) -> None:
         """`ready`: why it is not, or nothing. `counts`: by Prometheus name, with labels in it where there are some.
-        `more`: what others count, in Prometheus' words already."""
+        `more`: what others count, in Prometheus' words already. `pages`: what others answer."""
+        self._pages = pages
         self._ready = ready
         self._counts = counts
         self._more = more
@@ -26,6 +34,7 @@ class Monitoring:
         app.router.add_get("/healthz", self._live)
         app.router.add_get("/ready", self._is_ready)
         app.router.add_get("/metrics", self._metrics)
+        app.add_routes(self._pages)
         self._site = HttpSite(app)
         return await self._site.listen(host, port)
 

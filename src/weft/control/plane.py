@@ -14,6 +14,9 @@ import msgspec
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
 from weft.control.analysis import Analysis
+from weft.control.debug import Debug
+from weft.control.debug_stream import DebugStream
+from weft.control.diagnosis import Diagnosis
 from weft.control.direct import Direct
 from weft.control.history import History
 from weft.control.intake import Admit, Intake
@@ -22,6 +25,7 @@ from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
+from weft.control.stage import Stage
 from weft.model.group import Group
 from weft.model.mesh import Mesh, Value, joined
 from weft.model.names import ObjectKey, where_of
@@ -58,8 +62,11 @@ class ControlPlane:
         admit: Admit | None = None,
         timing: Timing | None = None,
         placements: Placements | None = None,
+        replica: str = "",
+        namespace: str = "",
     ) -> None:
-        """`placements`: which pods there are, and where; without them, nobody is served who must prove who it is."""
+        """`placements`: which pods there are, and where; without them, nobody is served who must prove who it is.
+        `replica`: its own name. `namespace`: where it runs itself; accounts of it are given debug answers."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._problems = Problems()
@@ -78,6 +85,12 @@ class ControlPlane:
         self._quarantine = Quarantine(self._push, self._snapshots, self._problems, self._where)
         self._direct = Direct(placements, self._server.restart)
         self._node_server = NodeServer(self._snapshots, Relays(self, placements))
+        self.diagnosis = Diagnosis(
+            self._snapshots, self._server, self._node_server, self._quarantine.said, replica=replica
+        )
+        self.debug = Debug(self.diagnosis, self.mesh)
+        self._debug_stream = DebugStream(self.debug, namespace)
+        self._server.debugger = self._debug_stream
 
     # Objects
 
@@ -131,11 +144,19 @@ class ControlPlane:
         """Of these problems, those that proxies which are connected here have told of."""
         return self._quarantine.standing()
 
+    def stage(self, moment: int | None = None) -> Stage:
+        """The mesh as an explanation looks at it: as it is served now, or as it was. Use it at once. Raises
+        Forgotten."""
+        return Stage(self.mesh, self._snapshots) if moment is None else Stage(self.history.mesh_at(moment))
+
     # Proxies
 
-    async def listen(self, address: str, only: Group | None = None) -> str:
-        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group."""
+    async def listen(self, address: str, only: Group | None = None, *, owned: bool = False) -> str:
+        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group. `owned`: nobody
+        but the owner of this machine can reach it, so debug answers are given there."""
         bound = await self._server.listen(address)
+        if owned:
+            self._debug_stream.owned.add(bound)
         if only is not None:
             self._only[bound] = only
         return bound

@@ -36,9 +36,9 @@ def fetch_admin(name: str, pod: str, path: str, query: dict[str, str] | None = N
     return _ask(name, method, "/admin", {"pod": pod, "path": path} | (query or {}))
 
 
-def fetch(name: str, path: str, query: dict[str, str] | None = None) -> bytes:
-    """Whatever else the mesh's socket answers, as it is."""
-    return _ask(name, "GET", path, query)
+def fetch_debug(name: str, page: str, query: dict[str, str] | None = None) -> bytes:
+    """What the control plane knows, as Istio's /debug/PAGE says it."""
+    return _ask(name, "GET", f"/debug/{page}", query)
 
 
 def fetch_entrance(name: str, pod: str, command: Sequence[str]) -> Entrance:

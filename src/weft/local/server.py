@@ -1,4 +1,5 @@
-"""The mesh's own socket: status, logs, commands in pods, and Envoy's admin API, for the CLI of the same machine.
+"""The mesh's own socket: status, logs, commands in pods, Envoy's admin API and Istio's debug pages, for the CLI of the
+same machine.
 
 HTTP over a Unix socket that only root can open. It reads the engine and changes nothing, but for `POST`:
 `/down` ends the mesh, `/ca/rotate` gives it a new root, `/admin` sets what a proxy logs.
@@ -20,6 +21,8 @@ from aiohttp import web
 from weft.base.problem import Problem
 from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus
+from weft.control.debug import Debug
+from weft.control.debug_access import debug_page
 from weft.envoy.binary import EnvoyError
 from weft.local.error import CannotStart, LocalError
 from weft.local.pod import Pod
@@ -43,6 +46,8 @@ ADMIN_CHANGES = frozenset({"/logging"})
 class Mesh(Protocol):
     ending: asyncio.Event
 
+    @property
+    def debug(self) -> Debug: ...
     def status(self) -> MeshStatus: ...
     def problems(self) -> tuple[Problem, ...]: ...
     def find_pod(self, word: str) -> Pod: ...
@@ -65,6 +70,8 @@ class Server:
                 web.post("/exec", self._exec),
                 web.get("/admin", self._admin),
                 web.post("/admin", self._admin),
+                web.get("/debug", self._debug),
+                web.get("/debug/{name}", self._debug),
                 web.get("/ca", self._ca),
                 web.post("/ca/rotate", self._rotate_ca),
                 web.post("/down", self._down),
@@ -124,6 +131,9 @@ class Server:
         query = {name: value for name, value in request.query.items() if name not in ("pod", "path")}
         admin = pod.proxy.admin
         return web.Response(body=await (admin.post if request.method == "POST" else admin.read)(path, query))
+
+    async def _debug(self, request: web.Request) -> web.Response:
+        return await debug_page(self._mesh.debug, request)
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         pod = self._pod(request)

@@ -279,6 +279,7 @@ class Copy:
             return None
         before = self._reported.get(stream.stream_id)
         settled = dict(before.settled) if before is not None else {}
+        behind: dict[str, int] = {}
         for type_url, status in stream.types.items():
             if status.sync is Sync.SYNCED:
                 settled[type_url] = mirror.changed_at.get(type_url, mirror.revision)
@@ -286,8 +287,21 @@ class Copy:
                 settled[type_url] = frames.NOT_SENT
             else:
                 settled.setdefault(type_url, 0)
-        errors = tuple(status.error for status in stream.types.values() if status.error)
-        return Proxy(stream.stream_id, stream.node.id, str(stream.group), settled, errors)
+                since = before.behind.get(type_url) if before is not None else None
+                behind[type_url] = since or mirror.changed_at.get(type_url, mirror.revision)
+        refused = {type_url: status.error for type_url, status in stream.types.items() if status.error}
+        cluster, version = (str(stream.node.metadata.get(key, "")) for key in ("CLUSTER_ID", "ISTIO_VERSION"))
+        return Proxy(
+            stream.stream_id,
+            stream.node.id,
+            str(stream.group),
+            settled,
+            tuple(refused.values()),
+            behind,
+            refused,
+            cluster,
+            version,
+        )
 
 
 class _Reporting(Snapshots):

@@ -117,6 +117,10 @@ class Proxy(msgspec.Struct, frozen=True, array_like=True):
     group: str
     settled: dict[str, int] = {}
     errors: tuple[str, ...] = ()
+    behind: dict[str, int] = {}  # by type, the revision of the first change that it has not answered
+    refused: dict[str, str] = {}  # by type, what it said last of what it will not have
+    cluster: str = ""
+    version: str = ""
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):

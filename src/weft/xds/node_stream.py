@@ -8,9 +8,10 @@ from the tables that all streams share.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import count, islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -35,6 +36,9 @@ PROXIES = 4 * PODS
 # Of what is said about one proxy: whoever has taken over a node must not fill the memory that all share.
 _TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512
 _ENTRY_BYTES = 64  # of an entry without its body, roughly
+
+
+_Told = TypeVar("_Told", int, str)
 
 
 class NodeObserver(Protocol):
@@ -70,13 +74,28 @@ class ProxyState(msgspec.Struct, frozen=True):
     group: Hashable
     types: Mapping[str, Sync]
     errors: tuple[str, ...]
+    settled: Mapping[str, int] = {}  # by type, the push up to which it has answered everything
+    behind: Mapping[str, int] = {}  # by type that is stale, the first push after that
+    refused: Mapping[str, str] = {}  # by type, its last NACK, until what caused it has gone
+    node: str = ""  # whose agent tells
+    since: float = 0.0  # when the agent told of it first
+    cluster: str = ""
+    version: str = ""
 
 
 class NodeStream:
     def __init__(
-        self, snapshots: Snapshots, observer: NodeObserver, node: str, hello: Hello, *, wake: Callable[[], None]
+        self,
+        snapshots: Snapshots,
+        observer: NodeObserver,
+        node: str,
+        hello: Hello,
+        *,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.node = node
+        self._clock = clock
         self._snapshots = snapshots
         self._observer = observer
         self._wake = wake
@@ -88,6 +107,7 @@ class NodeStream:
         self._nonces = count(1)
         self._flight: int | None = None
         self._proxies: dict[int, Proxy] = {}
+        self._since: dict[int, float] = {}  # when each was first told of
         self._digests = hello.groups
         self._builds = hello.builds
         self._held = {(type_url, *each) for type_url, bodies in hello.bodies.items() for each in bodies}
@@ -166,7 +186,19 @@ class NodeStream:
 
     def proxies(self) -> list[ProxyState]:
         return [
-            ProxyState(each.node_id, joined.group, joined.sync(each), each.errors)
+            ProxyState(
+                each.node_id,
+                joined.group,
+                sync := joined.sync(each),
+                each.errors,
+                {type_url: max(0, at) for type_url, at in each.settled.items()},
+                joined.behind(each, sync),
+                each.refused,
+                self.node,
+                self._since[each.number],
+                each.cluster,
+                each.version,
+            )
             for each in self._proxies.values()
             if (joined := self._joined.get(each.group)) is not None
         ]
@@ -337,20 +369,30 @@ class NodeStream:
                 self._observer.on_nack(NackedResource(*what, refusal.proxy[:NAME_LENGTH]))
         for number in report.left:
             self._proxies.pop(number, None)
-        self._proxies.update((each.number, _bounded(each)) for each in report.proxies)
+            self._since.pop(number, None)
+        for proxy in report.proxies:
+            self._proxies[proxy.number] = _bounded(proxy)
+            self._since.setdefault(proxy.number, self._clock())
         if len(self._proxies) > PROXIES:
             raise Refused(f"more than {PROXIES} proxies on one node")
 
 
 def _bounded(proxy: Proxy) -> Proxy:
-    types = islice(((type_url[:NAME_LENGTH], at) for type_url, at in proxy.settled.items()), _TYPES)
     return Proxy(
         proxy.number,
         proxy.node_id[:NAME_LENGTH],
         proxy.group[:NAME_LENGTH],
-        dict(types),
+        _few(proxy.settled),
         tuple(error[:_ERROR_LENGTH] for error in proxy.errors[:_ERRORS]),
+        _few(proxy.behind),
+        {type_url: error[:_ERROR_LENGTH] for type_url, error in _few(proxy.refused).items()},
+        proxy.cluster[:_ERROR_LENGTH],
+        proxy.version[:_ERROR_LENGTH],
     )
+
+
+def _few(by_type: Mapping[str, _Told]) -> dict[str, _Told]:
+    return dict(islice(((type_url[:NAME_LENGTH], told) for type_url, told in by_type.items()), _TYPES))
 
 
 class _Joined:
@@ -389,6 +431,17 @@ class _Joined:
         for type_url, settled in proxy.settled.items():
             late = settled < self.state.table(type_url).revision
             found[type_url] = Sync.NOT_SENT if settled == frames.NOT_SENT else Sync.STALE if late else Sync.SYNCED
+        return found
+
+    def behind(self, proxy: Proxy, sync: Mapping[str, Sync]) -> dict[str, int]:
+        """Since which push it is stale: as its agent says, who has seen it; else, if the agent itself has not got that
+        far, the first change that there is after what the proxy has."""
+        found = {}
+        for type_url, state in sync.items():
+            if state is Sync.STALE:
+                table, settled = self.state.table(type_url), proxy.settled[type_url]
+                news = table.changed_since(settled) if settled else ()
+                found[type_url] = proxy.behind.get(type_url) or min(map(table.changed_at, news), default=table.revision)
         return found
 
     def digests(self) -> dict[str, str]:

@@ -21,6 +21,7 @@ import grpc.aio
 
 from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.clients import Peer, StreamStatus, type_status
+from weft.xds.debug import Debugger, is_question, serve_questions
 from weft.xds.request import REQUEST_BYTES, NodeInfo, Refused, Request, parse
 from weft.xds.response import CACHE_BYTES, Dialect, Responses
 from weft.xds.snapshot import Snapshots
@@ -106,6 +107,7 @@ class Server:
         self._sessions: dict[int, _Session] = {}
         self._stream_ids = count(1)
         self._waiting: dict[str, list[tuple[frozenset[str], asyncio.Future[None]]]] = {}
+        self.debugger: Debugger | None = None  # who answers questions about the clients; None: nobody does
 
     async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
         """Serve on `unix:/path` or `host:port`, besides what is served already. Port 0 picks one; the address that can
@@ -144,6 +146,12 @@ class Server:
 
     def streams(self) -> list[StreamStatus]:
         return [session.status() for session in self._sessions.values()]
+
+    def watches(self, stream_id: int) -> dict[str, tuple[str, ...]]:
+        """By type, the names that a client has asked for; none: everything."""
+        session = self._sessions.get(stream_id)
+        asked = session.stream.subscriptions if session is not None else {}
+        return {type_url: tuple(sorted(each.names)) for type_url, each in asked.items()}
 
     async def wait_synced(
         self, node_id: str, timeout: float, types: frozenset[str] = frozenset({CLUSTER, LISTENER})
@@ -210,6 +218,9 @@ class Server:
             log.warning("not an xDS client at %s: %s", listener, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         stream_id, peer = next(self._stream_ids), Peer(listener, context.peer(), principal)
+        if is_question(request):
+            await serve_questions(self.debugger, dialect, peer, request, context)
+            return
         try:
             found = self._observer.join(stream_id, node, peer)
             group: Hashable = await found if inspect.isawaitable(found) else found

@@ -14,6 +14,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
 
 from weft.xds.layer import Layer, LayeredTable
+from weft.xds.push_times import PushTimes
 from weft.xds.table import Rejected, Resource, Table, Watcher
 
 _EMPTY = Table()
@@ -47,9 +48,18 @@ Changes = dict[str, tuple[str, ...]]  # type → names
 
 class Snapshots:
     def __init__(self) -> None:
-        self.push = 0  # the number of the last update that changed anything
+        self.times = PushTimes()
         self._groups: dict[Hashable, Group] = {}
         self._upon: dict[Layer, dict[Group, None]] = {}
+
+    @property
+    def push(self) -> int:
+        """The number of the last update that changed anything. It is now, for whoever counts on."""
+        return self.times.last
+
+    @push.setter
+    def push(self, number: int) -> None:
+        self.times.note(number)
 
     def update(self, group: Hashable, changes: Update, layer: Layer | None = None) -> Changes:
         """Apply changes, None meaning removed, and wake the group's streams. Returns what differs from before. `layer`:

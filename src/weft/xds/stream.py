@@ -105,8 +105,9 @@ class Stream:
             subscription.look(self._table(type_url))
         others = [Step(type_url, Part.BOTH, (), "") for type_url in self.subscriptions if type_url not in _ORDERED]
         sent = [response for step in (*PUSH_ORDER, *others) if (response := self._take(step, now)) is not None]
-        for subscription in self.subscriptions.values():
+        for type_url, subscription in self.subscriptions.items():
             subscription.settle(now)
+            subscription.mark(self._table(type_url))
         return sent
 
     def restart(self, why: str) -> None:

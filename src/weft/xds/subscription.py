@@ -39,6 +39,7 @@ class Subscription:
         self.started = False
         self.revision = 0  # everything up to here has been looked at, and is owed, out, or settled
         self.settled = 0  # everything up to here has been answered
+        self.behind = 0  # the first change after that; meaningful while the client is not settled
         self.flight: Flight | None = None
         self.nonce = ""
         self.sent_at: float | None = None
@@ -151,6 +152,14 @@ class Subscription:
         if self.flight is None and not self.owed and not self.answer_due and self.settled != self.revision:
             self.settled = self.revision
             self.settled_at = now
+
+    def mark(self, table: Table) -> None:
+        """Remember which change the client has not answered, while the table still knows: a name that changes again
+        is known by its last change only."""
+        if self.behind > self.settled or self.is_settled(table):
+            return
+        news = table.changed_since(self.settled) if self.settled else ()
+        self.behind = min((table.changed_at(name) for name in news if self.watches(name)), default=table.revision)
 
     def is_settled(self, table: Table) -> bool:
         return (
