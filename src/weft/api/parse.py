@@ -85,6 +85,14 @@ NOT_READ = frozenset(
     """)
 )
 
+# Of those, what would change how a mesh behaves if weft acted on it.
+OF_MESHES = frozenset(
+    words("""
+    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
+    BackendTLSPolicy ReferenceGrant
+    """)
+)
+
 CLUSTER_SCOPED = frozenset(
     words("""
     Namespace Node ClusterRole ClusterRoleBinding CustomResourceDefinition GatewayClass PersistentVolume
@@ -132,7 +140,8 @@ def _closed_unread(document: Document, reader: KindReader | None, domain: str) -
 
 def _report_kind(report: Report, kind: str) -> None:
     if kind in NOT_READ:
-        report.warning(("kind",), f"weft does not read kind {kind}", _instead(kind))
+        code = "WFT0003" if kind in OF_MESHES else ""
+        report.warning(("kind",), f"weft does not read kind {kind}", _instead(kind), code=code)
     else:
         report.error(("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ)))
 
@@ -149,6 +158,7 @@ def _report_version(report: Report, document: Document, reader: KindReader) -> N
             ("apiVersion",),
             f"weft does not read kind {kind} of the Gateway API",
             f"Istio's {kind} ({reader.versions[0]}) is read",
+            code="WFT0003",
         )
         return
     report.error(("apiVersion",), f"{kind} has no version `{version}`", f"write {reader.versions[0]}")

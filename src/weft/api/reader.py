@@ -66,8 +66,9 @@ class Report:
         self._wrong.add(path)
         self._add(path, what, hint, Severity.ERROR)
 
-    def warning(self, path: Path, what: str, hint: str = "") -> None:
-        self._add(path, what, hint, Severity.WARNING)
+    def warning(self, path: Path, what: str, hint: str = "", *, code: str = "") -> None:
+        """`code`: of a check of `weft analyze`, where it is one of its own and not just a field."""
+        self._add(path, what, hint, Severity.WARNING, code)
 
     def finish(self) -> tuple[Problem, ...]:
         """Everything found, unknown fields included, in the order of the lines."""
@@ -97,9 +98,9 @@ class Report:
         """Whether an error has been found there or below, so far."""
         return any(path[: len(at)] == at for path in self._wrong)
 
-    def _add(self, path: Path, what: str, hint: str, severity: Severity) -> None:
+    def _add(self, path: Path, what: str, hint: str, severity: Severity, code: str = "") -> None:
         if len(self._problems) < MOST_PROBLEMS:
-            self._problems.append(Problem(self.document.where(path), what, hint, severity))
+            self._problems.append(Problem(self.document.where(path), what, hint, severity, code))
 
 
 class Fields:
@@ -125,8 +126,8 @@ class Fields:
     def error(self, name: str | Path, what: str, hint: str = "") -> None:
         self.report.error(self._at(name), what, hint)
 
-    def warning(self, name: str | Path, what: str, hint: str = "") -> None:
-        self.report.warning(self._at(name), what, hint)
+    def warning(self, name: str | Path, what: str, hint: str = "", *, code: str = "") -> None:
+        self.report.warning(self._at(name), what, hint, code=code)
 
     def lacks(
         self,

@@ -1,9 +1,13 @@
-"""How a finding is said: a warning at the object's place, with the field it is about and a guess at what was meant."""
+"""How a finding is said: with its code, at the object's place, with the field it is about and a guess at what was
+meant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
+from weft.analyze.checks import CHECKS
 from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean
 from weft.model.names import Labels, Origin, where_of
@@ -11,8 +15,16 @@ from weft.model.names import Labels, Origin, where_of
 MOST_GUESSED = 5_000  # hosts among which a near one is looked for: each is compared letter by letter
 
 
-def warning(origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
-    return Problem(where_of(origin, line=line, field=field), what, hint, Severity.WARNING)
+def finding(code: str, origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
+    """What a check of `checks.py` has found."""
+    return Problem(where_of(origin, line=line, field=field), what, hint, CHECKS[code].severity, code)
+
+
+def coded(problem: Problem) -> Problem:
+    """With a code, whoever found it: what is wrong with an object by itself is found while it is read."""
+    if problem.code:
+        return problem
+    return msgspec.structs.replace(problem, code="WFT0001" if problem.severity is Severity.ERROR else "WFT0002")
 
 
 def meant_host(host: str, known: Iterable[str], domain: str) -> str:
