@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from weft.cli import (
+    analyze_,
     ca,
     control,
     crds,
@@ -91,6 +92,7 @@ app.command("status")(status.status)
 app.command("logs")(logs.logs)
 app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(exec_.exec_)
 app.command("validate")(validate.validate)
+app.command("analyze")(analyze_.analyze)
 app.command("kube-export")(kube_export.kube_export)
 app.command("kube-inject")(kube_inject.kube_inject)
 app.command("install")(install.install)
