@@ -43,7 +43,9 @@ def test_a_mistake_is_found_on_its_line_and_nothing_else(file):
     text = file.read_text()
     assert any(code == file.stem[:7] for _, code in expected(text)), "the case does not mark what it is named for"
     problems = found(text, WITH.findall(text))
-    assert sorted((problem.where.line, problem.code) for problem in problems) == expected(text), list(map(str, problems))
+    assert sorted((problem.where.line, problem.code) for problem in problems) == expected(text), list(
+        map(str, problems)
+    )
     assert {problem.where.file for problem in problems} == {"case.yaml"}
     assert all(problem.severity is CHECKS[problem.code].severity for problem in problems)
 

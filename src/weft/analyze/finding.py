@@ -3,16 +3,14 @@ meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from weft.analyze.checks import CHECKS
 from weft.base.problem import Problem, Severity
-from weft.base.suggest import did_you_mean
+from weft.base.suggest import did_you_mean, did_you_mean_name
 from weft.model.names import Labels, Origin, where_of
-
-MOST_GUESSED = 5_000  # hosts among which a near one is looked for: each is compared letter by letter
 
 
 def finding(code: str, origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
@@ -27,13 +25,12 @@ def coded(problem: Problem) -> Problem:
     return msgspec.structs.replace(problem, code="WFT0001" if problem.severity is Severity.ERROR else "WFT0002")
 
 
-def meant_host(host: str, known: Iterable[str], domain: str) -> str:
+def meant_host(host: str, hosts: Collection[str], domain: str) -> str:
     """A guess at the host that was meant. `web.shop` has a dot, so Istio takes it for a full name."""
-    hosts = frozenset(known)
     for longer in (f"{host}.svc.{domain}", f"{host}.{domain}"):
         if longer in hosts:
             return f"a host with a dot is a full name: write {longer}"
-    guess = did_you_mean(host, hosts) if len(hosts) <= MOST_GUESSED else ""
+    guess = did_you_mean_name(host, hosts)
     return guess if guess.startswith("did you") else ""
 
 

@@ -165,7 +165,15 @@ def _report_version(report: Report, document: Document, reader: KindReader) -> N
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, (Mapping, list, tuple)):
-        return False
-    inner = value.values() if isinstance(value, Mapping) else value
-    return levels == 0 or any(_deeper(held, levels - 1) for held in inner)
+    """Level by level, and not by calls: a cluster has very many objects, and each is looked at."""
+    level = [value]
+    while level := [each for each in level if isinstance(each, _NESTING)]:
+        if levels == 0:
+            return True
+        level = [held for each in level for held in (each.values() if isinstance(each, _MAPPING) else each)]
+        levels -= 1
+    return False
+
+
+_MAPPING = (dict, Mapping)  # the first is what almost all are, and is told in no time
+_NESTING = (dict, list, tuple, Mapping)

@@ -242,7 +242,7 @@ class Fields:
         value = self._value(name)
         if value is None:
             return {}
-        if not isinstance(value, Mapping):
+        if not isinstance(value, (dict, Mapping)):
             self.error(name, f"`{name}` must be a mapping of names to text, not {describe(value)}")
             return {}
         if self._too_many(name, value):
@@ -290,7 +290,7 @@ class Fields:
         value = self._value(name)
         if value is None:
             return []
-        if not isinstance(value, Mapping):
+        if not isinstance(value, (dict, Mapping)):
             self.error(name, f"`{name}` must be a mapping, not {describe(value)}")
             return []
         if self._too_many(name, value):
@@ -434,7 +434,7 @@ class Fields:
         return value
 
     def _fields(self, below: Path, value: Any) -> Fields | None:
-        if isinstance(value, Mapping):
+        if isinstance(value, (dict, Mapping)):
             if self._too_many(below, value):
                 return None
             return Fields(self.report, (*self.path, *below), value)

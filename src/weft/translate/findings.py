@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.base.problem import Problem, Severity
-from weft.base.suggest import did_you_mean
+from weft.base.suggest import did_you_mean_name
 from weft.model.destination_rule import effective
 from weft.model.group import ProxyKind
 from weft.model.mesh import Mesh
@@ -127,7 +127,7 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
             return (
                 "WFT0104",
                 f"destination {host} does not exist: requests sent there fail with 503",
-                did_you_mean(host, mesh.hosts()),
+                did_you_mean_name(host, mesh.hosts()),
             )
         ports, subsets = target.ports, target.subsets
     if destination.port and destination.port not in ports:
