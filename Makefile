@@ -48,8 +48,9 @@ bless: $(READY) ## Write the golden translation results anew; read the diff befo
 manifests: $(READY) ## Write deploy/weft.yaml and the chart's definitions anew from the code
 	$(BIN)/python tools/manifests.py
 
-reference: $(READY) ## Write docs/resources.md anew from the readers of each kind
+reference: $(READY) ## Write docs/resources.md and docs/reference anew from the code
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/checks.py
 
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench

@@ -143,3 +143,36 @@ def test_two_places_at_once_make_no_sense(wrong):
 def test_a_missing_program_is_told_where_a_mesh_of_this_machine_would_need_it(tmp_path):
     (tmp_path / "mesh.yaml").write_text(meshes.WEB.replace("[sleep, infinity]", "[slepe]", 1))
     assert "there is no program `slepe`" in run(tmp_path).stdout
+
+
+@pytest.mark.root
+def test_a_mesh_of_this_machine_is_looked_at_and_files_can_be_laid_over_it(weft, mesh, wrong):
+    well = weft("analyze", "--mesh", mesh)
+    assert (well.returncode, well.stdout) == (0, ""), well.stderr
+    assert f"mesh {mesh}: 2 objects" in well.stderr
+    over = weft("analyze", wrong / "routes.yaml", "--mesh", mesh)
+    assert over.returncode == 1
+    assert "WFT0101" in over.stdout and "WFT0104" in over.stdout
+    without = weft("analyze", wrong / "mesh.yaml", wrong / "routes.yaml", "--mesh", mesh)
+    assert [line.partition("warning ")[2][:9] for line in without.stdout.splitlines()] == ["[WFT0104]"]
+    assert "mesh" in without.stderr
+
+
+def test_a_cluster_is_looked_at_and_files_are_laid_over_it(api_server, weft, tmp_path):
+    from kube.cluster import put
+    from kube.manifests import definition, pod, service
+
+    put(api_server, definition("VirtualService"))
+    shop = api_server.make_namespace("analyze-shop", labels={"istio-injection": "enabled"})
+    put(api_server, service("web", shop), pod("web-0", shop, "10.0.8.1", proxy=False))
+    kube = ("--kubeconfig", api_server.kubeconfig)
+    alone = weft("analyze", "-n", shop, *kube)
+    assert alone.returncode == 1
+    assert alone.stdout.startswith(f"Pod {shop}/web-0: warning [WFT0804]: it has no proxy")
+    assert f", namespace {shop}: " in alone.stderr
+    assert f"Pod {shop}/web-0" in weft("analyze", "-A", *kube).stdout
+    assert f"Pod {shop}/web-0" not in weft("analyze", *kube).stdout  # the context's own namespace
+    (tmp_path / "routes.yaml").write_text(ROUTES.replace("namespace: shop", f"namespace: {shop}"))
+    over = weft("analyze", "-f", tmp_path / "routes.yaml", "--use-kube", "-n", shop, *kube, "-S", "WFT0804=*")
+    assert [line.partition("warning ")[2][:9] for line in over.stdout.splitlines()] == ["[WFT0104]"]
+    assert f"{tmp_path}/routes.yaml:7: " in over.stdout
