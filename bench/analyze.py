@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -98,7 +98,7 @@ def objects(team: int) -> Iterator[str]:
         )
 
 
-def _object(version: str, kind: str, metadata: dict[str, object], spec: dict[str, object]) -> str:
+def _object(version: str, kind: str, metadata: Mapping[str, object], spec: Mapping[str, object]) -> str:
     """JSON is YAML; but people write YAML, which takes longer to read."""
     body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
     return msgspec.yaml.encode(body).decode()
