@@ -14,8 +14,8 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "checks.m
 _INTRODUCTION = """\
 # Checks
 
-Generated from the code by `tools/checks.py`; do not edit. Every check of [`weft analyze`](../analyze.md): what it finds,
-what comes of it, and the code of `istioctl analyze` for the same. A code means the same for ever.
+Generated from the code by `tools/checks.py`; do not edit. Every check of [`weft analyze`](../analyze.md): what it
+finds, what comes of it, and the code of `istioctl analyze` for the same. A code means the same for ever.
 
 An *error* is an object that is refused. A *warning* works, but not as its author may think. An *info* is worth knowing;
 a running control plane keeps those to itself.
