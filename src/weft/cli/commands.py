@@ -42,6 +42,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     ),
     "YAML before it runs": (
         Command("validate", "validate:validate", "Check YAML files, and that what they refer to is there."),
+        Command("analyze", "analyze_:analyze", "Find what does not fit together, in files or in a mesh."),
         Command("kube-inject", "kube_inject:kube_inject", "Put the proxy into the pods of workloads in files."),
         Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
     ),
