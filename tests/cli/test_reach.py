@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import typer
 
@@ -59,6 +61,14 @@ def test_finds_pods_of_a_mesh_and_asks_their_envoys(weft, mesh, monkeypatch):
     assert [str(each) for each in found.find_all("deploy/talker")] == ["talker-0.shop", "talker-1.shop"]
     assert str(found.find("talker", "shop")) in ("talker-0.shop", "talker-1.shop")
     assert b'"state": "LIVE"' in found.admin(found.find("talker-1"), "/server_info").replace(b'":"', b'": "')
+
+
+@pytest.mark.root
+def test_asks_the_control_plane_of_a_mesh(weft, mesh, monkeypatch):
+    monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
+    found = reach(mesh)
+    assert [each["proxy"] for each in json.loads(found.ask("syncz"))]
+    assert found.ask_all("syncz", {"any": "query"}).keys() == {mesh}
 
 
 @pytest.mark.root

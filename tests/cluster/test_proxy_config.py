@@ -6,6 +6,7 @@ import re
 import pytest
 
 from cluster import apps
+from weft.cli.reach_kubernetes import Kubernetes
 from weft.envoy.dump_clusters import COLUMNS
 
 
@@ -88,5 +89,15 @@ def test_who_may_only_look_is_told_which_right_it_takes(mesh, namespace, tmp_pat
     mesh.kubectl("config", "set-context", "--current", "--user=looker", f"--kubeconfig={config}")
     with pytest.raises(AssertionError) as refused:
         mesh.weft("pc", "clusters", "deploy/web", "-n", namespace, "--kubeconfig", str(config))
-    assert "you may not reach into pod web-" in str(refused.value)
+    assert f"you may not reach into a pod of {namespace}" in str(refused.value)
     assert "create pods/portforward" in str(refused.value)
+
+
+def test_every_replica_of_the_control_plane_can_be_asked(mesh):
+    reach = Kubernetes(mesh.cluster.kubeconfig)
+    try:
+        assert isinstance(json.loads(reach.ask("syncz")), list)
+        pods = mesh.kubectl("get", "--namespace=istio-system", "pods", "-l", "app=istiod", "-o", "name").split()
+        assert {f"pod/{name}" for name in reach.ask_all("syncz")} == set(pods)
+    finally:
+        reach.close()

@@ -26,6 +26,7 @@ async def node(talk, protocols=(PROTOCOL,)):
 
     async def serve(request):
         asked.append((request.path, dict(request.query)))
+        assert request.headers.getall("Accept") == ["*/*"]  # a kubelet refuses who wants JSON
         opened = web.WebSocketResponse(protocols=protocols)
         await opened.prepare(request)
         await talk(opened)

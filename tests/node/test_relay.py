@@ -380,8 +380,8 @@ async def test_one_pod_cannot_take_the_agents_memory_from_the_others_with_stream
     machine.control.snapshots.replace("web", shop(1))
     await machine.add("web-0", "web")
     await until(lambda: machine.relay.placed("uid-web-0"))
-    [address] = machine.relay._by_address
-    async with grpc.aio.insecure_channel(address) as channel:
+    [behind] = (machine.directory / "private").iterdir()  # the door
+    async with grpc.aio.insecure_channel(f"unix:{behind}") as channel:
         method = channel.stream_stream(
             "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
         )

@@ -46,8 +46,8 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
     ),
     "Look inside": (
-        Command("proxy-config", "proxy_config:app", "What a pod's Envoy has: listeners, routes, clusters and more."),
-        Command("pc", "proxy_config:app", "The same as proxy-config.", hidden=True),
+        Command("proxy-config", "proxy_config:app", "Show what a pod's Envoy has."),
+        Command("pc", "proxy_config:app", "The same.", hidden=True),
         Command("proxy-status", "proxy_status:proxy_status", "Show how far each proxy is, or what differs at one."),
     ),
     "A mesh on Kubernetes": (

@@ -1,4 +1,4 @@
-"""Reaching the mesh of a cluster: pods are found by the API server, and their Envoys are asked through it, with the
+"""Reaching the mesh of a cluster: pods are found by the API server, and they are asked through it, with the
 rights of whoever runs the command. Blocking on purpose, as everything that a command asks once."""
 
 from __future__ import annotations
@@ -49,16 +49,7 @@ class Kubernetes:
         asked = port_forward.ask(
             self._client, proxy.namespace, proxy.name, ADMIN_PORT, path, query=query, method=method
         )
-        try:
-            answer = self._run(asked)
-        except ApiError as error:
-            if not error.forbidden:
-                raise
-            can = f"kubectl auth can-i create pods/portforward -n {proxy.namespace}"
-            fail(
-                f"you may not reach into pod {proxy}: {error.message or error}",
-                f"it takes the right to get and create pods/portforward in {proxy.namespace}; see: {can}",
-            )
+        answer = self._run(_with_rights(asked, proxy.namespace))
         if answer.status != 200:
             said = answer.body[:200].decode(errors="replace").strip()
             fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}")
@@ -134,6 +125,19 @@ class Kubernetes:
             fail(f"{kind} {name} selects no pods", "name one of them")
         listed = await self._client.list(resource.PODS, dict, namespace=namespace, labels=labels)
         return sorted(listed.items, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+async def _with_rights(asked: Coroutine[Any, Any, T], namespace: str) -> T:
+    try:
+        return await asked
+    except ApiError as error:
+        if not error.forbidden:
+            raise
+        can = f"kubectl auth can-i create pods/portforward -n {namespace}"
+        fail(
+            f"you may not reach into a pod of {namespace}: {error.message or error}",
+            f"it takes the right to get and create pods/portforward in {namespace}; see: {can}",
+        )
 
 
 def _selector(selector: dict[str, Any]) -> str:

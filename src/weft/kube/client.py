@@ -376,7 +376,8 @@ class Client:
             self.connection.server + path,
             params=dict(query),
             protocols=(protocol,),
-            headers=await self._credentials.headers(),
+            # A kubelet refuses who wants JSON from it.
+            headers=[*await self._credentials.headers(), ("Accept", "*/*")],
             ssl=self._credentials.tls(),
             server_hostname=self.connection.server_name or None,
             proxy=self.connection.proxy_url or None,
