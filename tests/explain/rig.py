@@ -89,6 +89,7 @@ class Case:
 
     documents: list
     asked: list
+    alone: bool = False  # without the instance that has no proxy, so that proxies speak HTTP/2 to each other
     account: str = "orders"  # which the workload should have; the proxy that answers is `orders`
 
 
@@ -134,10 +135,10 @@ class RigWorld:
 
 
 # However slow the machine: what a connection speaks is found out, and who is there is reached.
-_PATIENT = Settings(detection_timeout=timedelta(minutes=1), connect_timeout=timedelta(minutes=1))
+PATIENT = Settings(detection_timeout=timedelta(minutes=1), connect_timeout=timedelta(minutes=1))
 
 
-async def compare(cases, settings=_PATIENT):
+async def compare(cases, settings=PATIENT):
     """What Envoy did with every request, and what `explain` had said of it."""
     async with _app() as app:
         batch = _Batch(cases, settings, app)
@@ -191,7 +192,7 @@ class _Batch:
                     addresses=(_virtual(number),),
                 ),
                 _instance(name, 0, _pod(number), "v1", meshed=True, service_account=case.account),
-                _instance(name, 1, PLAIN, "v2"),
+                *(() if case.alone else (_instance(name, 1, PLAIN, "v2"),)),
                 Sidecar(name, "shop", labels_of({"app": name}), ingress=ingress),
             )
             for document in case.documents:
