@@ -170,11 +170,11 @@ class _Batch:
         for number, case in enumerate(self.cases):
             name = f"s{number}"
             ingress = tuple(
-                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{self.app[spoken]}")
-                for port, protocol, spoken in (
-                    (HTTP_PORT, Protocol.HTTP, "http"),
-                    (TCP_PORT, Protocol.TCP, "tcp"),
-                    (OPEN_PORT, Protocol.UNDECLARED, "http"),
+                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{self.app}")
+                for port, protocol in (
+                    (HTTP_PORT, Protocol.HTTP),
+                    (TCP_PORT, Protocol.TCP),
+                    (OPEN_PORT, Protocol.UNDECLARED),
                 )
             )
             put(
@@ -565,41 +565,26 @@ async def _bytes(reader, writer, request):
 
 @contextlib.asynccontextmanager
 async def _app():
-    """HTTP that says in a header what it got, and bytes that come back, on loopback and at the plain workload's."""
+    """An application on loopback, whose port is yielded, and as the plain workload on every port that services name."""
     async with contextlib.AsyncExitStack() as stack:
-        ports = {}
-        for spoken, handle in (("http", _answer_http), ("tcp", _echo)):
-            server = await asyncio.start_server(handle, "127.0.0.1", 0, backlog=1000)
-            stack.callback(server.close)
-            ports[spoken] = server.sockets[0].getsockname()[1]
-        for port, handle in (
-            (80, _answer_http),
-            (HTTP_PORT, _answer_http),
-            (OPEN_PORT, _answer_http),
-            (TCP_PORT, _echo),
-        ):
-            server = await asyncio.start_server(handle, PLAIN, port, backlog=1000)
-            stack.callback(server.close)
-        yield ports
+        server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1000)
+        stack.callback(server.close)
+        for port in (80, HTTP_PORT, OPEN_PORT, TCP_PORT):
+            plain = await asyncio.start_server(_answer, PLAIN, port, backlog=1000)
+            stack.callback(plain.close)
+        yield server.sockets[0].getsockname()[1]
 
 
-async def _answer_http(reader, writer):
+async def _answer(reader, writer):
+    """To HTTP it says in a header what it got, other lines come back. Whoever speaks TLS has come to the wrong place."""
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-        while (first := await reader.read(1)) and first != b"\x16":  # whoever speaks TLS has come to the wrong place
-            first += await reader.readline()
-            if first == b"ping\n":
-                writer.write(first)  # a port that may carry anything
+        while (first := await reader.read(1)) and first != b"\x16":
+            line = first + await reader.readline()
+            if line == b"ping\n":
+                writer.write(line)
                 continue
-            head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            head = (line + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             said = json.dumps(head.split("\r\n")[:-2]).encode()
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-app: %b\r\n\r\n" % said)
-            await writer.drain()
-    writer.close()
-
-
-async def _echo(reader, writer):
-    with contextlib.suppress(ConnectionError):
-        while line := await reader.readline():
-            writer.write(line)
             await writer.drain()
     writer.close()

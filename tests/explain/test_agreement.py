@@ -21,6 +21,7 @@ from weft.model.settings import PathNormalization
 CASES = int(os.environ.get("WEFT_EXPLAIN_CASES", "600"))
 SEED = int(os.environ.get("WEFT_EXPLAIN_SEED", "1"))
 PER_SERVICE, PER_BATCH = 20, 100
+MOST_SHOWN = 5
 PATHS = (PathNormalization.BASE, *(each for each in PathNormalization if each is not PathNormalization.BASE))
 
 
@@ -51,7 +52,8 @@ async def test_envoys_do_what_explain_says():
         wanted = msgspec.structs.replace(PATIENT, path_normalization=normalization)
         told += await compare(services[start : start + PER_BATCH], wanted)
     assert len(told) >= CASES * 0.9
-    assert not [described(each) for each in told if each.disagreement]
+    wrong = [described(each) for each in told if each.disagreement]
+    assert not wrong, f"{len(wrong)} of {len(told)}, among them:\n\n" + "\n\n".join(wrong[:MOST_SHOWN])
     kinds = {outcome.verdict.kind for each in told for outcome in each.explanation.outcomes}
     assert kinds >= {Kind.DELIVERED, Kind.ANSWERED, Kind.DENIED, Kind.FAILED, Kind.CLOSED} and Kind.UNKNOWN not in kinds
 
