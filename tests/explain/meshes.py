@@ -7,7 +7,7 @@ it would take longer than to ask Envoy.
 
 from hypothesis import strategies as st
 
-from explain.rig import HTTP_PORT, ISSUERS, KEYS, OPEN_PORT, PODS, TCP_PORT, Asked, Case
+from explain.asked import HTTP_PORT, ISSUERS, KEYS, OPEN_PORT, PODS, TCP_PORT, Asked, Case
 from weft.explain.request import Speaks
 
 _ISTIO, _SECURITY = "networking.istio.io/v1", "security.istio.io/v1"
@@ -332,16 +332,20 @@ class Maker:
         return claims
 
     def asked(self):
-        kind = self.pick(*["service"] * 12, "direct", "direct", "bytes", "bytes", "open", "plain", "pod", "preflight")
+        kind = self.pick(
+            *["service"] * 12, "direct", "direct", "bytes", "bytes", "tls", "open", "plain", "pod", "preflight"
+        )
         caller = self.pick("frontend", "frontend", "frontend", "batch")
-        if kind == "bytes":
+        if kind in ("bytes", "tls"):
+            offers = self.pick((), ("h2", "http/1.1"), ("istio",)) if kind == "tls" else ()
             where = self.pick(
                 {"caller": caller, "port": TCP_PORT},
                 {"caller": "legacy", "to": "pod", "port": TCP_PORT},
                 {"caller": caller, "to": "pod", "port": TCP_PORT},
                 {"caller": caller, "port": OPEN_PORT},
+                {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             )
-            return Asked(**where, speaks=Speaks.BYTES)
+            return Asked(**where, speaks=Speaks.TLS if kind == "tls" else Speaks.BYTES, offers=offers)
         where = {
             "service": {"caller": caller, "host": self._host()},
             "preflight": {"caller": caller},

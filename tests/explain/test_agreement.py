@@ -12,8 +12,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from explain.asked import Asked, Case
+from explain.difference import disagreement
 from explain.meshes import cases
-from explain.rig import PATIENT, Asked, Case, compare, disagreement
+from explain.rig import PATIENT, compare
 from weft.explain.decision import Kind
 from weft.explain.text import lines
 from weft.model.settings import PathNormalization
