@@ -8,7 +8,7 @@ PACKAGES := iproute2 iptables util-linux python3-venv
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kube kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
+.PHONY: help demo test test-explain test-kube kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
   packages kube-packages clean
 
 help: ## Show this list
@@ -19,6 +19,9 @@ demo: $(READY) packages ## Run the example shop on this machine and watch its tr
 
 test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
 	$(BIN)/python -m pytest -m 'not kube'
+
+test-explain: $(READY) ## Send ten thousand generated requests through real Envoys and compare with what explain says
+	WEFT_EXPLAIN_CASES=10000 $(BIN)/python -m pytest tests/explain/test_agreement.py
 
 test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
 	$(BIN)/python -m tools.kube.suite
