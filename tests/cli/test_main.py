@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from weft.base.problem import Problem, Where
 from weft.cli.main import Commands, app
 
-COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "kube-export", "kube-inject"]
+COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "analyze", "kube-export", "kube-inject"]
 COMMANDS += ["install", "upgrade", "uninstall", "crds", "control", "node", "interception", "version"]
 COMMANDS += ["manifest", "x", "ca"]  # those with commands of their own come last
 
