@@ -21,7 +21,7 @@ test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
 	$(BIN)/python -m pytest -m 'not kube'
 
 test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
-	$(BIN)/python -m pytest -m kube
+	$(BIN)/python -m tools.kube.suite
 
 kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft; the first time takes a quarter of an hour
 	@command -v go >/dev/null || [ -n "$$GOPROXY" ] || \
@@ -50,6 +50,7 @@ manifests: $(READY) ## Write deploy/weft.yaml and the chart's definitions anew f
 
 reference: $(READY) ## Write docs/resources.md and docs/reference anew from the code
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/command_pages.py
 	$(BIN)/python tools/checks.py
 
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json

@@ -24,6 +24,7 @@ from weft.ca.client import CertificateClient
 from weft.model.identity import Identity
 from weft.node.key import Key
 from weft.xds import frames
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 _PATH = f"/{frames.SERVICE}/{frames.METHOD}"
 _ORDER_SECONDS = 240.0
@@ -35,6 +36,13 @@ class _Group(msgspec.Struct, frozen=True, array_like=True):
     group: str
     revision: int
     upserts: dict[str, msgspec.Raw] = {}
+    removals: dict[str, msgspec.Raw] = {}
+    fresh: bool = False
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """What proxies answer for. Of a fresh group that is like another, not all of it is said."""
+        return (CLUSTER, ENDPOINT, LISTENER, ROUTE) if self.fresh else tuple(self.upserts)
 
 
 class _Update(msgspec.Struct, frozen=True, array_like=True):
@@ -114,7 +122,7 @@ class Streams:
         agent = certified.agent
         async with _channel(line, certified) as channel:
             call: Any = channel.stream_stream(_PATH)(metadata=(("authorization", f"Bearer {agent.token}"),))
-            await call.write(frames.encode(frames.Hello(agent.node, tuple(agent.pods))))
+            await call.write(frames.encode(frames.Hello(agent.node, tuple(agent.pods), builds=True)))
             while isinstance(payload := await call.read(), bytes):
                 self._bytes += len(payload)
                 self._heard.add(agent.node)
@@ -133,14 +141,12 @@ def _report(update: _Update) -> frames.Report:
         tuple(
             frames.Acceptance(each.group, type_url, None, each.revision)
             for each in update.groups
-            for type_url in each.upserts
+            for type_url in each.types
         ),
         (),
         tuple(
             # The group's name is a hexadecimal number: as the number of its proxy it is always the same one.
-            frames.Proxy(
-                int(each.group, 16) % 2**53, each.group, each.group, dict.fromkeys(each.upserts, each.revision)
-            )
+            frames.Proxy(int(each.group, 16) % 2**53, each.group, each.group, dict.fromkeys(each.types, each.revision))
             for each in update.groups
         ),
     )

@@ -8,6 +8,7 @@ import msgspec
 
 from weft.xds import frames
 from weft.xds.copy import Copy
+from weft.xds.layer import Layer
 from weft.xds.node_stream import NodeStream
 from weft.xds.snapshot import Snapshots
 
@@ -16,10 +17,19 @@ class Blob(msgspec.Struct, frozen=True):
     name: str
     version: str
     body: bytes
+    parts: tuple[bytes, ...] = ()
 
 
 def body(name: str, version: str) -> Blob:
     return Blob(name, version, f"{name}@{version}".encode() * 10)
+
+
+def joined(name: str, version: str) -> Blob:
+    """Mostly the same in all versions."""
+    common = [f"{name} has part {number}; ".encode() for number in range(8)]
+    common.insert(int(version) % 8, f"version {version}; ".encode())
+    parts = (*common, f"{name}@{version}".encode())
+    return Blob(name, version, b"".join(parts), parts)
 
 
 def size_of(update: frames.Update) -> int:
@@ -29,18 +39,27 @@ def size_of(update: frames.Update) -> int:
 class Control:
     """Groups are named by themselves."""
 
-    def __init__(self, placed: dict[str, str] | None) -> None:
+    def __init__(self, placed: dict[str, str] | None, layers: dict[str, Layer] | None = None) -> None:
+        """`layers`: by group."""
         self.snapshots = Snapshots()
+        self.layers = layers or {}
+        self.make = joined if layers else body
+        for group, layer in self.layers.items():
+            self.snapshots.update(group, {}, layer)
         self.placed = placed
         self.held: Counter[str] = Counter()
         self.heard: list = []
         self._told: list = []
 
     def put(self, group, type_url, **versions):
-        self.snapshots.update(group, {type_url: {name: body(name, version) for name, version in versions.items()}})
+        self.snapshots.update(group, {type_url: {name: self.make(name, version) for name, version in versions.items()}})
+
+    def put_layer(self, group, type_url, name, version):
+        made = self.make(name, version) if version else None
+        self.snapshots.update_layer(self.layers[group], {type_url: {name: made}})
 
     def put_all(self, groups, type_url, **versions):
-        shared = {name: body(name, version) for name, version in versions.items()}
+        shared = {name: self.make(name, version) for name, version in versions.items()}
         for group in groups:
             self.snapshots.update(group, {type_url: shared})
 
@@ -57,6 +76,7 @@ class Control:
     def anew(self):
         """The same objects, another process: revisions begin again, and nobody is known to have accepted anything."""
         other = Control(self.placed)
+        other.make = self.make
         for group in self.snapshots.groups():
             tables = self.snapshots.state(group).tables
             other.snapshots.replace(group, {type_url: dict(table.live) for type_url, table in tables.items()})
@@ -93,8 +113,8 @@ class Control:
 
 
 class Rig:
-    def __init__(self, placed: dict[str, str] | None) -> None:
-        self.control = Control(placed)
+    def __init__(self, placed: dict[str, str] | None, layers: dict[str, Layer] | None = None) -> None:
+        self.control = Control(placed, layers)
         self.moves: list[str] = []
         self.copy = Copy(moved=self.moves.append)
         self.stream: NodeStream | None = None

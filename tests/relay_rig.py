@@ -54,6 +54,7 @@ class Placed:
         if group is not None:
             self.groups[uid] = group
         self.tell(node)
+        self.tell(uid)
 
     def tell(self, node):
         for changed in self._told[node]:
@@ -70,6 +71,15 @@ class Placed:
     def subscribe(self, node, changed):
         self._told[node].append(changed)
         return lambda: self._told[node].remove(changed)
+
+    def uid_of(self, namespace, pod):
+        group = self.groups.get(f"uid-{pod}")
+        return f"uid-{pod}" if group is not None and group.namespace == namespace else None
+
+    def group_of(self, pod_uid):
+        return self.groups.get(pod_uid)
+
+    follow = subscribe
 
 
 class Cluster:

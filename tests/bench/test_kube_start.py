@@ -28,8 +28,11 @@ def test_the_steps_of_a_start_add_up_to_all_of_it():
     inits = [ContainerState("istio-init", "containerd://init"), ContainerState("istio-proxy", "containerd://proxy")]
     injected = Start(BEGAN - 1, BEGAN + 3, Status(container_statuses=containers, init_container_statuses=inits))
     plain = Start(BEGAN + 1.5, BEGAN + 2.5, Status(container_statuses=containers))
-    whole, more, *steps = _figures([plain], [injected], lives_of(LINES))
-    assert (whole.value, whole.baseline) == (4.0, 1.0)
+    empty = Start(BEGAN, BEGAN + 3.5, Status(container_statuses=containers))
+    starts = {"plain": [plain], "empty": [empty], "injected": [injected]}
+    whole, late, more, kubelets, *steps = _figures(starts, lives_of(LINES))
+    assert (whole.value, whole.baseline) == (late.value, late.baseline) == (4.0, 1.0)
+    assert (kubelets.value, kubelets.baseline) == (3.5, 1.0)
     assert (more.value, more.goal) == (3.0, 1.0)
     assert sum(step.value for step in steps) == pytest.approx(whole.value)
     assert sum(step.baseline or 0 for step in steps) == pytest.approx(whole.baseline)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 from bench.process import Failed, Running
+from tools.ports import free_port
 
 from bench import load
 
@@ -14,8 +14,7 @@ PROGRAM = str(Path(load.__file__))
 
 @pytest.fixture
 def port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        number = free.getsockname()[1]
+    number = free_port()
     with Running([sys.executable, PROGRAM, "server", str(number)]) as server:
         assert server.line() == "ready"
         yield number
@@ -46,7 +45,5 @@ def test_asks_flat_out_and_uses_its_connections_again(port, client):
 
 
 def test_says_what_went_wrong(client):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        closed = free.getsockname()[1]
     with pytest.raises(Failed, match="refused"):
-        client.ask(order(closed))
+        client.ask(order(free_port()))

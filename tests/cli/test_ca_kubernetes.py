@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 from datetime import timedelta
 
 import pytest
 from typer.testing import CliRunner
 
+from ca import making
 from control.kubernetes import unique
 from weft.ca.authority import Terms
+from weft.ca.certificates import certificate_pem
 from weft.cli.main import app
 from weft.control.root_secret import RootSecret
+from weft.install.manifests import manifests
+from weft.install.values import Authority, Values
 from weft.kube.client import Client
 from weft.kube.config import load
 
@@ -81,6 +86,59 @@ def test_two_rotations_at_once_are_refused(run, leading):
     assert run("rotate", "--propagation", "1h", "--no-wait").exit_code == 0
     result = run("rotate", "--propagation", "1h", "--no-wait")
     assert result.exit_code == 1 and "under way" in result.stderr
+
+
+ROOT_KEY, SIGNER_KEY = making.p256(), making.p256()
+ROOT = making.ca("their root", ROOT_KEY)
+SIGNER = making.ca("their signer", SIGNER_KEY, by=ROOT, by_key=ROOT_KEY)
+
+
+def plug_in(server, namespace, directory, *, name="cacerts"):
+    """As docs/kubernetes.md says it: the files, in a Secret."""
+    making.plug_in(directory, certificate=SIGNER, key=SIGNER_KEY, roots=[ROOT], chain=[SIGNER])
+    data = {file.name: base64.b64encode(file.read_bytes()).decode() for file in directory.iterdir()}
+    server.request("POST", f"/api/v1/namespaces/{namespace}/secrets", {"metadata": {"name": name}, "data": data})
+
+
+def publish(server, namespace, roots):
+    path, metadata = f"/api/v1/namespaces/{namespace}/configmaps", {"name": "istio-ca-root-cert"}
+    server.request("POST", path, {"metadata": metadata, "data": {"root-cert.pem": roots}})
+
+
+def test_a_ca_that_was_plugged_in_is_shown_as_such_and_not_rotated(run, api_server, namespace, leading, tmp_path):
+    """Though there is a root of weft's own, from before."""
+    plug_in(api_server, namespace, tmp_path)
+    publish(api_server, namespace, certificate_pem(ROOT))
+    result = run("show")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("plugged-in, steady: one root is trusted, and an intermediate of it signs")
+    assert "CN=their signer" in result.stdout and "CN=their root" in result.stdout
+    assert run("show", "--pem").stdout == certificate_pem(ROOT)
+    assert "PRIVATE" not in result.output + run("show", "-o", "json").output
+    refused = run("rotate")
+    assert refused.exit_code == 1 and "plugged in" in refused.stderr
+
+
+def test_a_ca_that_no_control_plane_has_found_yet_is_told(run, api_server, namespace, leading, tmp_path):
+    publish(api_server, namespace, run("show", "--pem").stdout)
+    plug_in(api_server, namespace, tmp_path)
+    result = run("show")
+    assert "does not sign yet" in result.stderr and "kubectl rollout restart" in result.stderr
+    assert "self-made for cluster.local, steady" in result.stderr
+
+
+def test_a_ca_is_found_in_the_secret_that_was_chosen(run, api_server, namespace, tmp_path):
+    plug_in(api_server, namespace, tmp_path, name="ours")
+    for manifest in manifests(Values(namespace=namespace, ca=Authority(secret="ours"))):
+        if manifest["kind"] == "Deployment":
+            api_server.request("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", manifest)
+    assert "plugged-in" in run("show").stderr
+
+
+def test_another_cluster_of_the_kubeconfig_can_be_chosen(run):
+    for command in ("show", "rotate"):
+        result = run(command, "--context", "elsewhere")
+        assert result.exit_code != 0 and "elsewhere" in str(result.exception) + result.stderr
 
 
 def test_a_cluster_without_weft_is_told(run):

@@ -10,6 +10,7 @@ import sys
 import grpc
 import pytest
 from envoy.service.discovery.v3 import ads_pb2_grpc, discovery_pb2
+from tools.ports import free_port
 from typer.testing import CliRunner
 
 from ca import forging, making
@@ -30,9 +31,7 @@ def start(*arguments):
 
 @pytest.fixture
 def port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    return free_port()
 
 
 def test_serves_a_directory_to_any_xds_client_and_ends_on_sigterm(port):
@@ -48,7 +47,7 @@ def test_serves_a_directory_to_any_xds_client_and_ends_on_sigterm(port):
             clusters = str(next(stream).resources)
         assert "outbound|80|v2|payments.shop.svc.cluster.local" in clusters
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.communicate()
@@ -119,7 +118,7 @@ def test_serves_certificates_to_those_whose_tokens_are_trusted(tmp_path, port, i
         told = CliRunner().invoke(app, ["ca", "show", str(tmp_path / "ca")]).stderr
         assert re.search(r"^issued 1 since it began; refused so far: 1 × token-\w+$", told, re.MULTILINE), told
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.communicate()
@@ -134,7 +133,7 @@ def test_without_keys_for_tokens_there_is_no_ca_and_it_says_so(tmp_path):
         # Proxies are other users than the control plane.
         assert stat.S_IMODE((tmp_path / "xds.sock").stat().st_mode) == 0o666
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     finally:
         process.kill()
         process.communicate()

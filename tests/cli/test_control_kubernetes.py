@@ -11,18 +11,11 @@ import urllib.error
 import urllib.request
 
 import pytest
+from tools.ports import free_port
 from typer.testing import CliRunner
 
 from control.kubernetes import unique
 from weft.cli.main import app
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def status(url):

@@ -86,7 +86,13 @@ def test_reads_standard_input():
     ("text", "words"),
     [
         ("a: [", "web.yaml:1: this is not YAML"),
-        ("a: 1\n---\nb: [\n", "web.yaml:3: this is not YAML"),
+        (FILE + "---\nb: [\n", f"web.yaml:{FILE.count(chr(10)) + 2}: this is not YAML"),
+        ("not yaml at all, but words\n", "web.yaml:1: this is no Kubernetes object"),
+        ("a: 1\n", "web.yaml:1: this is no Kubernetes object"),
+        ("- kind: Pod\n", "web.yaml:1: this is no Kubernetes object"),
+        (FILE + "---\nkind: Deployment\n", f"web.yaml:{FILE.count(chr(10)) + 2}: this is no Kubernetes object"),
+        ("", "nothing to inject in"),
+        ("# nothing\n---\n", "nothing to inject in"),
         (
             FILE.replace("{labels: {app: web}}", "{annotations: {sidecar.istio.io/logLevel: x}}"),
             "`x` is not a log level",

@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 
@@ -6,28 +7,32 @@ import pytest
 from typer.testing import CliRunner
 
 from weft.base.problem import Problem, Where
+from weft.cli.commands import COMMANDS, load
 from weft.cli.main import Commands, app
 
-COMMANDS = ["demo", "up", "down", "ps", "status", "logs", "exec", "validate", "analyze", "kube-export", "kube-inject"]
-COMMANDS += ["install", "upgrade", "uninstall", "crds", "control", "node", "interception", "version"]
-COMMANDS += ["manifest", "x", "ca"]  # those with commands of their own come last
+LISTED = [command for commands in COMMANDS.values() for command in commands if not command.hidden]
 
 
 def run(*arguments):
     return CliRunner().invoke(app, arguments, prog_name="weft")
 
 
-def test_help_lists_every_command_in_the_order_a_newcomer_meets_them():
-    listing = run("--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
-    listed = [line.split()[0] for line in listing.splitlines()]
-    assert listed == COMMANDS
+def test_help_lists_every_command_under_what_a_person_wants():
+    listing = run("--help").stdout.partition("A mesh on this machine:")[2]
+    listed = re.findall(r"^  ([a-z-]+) ", listing, re.MULTILINE)
+    assert listed == [command.name for command in LISTED]
 
 
 def test_no_command_shows_the_help():
-    assert "Commands:" in run().output
+    assert "A mesh on this machine:" in run().output
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", LISTED, ids=lambda command: command.name)
+def test_a_commands_line_is_the_first_sentence_of_its_own_help(command):
+    assert load(command).get_short_help_str(1000) == command.line
+
+
+@pytest.mark.parametrize("command", [command.name for command in LISTED])
 def test_each_commands_help_teaches_with_an_example(command):
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -64,7 +69,7 @@ def test_an_error_with_a_problem_is_printed_with_its_hint_and_no_traceback(monke
     def fails() -> None:
         raise TestError
 
-    monkeypatch.setattr("weft.cli.main.version.version", fails)
+    monkeypatch.setattr("weft.cli.version.version", fails)
     result = run("--version")
     assert result.exit_code == 1
     assert result.stderr == "error: namespace x: cannot be made\nhint: run as root\n"

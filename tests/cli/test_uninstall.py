@@ -30,6 +30,19 @@ def test_one_revision_goes_and_the_other_stays(installed):
     assert installed.names(MUTATING_WEBHOOKS) == {"istio-sidecar-injector-a"}
 
 
+def test_the_roots_of_the_one_that_goes_are_not_called_its_own_any_more(installed):
+    installed.done("install", "--no-wait", "--no-precheck", "--revision", "a")
+    place = "/api/v1/namespaces/default/configmaps"
+    claims = {"roots.weft.dev/istio-system.default": "1", "roots.weft.dev/istio-system.a": "2", "other": "3"}
+    installed.server.request("POST", place, {"metadata": {"name": "istio-ca-root-cert", "annotations": claims}})
+    try:
+        installed.done("uninstall", "-y", "--revision", "a")
+        found = installed.server.request("GET", f"{place}/istio-ca-root-cert")["metadata"]["annotations"]
+        assert found == {"roots.weft.dev/istio-system.default": "1", "other": "3"}
+    finally:
+        installed.server.request("DELETE", f"{place}/istio-ca-root-cert")
+
+
 def test_the_webhooks_go_first(installed):
     said = installed.done("uninstall", "-y").stderr.splitlines()
     removed = [line for line in said if line.startswith("removed")]
@@ -40,6 +53,7 @@ def test_the_webhooks_go_first(installed):
 def test_the_kinds_and_the_root_stay(installed, root):
     said = installed.done("uninstall", "-y").stderr
     assert "weft uninstall --purge" in said
+    assert "keys of pods" not in said
     assert not installed.gone(root)
     assert len(installed.names(CUSTOM_RESOURCE_DEFINITIONS)) == 10
 
@@ -70,7 +84,8 @@ def test_pods_that_live_by_it_keep_it(installed):
         assert ended.returncode == 1
         assert "default (1 pod)" in ended.stderr
         assert installed.names(DEPLOYMENTS) == {"weft-control"}
-        installed.done("uninstall", "-y", "--force")
+        said = installed.done("uninstall", "-y", "--force").stderr
+        assert "keys of pods that lived by it are left" in said and "/run/weft/REVISION" in said
     finally:
         installed.server.request("DELETE", f"{PODS.path('default', 'uses-it')}?gracePeriodSeconds=0")
     assert installed.left() == set()

@@ -50,11 +50,21 @@ def test_a_namespace_is_moved_and_the_old_revision_can_go(two, shop):
     assert "istio-injection" not in labels
 
 
+def test_a_revision_that_a_namespace_asks_for_and_nobody_installed_is_told(two, shop):
+    labels = {"istio.io/rev": "gone", "istio-injection": None}
+    two.server.request("PATCH", NAMESPACES.path(name=shop), {"metadata": {"labels": labels}}, kind=MERGE)
+    ended = two.done("upgrade")
+    row = next(line.split() for line in ended.stdout.splitlines() if line.startswith(shop))
+    assert row == [shop, "no", "proxy", "none"]
+    assert f"{shop} asks for revision gone, which is not installed: its new pods get no proxy" in ended.stderr
+    assert f"weft upgrade --revision b --move {shop}" in ended.stderr
+
+
 def test_pods_that_do_not_come_up_anew_are_told(two, shop):
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
     spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
     two.server.request("POST", DEPLOYMENTS.path(shop), {"metadata": {"name": "web"}, "spec": spec})
-    ended = two("upgrade", "--revision", "b", "--move", shop, "--timeout", "1s")
+    ended = two("upgrade", "--revision", "b", "--move", shop, "--timeout", "3s")
     assert ended.returncode == 1
     assert f"not all pods are new: Deployment {shop}/web: 0 of 1 ready" in ended.stderr
 

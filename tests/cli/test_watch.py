@@ -21,7 +21,7 @@ def test_elsewhere_than_on_a_terminal_it_prints_lines_until_ctrl_c_and_the_mesh_
     process = start(weft, mesh, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert next(line for line in process.stdout if line.startswith("all ")) == "all 3 pods are ready or completed\n"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=10)
+    _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, "")
     assert weft("status", mesh).returncode == 0
 
@@ -36,7 +36,7 @@ def test_on_a_terminal_it_draws_what_fits_and_again_and_again(weft, mesh):
         seen += os.read(ours, 65536)
     assert b"WORKLOAD" in seen and b"talker" in seen
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=10) == 0
+    assert process.wait(timeout=60) == 0
     os.close(ours)
 
 

@@ -15,20 +15,25 @@ def _tell(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """A loaded machine starts pods slowly; what never comes is still told within minutes."""
+    """A loaded machine starts pods slowly; what never comes is still told within minutes. The second revision comes late,
+    so that nothing else has to bear it, and then what takes away what others need."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kube)
             if not item.get_closest_marker("timeout"):
                 item.add_marker(pytest.mark.timeout(600))
-    items.sort(key=lambda item: item.get_closest_marker("last") is not None)
+    items.sort(key=lambda item: 2 if item.get_closest_marker("last") else "canary" in _fixtures(item))
 
 
 def pytest_collection_finish(session):
     """Builds what is missing before the first test's clock runs: from nothing it takes a quarter of an hour."""
-    wanted = any("cluster" in getattr(item, "fixturenames", ()) for item in session.items)
+    wanted = any("cluster" in _fixtures(item) for item in session.items)
     if wanted and not session.config.option.collectonly:
         build.ensure(tell=_tell(session.config))
+
+
+def _fixtures(item):
+    return getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +53,15 @@ def cluster(request, machine_before):
 
 @pytest.fixture(scope="session")
 def mesh(cluster):
-    """`.weft(…)`, `.kubectl(…)`, `.install(…)`, `.namespace(word)`, `.rolled_out(namespace)`, `.cluster`."""
+    """`.weft(…)`, `.kubectl(…)`, `.apply(…)`, `.install(…)`, `.namespace(word)`, `.rolled_out(namespace)`, `.cluster`."""
     from cluster.mesh import installed
 
     return installed(cluster)
+
+
+@pytest.fixture(scope="session")
+def canary(mesh):
+    """The name of a second revision beside the default one. Its pods are redirected by their node's agent."""
+    mesh.install("--revision", "canary", "--set", "injection.redirectBy=node")
+    yield "canary"
+    mesh.weft("uninstall", "--revision", "canary", "--force", "--yes", check=False)

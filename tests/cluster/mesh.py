@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+from tools.kube.process import Failed
+
 from tools import image
 
 NAMESPACE = "istio-system"
@@ -33,6 +35,19 @@ class Mesh:
             raise AssertionError(f"weft {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout if only_output else done.stdout + done.stderr
 
+    def apply(self, *objects):
+        """Once our webhooks answer: a kubelet that starts again takes their pods' readiness for a moment."""
+
+        def admitted():
+            try:
+                self.cluster.apply(*objects)
+            except Failed as failed:
+                assert "failed calling webhook" in str(failed)
+                return False
+            return True
+
+        until(admitted)
+
     def namespace(self, word, labels=None):
         """A new one, in the mesh unless its labels say otherwise; removed with the cluster or by the test."""
         name = f"{word}-{os.getpid() % 10_000}-{next(_numbers)}"
@@ -41,8 +56,8 @@ class Mesh:
         self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         return name
 
-    def wait(self, namespace, what, condition="condition=Ready", timeout=180):
-        self.kubectl("wait", f"--namespace={namespace}", f"--for={condition}", what, f"--timeout={timeout}s")
+    def wait(self, namespace, *what, condition="condition=Ready", timeout=180):
+        self.kubectl("wait", f"--namespace={namespace}", f"--for={condition}", *what, f"--timeout={timeout}s")
 
     def rolled_out(self, namespace, *names, timeout=240):
         for name in names or self.kubectl("get", f"--namespace={namespace}", "deployments", "-o", "name").split():
@@ -53,8 +68,9 @@ def installed(cluster):
     """The mesh on this cluster, as of this checkout."""
     cluster.load_image(image.build())
     mesh = Mesh(cluster)
+    stands = mesh.kubectl("get", f"--namespace={NAMESPACE}", "pods", "-o", "name")
     mesh.install()
-    if mesh.kubectl("get", f"--namespace={NAMESPACE}", "pods", "-o", "name"):
+    if stands:
         # An image of the same name may be newer than the pods that run.
         mesh.kubectl("rollout", "restart", f"--namespace={NAMESPACE}", "deployment/weft-control", "daemonset/weft-node")
         mesh.rolled_out(NAMESPACE, "deployment/weft-control", "daemonset/weft-node")

@@ -191,16 +191,6 @@ def mutated(cluster):
     return cluster.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", body).get("data", {}).get("hook")
 
 
-def test_pods_survive_the_end_of_the_api_server_and_of_kubelet(pods):
-    before = status(pods, "web")["containerStatuses"][0]["containerID"]
-    assert pods.compact() > 0
-    pods.restart_api(kill=True)
-    pods.restart_kubelet(kill=True)
-    pods.kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/web", "--timeout=240s")
-    assert status(pods, "web")["containerStatuses"][0]["containerID"] == before
-    wait_fetched(pods, f"http://web.{NAMESPACE}/etc/")
-
-
 def test_the_machine_is_left_alone(pods, machine_before):
     looked, mounted = machine_before
     assert machine.look() == looked

@@ -7,17 +7,12 @@ import re
 import pytest
 
 from cluster.mesh import NAMESPACE, TEST, until
-from cluster.test_faults import admitted
 from cluster.traffic import Pods, deployment, logs, peer, service, strict
 
+# It takes away the second revision, and in the end all of it.
+pytestmark = pytest.mark.last
+
 LABEL = "app.kubernetes.io/name=weft"
-
-
-@pytest.fixture(scope="module")
-def canary(mesh):
-    mesh.install("--revision", "canary")
-    yield "canary"
-    mesh.weft("uninstall", "--revision", "canary", "--force", "--yes", check=False)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +28,7 @@ def pods(mesh, namespaces):
     """`client` of the old revision calls `echo`, a Deployment of the old, and `echo` of the new one."""
     old, new = namespaces
     urls = [f"http://echo.{namespace}/" for namespace in (old, new)]
-    mesh.cluster.apply(
+    mesh.apply(
         *(strict(namespace) for namespace in namespaces),
         *(service(namespace, "echo", "echo") for namespace in namespaces),
         deployment(peer(old, "echo")),
@@ -109,7 +104,7 @@ def test_a_revision_that_nobody_uses_goes_and_the_other_stays(mesh, canary, name
         mesh.kubectl("delete", "namespace", new, "--wait")
         mesh.weft("uninstall", "--revision", canary, "--yes")
         assert everything(mesh, f"{LABEL},istio.io/rev={canary}") == []
-    until(lambda: admitted(mesh, peer(old, "late")))
+    mesh.apply(peer(old, "late"))
     mesh.wait(old, "pod/late")
     assert "canary" not in mesh.kubectl("get", "csinodes", "-o", "jsonpath={.items[*].spec.drivers[*].name}")
 
@@ -128,7 +123,6 @@ def everything(mesh, labels):
     return found()
 
 
-@pytest.mark.last
 def test_all_of_it_goes_and_comes_again(mesh):
     """The last of all tests on this cluster: it takes the mesh from everybody."""
     namespace = mesh.namespace("last")
@@ -149,6 +143,6 @@ def test_all_of_it_goes_and_comes_again(mesh):
     assert registry == ""
     assert "weft is not on this cluster" in mesh.weft("uninstall", "--purge", "--yes", check=False)
     mesh.install()
-    until(lambda: admitted(mesh, peer(namespace, "again")))
+    mesh.apply(peer(namespace, "again"))
     mesh.wait(namespace, "pod/again")
     mesh.kubectl("delete", "namespace", namespace, "--wait=false")

@@ -1,6 +1,6 @@
 """A second revision beside the default one, whose pods are redirected by the node's agent: which of both injects a pod,
 how those pods run without an init container that may change the network, and what happens to new ones while its control
-plane is away. It is this file's own: what other tests need is not touched."""
+plane is away."""
 
 import contextlib
 import json
@@ -18,21 +18,12 @@ from inject.pods import apply as patched
 from inject.truth_table import CASES, ENABLED
 from weft.inject.webhooks import selectors
 
-CANARY = "canary"
-CONTROL = f"deployment/weft-control-{CANARY}"
+CONTROL = "deployment/weft-control-canary"
 SPECIAL = sorted({case.namespace for case in CASES if case.namespace})
 MARK = "test.example.com/settings"
 SETTINGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps/istio-sidecar-injector"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 MERGE = "application/merge-patch+json"
-
-
-@pytest.fixture(scope="module")
-def canary(mesh):
-    """Installed for as long as the tests of this file run."""
-    mesh.install("--revision", CANARY, "--set", "injection.redirectBy=node")
-    yield CANARY
-    mesh.weft("uninstall", "--revision", CANARY, "--yes", "--force")
 
 
 @contextlib.contextmanager
@@ -198,15 +189,14 @@ def restricted(mesh, canary):
     annotations = {"traffic.sidecar.istio.io/excludeInboundPorts": "9090"}
     outside = {"sidecar.istio.io/inject": "false"}
     with namespace_of_mesh(mesh, "restricted", {**RESTRICTED, "istio.io/rev": canary}) as name:
-        mesh.cluster.apply(
+        mesh.apply(
             apps.strict(name),
             apps.pod(name, "web", python("app", SERVE, "8080", "9090"), annotations=annotations),
             apps.service(name, "web", ("http", 80, 8080), ("tcp-past-the-proxy", 9090, 9090)),
             apps.pod(name, "caller", python("app", SERVE, "8080")),
             apps.pod(name, "outsider", python("app", SERVE, "8080"), labels=outside),
         )
-        for pod in ("web", "caller", "outsider"):
-            mesh.wait(name, f"pod/{pod}")
+        mesh.wait(name, "pod/web", "pod/caller", "pod/outsider")
         yield name
 
 
@@ -317,6 +307,7 @@ def unanswered(mesh, canary):
         until(lambda: not get(mesh.cluster, "pods", NAMESPACE, selector=f"app=istiod,istio.io/rev={canary}"))
         yield name
         mesh.kubectl("scale", f"--namespace={NAMESPACE}", CONTROL, "--replicas=2")
+        mesh.rolled_out(NAMESPACE, CONTROL)
 
 
 def test_a_pod_is_refused_while_nobody_can_inject_it(cluster, unanswered):

@@ -43,7 +43,7 @@ def test_the_shop_opens(shop):
 
 
 def test_a_job_completes_though_it_had_a_proxy(shop):
-    shop.mesh.wait(shops.NAME, "job/migrate", "condition=Complete")
+    shop.mesh.wait(shops.NAME, "job/migrate", condition="condition=Complete")
     pods = shop.get("pods", "-l", "app=migrate")["items"]
     done = [pod for pod in pods if pod["status"]["phase"] == "Succeeded"]
     assert len(done) == 1

@@ -177,7 +177,7 @@ def started(mesh, namespace):
     """`client` calls `echo` by connections that are kept, and `fresh`, the same pod, by one for each request. `spare` is
     in nobody's way."""
     urls = [f"http://{name}.{namespace}/" for name in ("echo", "fresh")]
-    mesh.cluster.apply(
+    mesh.apply(
         strict(namespace),
         # Kubernetes takes a pod's readiness for a moment when its kubelet starts again (before 1.35).
         service(namespace, "echo", "echo", publishNotReadyAddresses=True),
@@ -188,8 +188,7 @@ def started(mesh, namespace):
         peer(namespace, "spare"),
     )
     names = ("echo", "client", "spare")
-    for name in names:
-        mesh.wait(namespace, f"pod/{name}")
+    mesh.wait(namespace, *(f"pod/{name}" for name in names))
     pods = Pods(mesh, **{name: (namespace, name) for name in names})
     until(lambda: pods.fetch("client", urls[1])["status"] == 200)
     return pods

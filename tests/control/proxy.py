@@ -36,7 +36,7 @@ class Client:
         await self._call.write(request)
 
     async def read(self):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self._call.read()
 
     async def answer(self, response, error=""):
@@ -46,7 +46,7 @@ class Client:
         await self._call.write(request)
 
     async def code(self):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self._call.code()
 
     def cancel(self):
@@ -67,6 +67,6 @@ async def serving(tmp_path, documents=None, only=None):
 
 
 async def until(condition):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)

@@ -16,6 +16,11 @@ class Checker:
     async def check(self, token):
         if token == "bad":
             raise TokenRefused(TokenReason.SIGNATURE, "a bad signature")
+        if token.startswith("unbound:"):
+            caller = Caller(*token.removeprefix("unbound:").split("/"))
+            raise TokenRefused(TokenReason.NOT_BOUND, "not bound to a pod", caller)
+        if token == "nobodys":
+            raise TokenRefused(TokenReason.NOT_BOUND, "not bound to a pod")
         if token == "later":
             raise CaUnavailable("the API server is away")
         namespace, account = token.split("/")
@@ -34,6 +39,11 @@ async def test_a_token_alone_proves_an_account_and_its_pod():
     assert await access()("peer", "shop/web") == Principal("shop", "web", "pod-0", "uid-0")
 
 
+async def test_a_token_of_no_pod_proves_who_asks_and_nothing_else():
+    assert await access()("peer", "unbound:shop/web") == Principal("shop", "web", only_asks=True)
+    assert not (await access()("peer", "unbound:istio-system/weft-node")).is_agent
+
+
 async def test_an_agent_shows_both():
     token = "istio-system/weft-node"
     assert (await access(AGENT)("peer", token)).is_agent
@@ -48,6 +58,8 @@ async def test_an_agent_shows_both():
         (None, "", "show a certificate"),
         (None, "bad", "a bad signature"),
         (WEB, "bad", "a bad signature"),
+        (None, "nobodys", "not bound to a pod"),
+        (WEB, "unbound:shop/web", "not bound to a pod"),
         (WEB, "shop/api", "the token is that of shop/api"),
         (Identity("elsewhere.org", "shop", "web"), "", "another trust domain"),
         (Identity("elsewhere.org", "shop", "web"), "shop/web", "another trust domain"),

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import socket
 from urllib.parse import urlsplit
 
 import aiohttp
+import grpc
+import grpc.aio
 import msgspec
 import pytest
 from cryptography import x509
+from tools.ports import free_port
 
 from ca import making
 from control.kubernetes import unique, until
+from control.test_debug_stream import Istioctl
+from control.test_front import Proxy
 from kube.wire import Wire
 from weft.ca.certificates import certificate_pem
 from weft.ca.client import CertificateClient
@@ -26,6 +30,7 @@ from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.error import ApiUnavailable
 from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SERVICE_ACCOUNTS, SERVICES
+from weft.xds.types import CLUSTER
 
 
 @pytest.fixture
@@ -54,9 +59,10 @@ class Replica:
         )  # fmt: skip
         self.control = ClusterControl(client, settings)
 
-    async def get(self, path):
+    async def get(self, path, token=""):
         url = f"http://127.0.0.1:{self.control.ports['monitoring']}{path}"
-        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
             return answer.status, await answer.text()
 
     @property
@@ -185,14 +191,73 @@ async def test_what_is_wrong_for_a_proxy_is_told_whether_it_is_connected_here_or
             await asyncio.sleep(0.1)
 
 
+async def test_what_a_proxy_refuses_is_told_to_people_whichever_replica_it_is_connected_to(
+    client, api_server, root, definitions
+):
+    namespace = api_server.make_namespace(unique("shop"))
+    service = {
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]},
+    }
+    await client.create(SERVICES, service, namespace=namespace)
+    _, token = await pod_with_token(client, namespace)
+    rule = {
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "DestinationRule",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"host": "web", "subsets": [{"name": "v9", "labels": {"version": "v9"}}]},
+    }
+    await client.apply(rule, manager="test")
+    resource = await client.find("networking.istio.io/v1", "DestinationRule")
+    bad = f"outbound|80|v9|web.{namespace}.svc.cluster.local"
+
+    async def accepted(expected):
+        async with asyncio.timeout(30):
+            while True:
+                status = (await client.get(resource, "web", namespace=namespace)).get("status") or {}
+                found = {each["status"]: each["message"] for each in status.get("conditions") or ()}
+                if expected in found:
+                    return found[expected]
+                await asyncio.sleep(0.1)
+
+    async with replica(client, root, "one") as one, replica(client, root, "two") as two:
+        await until(lambda: one.control._leader.leading)
+        await accepted("True")
+        roots = "".join(two.control.authority.bundle()).encode()
+        target = f"127.0.0.1:{two.control.ports['secure']}"
+        async with grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(roots)) as to:
+            proxy = Proxy(to, token, namespace)
+            await proxy.subscribe(CLUSTER)
+
+            async def refuse():
+                while True:
+                    response = await proxy._call.read()
+                    has_bad = bad in {each.name for each in response.resources}
+                    await proxy.answer(response, error=f"{bad} is bad" if has_bad else "")
+
+            refusing = asyncio.create_task(refuse())
+            assert f"{bad} is bad" in await accepted("False")
+            refusing.cancel()
+            rule["spec"]["subsets"] = []
+            await client.apply(rule, manager="test")
+            await accepted("True")
+
+
+async def published_in(client, namespace):
+    found = await client.list(CONFIG_MAPS, dict, namespace=namespace, fields="metadata.name=istio-ca-root-cert")
+    return "".join(each["data"]["root-cert.pem"] for each in found.items)
+
+
 async def test_of_two_replicas_one_leads_and_both_sign_with_one_root(client, root):
     async with replica(client, root, "one") as one:
         async with replica(client, root, "two") as two:
             assert one.control.authority.bundle() == two.control.authority.bundle()
             await until(lambda: one.control._leader.leading)
             assert not two.control._leader.leading
-            published = await client.get(CONFIG_MAPS, "istio-ca-root-cert", namespace="default")
-            assert published["data"]["root-cert.pem"] == "".join(one.control.authority.bundle())
+            wanted = "".join(one.control.authority.bundle())
+            async with asyncio.timeout(10):
+                while (await published_in(client, root)) != wanted:
+                    await asyncio.sleep(0.1)
         assert (await one.get("/ready"))[0] == 200
     async with replica(client, root, "three") as three:
         await until(lambda: three.control._leader.leading)
@@ -203,6 +268,52 @@ async def test_the_trust_domain_is_the_mesh_configurations(client, root):
     await client.create(CONFIG_MAPS, manifest, namespace=root)
     async with replica(client, root) as made:
         assert made.control.authority.trust_domain == "example.org"
+
+
+async def test_another_trust_domain_is_told_of_and_waits_for_the_next_start(client, root):
+    """Proxies that were told of it at once would not have known each other's certificates any more."""
+    manifest = {"metadata": {"name": "istio"}, "data": {"mesh": "trustDomain: example.org\n"}}
+    await client.create(CONFIG_MAPS, manifest, namespace=root)
+    async with replica(client, root) as made:
+        plane = made.control.plane
+        assert plane.mesh.settings.trust_domain == "example.org" and not about(plane, "trustDomain")
+        changed = {"data": {"mesh": "trustDomain: other.org\naccessLogFile: /dev/stdout\n"}}
+        await client.patch(CONFIG_MAPS, "istio", changed, namespace=root)
+        await until(lambda: about(plane, "trustDomain"))
+        [problem] = about(plane, "trustDomain")
+        assert str(problem).startswith(
+            f"ConfigMap {root}/istio: trustDomain: error: it is other.org now, and certificates are still of example.org"
+        )
+        assert plane.mesh.settings.trust_domain == "example.org"
+        await client.patch(CONFIG_MAPS, "istio", {"data": manifest["data"]}, namespace=root)
+        await until(lambda: not about(plane, "trustDomain"))
+
+
+def about(plane, words):
+    """Of the problems that there are; the API server is all tests'."""
+    return [each for each in plane.problems() if words in str(each)]
+
+
+async def test_a_plugged_in_ca_that_comes_later_is_told_of_and_waits_for_the_next_start(client, root, tmp_path):
+    settings = ClusterSettings(
+        namespace=root, plugged=tmp_path, xds="127.0.0.1:0", secure="127.0.0.1:0",
+        webhooks=("127.0.0.1", 0), monitoring=("127.0.0.1", 0),
+    )  # fmt: skip
+    control = ClusterControl(client, settings)
+    running = asyncio.create_task(control.run())
+    try:
+        await until(lambda: control.ports.get("secure") or running.done())
+        before = control.authority.bundle()
+        key = making.p256()
+        making.plug_in(tmp_path, certificate=making.ca("root", key), key=key)
+        await until(lambda: about(control.plane, str(tmp_path)))
+        [problem] = about(control.plane, str(tmp_path))
+        assert "it is there now, and a root that weft made signs until the next start" in str(problem)
+        assert f"kubectl -n {root} rollout restart deployment/weft-control" in problem.hint
+        assert control.authority.bundle() == before
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_plugged_in_ca_signs_where_there_is_one(client, root, tmp_path):
@@ -226,10 +337,7 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server,
     """A process that ended instead would be started again ever more seldom, and missed when the API server is back."""
     connection = load(api_server.kubeconfig)
     there = urlsplit(connection.server)
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
-    line = Wire()
+    port, line = free_port(), Wire()
     async with Client(msgspec.structs.replace(connection, server=f"https://127.0.0.1:{port}")) as client:
         made = Replica(client, root, "one")
         running = asyncio.create_task(made.control.run())
@@ -249,3 +357,41 @@ async def test_an_api_server_that_is_away_at_the_start_is_waited_for(api_server,
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+
+async def token_of_nobodys_pod(client, namespace):
+    """As istioctl and weft get one for who runs them."""
+    spec = {"audiences": ["istio-ca"], "expirationSeconds": 600}
+    manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    made = await client.create(SERVICE_ACCOUNTS, manifest, namespace=namespace, name="default", subresource="token")
+    return made["status"]["token"]
+
+
+async def test_debug_answers_are_for_accounts_of_the_control_planes_namespace_alone(client, api_server, root):
+    namespace = api_server.make_namespace(unique("shop"))
+    own, strange = await token_of_nobodys_pod(client, root), await token_of_nobodys_pod(client, namespace)
+    _, of_a_pod = await pod_with_token(client, namespace)
+    async with replica(client, root) as made:
+        for token, status in (("", 401), ("rubbish", 401), (strange, 403), (of_a_pod, 403), (own, 200)):
+            assert (await made.get("/debug/syncz", token))[0] == status
+        roots = "".join(made.control.authority.bundle())
+        credentials = grpc.ssl_channel_credentials(roots.encode())
+        override = (("grpc.ssl_target_name_override", f"istiod.{root}.svc"),)
+        address = f"127.0.0.1:{made.control.ports['secure']}"
+        async with grpc.aio.secure_channel(address, credentials, options=override) as channel:
+            told = Istioctl(channel, own)
+            await told.ask("istio.io/debug/syncz")
+            assert (await told.read()).type_url == "istio.io/debug/syncz"
+            for token, code in (
+                (strange, grpc.StatusCode.PERMISSION_DENIED),
+                (of_a_pod, grpc.StatusCode.PERMISSION_DENIED),
+                ("rubbish", grpc.StatusCode.UNAUTHENTICATED),
+                ("", grpc.StatusCode.UNAUTHENTICATED),
+            ):
+                refused = Istioctl(channel, token)
+                await refused.ask("istio.io/debug/syncz")
+                assert await refused.code() is code
+            # Who may ask is still nobody's proxy.
+            proxy = Istioctl(channel, own)
+            await proxy.ask(CLUSTER, nonce="")
+            assert await proxy.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -3,14 +3,18 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 
 from model.builders import group
 from weft.control.compiled import NOTHING, Compiled
-from weft.model.scope import Scope
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate.built import from_bytes
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.view import GroupView
 
-CLUSTER, LISTENER, ROUTE, ENDPOINTS = "c", "envoy.config.listener.v3.Listener", "r", "e"
+CLUSTER, LISTENER, ROUTE, ENDPOINTS = (
+    "c",
+    "envoy.config.listener.v3.Listener",
+    "envoy.config.route.v3.RouteConfiguration",
+    "e",
+)
 
 
 def built(kind, name, content=""):
@@ -37,8 +41,6 @@ def view(policy=OutboundPolicy.ALLOW_ANY):
 
 def compiled():
     return Compiled(
-        group("web"),
-        Scope("shop"),
         view(),
         configure=lambda name, hosts, v: built(ROUTE, name, f"{v.policy}:" + ",".join(host.name for host in hosts)),
     )
@@ -135,3 +137,38 @@ def test_finds_who_made_a_resource():
     one.contribute({"a": http("a")})
     assert one.resource(url(CLUSTER), "outbound|80||a").name == "outbound|80||a"
     assert one.resource(url(CLUSTER), "absent") is None
+
+
+def test_a_group_keeps_only_what_it_has_not_in_common_with_others():
+    common = compiled()
+    common.contribute({"a": http("a"), "b": http("b", "8080")})
+    own = Compiled(view(), common._configure, common)
+    assert own.resource(url(ROUTE), "80").body == b"80=ALLOW_ANY:a"
+    update = names(own.contribute({"c": http("c")}))
+    assert set(update[CLUSTER]) == {"outbound|80||c"}
+    assert update[ROUTE] == {"80": "80=ALLOW_ANY:a,c"}
+    assert names(own.contribute({"c": NOTHING}))[ROUTE] == {"80": None}
+    assert own.resource(url(ROUTE), "80").body == b"80=ALLOW_ANY:a"
+
+
+def test_what_a_group_has_a_part_in_follows_what_is_common():
+    common = compiled()
+    common.contribute({"a": http("a")})
+    own = Compiled(view(), common._configure, common)
+    own.contribute({"c": http("c")})
+    common.contribute({"b": http("b")})
+    assert names(own.rejoin({"b"})) == {ROUTE: {"80": "80=ALLOW_ANY:a,b,c"}}
+    other = compiled()
+    assert names(own.rest_upon(other)) == {ROUTE: {"80": "80=ALLOW_ANY:c"}}
+
+
+def test_what_a_group_has_suspended_is_its_own_until_it_changes():
+    common = compiled()
+    common.contribute({"a": http("a"), "b": http("b")})
+    own, other = (Compiled(view(), common._configure, common) for _ in range(2))
+    hosts, update = own.suspend("80", b"")
+    assert names(update) == {ROUTE: {"80": "80=ALLOW_ANY:"}}
+    assert set(hosts) == {"a", "b"}
+    assert other.resource(url(ROUTE), "80").body == b"80=ALLOW_ANY:a,b"
+    assert names(own.rejoin({"a"})) == {ROUTE: {"80": "80=ALLOW_ANY:a"}}
+    assert names(own.resume("80", ["b"])) == {ROUTE: {"80": None}}

@@ -14,11 +14,11 @@ from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, Delt
 from authority import Authority as StrangeAuthority
 from control.proxy import METHOD, Client, changes, until
 from control.test_quarantine import services
+from model.builders import group
 from relay_rig import cluster
 from weft.ca.client import CertificateClient
 from weft.ca.tokens import Caller
 from weft.control import front as room
-from weft.control import plane
 from weft.control.front import Front
 from weft.model.identity import Identity
 from weft.node.key import Key
@@ -29,6 +29,7 @@ from weft.xds.types import CLUSTER
 @pytest.fixture
 async def rig():
     async with cluster(changes(services())) as made:
+        made.placed.put("uid-web-0", "node-1", group("web"))
         yield made
 
 
@@ -55,7 +56,7 @@ class Proxy(Client):
 async def test_a_workload_gets_its_first_certificate_without_one_and_its_config_with_it(rig):
     client = CertificateClient(rig.address, "".join(rig.authority.bundle()))
     identity, key = Identity("cluster.local", "shop", "web"), Key()
-    issued = await client.create(rig.token(Caller("shop", "web", "web-0", "uid")), key.request(identity))
+    issued = await client.create(rig.token(Caller("shop", "web", "web-0", "uid-web-0")), key.request(identity))
     await client.close()
     async with channel(rig, "".join(issued.chain), key.secret_pem()) as to:
         proxy = Proxy(to)
@@ -66,7 +67,7 @@ async def test_a_workload_gets_its_first_certificate_without_one_and_its_config_
 
 async def test_a_token_is_as_good_as_a_certificate(rig):
     async with channel(rig) as to:
-        proxy = Proxy(to, rig.token(Caller("shop", "web", "web-0", "uid")))
+        proxy = Proxy(to, rig.token(Caller("shop", "web", "web-0", "uid-web-0")))
         await proxy.subscribe(CLUSTER)
         assert (await proxy.read()).resources
 
@@ -137,7 +138,7 @@ async def test_who_speaks_no_tls_or_says_nothing_is_sent_away_and_harms_nobody(r
     silent_reader, silent = await asyncio.open_connection(host, int(port))
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await reader.read()
         await silent_reader.read()
     for each in (writer, silent):
@@ -184,26 +185,19 @@ async def test_one_host_cannot_take_every_connection(rig, monkeypatch):
     await test_a_token_is_as_good_as_a_certificate(rig)
 
 
-async def test_one_account_cannot_have_the_mesh_translated_for_every_label_it_can_think_of(rig, monkeypatch):
-    monkeypatch.setattr(plane, "GROUPS_OF_ACCOUNT", 2)
-    async with channel(rig, *rig.certificate("shop", "web")) as to:
-        codes = []
-        for version in ("one", "two", "two", "three"):
-            proxy = Proxy(to)
-            proxy.labels = {"version": version}
-            await proxy.subscribe(CLUSTER)
-            if version == "three":
-                codes.append(await proxy.code())
-            else:
-                assert (await proxy.read()).resources
-        assert codes == [grpc.StatusCode.PERMISSION_DENIED]
+async def test_who_goes_in_the_middle_of_the_handshake_is_told_of_with_a_reason(rig, caplog):
+    host, port = rig.address.split(":")
+    with caplog.at_level("INFO", "weft.control.front"):
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
+        await until(lambda: "did not get in: the connection was lost (ConnectionResetError)" in caplog.text)
 
 
 async def test_who_shows_no_certificate_cannot_fill_the_memory_with_words(rig):
     """They are in memory before anybody has looked at its token."""
     lots = [f"{number:06}{'x' * 3_000}" for number in range(1_000)]
     async with channel(rig) as to:
-        stranger = Proxy(to, rig.token(Caller("shop", "web", "web-0", "uid")))
+        stranger = Proxy(to, rig.token(Caller("shop", "web", "web-0", "uid-web-0")))
         await stranger.subscribe(CLUSTER, *lots)
         assert await stranger.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     async with channel(rig, *rig.certificate("shop", "web")) as to:

@@ -112,7 +112,7 @@ async def test_the_api_server_is_shown_a_certificate_of_each_root_that_signs(cli
         authority.switch()
         only_the_new_one = Authority.in_memory("cluster.local")
         only_the_new_one.bundle = lambda: authority.bundle()[:1]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     assert (await images(port, only_the_new_one))["allowed"]

@@ -33,7 +33,7 @@ async def test_it_counts_in_prometheus_words(ask):
     assert (await ask("/metrics"))[1] == 'weft_ca_refused{reason="x"} 1.5\nweft_pushes 3\n'
 
 
-@pytest.mark.parametrize("path", ["/", "/debug/config_dump", "/debug/registryz"])
+@pytest.mark.parametrize("path", ["/", "/debug", "/debug/config_dump", "/debug/registryz"])
 async def test_nothing_else_is_told(ask, path):
     assert (await ask(path))[0] == 404
     assert (await ask("/ready", "POST"))[0] == 405

@@ -1,6 +1,6 @@
 import pytest
 
-from weft.control.nodes import UnknownProxy, group_of
+from weft.control.nodes import UnknownProxy, group_of, pod_of
 from weft.model.group import Group, ProxyKind
 from weft.model.names import labels_of
 
@@ -18,6 +18,11 @@ def test_the_node_id_tells_the_namespace_where_the_metadata_does_not():
 
 def test_grpcs_own_client_is_known_by_its_generator():
     assert group_of(NODE, {"GENERATOR": "grpc"}).kind is ProxyKind.GRPC
+
+
+def test_a_pods_name_is_in_the_metadata_or_the_node_id():
+    assert pod_of(NODE, {}) == "frontend-v1-0"
+    assert pod_of(NODE, {"POD_NAME": "web-0"}) == "web-0"
 
 
 @pytest.mark.parametrize(

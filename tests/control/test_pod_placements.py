@@ -54,3 +54,21 @@ def test_who_listens_for_a_node_hears_of_what_changes_what_its_pods_are_served(p
     end()
     pods.put(pod("b"))
     assert len(heard) == 3
+
+
+def test_any_pod_is_found_by_its_name_and_who_follows_it_hears_when_it_is_another(pods, placements):
+    heard = []
+    pods.put(pod("plain", meshed=False))
+    assert placements.uid_of("shop", "plain") == "uid-of-plain" and placements.group_of("uid-of-plain") == WEB
+    assert placements.uid_of("other", "plain") is None and placements.group_of("nobody") is None
+    end = placements.follow("uid-of-plain", lambda: heard.append(placements.group_of("uid-of-plain")))
+    pods.put(pod("plain", meshed=False, addresses=("10.0.0.1",)))
+    pods.put(pod("other", SHELL))
+    assert heard == []
+    pods.put(pod("plain", SHELL, meshed=False))
+    pods.discard("shop", "plain")
+    assert heard == [SHELL, None]
+    end()
+    pods.put(pod("plain", SHELL))
+    pods.discard("shop", "plain")
+    assert len(heard) == 2

@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
 
 import pytest
 
 from control.kubernetes import unique, until
 from weft.ca.authority import Authority
 from weft.control.published_roots import CONFIG_MAP, KEY, PublishedRoots
+from weft.install.names import Names
 from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.error import ApiError
@@ -24,8 +26,8 @@ async def client(api_server):
 @pytest.fixture
 async def names(client):
     """Of a mutating and a validating configuration, each with two webhooks that apply to nothing."""
-    made = {MUTATING_WEBHOOKS: unique("mutating"), VALIDATING_WEBHOOKS: unique("validating")}
-    for resource, name in made.items():
+    made = Names(unique("rev"), "istio-system")
+    for resource, name in webhooks_of(made).items():
         webhooks = [
             {
                 "name": f"{each}.weft.dev",
@@ -46,13 +48,17 @@ async def names(client):
         manifest = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
         await client.create(resource, manifest | {"webhooks": webhooks})
     yield made
-    for resource, name in made.items():
+    for resource, name in webhooks_of(made).items():
         await client.delete(resource, name)
+
+
+def webhooks_of(names):
+    return {MUTATING_WEBHOOKS: names.injector, VALIDATING_WEBHOOKS: names.validator}
 
 
 @contextlib.asynccontextmanager
 async def published(client, authority, names):
-    roots = PublishedRoots(client, authority, mutating=names[MUTATING_WEBHOOKS], validating=names[VALIDATING_WEBHOOKS])
+    roots = PublishedRoots(client, authority, names)
     running = asyncio.create_task(roots.run())
     try:
         yield roots
@@ -76,7 +82,7 @@ async def bundle_in(client, namespace):
 
 async def bundles_of(client, names):
     found = set()
-    for resource, name in names.items():
+    for resource, name in webhooks_of(names).items():
         for webhook in (await client.get(resource, name))["webhooks"]:
             found.add(base64.b64decode(webhook["clientConfig"].get("caBundle", "")).decode())
     return found
@@ -129,29 +135,71 @@ async def test_nothing_is_written_twice(client, api_server, names):
 async def test_a_namespace_that_is_going_is_left_alone(client, api_server, names, caplog):
     authority = Authority.in_memory("cluster.local")
     namespace = api_server.make_namespace(unique("going"))
+    stays = api_server.make_namespace(unique("stays"))
     # Without controllers a deleted namespace stays Terminating: nobody empties it.
     await client.delete(NAMESPACES, namespace)
     async with published(client, authority, names):
-        await eventually(lambda: bundle_in(client, "default"), "".join(authority.bundle()))
+        await eventually(lambda: bundle_in(client, stays), "".join(authority.bundle()))
         with pytest.raises(ApiError, match="404"):
             await bundle_in(client, namespace)
     assert "cannot be published" not in caplog.text
 
 
-async def test_two_that_do_not_agree_do_not_write_as_fast_as_they_can(client, api_server, names, monkeypatch, caplog):
-    """As where a second revision has a CA of its own: each took the other's roots for a mistake, at once."""
+async def test_control_planes_with_other_roots_share_the_config_map(client, api_server, names):
+    """As where a second revision has a CA of its own: each took the other's roots out, and its agents' trust along."""
+    namespace = api_server.make_namespace(unique("shared"))
+    other = Names("other", "elsewhere")
+    ours, theirs = Authority.in_memory("cluster.local"), Authority.in_memory("cluster.local")
+
+    async def found():
+        return set(CERTIFICATE.findall(await bundle_in(client, namespace)))
+
+    async with published(client, ours, names), published(client, theirs, other):
+        await eventually(found, {*roots_of(ours), *roots_of(theirs)})
+        theirs.rotate()
+        await eventually(found, {*roots_of(ours), *roots_of(theirs)})
+        assert len(roots_of(theirs)) == 2
+    theirs = Authority.in_memory("cluster.local")  # another, and of the one before nothing stays
+    async with published(client, ours, names), published(client, theirs, other):
+        await eventually(found, {*roots_of(ours), *roots_of(theirs)})
+    async with published(client, ours, names):  # and the other is uninstalled
+        patch = {"metadata": {"annotations": {other.roots_annotation: None}}}
+        await client.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=namespace, manager="somebody")
+        await eventually(found, set(roots_of(ours)))
+
+
+CERTIFICATE = re.compile(r"-----BEGIN.*?END CERTIFICATE-----", re.DOTALL)
+
+
+def roots_of(authority):
+    return CERTIFICATE.findall("".join(authority.bundle()))
+
+
+async def test_a_stranger_that_does_not_agree_is_not_fought_as_fast_as_one_can(
+    client, api_server, names, monkeypatch, caplog
+):
+    """As Istio's own control plane beside ours, which knows of no sharing."""
     namespace = api_server.make_namespace(unique("contested"))
-    authorities = [Authority.in_memory("cluster.local") for _ in range(2)]
+    ours, theirs = Authority.in_memory("cluster.local"), "".join(Authority.in_memory("cluster.local").bundle())
     writes = []
     put = PublishedRoots._put
 
-    async def counted(self, where, bundle):
-        writes.append((where, bundle))
-        await put(self, where, bundle)
+    async def counted(self, where, wanted):
+        writes.append(where)
+        await put(self, where, wanted)
 
     monkeypatch.setattr(PublishedRoots, "_put", counted)
-    async with published(client, authorities[0], names), published(client, authorities[1], names):
+
+    async def stranger():
+        await eventually(lambda: bundle_in(client, namespace), "".join(ours.bundle()))
+        while True:
+            if await bundle_in(client, namespace) != theirs:
+                await client.patch(CONFIG_MAPS, CONFIG_MAP, {"data": {KEY: theirs}}, namespace=namespace)
+            await asyncio.sleep(0.01)
+
+    async with published(client, ours, names):
+        fighting = asyncio.create_task(stranger())
         told = f"somebody writes other roots to ConfigMap {namespace}/{CONFIG_MAP} again and again"
         await until(lambda: told in caplog.text)
-    ours = [writes.count((namespace, "".join(each.bundle()))) for each in authorities]
-    assert max(ours) == 5
+        fighting.cancel()
+    assert writes.count(namespace) == 5

@@ -1,4 +1,5 @@
 import asyncio
+import random
 
 import pytest
 
@@ -15,9 +16,9 @@ from weft.model.names import ObjectKey, labels_of
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.model.sidecar import EgressListener, Sidecar
+from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
 from weft.model.telemetry import AccessLogging, Telemetry
-from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
+from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, VirtualService, WeightedDestination
 from weft.translate.service import contribute
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -27,8 +28,8 @@ CART = "cart.shop.svc.cluster.local"
 
 
 class Rig:
-    def __init__(self):
-        self.mesh = Mesh()
+    def __init__(self, mesh=None):
+        self.mesh = mesh or Mesh()
         self.snapshots = Snapshots()
         self.problems = Problems()
         self.push = Push(self.mesh, self.snapshots, self.problems, Timing(0.0, 0.0, 0.0))
@@ -211,7 +212,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     before = rig.versions(group("web"))
     rig.push.touch(put(rig.mesh, routes("orders", ORDERS)))
     rig.push.touch(put(rig.mesh, instance("orders-0", "orders", address="10.244.9.9", meshed=True)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while rig.versions(group("web")) == before:
             await asyncio.sleep(0)
     assert rig.difference(before, rig.versions(group("web"))) == {(ENDPOINT, f"outbound|80||{ORDERS}")}
@@ -224,7 +225,7 @@ async def test_who_waits_for_a_push_finds_everything_that_came_before_in_the_sna
     push = Push(mesh, snapshots, Problems(), timing)
     put(mesh, service("orders"))
     push.join(group("web"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await push.pushed()  # nothing is pending
         push.touch(put(mesh, instance("orders-0", "orders")))
         push.touch(put(mesh, service("cart")))
@@ -404,3 +405,70 @@ async def test_a_rule_for_some_workloads_alone_reaches_these_and_no_others(rig):
     subset = f"outbound|80|v1|{ORDERS}"
     having = [name for name in "abcd" if subset in rig.snapshots.resources(group(name), CLUSTER)]
     assert having == ["b"]
+
+
+HISTORIES = {
+    "service": lambda chance: service(chance.choice(("orders", "cart")), port=chance.choice((80, 81))),
+    "stream": lambda chance: service(
+        "db", protocol=Protocol.TCP, port=chance.choice((80, 3306)), addresses=chance.choice(((), ("10.96.0.9",)))
+    ),
+    "instance": lambda chance: instance("orders-0", "orders", meshed=True, ready=chance.random() < 0.5),
+    "sidecar": lambda chance: Sidecar(
+        chance.choice(("default", "a")),
+        "shop",
+        selector=chance.choice((None, labels_of({"app": "a"}))),
+        egress=chance.choice(((), (EgressListener(("./*",)),), (EgressListener(("*/cart.shop.svc.cluster.local",)),))),
+        outbound_policy=chance.choice((None, *OutboundPolicy)),
+    ),
+    "rule": lambda chance: DestinationRule(
+        "picky",
+        "shop",
+        chance.choice((ORDERS, CART)),
+        TrafficPolicy(),
+        (Subset("v1"),),
+        workload_selector=chance.choice(((), labels_of({"app": "b"}))),
+    ),
+    "routes": lambda chance: VirtualService(
+        "routes",
+        "shop",
+        hosts=(chance.choice((ORDERS, CART, "elsewhere.example")),),
+        http=(
+            HttpRoute(
+                match=chance.choice(((), (HttpMatch(source_labels=labels_of({"app": "b"})),))),
+                route=(WeightedDestination(Destination(chance.choice((ORDERS, CART)))),),
+            ),
+        ),
+    ),
+    "telemetry": lambda chance: Telemetry(
+        "logs", "shop", chance.choice(((), labels_of({"app": "a"}))), (AccessLogging(providers=("envoy",)),)
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(rig, seed):
+    chance = random.Random(seed)
+    groups = [group("a"), group("b"), group("c"), group("a", "bank")]
+    for _ in range(30):
+        kind = chance.choice(sorted(HISTORIES))
+        value = HISTORIES[kind](chance)
+        key = ObjectKey(type(value).__name__, value.namespace, value.name)
+        rig.push.touch(rig.mesh.apply(key, (value,) if chance.random() < 0.7 else ()))
+        rig.push.flush()
+        each = chance.choice(groups)
+        (rig.push.join if chance.random() < 0.7 else rig.push.leave)(each)
+        afresh = Rig(rig.mesh)
+        for here in rig.push.groups():
+            afresh.push.join(here)
+            assert rig.versions(here) == afresh.versions(here)
+            kinds = (CLUSTER, ENDPOINT, LISTENER, ROUTE)
+            assert all(
+                rig.push.resource(here, kind, name).version == version
+                for (kind, name), version in rig.versions(here).items()
+                if kind in kinds
+            )
+        afresh.push.close()
+    for each in groups:
+        rig.push.leave(each)
+    assert not (rig.push._places or rig.push._place_of or rig.push._made or any(rig.push._watching.values()))
+    assert not rig.snapshots._upon

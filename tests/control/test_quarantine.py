@@ -78,7 +78,7 @@ async def rig(tmp_path):
 
 
 async def settles(plane, proxy, has, blamed=()):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             found = {problem.where.object for problem in plane.problems()}
             if has.items() <= proxy.has.items() and found == {f"VirtualService shop/{name}" for name in blamed}:

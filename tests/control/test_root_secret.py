@@ -14,10 +14,11 @@ from control.kubernetes import unique, until
 from weft.ca.authority import Terms
 from weft.ca.error import AuthorityError
 from weft.ca.rotation import Phase
+from weft.control import root_secret
 from weft.control.root_secret import NAME, ROTATE, STATE, RootSecret
 from weft.kube.client import Client
 from weft.kube.config import load
-from weft.kube.resource import SECRETS
+from weft.kube.resource import CONFIG_MAPS, SECRETS
 
 TERMS = Terms(lifetime=timedelta(seconds=2), skew=timedelta(0), propagation=timedelta(seconds=1))
 
@@ -122,6 +123,31 @@ async def test_who_leads_writes_a_deleted_secret_again_so_that_the_next_replica_
         await leading.restore_if_gone()
         async with replica(client, namespace) as (_, next_one):
             assert next_one.bundle() == authority.bundle()
+
+
+async def published(client, namespace):
+    """As every namespace has it, once somebody has led."""
+    annotations = {"roots.weft.dev/istio-system.default": "digest"}
+    manifest = {"metadata": {"name": "istio-ca-root-cert", "annotations": annotations}}
+    await client.create(CONFIG_MAPS, manifest, namespace=namespace)
+
+
+async def test_who_starts_just_after_the_secret_was_deleted_waits_for_the_root_that_is_in_use(client, namespace):
+    async with replica(client, namespace) as (leading, authority):
+        await published(client, namespace)
+        await client.delete(SECRETS, NAME, namespace=namespace)
+        starting = asyncio.create_task(RootSecret(client, namespace, "cluster.local", TERMS).open())
+        await until(lambda: leading._is_gone)
+        assert not starting.done()
+        await leading.restore_if_gone()
+        assert (await starting).bundle() == authority.bundle()
+
+
+async def test_a_root_that_nobody_has_any_more_is_not_waited_for_for_ever(client, namespace, monkeypatch, caplog):
+    monkeypatch.setattr(root_secret, "RESTORE_SECONDS", 0.6)
+    await published(client, namespace)
+    assert (await RootSecret(client, namespace, "cluster.local", TERMS).open()).bundle()
+    assert "nobody has the root of cluster.local any more" in caplog.text
 
 
 async def test_another_trust_domain_is_refused(client, namespace):

@@ -30,6 +30,7 @@ import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from tools.ports import free_port
 
 from e2e import objects
 from e2e.mesh import eventually, tell, unique_name
@@ -307,7 +308,7 @@ class Separate:
         self.tokens.write_keys(self.open / "token-keys.pem")
         self.control, self.agent = Part(self.open / "control.log"), Part(self.open / "agent.log")
         self.pods: dict[str, Pod] = {}
-        self._ca_port = _free_port()
+        self._ca_port = free_port()
         self._tasks: list[asyncio.Task[None]] = []
 
     def write(self, file: str, *documents: objects.Document) -> None:
@@ -376,13 +377,6 @@ class Separate:
             await asyncio.sleep(TOKEN_REFRESH)
             for pod in self.pods.values():
                 self.tokens.write(pod.token_file, pod.name, pod.name, pod.pod_uid)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 def weft(*arguments: str | Path) -> subprocess.Popen[str]:

@@ -127,11 +127,20 @@ async def test_times_are_merged_whenever_somebody_asks(ready_envoy, namespace):
         found = re.search(rb"upstream_rq_time_count\S* (\d+)", body)
         return int(found[1]) if found else 0
 
-    async with asyncio.timeout(4):  # by its own clock Envoy merges only every five seconds
-        for number in (1, 2):
+    async def merged_twice():
+        for _ in range(2):
+            before = await counted()
             await get(namespace, 15021, "/healthz/ready")
-            while await counted() < number:
+            while await counted() == before:
                 await asyncio.sleep(0.01)
+
+    for attempt in reversed(range(5)):  # on a busy machine, once is enough
+        try:
+            async with asyncio.timeout(4):  # by its own clock Envoy merges only every five seconds
+                await merged_twice()
+            break
+        except TimeoutError:
+            assert attempt
 
 
 def test_the_admin_api_listens_on_loopback_only():

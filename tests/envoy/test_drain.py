@@ -164,7 +164,7 @@ async def pod(namespace, pod_directory, control_plane):
         cleanup.push_async_callback(end, process)
         made = Pod(namespace, cleanup)
         await made.serve()
-        assert await asyncio.to_thread(netns.run_in, namespace, lambda: wait_until_ready(most=20))
+        assert await asyncio.to_thread(netns.run_in, namespace, lambda: wait_until_ready(most=20)) == ""
         yield made
 
 
@@ -172,33 +172,33 @@ async def test_a_request_under_way_is_answered_before_the_end(pod):
     reader, writer = await pod.connect(HTTP)
     writer.write(b"GET /slow HTTP/1.1\r\nhost: app\r\n\r\n")
     task, said = await pod.draining(least=0.1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not said:
             await asyncio.sleep(0.01)
     assert said == ["waiting for 1 requests, 0 other streams, 1 connections"]
     assert not task.done()
     pod.answer.set()
     assert "connection: close" in await heard(reader)
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
 
 
 async def test_callers_are_served_and_sent_away_with_their_answer(pod):
     reader, writer = await pod.connect(HTTP)
     assert "connection: close" not in await ask(reader, writer)
-    task, _ = await pod.draining(least=1.0)
-    async with asyncio.timeout(10):
+    task, _ = await pod.draining(least=2.0)
+    async with asyncio.timeout(30):
         while "connection: close" not in await ask(reader, writer):
             await asyncio.sleep(0.01)
     # Who does not know yet that this pod ends still comes in.
     assert "200 ok" in await ask(*(await pod.connect(HTTP)))
     assert not task.done()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
 
 
 async def test_it_takes_as_long_as_callers_need_to_learn_of_it_even_if_nobody_calls(pod):
     began = time.monotonic()
     task, said = await pod.draining(least=0.5)
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
     assert time.monotonic() - began >= 0.5
     assert said == []
 
@@ -207,26 +207,26 @@ async def test_an_open_stream_of_another_protocol_is_waited_for(pod):
     reader, writer = await pod.connect(TCP)
     assert "200 ok" in await ask(reader, writer)
     task, said = await pod.draining(least=0.0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not said:
             await asyncio.sleep(0.01)
     assert said == ["waiting for 0 requests, 1 other streams, 1 connections"]
     writer.close()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
 
 
 async def test_an_idle_connection_is_waited_for_only_if_that_is_wanted(pod):
     reader, writer = await pod.connect(HTTP)
     await ask(reader, writer)
     task, _ = await pod.draining(least=0.0)
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
     task, said = await pod.draining(least=0.0, until_idle=True)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not said:
             await asyncio.sleep(0.01)
     assert said == ["waiting for 0 requests, 0 other streams, 1 connections"]
     writer.close()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
 
 
 async def test_kubelet_and_prometheus_are_nobody_to_wait_for(pod):
@@ -235,7 +235,7 @@ async def test_kubelet_and_prometheus_are_nobody_to_wait_for(pod):
         writer.write(f"GET {path} HTTP/1.1\r\nhost: app\r\n\r\n".encode())
         assert b"200" in await reader.readuntil(b"\r\n")
     task, said = await pod.draining(least=0.0, until_idle=True)
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 30)
     assert said == []
     # And they are still answered.
     reader, writer = await pod.connect(15021)
@@ -249,7 +249,7 @@ def test_where_there_is_no_envoy_there_is_nothing_to_wait_for(namespace):
     netns.run_in(namespace, lambda: drain(least=30.0, tell=said.append))
     assert time.monotonic() - began < 20
     assert "does not answer" in said[0]
-    assert netns.run_in(namespace, lambda: wait_until_ready(most=0.1)) is False
+    assert "does not answer" in netns.run_in(namespace, lambda: wait_until_ready(most=0.1))
 
 
 def test_an_answer_that_is_none_of_envoys_ends_it_too(namespace):
@@ -291,3 +291,12 @@ def test_what_is_under_way_is_told_from_the_gauges():
         }
     )
     assert (active.requests, active.streams, active.connections) == (2, 3, 6)
+
+
+async def test_whoever_waits_in_vain_learns_what_envoy_said(start_envoy, namespace, tmp_path):
+    await start_envoy(str(tmp_path / "nobody"))
+    said = ""
+    async with asyncio.timeout(20):
+        while "503" not in said:  # its admin API answers a moment after it has started
+            said = await asyncio.to_thread(netns.run_in, namespace, lambda: wait_until_ready(most=0))
+    assert "INITIALIZING" in said

@@ -97,7 +97,7 @@ class World:
         return (await self.kubelet(path))[0]
 
     async def until(self, path, status):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await self.verdict(path) != status:
                 await asyncio.sleep(0.05)
 

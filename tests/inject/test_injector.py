@@ -30,6 +30,19 @@ def test_who_wants_none_gets_none(caplog):
     assert "its label sidecar.istio.io/inject is no" in caplog.text
 
 
+@pytest.mark.parametrize("place", ["label", "annotation"])
+def test_who_says_neither_yes_nor_no_gets_none_and_a_warning(place):
+    answer = injector().answer(asked(pod(**{f"{place}s": {"sidecar.istio.io/inject": "flase"}})))
+    assert (answer.allowed, answer.patch) == (True, ())
+    [warning] = answer.warnings
+    assert warning == (
+        "Pod shop/web-7d4b9c-x2x1z gets no sidecar: "
+        f"its {place} sidecar.istio.io/inject is flase, which is neither true nor false"
+    )
+    for clear in ("false", "Off", "n"):
+        assert injector().answer(asked(pod(labels={"sidecar.istio.io/inject": clear}))).warnings == ()
+
+
 def test_who_cannot_have_one_is_refused_with_every_reason():
     said = {"sidecar.istio.io/logLevel": "x", "sidecar.istio.io/proxyCPU": "y"}
     answer = injector().answer(asked(pod(annotations=said)))

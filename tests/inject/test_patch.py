@@ -40,8 +40,8 @@ def test_a_native_sidecar_comes_before_every_other_init_container():
     assert names(result) == ["web"]
     proxy = container(result)
     assert proxy["restartPolicy"] == "Always"
-    assert proxy["startupProbe"]["httpGet"] == {"path": "/healthz/ready", "port": 15021, "scheme": "HTTP"}
-    assert "postStart" not in proxy["lifecycle"]
+    assert proxy["lifecycle"]["postStart"] == {"exec": {"command": ["weft", "wait"]}}
+    assert "startupProbe" not in proxy  # kubelet would look at it a second later than need be
     assert status(result)["initContainers"] == ["istio-init", "istio-proxy"]
 
 
@@ -298,6 +298,25 @@ def test_doubts_are_told_with_the_pods_name():
     assert found == (
         "Pod shop/web-7d4b9c-x2x1z: container web runs as user 1337, as the proxy does: nothing of it is redirected",
         "Pod shop/web-7d4b9c-x2x1z: container web has port 15006, which is the proxy's",
+    )
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "of_container", "who"),
+    [
+        ({"runAsUser": 1337}, {}, "user 1337"),
+        ({"runAsUser": 1337}, {"runAsUser": 1000}, None),
+        ({"runAsUser": 1000}, {"runAsGroup": 1337}, "group 1337"),
+        ({"runAsGroup": 1337}, None, "group 1337"),
+        ({"fsGroup": 1337}, {}, None),
+    ],
+)
+def test_who_runs_as_the_proxy_is_told_that_it_is_not_redirected(of_pod, of_container, who):
+    wanted = pod(containers=[{"name": "web", "image": "w", "securityContext": of_container}])
+    wanted["spec"]["securityContext"] = of_pod
+    warnings = inject(wanted, "shop", Settings(), arguments, native_sidecars=True).warnings
+    assert [each.partition("container ")[2] for each in warnings] == (
+        [f"web runs as {who}, as the proxy does: nothing of it is redirected"] if who else []
     )
 
 

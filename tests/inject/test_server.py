@@ -232,6 +232,33 @@ async def test_who_begins_to_ask_and_does_not_go_on_is_sent_away(server, monkeyp
         "127.0.0.1", server.port, ssl=trusting(server.chain), server_hostname="istiod.istio-system.svc"
     )
     writer.write(b"POST /inject HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         assert b" 408 " in await reader.readline()
     writer.close()
+
+
+async def test_few_large_reviews_are_read_at_once_and_small_ones_wait_for_none_of_them(server, monkeypatch):
+    """Strangers could otherwise fill the memory with what nobody has looked at yet."""
+    monkeypatch.setattr(asking, "LARGE_AT_ONCE", 1)
+    server._places = asyncio.Semaphore(1)
+    tls = trusting(server.chain)
+
+    async def begin(length):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", server.port, ssl=tls, server_hostname="istiod.istio-system.svc"
+        )
+        head = f"POST /inject HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+        writer.write(head.encode() + b"{")
+        return reader, writer
+
+    _, first = await begin(asking.SMALL_BYTES + 1)
+    async with asyncio.timeout(10):
+        while not server._places.locked():
+            await asyncio.sleep(0.01)
+        waiting, second = await begin(asking.SMALL_BYTES + 1)
+        assert (await post(server, "/inject", b"{}"))[0] == 400
+        second.write(b" " * asking.SMALL_BYTES)
+        assert server._places.locked()
+        first.close()
+        assert b"400" in await waiting.readline()
+        second.close()

@@ -41,7 +41,7 @@ def test_the_control_plane_never_gets_a_proxy():
 
 def test_requests_and_limits_are_set_and_can_be_chosen():
     resources = pod(control={"resources": {"limits": {"cpu": 3}}})["containers"][0]["resources"]
-    assert resources["limits"] == {"cpu": 3, "memory": "2Gi"}
+    assert resources["limits"] == {"cpu": 3, "memory": "1Gi"}
     assert set(pod()["containers"][0]["resources"]["requests"]) == {"cpu", "memory"}
 
 

@@ -2,6 +2,7 @@
 and refuse what is obviously wrong."""
 
 import copy
+import json
 import time
 from pathlib import Path
 
@@ -141,6 +142,27 @@ def test_what_is_obviously_wrong_is_refused_with_its_field(served, kind, spec, n
         refusal = served.refusal(path(api_version, kind), body)
         assert refusal.startswith("422")
         assert named in refusal
+
+
+def virtual_service(timeout):
+    spec = {"hosts": ["x"], "http": [{"timeout": timeout, "route": [{"destination": {"host": "x"}}]}]}
+    return {"apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "x"}, "spec": spec}
+
+
+def test_a_wrong_duration_is_refused_in_words(served):
+    said = json.loads(
+        served.refusal(path("networking.istio.io/v1", "VirtualService"), virtual_service("soon")).partition(": ")[2]
+    )["message"]
+    assert 'spec.http[0].timeout: Invalid value: "soon"' in said and "must be of type duration" in said
+    assert "[0-9]" not in said
+
+
+@pytest.mark.parametrize("timeout", ["5s", "1h30m", "0.5s", ".5s", "1.s", "100us", "100µs", "10ns", "0", "0s"])
+def test_whatever_weft_takes_for_a_duration_the_definition_takes_too(served, timeout):
+    body = virtual_service(timeout)
+    problems = parse(Document(ObjectKey("VirtualService", "default", "x"), body["apiVersion"], body)).problems
+    assert not any("must be a duration" in problem.what for problem in problems)
+    served.create(path("networking.istio.io/v1", "VirtualService"), body)
 
 
 def test_each_writer_of_a_status_keeps_its_own_condition(served):

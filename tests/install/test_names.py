@@ -11,6 +11,8 @@ def names_of(names):
         names.service,
         names.driver,
         names.lease,
+        names.refusals,
+        names.roots_annotation,
         names.mesh_config,
         names.injector,
         names.validator,
@@ -38,3 +40,9 @@ def test_the_selector_finds_what_the_labels_mark():
         "labels": {**names.labels, "app": "x"},
     }
     assert "namespace" not in names.metadata("n", namespaced=False)
+
+
+def test_an_owner_is_never_longer_than_a_label_may_be():
+    assert Names("default", "istio-system").roots_annotation == "roots.weft.dev/istio-system.default"
+    long = [Names(f"{number}{'x' * 50}", "y" * 50).owner for number in range(2)]
+    assert len(set(long)) == 2 and {len(each) for each in long} == {32}

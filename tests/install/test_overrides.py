@@ -35,8 +35,8 @@ def test_an_item_of_a_list_is_changed_and_its_neighbours_stay():
 
 def test_one_limit_is_set_or_taken_away_and_the_others_stay():
     limits = read_values([], ["control.resources.limits.cpu=4"]).control.resources.limits
-    assert limits == {"cpu": 4, "memory": "2Gi"}
-    assert read_values([], ["control.resources.limits.cpu=null"]).control.resources.limits == {"memory": "2Gi"}
+    assert limits == {"cpu": 4, "memory": "1Gi"}
+    assert read_values([], ["control.resources.limits.cpu=null"]).control.resources.limits == {"memory": "1Gi"}
 
 
 def test_null_takes_a_value_back_to_its_default():

@@ -28,6 +28,8 @@ NEEDED = [
     ("watch", "configmaps", {"name": "istio-ca-root-cert"}),
     ("watch", "configmaps", {"namespace": "istio-system", "name": "istio"}),
     ("get", "configmaps", {"namespace": "istio-system", "name": "istio-sidecar-injector"}),
+    ("watch", "configmaps", {"namespace": "istio-system", "name": "weft-refusals"}),
+    ("patch", "configmaps", {"namespace": "istio-system", "name": "weft-refusals"}),
     ("create", "secrets", {"namespace": "istio-system"}),
     ("watch", "secrets", {"namespace": "istio-system", "name": "istio-ca-secret"}),
     ("patch", "secrets", {"namespace": "istio-system", "name": "istio-ca-secret"}),

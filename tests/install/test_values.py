@@ -49,6 +49,7 @@ def test_an_unknown_name_deep_inside_is_refused_too():
         ({"revision": "Not-A-Label"}, "revision"),
         ({"revision": "x" * 41}, "revision"),
         ({"namespace": "a.b"}, "namespace"),
+        ({"injection": {"excludedNamespaces": ["shop"]}}, "injection.excludedNamespaces"),
         ({"node": {"kubeletRoot": "var/lib/kubelet"}}, "node.kubeletRoot"),
         ({"node": {"kubeletRoot": "/var/lib/kubelet/"}}, "node.kubeletRoot"),
         ({"node": {"certificateTtl": "soon"}}, "node.certificateTtl"),

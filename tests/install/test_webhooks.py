@@ -3,10 +3,11 @@
 import pytest
 
 from weft.inject.selector import Requirement, Selector
-from weft.inject.webhooks import IGNORED_NAMESPACES, selectors
+from weft.inject.webhooks import selectors
 from weft.install.crds import DEFINITIONS
 from weft.install.values import values_of
 from weft.install.webhooks import injector, validator, webhooks
+from weft.model.names import CLUSTER_NAMESPACES
 
 ENABLED, DISABLED = {"istio-injection": "enabled"}, {"istio-injection": "disabled"}
 YES, NO = {"sidecar.istio.io/inject": "true"}, {"sidecar.istio.io/inject": "false"}
@@ -70,7 +71,7 @@ def test_namespaces_that_say_nothing_are_asked_about_only_by_choice():
     assert not asked(injector(values), {}, {}, "kube-system")
 
 
-@pytest.mark.parametrize("name", IGNORED_NAMESPACES)
+@pytest.mark.parametrize("name", CLUSTER_NAMESPACES)
 def test_the_clusters_own_namespaces_are_never_asked_about(name):
     configuration = injector(values_of({"injection": {"byDefault": True}}))
     for namespace in ({}, ENABLED, rev("default")):

@@ -5,10 +5,11 @@ import subprocess
 import urllib.error
 import urllib.request
 
+import msgspec
 import pytest
 from tools.kube.api_server import RequestFailed, started
 
-from tools.kube import build
+from tools.kube import build, left_over
 
 
 def ask(server, path, **headers):
@@ -55,6 +56,8 @@ def test_what_is_stored_survives_a_restart_and_old_revisions_do_not_survive_a_co
         with pytest.raises(RequestFailed) as gone:
             server.request("GET", f"/api/v1/namespaces?resourceVersion={old}&resourceVersionMatch=Exact&limit=5")
         assert gone.value.status == 410
+        known = {msgspec.json.decode(file.read_bytes())["pid"] for file in left_over.place().glob("*/*.process")}
+        assert {server.api.pid(), server.etcd.pid()} <= known  # so that it can be ended if nobody is left to do it
     assert not server.api.pid()
     assert not server.etcd.pid()
 

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from tools.kube.api_server import free_port, started
+from tools.kube.api_server import started
+from tools.ports import free_port
 
 from kube.following import ConfigMap, config_map, connected, put
 from kube.wire import wire
@@ -18,17 +19,6 @@ from weft.kube.error import ApiError, ApiUnavailable, KubeError
 from weft.kube.resource import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 
 WIDGETS = Resource("client.example.org", "v1", "widgets", "Widget")
-
-
-@pytest.fixture
-async def client(api_server):
-    async with connected(api_server) as client:
-        yield client
-
-
-@pytest.fixture
-def namespace(api_server, request):
-    return api_server.make_namespace("client-" + str(abs(hash(request.node.name)))[:10])
 
 
 async def test_creates_reads_replaces_and_deletes(client, namespace):

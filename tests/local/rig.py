@@ -119,7 +119,7 @@ class Rig:
         """One request on one connection out of a pod, as any process in it would make it."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         connection = namespace.socket_in(self.pod(caller).namespace, family)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await asyncio.get_running_loop().sock_connect(connection, (address, port))
             reader, writer = await asyncio.open_connection(sock=connection)
             lines = [f"GET {path} HTTP/1.1", "host: web", *(f"{n.replace('_', '-')}: {v}" for n, v in headers.items())]

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.local.dns import Dns, HostResolvers, resolver_file
-from weft.local.names import Answer, Found, NoSuchName, NotOurs
 from weft.netns import links, namespace
+from weft.translate.lookup import Answer, Found, NoSuchName, NotOurs
 
 NAMES: dict[str, Answer] = {
     "payments.shop.svc.cluster.local": Found(("10.96.1.1", "fd00:10:96::1")),

@@ -258,7 +258,7 @@ spec: {{command: [python3, -c, "{server}"], ports: [{{port: 9000}}]}}
         await rig.until_ready("caller-0", "greeter-0")
         connection = namespace.socket_in(rig.pod("caller").namespace)
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await loop.sock_connect(connection, (rig.address("greeter"), 9000))
             assert await loop.sock_recv(connection, 100) == b"hello"
         connection.close()
@@ -314,7 +314,7 @@ async def test_a_telemetry_turns_the_log_on_while_the_mesh_runs_and_only_where_i
             assert (await rig.fetch("caller", rig.address(), path="/in-the-log"))[0] == 200
             return [line for line in rig.pod("web").log.proxy.tail() if "/in-the-log" in line]
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not await logged():
                 await asyncio.sleep(0.05)
         assert not [line for line in rig.pod("caller").log.proxy.tail() if "/in-the-log" in line]

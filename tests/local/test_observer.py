@@ -127,7 +127,7 @@ async def test_a_late_connection_is_told_by_name_until_the_protocol_is_declared(
             await asyncio.get_running_loop().sock_connect(connection, (address, 7000))
             reader, writer = await asyncio.open_connection(sock=connection)
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(30):
                     return await reader.readexactly(5)
             finally:
                 writer.close()

@@ -112,7 +112,7 @@ async def test_tells_why_it_waits_then_ready_then_unready_then_ready_again(pod):
     probe = Probe(TcpProbe(8080), failure_threshold=2, **QUICK)
     task = asyncio.create_task(watch(probe, target(pod), lambda ready, why: told.put_nowait((ready, why))))
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert (await told.get())[0] is False
             for _ in range(2):
                 server, _ = await serve(pod, b"")

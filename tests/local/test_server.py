@@ -3,11 +3,15 @@ from __future__ import annotations
 import asyncio
 
 import aiohttp
+import grpc
+import grpc.aio
 import msgspec
 import pytest
 
+from control.test_debug_stream import Istioctl
 from local.rig import CALLER, SERVICE, mesh, web
 from weft.base.problem import Problem
+from weft.local.client import fetch_debug
 from weft.local.run_directory import socket_of
 from weft.local.status import MeshStatus
 from weft.model.proxy import PROXY_GID
@@ -50,6 +54,45 @@ async def test_envoys_admin_api_can_be_read_and_not_changed():
             status, body = await ask(rig, f"/admin?pod=web&path={path}")
             assert status == 400 and "only reads" in msgspec.json.decode(body, type=Problem).what
         assert await rig.pod("web").proxy.admin.ready()
+
+
+async def test_only_what_a_proxy_logs_can_be_changed():
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        status, body = await ask(rig, "/admin?pod=web&path=/logging&rbac=debug", "POST")
+        assert status == 200 and b"  rbac: debug\n" in body
+        for path in ("/quitquitquit", "/drain_listeners", "/config_dump", ""):
+            status, body = await ask(rig, f"/admin?pod=web&path={path}", "POST")
+            assert status == 400 and "may be posted to" in msgspec.json.decode(body, type=Problem).what
+
+
+async def test_the_owner_of_the_machine_is_told_what_the_control_plane_knows():
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        status, body = await ask(rig, "/debug/syncz")
+        (proxy,) = msgspec.json.decode(body)
+        assert status == 200 and proxy["proxy"] == "web-0.shop" and proxy["istiod"] == rig.engine.name
+        assert proxy["listener_sent"] == proxy["listener_acked"]
+        assert "syncz" in msgspec.json.decode((await ask(rig, "/debug"))[1])
+        assert (await ask(rig, "/debug/passwords")) == (404, b"404 page not found\n")
+        assert await asyncio.to_thread(fetch_debug, rig.engine.name, "syncz", {"namespace": "other"}) == b"[]"
+
+
+async def test_the_owner_can_ask_as_istioctl_does_and_nobody_else_can():
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        directory = socket_of(rig.engine.name).with_name("owner")
+        assert directory.stat().st_mode & 0o777 == 0o700 and directory.stat().st_uid == 0
+        async with grpc.aio.insecure_channel(f"unix:{directory / 'xds.sock'}") as channel:
+            istioctl = Istioctl(channel)
+            await istioctl.ask("istio.io/debug/syncz")
+            (resource,) = (await istioctl.read()).resources
+            assert b"web-0.shop" in resource.value
+        proxies = socket_of(rig.engine.name).with_name("xds.sock")
+        async with grpc.aio.insecure_channel(f"unix:{proxies}") as channel:
+            istioctl = Istioctl(channel)
+            await istioctl.ask("istio.io/debug/syncz")
+            assert await istioctl.code() is grpc.StatusCode.PERMISSION_DENIED
 
 
 async def test_an_unknown_pod_is_said_with_the_way_to_find_one():

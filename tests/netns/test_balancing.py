@@ -43,7 +43,7 @@ def listen(pod, family, kind=socket.SOCK_STREAM) -> socket.socket:
 def connect(pod, family, address: str, port: int) -> None:
     with closing(namespace.socket_in(pod, family)) as client:
         client.setblocking(True)
-        client.settimeout(3)
+        client.settimeout(30)
         client.connect((address, port))
 
 
@@ -80,7 +80,7 @@ def test_udp_is_led_as_well(wire):
     with closing(client), closing(listen(first, socket.AF_INET, socket.SOCK_DGRAM)) as server:
         client.sendto(b"hello", ("10.96.0.9", 53))
         server.setblocking(True)
-        server.settimeout(3)
+        server.settimeout(30)
         assert server.recvfrom(100)[0] == b"hello"
 
 

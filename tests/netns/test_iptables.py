@@ -195,7 +195,7 @@ async def test_datagrams_such_as_dns_are_not_touched(make_pods):
     ):
         server.bind(("", 53))
         await loop.sock_sendto(client, b"question", (str(other.ipv4), 53))
-        data, sender = await asyncio.wait_for(loop.sock_recvfrom(server, 100), 5)
+        data, sender = await asyncio.wait_for(loop.sock_recvfrom(server, 100), 30)
         assert (data, sender[0]) == (b"question", str(pod.ipv4))
 
 
@@ -221,6 +221,19 @@ def test_removing_leaves_what_is_not_ours_and_can_be_repeated(make_namespace):
     iptables.remove(namespace)
     assert tables(namespace)[0] == before[0]
     assert [rule for rule in tables(namespace)[1] if "ISTIO" in rule] == []
+
+
+def test_what_is_applied_once_stays_until_it_is_removed(make_namespace):
+    namespace = make_namespace()
+    iptables.apply_once(namespace, Interception())
+    before = tables(namespace)
+    iptables.apply_once(namespace, Interception())
+    with pytest.raises(NetworkError, match="it is another one"):
+        iptables.apply_once(namespace, Interception(inbound_ports=()))
+    assert tables(namespace) == before
+    iptables.remove(namespace)
+    assert not [rule for rules in tables(namespace) for rule in rules if "ISTIO" in rule]
+    iptables.apply_once(namespace, Interception(inbound_ports=()))
 
 
 def test_the_host_is_untouched(make_namespace, host_network):

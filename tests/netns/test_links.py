@@ -19,8 +19,8 @@ async def say_hello(listener, caller, family, address, port=8080):
     with netns.socket_in(listener, family) as server, netns.socket_in(caller, family) as client:
         server.bind((str(address), port))
         server.listen()
-        await asyncio.wait_for(loop.sock_connect(client, (str(address), port)), 5)
-        accepted, peer = await asyncio.wait_for(loop.sock_accept(server), 5)
+        await asyncio.wait_for(loop.sock_connect(client, (str(address), port)), 30)
+        accepted, peer = await asyncio.wait_for(loop.sock_accept(server), 30)
         accepted.close()
         return peer[0]
 
@@ -41,7 +41,7 @@ async def test_a_pod_reaches_the_bridge_and_the_bridge_a_pod(make_pods):
 async def test_calling_an_address_nobody_has_fails_at_once(make_pods, family, address):
     _, (pod,) = make_pods(1)
     with netns.socket_in(pod.namespace, family) as client, pytest.raises(OSError) as refusal:
-        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(client, (address, 80)), 10)
+        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(client, (address, 80)), 30)
     assert refusal.value.errno == errno.ECONNREFUSED
 
 
@@ -52,7 +52,7 @@ async def test_it_fails_at_once_however_often_it_is_called(make_pods, family, ad
     for _ in range(30):
         with netns.socket_in(pod.namespace, family) as client:
             with pytest.raises(OSError):
-                await asyncio.wait_for(asyncio.get_running_loop().sock_connect(client, (address, 80)), 10)
+                await asyncio.wait_for(asyncio.get_running_loop().sock_connect(client, (address, 80)), 30)
             info = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
             assert struct.unpack_from("=I", info, 100) == (0,)  # tcpi_total_retrans
 

@@ -204,14 +204,14 @@ async def test_its_end_is_seen_while_a_child_still_holds_its_output(start):
     process = await start("sh", "-c", "setsid sleep 1000 & echo $!; exec sleep 1000")
     child = int(await process.stdout.readline())
     try:
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
             waiting = group.create_task(process.wait())
             await asyncio.sleep(0)  # until it waits
             os.kill(process.pid, signal.SIGKILL)
         assert waiting.result() == -signal.SIGKILL
     finally:
         os.kill(child, signal.SIGKILL)
-    assert await asyncio.wait_for(process.stdout.read(), 10) == b""
+    assert await asyncio.wait_for(process.stdout.read(), 30) == b""
 
 
 async def test_ending_what_has_ended_gives_its_status(start):
@@ -239,7 +239,7 @@ async def test_dies_with_its_parent_even_by_kill_9(make_namespace):
             await asyncio.sleep(0.01)
         assert netns.processes_in(namespace) == [child]
         process.kill()
-    await asyncio.wait_for(wait_until_gone(child), 5)
+    await asyncio.wait_for(wait_until_gone(child), 30)
 
 
 def test_entering_later_gives_the_same_view_on_the_callers_own_terminal(make_namespace, tmp_path):

@@ -52,7 +52,7 @@ class KubeletCaller:
         path = path or self.kubelet.plugin(self.driver) / "csi.sock"
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             payload = (request or messages.Nothing()).SerializeToString()
-            return answer.FromString(await channel.unary_unary(f"/{method}")(payload, timeout=10))
+            return answer.FromString(await channel.unary_unary(f"/{method}")(payload, timeout=30))
 
     async def register(self, *, takes: bool = True):
         """As kubelet does when a socket appears in its registry. Returns what the driver said."""
@@ -177,7 +177,7 @@ class KubernetesNode:
             if process.returncode is None:
                 # What unshare started is sent SIGTERM when unshare ends, and by nothing else.
                 process.kill() if "unshare" in prefix else process.terminate()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await process.wait()
                 if prefix:
                     await until(lambda: not registration.exists())

@@ -30,7 +30,7 @@ def doorway(path, **fields) -> Doorway:
 
 
 async def say(path, words: bytes) -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         reader, writer = await asyncio.open_unix_connection(path)
         try:
             writer.write(words)
@@ -94,7 +94,7 @@ async def test_closing_ends_what_is_open(tmp_path, echo):
     writer.write(b"hello")
     assert await reader.read(100) == b"HELLO"
     await door.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await reader.read(100) == b""
     writer.close()
 

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import socket
-
 import aiohttp
+from tools.ports import free_port
 
 from weft.cli.node import _address
 from weft.node.health import Health
@@ -30,9 +29,7 @@ async def test_alive_ready_or_why_not_and_in_numbers():
 
 async def test_kubelet_is_answered_on_addresses_of_both_families():
     """It calls the pod's first address; where that is IPv6, an agent on IPv4 alone would be killed again and again."""
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
+    port = free_port()
     health = Health(str, dict)
     await health.listen(None, port)
     async with aiohttp.ClientSession() as client:

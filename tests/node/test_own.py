@@ -29,7 +29,7 @@ async def test_waits_for_a_token_and_for_the_roots_and_then_has_credentials(tmp_
     running = asyncio.create_task(own.identity.run())
     credentials = own.identity.credentials()
     first = asyncio.ensure_future(anext(credentials))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while "does not say who this agent is" not in caplog.text:
             await asyncio.sleep(0.01)
         assert own.identity.status is None and own.identity.held is None

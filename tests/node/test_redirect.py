@@ -57,9 +57,9 @@ def is_redirected(network) -> bool:
 
     def call() -> bool:
         with socket.create_server(("127.0.0.1", 15001)) as proxy:
-            proxy.settimeout(5)
+            proxy.settimeout(30)
             with socket.socket() as app:
-                app.settimeout(2)
+                app.settimeout(30)
                 with contextlib.suppress(OSError):
                     app.connect(("127.0.0.9", 80))
                     proxy.accept()[0].close()
@@ -82,6 +82,24 @@ async def test_a_pod_without_any_privilege_gets_its_redirect_and_no_other_networ
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
     assert rules(network).count("-j ISTIO_OUTPUT") == 1
+
+
+@pytest.mark.parametrize("agent", ["the same", "the next"])
+async def test_nobody_in_the_pod_can_lift_its_redirect_later(redirects, network, volume, agent):
+    code, said = await ask(network, volume, *ARGUMENTS)
+    assert code == 0, said
+    before = [line for line in rules(network).splitlines() if line.startswith("-A")]
+    if agent == "the next":
+        await redirects.close()
+        redirects = Redirects()
+        await redirects.add(POD, doorway_in(volume, REDIRECT_SOCKET))
+    for others in (("-i", "", "-b", ""), (*ARGUMENTS, "-o", "80"), ("-u", "0", "-i", "*", "-b", "*")):
+        code, said = await ask(network, volume, *others)
+        assert code == 1 and "there is a redirect already, and it is another one" in said
+    assert [line for line in rules(network).splitlines() if line.startswith("-A")] == before
+    code, said = await ask(network, volume, *ARGUMENTS)
+    assert code == 0, said
+    await redirects.close()
 
 
 async def test_what_the_rules_say_is_what_happens_to_traffic(redirects, network, volume):

@@ -31,7 +31,7 @@ def directory(tmp_path):
 
 
 async def within(batches):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return {name: each.name for name, each in (await anext(batches)).items()}
 
 
@@ -151,11 +151,11 @@ async def test_while_the_directory_is_away_or_open_to_others_everything_stays(di
         assert await within(batches) == {"web.json": "shop/web-0"}
         waiting = asyncio.ensure_future(anext(batches))
         moved = directory.rename(directory.with_name("moved"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while "everything stays as it was" not in caplog.text:
                 await asyncio.sleep(0.01)
         assert not waiting.done()
         (moved / "web.json").write_bytes(text(service_account="api"))
         moved.rename(directory)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert (await waiting)["web.json"].service_account == "api"

@@ -73,7 +73,7 @@ async def test_an_envoy_without_a_certificate_takes_no_connection_and_does_once_
             await rig.until(lambda: rig.line.asked >= 2)
             # The roots were there at once: only the certificate is waited for.
             stats = {}
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while stats.get("cluster.sds-grpc.upstream_rq_total", 0) < 2:
                     with contextlib.suppress(EnvoyError):  # its first moments
                         stats = (await admin.stats("sds-grpc")).values
@@ -121,7 +121,7 @@ async def test_new_roots_come_on_the_open_stream_and_the_certificate_follows(ope
             kept._woken.set()
             await rig.until(lambda: rig.status().serial != before.serial)
             fresh = rig.tls()  # signed by the new root
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while (connection := await connect(network, fresh)).serial == before.serial:
                     await connection.close()
             assert await connection.get() == 200

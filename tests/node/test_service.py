@@ -91,7 +91,7 @@ class Machine:
         finally:
             if process.returncode is None:
                 process.terminate()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await process.wait()
 
     def log(self) -> str:

@@ -147,7 +147,7 @@ class Connection:
 
     async def get(self) -> int:
         self._writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             head = await self._reader.readuntil(b"\r\n\r\n")
             assert await self._reader.readexactly(2) == b"ok"
         return int(head.split()[1])

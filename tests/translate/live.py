@@ -8,7 +8,6 @@ test makes, by SDS over a Unix socket, as they do in a mesh.
 
 import asyncio
 import contextlib
-import socket
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
 from envoy.service.secret.v3 import sds_pb2_grpc
+from tools.ports import free_port
 
 from authority import Authority
 from golden.render import compile_group
@@ -36,12 +36,6 @@ from weft.translate.built import Built
 HOST = "orders.shop.svc.cluster.local"
 FRONTEND = "spiffe://cluster.local/ns/shop/sa/frontend"
 ORDERS = "spiffe://cluster.local/ns/shop/sa/orders"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @dataclass

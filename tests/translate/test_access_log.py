@@ -14,9 +14,10 @@ from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
 from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StderrAccessLog, StdoutAccessLog
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext, UpstreamTlsContext
 from google.protobuf.json_format import ParseDict
+from tools.ports import free_port
 
 from authority import Authority
-from translate.live import app, free_port, running
+from translate.live import app, running
 from weft.model.access_log import Encoding, FileLog, Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule
 from weft.model.group import ProxyKind
@@ -181,7 +182,7 @@ class Rig:
 
     async def lines(self, count):
         """The lines, once so many are there, and no more: whoever comes last is waited for."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while (text := self._file.read_text() if self._file.exists() else "").count("\n") < count:
                 await asyncio.sleep(0.02)
         lines = text.splitlines()
@@ -240,7 +241,7 @@ async def received(*policies, protocol=Protocol.HTTP, mode=TlsMode.STRICT, **wri
 
 async def _up(port):
     """Without a connection, which could be a line."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while f"0100007F:{port:04X} 00000000:0000 0A" not in Path("/proc/net/tcp").read_text():
             await asyncio.sleep(0.02)
 

@@ -28,7 +28,7 @@ async def _ask(port, path="/", headers="", first_line=None):
     writer.write(
         f"{first_line or f'GET {path} HTTP/1.1'}\r\nHost: orders\r\nConnection: close\r\n{headers}\r\n".encode()
     )
-    answer = await asyncio.wait_for(reader.read(), 10)
+    answer = await asyncio.wait_for(reader.read(), 30)
     writer.close()
     return answer.decode()
 
@@ -68,10 +68,10 @@ async def test_a_websocket_crosses_both_proxies():
     async with app(echo) as app_port, pair(app_port) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /chat HTTP/1.1\r\nHost: orders\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
         assert head.startswith(b"HTTP/1.1 101")
         writer.write(b"ping")
-        assert await asyncio.wait_for(reader.readexactly(4), 10) == b"ping"
+        assert await asyncio.wait_for(reader.readexactly(4), 30) == b"ping"
         writer.close()
 
 
@@ -104,7 +104,7 @@ async def test_an_undeclared_server_that_speaks_first_is_late_but_not_broken():
     async with app(greet) as app_port, pair(app_port, protocol=Protocol.UNDECLARED, settings=settings) as port:
         started = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await asyncio.wait_for(reader.readline(), 10) == b"greetings\n"
+        assert await asyncio.wait_for(reader.readline(), 30) == b"greetings\n"
         assert time.monotonic() - started >= wait.total_seconds() / 2  # Envoy's timers are not exact
         writer.close()
 
@@ -117,7 +117,7 @@ async def test_who_connects_early_and_speaks_late_is_still_heard_as_http():
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         await asyncio.sleep(0.5)  # ten times as long as anything undeclared is waited for
         writer.write(b"GET / HTTP/1.1\r\nhost: orders\r\nconnection: close\r\n\r\n")
-        assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 200")
+        assert (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP/1.1 200")
         writer.close()
     assert "x-envoy-attempt-count: 1" in seen[0]  # proxies have read it
 
@@ -130,7 +130,7 @@ async def test_a_declared_server_that_speaks_first_does_not_wait():
     settings = Settings(detection_timeout=timedelta(hours=1))
     async with app(greet) as app_port, pair(app_port, protocol=Protocol.MYSQL, settings=settings) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await asyncio.wait_for(reader.readline(), 10) == b"greetings\n"
+        assert await asyncio.wait_for(reader.readline(), 30) == b"greetings\n"
         writer.close()
 
 

@@ -8,11 +8,12 @@ import ssl
 import pytest
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
+from tools.ports import free_port
 
 from authority import Authority
 from golden.render import compile_group
 from model.builders import group, put
-from translate.live import FRONTEND, free_port, running
+from translate.live import FRONTEND, running
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy
 from weft.model.mesh import Mesh
 from weft.model.service import Protocol, Service, ServicePort, StaticEndpoint
@@ -122,7 +123,7 @@ async def _ask(port, host=HOST):
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-        answer = (await asyncio.wait_for(reader.read(), 10)).decode()
+        answer = (await asyncio.wait_for(reader.read(), 30)).decode()
         writer.close()
     except REFUSED:
         return ""
@@ -215,7 +216,7 @@ async def test_a_certificate_of_ours_is_shown_and_a_new_one_is_taken_up(world):
         first = await _ask(port)
         assert "200 OK" in first
         world.write("client", world.authority.issue(FRONTEND))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while await _ask(port) == first:
                 await asyncio.sleep(0.02)
         assert "200 OK" in await _ask(port)

@@ -35,7 +35,7 @@ async def _ask(port, headers="", context=None):
         return ""
     with contextlib.suppress(*REFUSED):
         writer.write(f"GET / HTTP/1.1\r\nHost: orders\r\nConnection: close\r\n{headers}\r\n".encode())
-        answer = await asyncio.wait_for(reader.read(), 10)
+        answer = await asyncio.wait_for(reader.read(), 30)
         writer.close()
         return answer.decode()
     return ""
@@ -62,7 +62,7 @@ async def _echoed(port, context=None):
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         writer.write(b"\x00\x01ok")
-        return await asyncio.wait_for(reader.readexactly(4), 10) == b"\x00\x01ok"
+        return await asyncio.wait_for(reader.readexactly(4), 30) == b"\x00\x01ok"
     except REFUSED:
         return False
 
@@ -235,7 +235,7 @@ async def test_an_undeclared_port_carries_http_2_as_it_is_called():
         headers = b"\x82\x86\x84\x41\x06orders"  # GET, http, /, and the authority
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
         writer.write(len(headers).to_bytes(3, "big") + b"\x01\x05" + (1).to_bytes(4, "big") + headers)
-        await asyncio.wait_for(reader.read(9), 10)
+        await asyncio.wait_for(reader.read(9), 30)
         while not heads:
             await asyncio.sleep(0.01)
         writer.close()
@@ -258,7 +258,7 @@ async def test_an_applications_own_tls_passes_a_permissive_port_unopened(protoco
             shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
             assert ssl.DER_cert_to_PEM_cert(shown).strip() == own.certificate.decode().strip()
             writer.write(b"ping")
-            assert await asyncio.wait_for(reader.readexactly(4), 10) == b"ping"
+            assert await asyncio.wait_for(reader.readexactly(4), 30) == b"ping"
             writer.close()
 
 

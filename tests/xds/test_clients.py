@@ -49,3 +49,31 @@ def test_a_refusal_is_shown(client):
     client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
     client.settle()
     assert status(client).error == "no"
+
+
+def test_a_client_is_behind_since_the_first_change_that_it_has_not_answered(client):
+    snapshots = client.snapshots
+    snapshots.replace("shop", {ENDPOINT: blobs("a", "b")})
+    client.settle()
+    assert status(client).behind == 0
+    snapshots.update("shop", {ENDPOINT: blobs("a", version="2")})
+    (response,) = client.turn()
+    for version in "345":  # the same name again and again: the table forgets when it changed first
+        snapshots.update("shop", {ENDPOINT: blobs("a", version=version)})
+        client.turn()
+    assert (status(client).settled, status(client).behind, snapshots.push) == (1, 2, 5)
+    client.ack(response)
+    (response,) = client.turn()
+    assert (status(client).settled, status(client).behind) == (2, 5)
+    client.ack(response)
+    client.settle()
+    assert (status(client).sync, status(client).behind) == (Sync.SYNCED, 0)
+
+
+def test_a_client_is_not_behind_for_what_it_did_not_ask_for(client):
+    client.snapshots.replace("shop", {ENDPOINT: blobs("a", "b", "c")})
+    client.settle()
+    client.snapshots.update("shop", {ENDPOINT: blobs("c", version="2")})
+    client.snapshots.update("shop", {ENDPOINT: blobs("b", version="2")})
+    client.turn()
+    assert (status(client).sync, status(client).behind) == (Sync.STALE, 3)

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_rig import Blob, Control, Rig, body, size_of
+from node_rig import Blob, Control, Rig, body, joined, size_of
 from weft.xds import frames
+from weft.xds.clients import Peer, StreamStatus, Sync, TypeStatus
 from weft.xds.copy import Broken, Copy
-from weft.xds.request import REQUEST_BYTES
+from weft.xds.frames import Pods
+from weft.xds.layer import Layer
+from weft.xds.node_stream import NodeStream
+from weft.xds.patch import Patch
+from weft.xds.request import REQUEST_BYTES, NodeInfo
+from weft.xds.response import Dialect
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 TYPES = (CLUSTER, ENDPOINT, LISTENER, ROUTE)
@@ -206,12 +212,14 @@ def test_what_comes_again_after_it_was_refused_is_tried_again():
 OPERATIONS = ("put", "put", "put", "remove", "place", "add", "delete", "turn", "take", "reconnect", "cut", "restart")
 
 
+@pytest.mark.parametrize("layered", [False, True])
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32), length=st.integers(5, 80))
-def test_the_copy_becomes_what_the_control_plane_has_whatever_happens_on_the_way(seed, length):
+def test_the_copy_becomes_what_the_control_plane_has_whatever_happens_on_the_way(layered, seed, length):
     chance = random.Random(seed)
     groups, pods = ["g1", "g2", "g3"], ["p1", "p2", "p3", "p4"]
-    rig = Rig({pod: chance.choice(groups) for pod in pods})
+    one, other = Layer(), Layer()
+    rig = Rig({pod: chance.choice(groups) for pod in pods}, {"g1": one, "g2": one, "g3": other} if layered else None)
     for group in groups:
         rig.control.put(group, CLUSTER, a="0")
     rig.add(chance.choice(pods))
@@ -220,7 +228,9 @@ def test_the_copy_becomes_what_the_control_plane_has_whatever_happens_on_the_way
         operation = chance.choice(OPERATIONS)
         group, pod, type_url = chance.choice(groups), chance.choice(pods), chance.choice(TYPES)
         name, version = chance.choice("abcd"), chance.choice("123")
-        if operation == "put":
+        if operation == "put" and rig.control.layers and chance.random() < 0.7:
+            rig.control.put_layer(group, type_url, name, version if chance.random() < 0.8 else "")
+        elif operation == "put":
             rig.control.put_all(chance.sample(groups, chance.randint(1, 3)), type_url, **{name: version})
         elif operation == "remove":
             rig.control.remove(group, type_url, name)
@@ -259,6 +269,9 @@ def test_the_copy_becomes_what_the_control_plane_has_whatever_happens_on_the_way
     assert set(rig.copy.snapshots.groups()) == set(wanted.values())
     for group in set(wanted.values()):
         assert rig.has(group) == rig.control.has(group)
+        for type_url in rig.has(group):
+            here, there = (each.snapshots.resources(group, type_url) for each in (rig.copy, rig.control))
+            assert {name: made.body for name, made in here.items()} == {name: made.body for name, made in there.items()}
         mirror = rig.copy._mirrors[group].tables.items()
         versions = {type_url: {name: each.version for name, each in table.items()} for type_url, table in mirror}
         assert {type_url: names for type_url, names in versions.items() if names} == rig.control.has(group)
@@ -273,6 +286,57 @@ def sent_bodies(update: frames.Update) -> list[tuple[str, str]]:
         for entry in entries
         if entry.body is not None
     ]
+
+
+def test_a_group_that_is_nearly_as_another_costs_the_line_only_what_differs():
+    layer = Layer()
+    rig = Rig({"web-0": "web", "db-0": "db"}, {"web": layer, "db": layer})
+    for number in range(100):
+        rig.control.put_layer("web", CLUSTER, f"c{number}", "1")
+    rig.control.put("db", CLUSTER, own="1")
+    rig.add("web-0")
+    rig.settle()
+    rig.add("db-0")
+    (update,) = rig.settle()
+    assert [entry.name for entry in update.groups[0].upserts[CLUSTER]] == ["own"]
+    assert rig.has("db") == rig.control.has("db")
+
+
+def test_of_a_large_body_only_the_part_that_changed_crosses_the_line():
+    rig = Rig({"web-0": "web"}, {"web": Layer()})
+    rig.control.put_layer("web", CLUSTER, "a", "1")
+    rig.add("web-0")
+    rig.settle()
+    rig.control.put_layer("web", CLUSTER, "a", "2")
+    (update,) = rig.settle()
+    (entry,) = update.groups[0].upserts[CLUSTER]
+    assert entry.body is None
+    assert entry.patch.weight < entry.patch.size
+    assert rig.copy.snapshots.resources("web", CLUSTER)["a"].body == joined("a", "2").body
+
+
+def test_an_agent_that_does_not_build_upon_what_it_has_is_told_everything():
+    layer = Layer()
+    control = Control({"web-0": "web", "db-0": "db"}, {"web": layer, "db": layer})
+    control.put_layer("web", CLUSTER, "a", "1")
+    stream = NodeStream(control.snapshots, control, "node-1", frames.Hello("node-1", ("web-0",)), wake=lambda: None)
+    first = stream.turn()
+    stream.receive(frames.Taken(first.nonce))
+    control.put_layer("web", CLUSTER, "a", "2")
+    stream.receive(Pods(("db-0",)))
+    update = stream.turn()
+    assert [(each.group, each.like) for each in update.groups] == [("db", ""), ("web", "")]
+    assert sent_bodies(update) == [("a", "2")]
+
+
+def test_a_patch_of_what_is_not_here_ends_the_stream():
+    rig = Rig({"web-0": "web"})
+    patch = Patch("7", 1, (b"x",))
+    update = frames.Update(
+        1, (frames.GroupUpdate("web", 1, {CLUSTER: [frames.Entry("a", "8", None, patch)]}, {}, True),)
+    )
+    with pytest.raises(Broken):
+        rig.copy.apply(update)
 
 
 def test_a_body_is_passed_on_as_it_came():
@@ -293,3 +357,29 @@ def test_a_hello_is_never_longer_than_the_control_plane_takes():
     rig.settle()
     hello = frames.encode(rig.copy.hello("node-1"))
     assert 4 << 20 < len(hello) < REQUEST_BYTES
+
+
+def stream_of(sync: Sync, error: str | None = None) -> StreamStatus:
+    """A proxy of the group `web`, as its server at the agent sees it."""
+    status = TypeStatus(sync, True, 0, "1", 0.0, 0, None, 0, error)
+    node = NodeInfo("sidecar~web", metadata={"CLUSTER_ID": "east", "ISTIO_VERSION": "1.30"})
+    return StreamStatus(7, node, "web", Peer("", ""), Dialect.DELTA, 0.0, {CLUSTER: status})
+
+
+def test_a_proxy_is_behind_since_the_push_that_made_it_stale():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.add("web-0")
+    rig.settle()
+    first = rig.control.snapshots.push
+    (proxy,) = rig.copy.report([stream_of(Sync.SYNCED)]).proxies
+    assert (proxy.settled, proxy.behind, proxy.cluster, proxy.version) == ({CLUSTER: first}, {}, "east", "1.30")
+    for version in "23":
+        rig.control.put("web", CLUSTER, a=version)
+        rig.settle()
+        report = rig.copy.report([stream_of(Sync.STALE, "no")])
+        (proxy,) = report.proxies if report else (proxy,)
+    assert (proxy.settled, proxy.behind) == ({CLUSTER: first}, {CLUSTER: first + 1})
+    assert (proxy.refused, proxy.errors) == ({CLUSTER: "no"}, ("no",))
+    (proxy,) = rig.copy.report([stream_of(Sync.SYNCED)]).proxies
+    assert (proxy.settled, proxy.behind) == ({CLUSTER: first + 2}, {})

@@ -64,3 +64,31 @@ def test_a_digest_is_of_names_and_versions_in_any_order():
     assert frames.digest([("a", "1"), ("b", "2")]) == frames.digest([("b", "2"), ("a", "1")])
     assert len({frames.digest(each) for each in ([], [("a", "1")], [("a", "2")], [("b", "1")], [("a\n", "1")])}) == 5
     assert frames.digests({CLUSTER: [("a", "1")]}) == {CLUSTER: frames.digest([("a", "1")])}
+
+
+def test_a_short_report_is_one_message():
+    report = FROM_AGENT[-1]
+    assert [frames.decode_from_agent(each) for each in frames.encode_report(report)] == [report]
+
+
+def test_a_long_report_goes_in_several_messages_that_say_the_same():
+    versions = {f"outbound|80||svc-{number}": f"{number:016x}" for number in range(1_000)}
+    report = frames.Report(
+        (frames.Acceptance("web", CLUSTER, None, 9), frames.Acceptance("web", CLUSTER, versions)),
+        tuple(frames.Refusal("web", CLUSTER, f"bad-{number}", "1", "no" * 50, "sidecar~1") for number in range(100)),
+        tuple(frames.Proxy(number, f"sidecar~{number}", "web", {CLUSTER: 1}, ("no" * 50,)) for number in range(100)),
+        tuple(range(1_000, 2_000)),
+    )
+    payloads = list(frames.encode_report(report, 4_096))
+    assert len(payloads) > 10 and max(map(len, payloads)) < 4_096 + 64
+    parts = [frames.decode_from_agent(each) for each in payloads]
+    first, *others = (acceptance for part in parts for acceptance in part.acceptances)
+    assert first == report.acceptances[0]
+    assert {name: version for each in others for name, version in each.versions.items()} == versions
+    assert {(each.group, each.type_url) for each in others} == {("web", CLUSTER)}
+    for field in ("refusals", "proxies", "left"):
+        assert tuple(each for part in parts for each in getattr(part, field)) == getattr(report, field)
+    # What one proxy took and another refused is not the resource's fault: acceptances are heard first.
+    assert max(i for i, each in enumerate(parts) if each.acceptances) <= min(
+        i for i, each in enumerate(parts) if each.refusals
+    )

@@ -47,7 +47,7 @@ def call(channel, token="node-1"):
 
 
 async def read(stream):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return frames.decode_update(await stream.read())
 
 
@@ -66,7 +66,7 @@ async def test_an_agent_is_told_of_its_pods_groups_and_its_bytes_are_counted(tmp
         control.put("web", CLUSTER, a="2")
         assert (await read(stream)).groups[0].upserts[CLUSTER][0].version == "2"
         stream.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while nodes.nodes():
                 await asyncio.sleep(0.01)
         assert control.held == {} and not control._told
@@ -86,7 +86,7 @@ async def test_sends_away_who_is_not_the_agent_or_does_not_speak_as_one(tmp_path
     async with serving(tmp_path, Strict({})) as (nodes, channel):
         stream = call(channel, token)
         await stream.write(first)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await stream.code() is code
         assert nodes.nodes() == []
 
@@ -101,7 +101,7 @@ async def test_garbage_later_ends_that_stream_and_no_other(tmp_path):
         update = await read(good)
         await read(bad)
         await bad.write(b"\xc1")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await bad.code() is grpc.StatusCode.INVALID_ARGUMENT
         await good.write(frames.encode(frames.Taken(update.nonce)))
         control.put("web", CLUSTER, a="2")
@@ -114,7 +114,7 @@ async def test_placements_that_become_known_are_looked_at(tmp_path):
     async with serving(tmp_path, control) as (nodes, channel):
         stream = call(channel)
         await stream.write(frames.encode(frames.Hello("node-1", ("web-0",))))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not nodes.nodes():
                 await asyncio.sleep(0.01)
         control.placed = {"web-0": "web"}
@@ -133,7 +133,31 @@ async def test_a_node_has_few_streams_however_often_it_calls(tmp_path, monkeypat
         third, other = call(channel), call(channel, "node-2")
         await third.write(frames.encode(frames.Hello("node-1")))
         await other.write(frames.encode(frames.Hello("node-2")))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert await third.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         await read(other)
         assert sorted(each.node for each in nodes.nodes()) == ["node-1", "node-1", "node-2"]
+
+
+async def test_of_nodes_that_come_together_so_many_are_told_at_a_time_and_who_does_not_answer_is_not_waited_for(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(node_server, "ARRIVALS", 1)
+    monkeypatch.setattr(node_server, "ARRIVAL_SECONDS", 1.0)
+    control = Strict({"web-0": "web"})
+    control.put("web", CLUSTER, a="1")
+    async with serving(tmp_path, control) as (nodes, channel):
+        first, second, third = (call(channel, f"node-{number}") for number in range(3))
+        await first.write(frames.encode(frames.Hello("node-0", ("web-0",))))
+        update = await read(first)
+        await second.write(frames.encode(frames.Hello("node-1", ("web-0",))))
+        async with asyncio.timeout(10):
+            while len(nodes.nodes()) < 2:
+                await asyncio.sleep(0.01)
+        assert all(each.bytes_sent == 0 for each in nodes.nodes() if each.node == "node-1")
+        await first.write(frames.encode(frames.Taken(update.nonce)))
+        await read(second)
+        await third.write(frames.encode(frames.Hello("node-2", ("web-0",))))
+        control.put("web", CLUSTER, a="2")
+        assert (await read(first)).groups  # who has all there was does not wait for those that come
+        await read(third)

@@ -3,13 +3,13 @@
 import pytest
 
 from node_rig import Control, Rig, over_the_line
-from weft.xds import frames, node_stream, snapshot
+from weft.xds import frames, node_stream, table
 from weft.xds.clients import Sync
 from weft.xds.frames import Acceptance, Hello, Pods, Proxy, Refusal, Report
 from weft.xds.node_stream import NodeStream
 from weft.xds.request import Refused
-from weft.xds.snapshot import Behind
 from weft.xds.stream import NackedResource
+from weft.xds.table import Behind
 from weft.xds.types import CLUSTER, ENDPOINT
 
 
@@ -93,6 +93,26 @@ def test_a_proxy_is_stale_until_it_has_settled_the_newest_of_a_type(rig):
     assert rig.stream.proxies() == []
 
 
+def test_a_proxy_is_behind_since_the_push_that_its_agent_tells(rig):
+    push = rig.control.snapshots.push
+    rig.control.put("web", CLUSTER, a="2")
+    rig.control.put("web", CLUSTER, a="3")
+    proxy = Proxy(1, "proxy", "web", {CLUSTER: push}, ("no",), {CLUSTER: push + 1}, {CLUSTER: "no"}, "east", "1.30")
+    report(rig, proxies=(proxy,))
+    (proxy,) = rig.stream.proxies()
+    assert (proxy.settled, proxy.behind, proxy.refused) == ({CLUSTER: push}, {CLUSTER: push + 1}, {CLUSTER: "no"})
+    assert (proxy.node, proxy.cluster, proxy.version) == ("node-1", "east", "1.30")
+
+
+def test_a_proxy_whose_agent_has_not_heard_of_a_change_is_behind_since_that_change(rig):
+    push = rig.control.snapshots.push
+    report(rig, proxies=(Proxy(1, "proxy", "web", {CLUSTER: push}),))
+    assert rig.stream.proxies()[0].behind == {}
+    rig.control.put("web", CLUSTER, a="2")
+    rig.control.put("web", CLUSTER, b="2")
+    assert rig.stream.proxies()[0].behind == {CLUSTER: push + 1}
+
+
 def test_groups_are_asked_for_one_at_a_time_so_that_a_new_node_keeps_nobody_waiting():
     rig = Rig({"p1": "g1", "p2": "g2", "p3": "g3"})
     held = []
@@ -127,8 +147,8 @@ def test_large_groups_go_one_by_one_and_none_starves(monkeypatch):
 
 
 def test_an_agent_too_far_behind_gets_the_type_whole_instead_of_a_new_stream(rig, monkeypatch):
-    monkeypatch.setattr(snapshot, "TOMBSTONE_SLACK", 1)
-    monkeypatch.setattr(snapshot, "TOMBSTONE_LIMIT", 1)
+    monkeypatch.setattr(table, "TOMBSTONE_SLACK", 1)
+    monkeypatch.setattr(table, "TOMBSTONE_LIMIT", 1)
     rig.control.put("web", ENDPOINT, a="1")
     rig.settle()
     for number in range(300):
@@ -171,7 +191,11 @@ def test_nothing_is_said_while_pods_are_not_known():
 
 def test_what_an_agent_says_of_a_proxy_takes_little_room(rig):
     types = {f"type-{number}": 1 for number in range(1_000)}
-    report(rig, proxies=(Proxy(1, "p" * 10**6, "web", types, tuple("e" * 10**6 for _ in range(20))),))
+    errors = dict.fromkeys(list(types)[:20], "e" * 10**5)
+    told = Proxy(1, "p" * 10**6, "web", types, tuple(errors.values()), types, errors, "c" * 10**6, "v" * 10**6)
+    report(rig, proxies=(told,))
     (proxy,) = rig.stream.proxies()
+    assert [len(error) for error in proxy.refused.values()] == [512] * 16
+    assert len(proxy.behind) <= 16 and len(proxy.cluster) == len(proxy.version) == 512
     assert len(proxy.node_id) == 4_096 and len(proxy.types) == 16
     assert [len(error) for error in proxy.errors] == [512] * 8

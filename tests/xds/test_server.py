@@ -58,7 +58,7 @@ class Client:
         await self.call.write(request.SerializeToString())
 
     async def receive(self) -> discovery_pb2.DeltaDiscoveryResponse:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return discovery_pb2.DeltaDiscoveryResponse.FromString(await self.call.read())
 
     async def ack(self, response) -> None:
@@ -106,7 +106,7 @@ async def client(address):
 
 
 async def until(condition) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -120,6 +120,28 @@ async def test_serves_on_several_addresses_and_says_which_one_was_called(server,
         assert await client.take() == ["a", "b"]
         await client.close()
     assert [peer.listener for _, peer in observer.joined] == addresses
+
+
+async def test_one_address_has_so_many_streams_and_others_have_their_own(snapshots, observer, tmp_path):
+    server = Server(snapshots, observer, most_streams=2)
+    first, other = [await server.listen(f"unix:{tmp_path}/{name}.sock") for name in ("first", "other")]
+    silent, speaking, late, elsewhere = (Client(each) for each in (first, first, first, other))
+    await silent.call.wait_for_connection()
+    await speaking.send(CLUSTER)
+    assert await speaking.take() == ["a", "b"]
+    async with asyncio.timeout(10):
+        assert await late.call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await elsewhere.send(CLUSTER)
+    assert await elsewhere.take() == ["a", "b"]
+    await silent.close()
+    await until(lambda: server._open[first] == 1)
+    again = Client(first)
+    await again.send(CLUSTER)
+    assert await again.take() == ["a", "b"]
+    for each in (speaking, late, elsewhere, again):
+        await each.close()
+    await until(lambda: not +server._open)
+    await server.close()
 
 
 async def test_an_address_that_is_taken_is_an_error(server, address):
@@ -144,7 +166,7 @@ async def test_one_address_can_be_given_up_while_others_go_on(server, address, t
 
 
 async def test_headers_come_at_once(client):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await client.call.initial_metadata()
 
 
@@ -331,7 +353,7 @@ async def test_a_server_of_secrets_speaks_the_secrets_service_and_no_other(tmp_p
     request.node.id, request.node.cluster = "pod-1", "shop"
     call = channel.stream_stream(f"/{SECRET_SERVICE}/{method}")()
     await call.write(request.SerializeToString())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         answer = kind.FromString(await call.read())
     assert (answer.type_url, len(answer.resources)) == (SECRET, 1)
     everything = channel.stream_stream(METHOD + "DeltaAggregatedResources")()
@@ -360,7 +382,7 @@ async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
             return found(stream_id)
 
     async def until(count):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(waiting) != count:
                 await asyncio.sleep(0.01)
 
@@ -379,10 +401,10 @@ async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
         await until(1)
         assert server.streams() == []
         known.set()
-        payload = await asyncio.wait_for(stays.read(), 10)
+        payload = await asyncio.wait_for(stays.read(), 30)
         assert discovery_pb2.DeltaDiscoveryResponse.FromString(payload).resources[0].name == "a"
         (status,) = server.streams()
         server.restart(status.stream_id, "moved")
         server.restart(4711, "nobody")
-        assert await asyncio.wait_for(stays.code(), 10) is grpc.StatusCode.ABORTED
+        assert await asyncio.wait_for(stays.code(), 30) is grpc.StatusCode.ABORTED
     await server.close()

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from conversation import blob, blobs
 
-from weft.xds.snapshot import TOMBSTONE_LIMIT, TOMBSTONE_SLACK, Snapshots, Table
+from weft.xds.snapshot import Snapshots
+from weft.xds.table import TOMBSTONE_LIMIT, TOMBSTONE_SLACK, Table
 from weft.xds.types import CLUSTER, LISTENER
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from weft.xds.request import Refused
 from weft.xds.response import Responses
-from weft.xds.snapshot import TOMBSTONE_LIMIT, Behind, Snapshots
+from weft.xds.snapshot import Snapshots
 from weft.xds.stream import HOLD_SECONDS, TYPES, Acked
+from weft.xds.table import TOMBSTONE_LIMIT, Behind
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE, WHOLE_SET, WILDCARD
 
 

@@ -11,6 +11,7 @@ from relay_rig import until
 from weft.xds import frames
 from weft.xds.copy import Copy
 from weft.xds.node_server import NodeServer
+from weft.xds.server import OPTIONS
 from weft.xds.types import CLUSTER
 from weft.xds.upstream import Line, NoLine, Upstream
 
@@ -21,7 +22,7 @@ async def anybody(_peer, _token):
 
 @contextlib.asynccontextmanager
 async def serving(path, *handlers):
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=OPTIONS)
     server.add_generic_rpc_handlers(handlers)
     server.add_insecure_port(f"unix:{path}")
     await server.start()
@@ -155,3 +156,28 @@ async def test_reports_are_gathered_and_say_nothing_twice(tmp_path):
 def test_a_line_prints_without_what_is_shown_on_it():
     line = Line(target="control:15012", roots="r", chain="c", key=b"secret key", token="secret token")
     assert "secret" not in f"{line!r} {line} {[line]}"
+
+
+async def test_a_report_of_everything_that_a_large_mesh_has_gets_through(tmp_path):
+    """One message would be longer than the control plane takes: the agent would be sent away, and say it again."""
+    path = tmp_path / "control.sock"
+    control = Control({"web-0": "web"})
+    control.put("web", CLUSTER, a="1")
+    nodes = NodeServer(control.snapshots, control)
+    versions = {f"{number:06}{'x' * 4_000}": "1" for number in range(5_000)}
+    async with calling(to(path), "web-0") as (upstream, copy), serving(path, nodes.handlers(anybody)):
+        await until(lambda: copy.placements)
+        report, once = (
+            copy.report,
+            [frames.Acceptance("web", CLUSTER, versions), frames.Acceptance("web", CLUSTER, {"a": "1"})],
+        )
+
+        def long(streams):
+            found, copy.report = frames.Report(tuple(once)), report
+            return found
+
+        copy.report, calls = long, upstream.calls
+        copy.changed()
+        await until(lambda: control.snapshots.accepted("web", CLUSTER, "a"))
+        assert upstream.bytes_sent > 16 << 20
+        assert (upstream.calls, upstream.trouble) == (calls, "")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -21,8 +20,9 @@ from typing import Any
 
 from tools.kube.certificates import Authority, service_account_key
 from tools.kube.process import Failed, Program, wait_for
+from tools.ports import free_port
 
-from tools.kube import build, kubeconfig
+from tools.kube import build, kubeconfig, left_over
 
 PROGRAMS = ("kube-apiserver", "etcd", "kubectl")
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -50,8 +50,10 @@ class ApiServer:
         joined: Sequence[str] = (),
         arguments: Sequence[str] = (),
         names: tuple[str, ...] = (),
+        records: Path | None = None,
     ) -> None:
         self.directory = directory
+        self._records = records
         self.port = port or free_port()
         self.server = f"https://{address}:{self.port}"
         self.keys = directory / "keys"
@@ -145,7 +147,8 @@ class ApiServer:
             raise RequestFailed(failed.code, failed.read().decode(errors="replace")) from failed
 
     def _program(self, name: str, arguments: Sequence[str | Path]) -> Program:
-        return Program(name, [*self._joined, build.path(name), *arguments], self.directory, joined=bool(self._joined))
+        command = [*self._joined, build.path(name), *arguments]
+        return Program(name, command, self.directory, joined=bool(self._joined), records=self._records)
 
     def _check(self) -> None:
         self.etcd.check()
@@ -154,20 +157,24 @@ class ApiServer:
 
 @contextmanager
 def started(directory: Path) -> Iterator[ApiServer]:
-    """An API server alone on loopback, for as long as the block runs. Its programs must have been built."""
-    server = _start_alone(directory)
-    try:
-        wait_for(lambda: _has_namespace(server, "default"), "the first namespace", timeout=PATIENCE)
-        server.make_default_account("default")
-        yield server
-    finally:
-        server.stop()
+    """An API server alone on loopback, for as long as the block runs. Its programs must have been built.
+
+    If this process is killed, the next one that starts an API server ends what is left of it.
+    """
+    with left_over.recorded() as records:
+        server = _start_alone(directory, records)
+        try:
+            wait_for(lambda: _has_namespace(server, "default"), "the first namespace", timeout=PATIENCE)
+            server.make_default_account("default")
+            yield server
+        finally:
+            server.stop()
 
 
-def _start_alone(directory: Path) -> ApiServer:
+def _start_alone(directory: Path, records: Path) -> ApiServer:
     """Tries again with other ports when another process took one of ours in between."""
     for attempt in range(3):
-        server = ApiServer(directory / f"{attempt}", arguments=["--endpoint-reconciler-type=none"])
+        server = ApiServer(directory / f"{attempt}", arguments=["--endpoint-reconciler-type=none"], records=records)
         try:
             server.start()
         except Failed as failed:
@@ -180,12 +187,6 @@ def _start_alone(directory: Path) -> ApiServer:
         else:
             return server
     raise Failed(f"three times a port was taken before etcd or the API server had it; logs are in {directory}")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _has_namespace(server: ApiServer, name: str) -> bool:

@@ -32,13 +32,21 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Program:
-    """One program, its command, its log and the record of its process in `directory`."""
+    """One program, its command, its log in `directory`, and the record of its process there or in `records`."""
 
-    def __init__(self, name: str, command: Sequence[str | Path], directory: Path, *, joined: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        directory: Path,
+        *,
+        joined: bool = False,
+        records: Path | None = None,
+    ) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
         self._command = [str(word) for word in command]
-        self._record = directory / f"{name}.process"
+        self._record = (records or directory) / f"{name}.process"
         self._joined = joined
         """Whether the command is `nsenter`, which waits while its only child is the program itself."""
         self._child: subprocess.Popen[bytes] | None = None

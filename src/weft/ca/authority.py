@@ -219,7 +219,7 @@ class Authority:
 
     def status(self) -> AuthorityStatus:
         status = (
-            plugged_status(self.trust_domain, self._keeper.signing, self.bundle(), self._keeper.problem)
+            plugged_status(self.trust_domain, self._keeper.signing.chain, self.bundle(), self._keeper.problem)
             if isinstance(self._keeper, PluggedIn)
             else self_made_status(self._keeper.state)
         )

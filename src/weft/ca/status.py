@@ -6,7 +6,7 @@ Read from a running authority, or from its directory, without disturbing who sig
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from weft.base.problem import Problem, Severity, Where
-from weft.ca.certificates import Signing
 from weft.ca.error import AuthorityError
 from weft.ca.plugged import is_plugged_in, read_plugged
 from weft.ca.rotation import Phase, State
@@ -109,9 +108,12 @@ def self_made_status(state: State) -> AuthorityStatus:
     return AuthorityStatus(state.trust_domain, SELF_MADE, state.phase, due, facts)
 
 
-def plugged_status(trust_domain: str, signing: Signing, roots: tuple[str, ...], problem: str = "") -> AuthorityStatus:
+def plugged_status(
+    trust_domain: str, intermediates: Sequence[str], roots: Sequence[str], problem: str = ""
+) -> AuthorityStatus:
+    """Of certificates in PEM: from what signs up to its root, which is the first of the roots."""
     chain = tuple(
-        certificate_facts(each, "signer" if place == 0 else "intermediate") for place, each in enumerate(signing.chain)
+        certificate_facts(each, "signer" if place == 0 else "intermediate") for place, each in enumerate(intermediates)
     )
     role = "root" if chain else "signing root"
     facts = (*chain, *(certificate_facts(each, role if place == 0 else "root") for place, each in enumerate(roots)))
@@ -122,7 +124,7 @@ def read_status(directory: Path) -> AuthorityStatus:
     """Raises AuthorityError."""
     if is_plugged_in(directory):
         plugged = read_plugged(directory, time.time())
-        return plugged_status("", plugged.signing, plugged.roots)
+        return plugged_status("", plugged.signing.chain, plugged.roots)
     state = read_state(directory)
     if state is None:
         raise AuthorityError("there is no CA in this directory", "make one with: weft control --ca DIR", file=directory)

@@ -63,7 +63,7 @@ def analyze(
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
 ) -> None:
-    """Find what does not fit together: in files, in the mesh of this machine, or in a cluster.
+    """Find what does not fit together, in files or in a mesh. The mesh is that of this machine, or of a cluster.
 
     Files alone are taken for a whole mesh. Without files, the mesh that runs here is looked at, else the current
     cluster. Each finding has a code: docs/reference/checks.md, or --explain CODE.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from weft.cli import ca_kubernetes
-from weft.cli.cluster import KUBECONFIG
+from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import Format, fail, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def show(
     pem: bool = typer.Option(False, "--pem", help="Only the roots, in PEM, for those who shall trust them."),
     kubernetes: bool = typer.Option(False, "--kubernetes", help="The root that a cluster keeps."),
     kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
     namespace: str = NAMESPACE,
 ) -> None:
     """Show a CA's certificates and how far a rotation is; or the certificates of a file.
@@ -78,7 +79,7 @@ def show(
 
     if kubernetes or mesh is not None or path.is_dir():
         status = (
-            ca_kubernetes.show(kubeconfig, namespace)
+            ca_kubernetes.show(ca_kubernetes.Place(kubeconfig, context, namespace))
             if kubernetes
             else _of_directory(path)
             if mesh is None
@@ -121,6 +122,7 @@ def rotate(
     ),
     kubernetes: bool = typer.Option(False, "--kubernetes", help="The root that a cluster keeps."),
     kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
     namespace: str = NAMESPACE,
 ) -> None:
     """Replace a CA's root without an outage.
@@ -142,7 +144,7 @@ def rotate(
     if kubernetes:
         if now or mesh is not None:
             fail("--now and --mesh are for a CA on this machine", "with --kubernetes, choose --propagation", code=2)
-        ca_kubernetes.rotate(kubeconfig, namespace, pause, wait=wait)
+        ca_kubernetes.rotate(ca_kubernetes.Place(kubeconfig, context, namespace), pause, wait=wait)
         return
     if mesh is not None:
         if now:

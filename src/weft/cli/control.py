@@ -50,7 +50,7 @@ def control(
         help="How far clocks may differ: certificates begin, and old roots stay, by that much.",
     ),
 ) -> None:
-    """Serve xDS from a directory of YAML, and certificates to those whose tokens are trusted.
+    """Serve xDS from a directory of YAML, and sign certificates.
 
     Without pods, without root: for Envoys, agents and gRPC clients that run elsewhere.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from weft.cli import precheck
+from weft.cli import precheck, proxy_status
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -13,6 +13,7 @@ app = typer.Typer(
     epilog="Example: weft x precheck",
 )
 app.command("precheck")(precheck.precheck)
+app.command("proxy-status")(proxy_status.proxy_status)
 
 
 @app.callback()

@@ -20,7 +20,7 @@ def kube_export(
     directory: Path = typer.Argument(..., help="A directory of YAML, as `weft up` takes it."),
     image: str = typer.Option("", "--image", help="An image that has the programs' interpreters; weft's if not given."),
 ) -> None:
-    """Print a mesh of this machine as objects of a cluster: Workloads become Deployments and Jobs.
+    """Print a mesh of this machine as objects of a cluster. Workloads become Deployments and Jobs.
 
     What else is there stays as it is written. Files in a Workload's working directory go along as a ConfigMap.
 

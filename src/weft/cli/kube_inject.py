@@ -30,7 +30,7 @@ def kube_inject(
     namespace: str = typer.Option("default", "-n", "--namespace", help="Of objects that name none."),
     kubernetes: str = typer.Option("1.34", "--kubernetes-version", help="The cluster's: 1.29 brought native sidecars."),
 ) -> None:
-    """Put the proxy into the pods of Deployments, Jobs and all other workloads in these files, and print the result.
+    """Put the proxy into the pods of workloads in files. Prints the result: Deployments, Jobs and all the others.
 
     It is what the webhook does to the same pods. Whatever else is in the files is printed as it is written.
 
@@ -46,7 +46,8 @@ def kube_inject(
     chosen = _settings(settings, revision)
     native, sleeping = _abilities(kubernetes)
     parts: list[str] = []
-    for name, text, document in _documents(files):
+    documents = list(_documents(files))
+    for name, text, document in documents:
         try:
             result = inject_document(
                 document, chosen, arguments, namespace=namespace, native_sidecars=native, sleep_hooks=sleeping
@@ -56,6 +57,8 @@ def kube_inject(
         for note in result.notes:
             say(f"{name}: {note}")
         parts.append(_written(result.document) if result.changed else text)
+    if not any(isinstance(document, dict) for _, _, document in documents):
+        fail(f"nothing to inject in {', '.join(map(str, files))}", "give a file with Kubernetes objects in it")
     whole = "---\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts)
     if output is None:
         typer.echo(whole, nl=False)
@@ -99,8 +102,15 @@ def _documents(files: list[Path]) -> Iterator[tuple[str, str, Any]]:
                     composed = compose(part, line)
                 except YamlError as error:
                     fail(f"{name}:{error.flaw.line}: {error.flaw.what}", error.flaw.hint)
+                if composed.value is not None and not _is_object(composed.value):
+                    # The marker's own line is the end of the part before.
+                    fail(f"{name}:{line + bool(number)}: this is no Kubernetes object: it has no apiVersion and kind")
                 yield name, part.removeprefix("\n") if number else part, composed.value
             line += part.count("\n")
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(each), str) for each in ("apiVersion", "kind"))
 
 
 def _read(file: Path) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Where the `weft` command begins: the list of commands, in the order a newcomer meets them, and what every one shares.
+"""Where the `weft` command begins: what all commands share; `commands.py` lists them.
 
 An error that carries a problem is printed as one, with its hint; nobody who mistypes a name sees a traceback.
 """
@@ -12,48 +12,37 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from weft.cli import (
-    analyze_,
-    ca,
-    control,
-    crds,
-    demo,
-    down,
-    exec_,
-    experimental,
-    install,
-    interception,
-    kube_export,
-    kube_inject,
-    logs,
-    manifest,
-    node,
-    ps,
-    status,
-    uninstall,
-    up,
-    upgrade,
-    validate,
-    version,
-)
+from weft.cli.commands import COMMANDS, by_name, load
 from weft.cli.output import fail
 from weft.cli.root import with_this_weft
-from weft.cli.start import IN_PODS, run
 
 # Of commands that have four letters, `bogus` and `logs` are two thirds alike, and `exce` and `exec` three quarters.
 _ALIKE = 0.7
 
 
 class Commands(TyperGroup):
-    """In the order they were added, not the alphabet's; and with one way for all of them to fail."""
+    """Those of `weft.cli.commands`, each loaded when it is called; and with one way for all of them to fail."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.commands)
+        return list(by_name())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands and (command := by_name().get(cmd_name)) is not None:
+            self.commands[cmd_name] = load(command)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(len(command.name) for command in by_name().values())
+        for heading, commands in COMMANDS.items():
+            rows = [(command.name.ljust(width), command.line) for command in commands if not command.hidden]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         known = self.get_command(ctx, args[0]) if args else None
         if args and known is None and not args[0].startswith("-"):
-            near = get_close_matches(args[0], self.commands, n=1, cutoff=_ALIKE)
+            near = get_close_matches(args[0], by_name(), n=1, cutoff=_ALIKE)
             hint = f"did you mean `{near[0]}`?" if near else "list them with: weft --help"
             fail(f"there is no command `{args[0]}`", hint, code=2)
         return super().resolve_command(ctx, args)
@@ -69,10 +58,6 @@ class Commands(TyperGroup):
             fail(f"{place}: {problem.what}" if place else problem.what, with_this_weft(problem.hint))
 
 
-def in_pod(context: typer.Context) -> None:
-    raise typer.Exit(run(context.info_name or "", context.args))
-
-
 # Plain help, not rich's: it needs a fifth of a second less, and it can be grepped.
 app = typer.Typer(
     name="weft",
@@ -84,40 +69,6 @@ app = typer.Typer(
     help="A service mesh on your machine: Istio's YAML, stock Envoy, one command.",
     epilog="Begin with: weft demo",
 )
-app.command("demo")(demo.demo)
-app.command("up")(up.up)
-app.command("down")(down.down)
-app.command("ps")(ps.ps)
-app.command("status")(status.status)
-app.command("logs")(logs.logs)
-app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})(exec_.exec_)
-app.command("validate")(validate.validate)
-app.command("analyze")(analyze_.analyze)
-app.command("kube-export")(kube_export.kube_export)
-app.command("kube-inject")(kube_inject.kube_inject)
-app.command("install")(install.install)
-app.command("upgrade")(upgrade.upgrade)
-app.command("uninstall")(uninstall.uninstall)
-app.add_typer(manifest.app, name="manifest")
-app.command("crds")(crds.crds)
-app.add_typer(experimental.app, name="x")
-app.command("control")(control.control)
-app.command("node")(node.node)
-app.add_typer(ca.app, name="ca")
-app.command(
-    "interception",
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]},
-)(interception.interception)
-app.command("version")(version.version)
-for _name, _words in IN_PODS.items():
-    # Usually not even started by way of this list; hidden, because nobody types them.
-    app.command(
-        _name,
-        help=_words,
-        hidden=True,
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    )(in_pod)
 
 
 @app.callback(invoke_without_command=True)
@@ -126,7 +77,9 @@ def options(
     show_version: bool = typer.Option(False, "--version", help="Print the version and end."),
 ) -> None:
     if show_version:
-        version.version()
+        from weft.cli.version import version
+
+        version()
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -48,7 +48,7 @@ def node(
     health: str = typer.Option(":15014", "--health", help="Where to answer kubelet's probes, HOST:PORT or :PORT."),
     log_level: LogLevel = typer.Option(LogLevel.INFO, "--log-level", help="How much to write to the log."),
 ) -> None:
-    """Give every workload of this machine its identity, on a socket that only its proxy can open.
+    """Give every workload of this machine its identity. Each gets it on a socket that only its proxy can open.
 
     Each file says who a workload is, where its token is, and where its socket shall be; files may come and go while it
     runs. The keys are made here and are in no file. On Kubernetes there are no files: kubelet says who pods are.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -61,18 +61,27 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
             f"there is no revision {revision}" if not purge else "weft is not on this cluster",
             f"installed: {known}" if known else "",
         )
-    if not force:
-        await _refuse_if_used(cluster, {revision} if not purge else None)
+    used = await _used(cluster, {revision} if not purge else None)
+    if used and not force:
+        _refuse(used)
     what = "everything of weft, every VirtualService and other resource of the mesh, and the CA's root" if purge else (
         f"revision {revision} of weft"
     )  # fmt: skip
     confirm(f"remove {what} ({left} objects)?", yes=yes)
     await _remove(cluster, labels)
+    if used:
+        from weft.install.node import STATE_DIRECTORY
+
+        say(
+            f"keys of pods that lived by it are left in the memory of their machines, {STATE_DIRECTORY}/REVISION: "
+            "remove it there, or restart the machine; until their certificates end, they are good"
+        )
     if purge:
         await _purge(cluster, {each.namespace for each in gone} or {"istio-system"})
         for namespace in sorted({each.namespace for each in gone}):
             say(f"the namespace is left: kubectl delete namespace {namespace}")
     else:
+        await _disclaim(cluster, gone)
         say("resources of the mesh and the CA's root are still there; to remove those too: weft uninstall --purge")
 
 
@@ -91,7 +100,8 @@ async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
     return len(found) + len(kinds)
 
 
-async def _refuse_if_used(cluster: Client, revisions: set[str] | None) -> None:
+async def _used(cluster: Client, revisions: set[str] | None) -> list[str]:
+    """Namespaces with pods that live by one of these, or by any, in words."""
     from weft.kube.revisions import uses
 
     used = []
@@ -99,13 +109,16 @@ async def _refuse_if_used(cluster: Client, revisions: set[str] | None) -> None:
         pods = sum(count for name, count in use.pods.items() if revisions is None or name in revisions)
         if pods:
             used.append(f"{use.namespace} ({pods} {'pod' if pods == 1 else 'pods'})")
-    if used:
-        fail(
-            f"pods still live by it: {', '.join(used)}",
-            "take the label off these namespaces and start their pods anew, or move them: weft upgrade --help\n"
-            "their identities end when the agent goes, and kubelet cannot take their volumes down without it;\n"
-            "if that is meant: --force",
-        )
+    return used
+
+
+def _refuse(used: list[str]) -> NoReturn:
+    fail(
+        f"pods still live by it: {', '.join(used)}",
+        "take the label off these namespaces and start their pods anew, or move them: weft upgrade --help\n"
+        "their identities end when the agent goes, and kubelet cannot take their volumes down without it;\n"
+        "if that is meant: --force",
+    )
 
 
 async def _remove(cluster: Client, labels: str) -> None:
@@ -118,6 +131,20 @@ async def _remove(cluster: Client, labels: str) -> None:
             count += 1
             shown.now(f"{done.outcome}: {done.what}")
     say(f"{count} objects removed")
+
+
+async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
+    """Its roots are nobody's any more, unless another revision has the same: whoever stays takes them out."""
+    from weft.install.names import ROOT_CONFIG_MAP, Names
+    from weft.kube.resource import CONFIG_MAPS
+
+    claims = [Names(each.name, each.namespace).roots_annotation for each in gone]
+    for found in (await cluster.list(CONFIG_MAPS, dict, fields=f"metadata.name={ROOT_CONFIG_MAP}")).items:
+        metadata = found["metadata"]
+        held = [each for each in claims if each in (metadata.get("annotations") or {})]
+        if held:
+            patch = {"metadata": {"annotations": dict.fromkeys(held)}}
+            await cluster.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=metadata["namespace"])
 
 
 async def _purge(cluster: Client, namespaces: set[str]) -> None:

@@ -28,7 +28,7 @@ def upgrade(
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
 ) -> None:
-    """Show who uses which revision; install a new one beside; move namespaces to it, one by one.
+    """Show who uses which revision, and move namespaces to another.
 
     \b
     Example: weft upgrade --revision 0-2-0                  a second revision, which nobody uses yet
@@ -114,9 +114,11 @@ def _print(installed: list[Revision], used: list[Use]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("NAMESPACE", "NEW PODS GET", "PODS NOW"):
         table.add_column(heading, no_wrap=True)
+    known = {each.name for each in installed}
     for use in used:
         pods = ", ".join(f"{count} of {name}" for name, count in use.pods.items())
-        table.add_row(use.namespace, use.revision or "no proxy", pods or "none")
+        gets = use.revision if use.revision in known else "no proxy"
+        table.add_row(use.namespace, gets, pods or "none")
     for each in installed:
         say(f"revision {each.name}: weft {each.version} in {each.namespace}")
     if used:
@@ -127,6 +129,11 @@ def _say_next(installed: list[Revision], used: list[Use]) -> None:
     names = [each.name for each in installed]
     if not names:
         say("weft is not on this cluster; install it: weft install")
+    for use in used:
+        if use.revision and use.revision not in names:
+            say(f"{use.namespace} asks for revision {use.revision}, which is not installed: its new pods get no proxy")
+            if names:
+                say(f"  move it: weft upgrade --revision {names[-1]} --move {use.namespace}")
     for name in names if len(names) > 1 else ():
         staying = [use.namespace for use in used if use.revision == name or name in use.pods]
         if not staying:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from weft.ca.signer import CaUnavailable
-from weft.ca.tokens import TokenChecker, TokenRefused
+from weft.ca.tokens import TokenChecker, TokenReason, TokenRefused
 from weft.model.identity import Identity
 from weft.xds.access import Unauthenticated, Undecided
 
@@ -22,6 +22,7 @@ class Principal(msgspec.Struct, frozen=True):
     pod: str = ""
     pod_uid: str = ""  # by a token that is bound to it
     is_agent: bool = False  # has shown a certificate, and its account is that of the nodes' agents
+    only_asks: bool = False  # by a token of no pod, such as a person gets: it may ask, and is nobody's proxy
 
     def __str__(self) -> str:
         pod = f" (pod {self.pod})" if self.pod else ""
@@ -54,7 +55,9 @@ class Access:
         try:
             caller = await self._checker.check(token)
         except TokenRefused as refused:
-            raise Unauthenticated(str(refused)) from refused
+            if refused.reason is not TokenReason.NOT_BOUND or refused.caller is None or identity is not None:
+                raise Unauthenticated(str(refused)) from refused
+            return Principal(refused.caller.namespace, refused.caller.service_account, only_asks=True)
         except CaUnavailable as unavailable:
             raise Undecided(str(unavailable)) from unavailable
         account = (caller.namespace, caller.service_account)

@@ -20,12 +20,14 @@ import msgspec
 from weft.api.document import Document
 from weft.api.parse import parse
 from weft.base.backoff import Backoff
+from weft.base.problem import Problem, Where
 from weft.ca.authority import Authority, Terms
 from weft.ca.plugged import is_plugged_in
 from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
 from weft.ca.serving import ServingCertificate
 from weft.control.access import Access
+from weft.control.debug_access import DebugAccess, debug_routes
 from weft.control.front import Front
 from weft.control.injection import Injection
 from weft.control.monitoring import Monitoring
@@ -33,6 +35,7 @@ from weft.control.overview import Overview
 from weft.control.plane import ControlPlane
 from weft.control.pod_placements import PodPlacements
 from weft.control.published_roots import PublishedRoots
+from weft.control.refusals import Refusals
 from weft.control.root_secret import RootSecret
 from weft.control.token_reviews import TokenReviews
 from weft.install.names import Names
@@ -43,6 +46,7 @@ from weft.kube.lease import Leader
 from weft.kube.pods import Pods
 from weft.kube.resource import CONFIG_MAPS
 from weft.kube.status import StatusWriter
+from weft.model.mesh import Value
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
 
@@ -72,9 +76,17 @@ class ClusterControl:
         self._settings = settings
         self._names = Names(settings.revision, settings.namespace)
         self._pods = Pods()
-        self.plane = ControlPlane(domain=settings.domain, placements=PodPlacements(self._pods))
+        self.plane = ControlPlane(
+            domain=settings.domain,
+            placements=PodPlacements(self._pods),
+            admit=self._with_own_trust_domain,
+            replica=settings.replica,
+            namespace=settings.namespace,
+        )
+        self._asked_trust_domain = ""  # as the mesh's configuration has it now
         self._statuses = StatusWriter(client)
         self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
+        self._refusals = Refusals(client, self._names, settings.replica, self.plane)
         self._injection = Injection(client, self._names, settings.domain)
         self._loaded = self._leaving = False
         self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
@@ -82,12 +94,19 @@ class ClusterControl:
     async def run(self) -> None:
         """Until cancelled. Raises AuthorityError, KubeError, ListenError or OSError, at the start; an API server that
         is away then is waited for."""
+        settings = self._settings
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.plane.close)
-            monitoring = Monitoring(self.lack, self._counts, self._injection.metrics)
+            asking = DebugAccess(
+                settings.namespace, TokenReviews(self._client, lives=self._lives, at_once=2, waiting=20)
+            )
+            monitoring = Monitoring(
+                self.lack, self._counts, self._injection.metrics, debug_routes(self.plane.debug, asking)
+            )
             stack.push_async_callback(monitoring.close)
             self.ports["monitoring"] = await monitoring.listen(*self._settings.monitoring)
             self.authority, kept = await _once_answered(self._open_authority)
+            self._is_plugged = kept is None
             stack.callback(self.authority.close)
             stack.push_async_callback(self._injection.close)
             certificate = self._certificate()
@@ -103,6 +122,7 @@ class ClusterControl:
                 tasks.create_task(self._injection.run(), name="injection")
                 tasks.create_task(self._follow(), name="source")
                 tasks.create_task(self._judge(), name="judge")
+                tasks.create_task(self._refusals.run(), name="refusals")
                 tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
 
     def lack(self) -> str:
@@ -180,15 +200,42 @@ class ClusterControl:
             await asyncio.sleep(_JUDGE_SECONDS)
             if self._loaded and not self.plane.analyzing:
                 try:
+                    self.plane.note("trust", self._unused())
                     self._statuses.judge_all(self.plane.problems())
                 except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
                     log.exception("what is wrong with objects cannot be told; it is tried again")
 
+    def _with_own_trust_domain(self, value: Value) -> Value:
+        """Certificates are of the trust domain that this process began with: by another one, no proxy would know any
+        other. `_unused` tells of it."""
+        if not isinstance(value, Settings):
+            return value
+        self._asked_trust_domain = value.trust_domain
+        return msgspec.structs.replace(value, trust_domain=self.authority.trust_domain)
+
+    def _unused(self) -> list[Problem]:
+        """What has changed since the start, and is not looked at before the next: whom everybody trusts does not change
+        by the way."""
+        found = []
+        restart = f"kubectl -n {self._settings.namespace} rollout restart deployment/{self._names.control}"
+        asked, current = self._asked_trust_domain, self.authority.trust_domain
+        if asked and asked != current:
+            where = Where(object=f"ConfigMap {self._settings.namespace}/{self._names.mesh_config}", field="trustDomain")
+            what = f"it is {asked} now, and certificates are still of {current}"
+            hint = f"for a CA of yours: {restart}; a root that weft made is of {current} for ever: put it back"
+            found.append(Problem(where, what, hint))
+        plugged = self._settings.plugged
+        if plugged is not None and is_plugged_in(plugged) != self._is_plugged:
+            what = (
+                "is there now, and a root that weft made signs" if not self._is_plugged else "is gone, and still signs"
+            )
+            hint = f"pods that trust only one of both roots cannot call each other; if that is meant: {restart}"
+            found.append(Problem(Where(object=f"the CA in {plugged}"), f"it {what} until the next start", hint))
+        return found
+
     async def _lead(self, kept: RootSecret | None) -> None:
         """What only one may write, as long as this one holds the Lease."""
-        roots = PublishedRoots(
-            self._client, self.authority, mutating=self._names.injector, validating=self._names.validator
-        )
+        roots = PublishedRoots(self._client, self.authority, self._names)
         self.authority.lead()
         try:
             async with asyncio.TaskGroup() as tasks:

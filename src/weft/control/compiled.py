@@ -1,23 +1,24 @@
-"""One group's config, kept in pieces: a contribution per host, joined into the resources that Envoy wants whole.
+"""Config kept in pieces: a contribution per host, joined into the resources that Envoy wants whole.
 
 When a host changes, only its own pieces are made again and only the resources they are part of are joined again. What
-differs from before leaves as an update for the snapshot.
+differs from before leaves as an update for the snapshot. Groups that look at the mesh from one place have most of it in
+common: that is one `Compiled` without a group, and lies under those of the groups, which keep only what is their own. A
+resource that both have pieces of is the group's own.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import TypeVar
 
-from weft.model.group import Group
-from weft.model.scope import Scope
 from weft.translate import names
 from weft.translate.blame import put_back
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.listeners import http_port, shared_port
 from weft.translate.view import GroupView
-from weft.xds.types import LISTENER
+from weft.xds.types import LISTENER, ROUTE
 
 Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it goes
 Configure = Callable[[str, tuple[VirtualHost, ...], GroupView], Built]  # a route configuration out of virtual hosts
@@ -28,10 +29,10 @@ _GROUP = ""  # what the group itself contributes is kept under a host that canno
 
 
 class Compiled:
-    def __init__(self, group: Group, scope: Scope, view: GroupView, configure: Configure) -> None:
-        self.group = group
-        self.scope = scope
+    def __init__(self, view: GroupView, configure: Configure, under: Compiled | None = None) -> None:
+        """`under`: what the group has in common with others. Its hosts are others than those that come here."""
         self.view = view
+        self.under = under
         self._configure = configure
         self._contributions: dict[str, Contribution] = {}
         self._assignments: dict[str, tuple[Built, ...]] = {}
@@ -39,14 +40,19 @@ class Compiled:
         self._chains: dict[int, dict[str, tuple[Chain, ...]]] = defaultdict(dict)  # port → host → chains
         self._routes: dict[str, dict[str, VirtualHost]] = defaultdict(dict)  # route name → host → virtual host
         self._suspended: dict[tuple[str, str], VirtualHost | None] = {}  # (route, host) → what stands in for it
-        self._resources: dict[str, dict[str, Built]] = defaultdict(dict)  # by type: all that the group has now
+        self._resources: dict[str, dict[str, Built]] = defaultdict(dict)  # by type: all that is here now
 
     @property
-    def hosts(self) -> Iterable[str]:
+    def hosts(self) -> Set[str]:
+        """Without those of what lies under it."""
         return self._contributions.keys() - {_GROUP}
 
     def resource(self, type_url: str, name: str) -> Built | None:
-        return self._resources[type_url].get(name)
+        found = self._resources.get(type_url, {}).get(name)
+        return self.under.resource(type_url, name) if found is None and self.under else found
+
+    def routes_of(self, host: str) -> list[tuple[str, bytes]]:
+        return [(route, made.fragment) for route, made in self._contributions.get(host, NOTHING).hosts]
 
     def contribute(self, contributions: Mapping[str, Contribution]) -> Update:
         """Put these in the place of what the hosts contributed before; NOTHING takes a host away."""
@@ -59,6 +65,8 @@ class Compiled:
                 self._contributions[host] = new
             if new is old:
                 continue
+            if _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
+                stale_routes |= self._forget_suspended({host})
             for cluster in old.clusters:
                 update[cluster.type_url][cluster.name] = None
             for cluster in new.clusters:
@@ -74,12 +82,32 @@ class Compiled:
 
     def contribute_group(self, view: GroupView, contribution: Contribution) -> Update:
         """What the group's own listeners read has changed: its ports, its policy, the settings."""
-        before, self.view = self.view, view
         update = self.contribute({_GROUP: contribution})
-        if (before.policy, before.settings) != (view.policy, view.settings):
-            for type_url, resources in self._rejoin_all().items():
-                update.setdefault(type_url, {}).update(resources)
-        return update
+        return merged((update, self.look_from(view)))
+
+    def look_from(self, view: GroupView) -> Update:
+        before, self.view = self.view, view
+        if (before.policy, before.settings) == (view.policy, view.settings):
+            return {}
+        return self._rejoin_all()
+
+    def rest_upon(self, under: Compiled) -> Update:
+        """Another one lies under it."""
+        if self.under is under:
+            return {}
+        before, self.under = self.under, under
+        changed = {host for _, host in self._suspended if not before or before.routes_of(host) != under.routes_of(host)}
+        return self.rejoin(changed)
+
+    def rejoin(self, changed: Set[str]) -> Update:
+        """What lies under it has changed; `changed`: the hosts that have other routes now."""
+        stale = self._forget_suspended(changed)
+        if not (stale or self.hosts or self._suspended):
+            return {}
+        update: Update = defaultdict(dict)
+        for route in stale:
+            self._join_route(route, update)
+        return merged((self._changed(update), self._rejoin_all()))
 
     def assign(self, assignments: Mapping[str, tuple[Built, ...]]) -> Update:
         """Who answers under these hosts has changed; nothing else has."""
@@ -114,20 +142,54 @@ class Compiled:
 
     def _rejoin(self, route: str) -> Update:
         update: Update = defaultdict(dict)
-        if route in self._routes:
+        if self._has_route(route):
             self._join_route(route, update)
         return self._changed(update)
 
     def _hosts_of(self, route: str) -> dict[str, VirtualHost]:
         """In the order in which they stand in the configuration."""
-        own = self._routes.get(route, {})
-        everywhere = self._routes.get(EVERY_ROUTE, {}) if route.isdigit() else {}
+        own = self._all_routes(route)
+        everywhere = self._all_routes(EVERY_ROUTE) if route.isdigit() else {}
         return {host: hosts[host] for hosts in (own, everywhere) for host in sorted(hosts)}
 
     def _stale(self, routes: set[str]) -> Iterable[str]:
         if EVERY_ROUTE in routes:
-            return [name for name in self._routes if name != EVERY_ROUTE]
+            return sorted(self._route_names() | routes - {EVERY_ROUTE})
         return sorted(routes)
+
+    def _forget_suspended(self, hosts: Set[str]) -> set[str]:
+        """Returns the routes in which any was."""
+        found = {key for key in self._suspended if key[1] in hosts} if self._suspended else ()
+        for key in found:
+            del self._suspended[key]
+        return {route for route, _ in found}
+
+    # The pieces here, with those of what lies under them
+
+    def _all_routes(self, route: str) -> Mapping[str, VirtualHost]:
+        return _both(self.under._routes.get(route) if self.under else None, self._routes.get(route))
+
+    def _all_claims(self, name: str) -> Mapping[str, Built]:
+        return _both(self.under._claims.get(name) if self.under else None, self._claims.get(name))
+
+    def _all_chains(self, port: int) -> Mapping[str, tuple[Chain, ...]]:
+        return _both(self.under._chains.get(port) if self.under else None, self._chains.get(port))
+
+    def _route_names(self) -> set[str]:
+        return {*self._routes, *(self.under._routes if self.under else ())} - {EVERY_ROUTE}
+
+    def _has_route(self, route: str) -> bool:
+        return bool(self._all_routes(route))
+
+    def _has_part_in_route(self, route: str) -> bool:
+        return (
+            bool(self._routes.get(route))
+            or (route.isdigit() and bool(self._routes.get(EVERY_ROUTE)))
+            or any(route == each for each, _ in self._suspended)
+        )
+
+    def _has_part_in_port(self, port: int) -> bool:
+        return bool(self._routes.get(str(port)) or self._chains.get(port) or self._claims.get(_shared(port)))
 
     def _claim_listeners(self, host: str, old: Contribution, new: Contribution) -> set[str]:
         for listener in old.listeners:
@@ -142,9 +204,6 @@ class Compiled:
         return stale | {_shared(port) for port, _ in (*old.chains, *new.chains)}
 
     def _claim_routes(self, host: str, old: Contribution, new: Contribution) -> set[str]:
-        if self._suspended and _routes(old) != _routes(new):  # made anew and still the same, it would be refused again
-            for key in [key for key in self._suspended if key[1] == host]:
-                del self._suspended[key]
         for route, _ in old.hosts:
             self._routes[route].pop(host, None)
         for route, virtual_host in new.hosts:
@@ -157,39 +216,47 @@ class Compiled:
         address, _, port = name.rpartition("_")
         if address == _EVERY_ADDRESS and self._join_shared(int(port), update):
             return
-        claims = self._claims[name]
+        claims = self._all_claims(name) if self._claims.get(name) else {}
         update[LISTENER][name] = claims[min(claims)] if claims else None
         if not claims:
-            del self._claims[name]
+            self._claims.pop(name, None)
 
     def _join_shared(self, port: int, update: Update) -> bool:
-        by_host = self._chains.get(port, {})
-        chains = tuple(chain for host in sorted(by_host) for chain in by_host[host])
-        http = bool(self._routes.get(str(port)))
-        if not chains:
+        if not self._chains.get(port):
             self._chains.pop(port, None)
-            if not http:
-                return False
+        if not self._has_part_in_port(port):
+            return False
+        by_host = self._all_chains(port)
+        chains = tuple(chain for host in sorted(by_host) for chain in by_host[host])
+        http = self._has_route(str(port))
+        if not chains and not http:
+            return False
         policy, settings = self.view.policy, self.view.settings
         built = shared_port(port, chains, policy, settings, http=http) if chains else http_port(port, policy, settings)
         update[LISTENER][built.name] = built
         return True
 
     def _join_route(self, route: str, update: Update) -> None:
-        hosts = (self._suspended.get((route, host), made) for host, made in self._hosts_of(route).items())
-        built = self._configure(route, tuple(host for host in hosts if host is not None), self.view)
-        is_empty = not self._routes[route]
-        update[built.type_url][route] = None if is_empty else built
-        if is_empty:
-            del self._routes[route]
+        if not self._routes.get(route):
+            self._routes.pop(route, None)
+        if self._has_route(route) and self._has_part_in_route(route):
+            hosts = (self._suspended.get((route, host), made) for host, made in self._hosts_of(route).items())
+            update[ROUTE][route] = self._configure(route, tuple(host for host in hosts if host is not None), self.view)
+        else:
+            update[ROUTE][route] = None
 
     def _rejoin_all(self) -> Update:
         update: Update = defaultdict(dict)
-        routes = sorted(name for name in self._routes if name != EVERY_ROUTE)
-        for port in {*self._chains, *(int(route) for route in routes if route.isdigit())}:
+        ports = {*self._chains, *(int(route) for route in self._routes if route.isdigit())}
+        for port in ports:
             self._join_shared(port, update)
-        for route in routes:
-            self._join_route(route, update)
+        for name in tuple(self._claims):
+            self._join_listener(name, update)
+        for route in sorted(self._route_names()):
+            if self._has_part_in_route(route):
+                self._join_route(route, update)
+        for route in self._resources.get(ROUTE, {}).keys() - update[ROUTE].keys():
+            update[ROUTE][route] = None
         return self._changed(update)
 
     def _changed(self, update: Update) -> Update:
@@ -210,6 +277,21 @@ class Compiled:
             if different:
                 changed[type_url] = different
         return changed
+
+
+def merged(updates: Iterable[Update]) -> Update:
+    result: Update = {}
+    for update in updates:
+        for type_url, resources in update.items():
+            result.setdefault(type_url, {}).update(resources)
+    return result
+
+
+_Piece = TypeVar("_Piece")
+
+
+def _both(under: Mapping[str, _Piece] | None, here: Mapping[str, _Piece] | None) -> Mapping[str, _Piece]:
+    return {**under, **here} if under and here else under or here or {}
 
 
 def _routes(contribution: Contribution) -> list[tuple[str, bytes]]:

@@ -153,7 +153,8 @@ class Front:
             visitor = Visitor(address, _identity(outer.transport))
             inside, name = await self._inside(known=visitor.identity is not None)
         except (OSError, ssl.SSLError, ValueError) as error:
-            log.info("%s did not get in: %s", address, error)
+            why = str(error) or f"the connection was lost ({type(error).__name__})"
+            log.info("%s did not get in: %s", address, why)
             outer.close()
             connection.close()
             return False

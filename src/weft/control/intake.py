@@ -19,11 +19,22 @@ from weft.model.names import ObjectKey
 log = logging.getLogger(__name__)
 
 Admit = Callable[[Value], Value]
+Note = Callable[[ObjectKey, tuple[Value, ...], tuple[Value, ...]], None]
 
 
 class Intake:
-    def __init__(self, mesh: Mesh, problems: Problems, *, domain: str, admit: Admit | None = None) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        problems: Problems,
+        *,
+        domain: str,
+        admit: Admit | None = None,
+        note: Note = lambda _key, _before, _after: None,
+    ) -> None:
+        """`note` is told of every object that became another: what it was, and what it is."""
         self._mesh = mesh
+        self._note = note
         self._problems = problems
         self._domain = domain
         self._admit = admit or as_it_is
@@ -81,7 +92,12 @@ class Intake:
         return joined(touches)
 
     def values(self, key: ObjectKey, values: tuple[Value, ...]) -> Touched:
-        return self._mesh.apply(key, tuple(self._admit(value) for value in values))
+        before = self._mesh.get(key)
+        touched = self._mesh.apply(key, tuple(self._admit(value) for value in values))
+        after = self._mesh.get(key)
+        if after != before:
+            self._note(key, before, after)
+        return touched
 
 
 def as_it_is(value: Value) -> Value:

@@ -1,4 +1,5 @@
-"""Port 15014: whether the control plane lives, whether it is ready, and what it counts. Nothing of anybody's config."""
+"""Port 15014: whether the control plane lives, whether it is ready, and what it counts, for anybody; and what it knows
+of the mesh, under `/debug`, for who is let in (`debug_access.py`)."""
 
 from __future__ import annotations
 
@@ -6,17 +7,26 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
+from weft.base.http_site import HttpSite
+
 Counts = Callable[[], Mapping[str, float]]
 
 
 class Monitoring:
-    def __init__(self, ready: Callable[[], str], counts: Counts, more: Callable[[], str] = str) -> None:
+    def __init__(
+        self,
+        ready: Callable[[], str],
+        counts: Counts,
+        more: Callable[[], str] = str,
+        pages: tuple[web.RouteDef, ...] = (),
+    ) -> None:
         """`ready`: why it is not, or nothing. `counts`: by Prometheus name, with labels in it where there are some.
-        `more`: what others count, in Prometheus' words already."""
+        `more`: what others count, in Prometheus' words already. `pages`: what others answer."""
+        self._pages = pages
         self._ready = ready
         self._counts = counts
         self._more = more
-        self._runner: web.AppRunner | None = None
+        self._site: HttpSite | None = None
 
     async def listen(self, host: str | None, port: int) -> int:
         """None: on every address. Returns the port. Raises OSError."""
@@ -24,16 +34,13 @@ class Monitoring:
         app.router.add_get("/healthz", self._live)
         app.router.add_get("/ready", self._is_ready)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
-        await site.start()
-        bound: int = self._runner.addresses[0][1]
-        return bound
+        app.add_routes(self._pages)
+        self._site = HttpSite(app)
+        return await self._site.listen(host, port)
 
     async def close(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._site is not None:
+            await self._site.close()
 
     async def _live(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -37,3 +37,8 @@ def group_of(node_id: str, metadata: Mapping[str, Any]) -> Group:
         labels=labels_of({str(key): str(value) for key, value in labels.items()}),
         service_account=str(metadata.get("SERVICE_ACCOUNT") or "default"),
     )
+
+
+def pod_of(node_id: str, metadata: Mapping[str, Any]) -> str:
+    """The name that it gives to its pod."""
+    return str(metadata.get("POD_NAME") or node_id.split("~")[2].rpartition(".")[0])

@@ -13,14 +13,20 @@ import msgspec
 
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
-from weft.control.access import Principal
+from weft.control import questions
 from weft.control.analysis import Analysis
+from weft.control.debug import Debug
+from weft.control.debug_stream import DebugStream
+from weft.control.diagnosis import Diagnosis
+from weft.control.direct import Direct
+from weft.control.history import History
 from weft.control.intake import Admit, Intake
 from weft.control.nodes import UnknownProxy, group_of
 from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
+from weft.control.stage import Stage
 from weft.model.group import Group
 from weft.model.mesh import Mesh, Value, joined
 from weft.model.names import ObjectKey, where_of
@@ -37,9 +43,6 @@ log = logging.getLogger(__name__)
 
 # A group without proxies is kept this long: a rolling restart or a reconnect then finds its config ready.
 IDLE_SECONDS = 60.0
-# Sets of labels that callers of one account may claim. Each is translated and kept, and who has the account of one pod
-# can claim any.
-GROUPS_OF_ACCOUNT = 256
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):
@@ -60,12 +63,16 @@ class ControlPlane:
         admit: Admit | None = None,
         timing: Timing | None = None,
         placements: Placements | None = None,
+        replica: str = "",
+        namespace: str = "",
     ) -> None:
-        """`placements`: which pods are on which node; without them, no agents are served."""
+        """`placements`: which pods there are, and where; without them, nobody is served who must prove who it is.
+        `replica`: its own name. `namespace`: where it runs itself; accounts of it are given debug answers."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._problems = Problems()
-        self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit)
+        self.history = History(self.mesh, Settings(domain=domain))
+        self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit, note=self.history.note)
         self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused)
         self._snapshots = Snapshots()
         self._push = Push(self.mesh, self._snapshots, self._problems, timing)
@@ -77,7 +84,14 @@ class ControlPlane:
         self._streams: Counter[Group] = Counter()  # how many each group has
         self._idle: dict[Group, asyncio.TimerHandle] = {}  # groups without any, until they are forgotten
         self._quarantine = Quarantine(self._push, self._snapshots, self._problems, self._where)
+        self._direct = Direct(placements, self._server.restart)
         self._node_server = NodeServer(self._snapshots, Relays(self, placements))
+        self.diagnosis = Diagnosis(
+            self._snapshots, self._server, self._node_server, self._quarantine.said, replica=replica
+        )
+        self.debug = Debug(self.diagnosis, self.mesh, questions.pages(self))
+        self._debug_stream = DebugStream(self.debug, namespace)
+        self._server.debugger = self._debug_stream
 
     # Objects
 
@@ -93,6 +107,7 @@ class ControlPlane:
         changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
         touched = joined((touched, self._intake.all_values(values)))
+        self.history.seal()
         if touched:
             self._push.touch(touched)
         if not self._loaded:
@@ -110,6 +125,8 @@ class ControlPlane:
     def put(self, key: ObjectKey, values: tuple[Value, ...]) -> None:
         """Take values in that need no parsing, such as instances from the engine that runs them; none removes."""
         touched = self._intake.values(key, values)
+        if self._loaded:
+            self.history.seal()
         if touched:
             self._push.touch(touched)
         if touched.inbound:  # it came, went, or has other ports; that it is ready or not is nothing to analyze
@@ -124,11 +141,23 @@ class ControlPlane:
         self._quarantine.forget_mended()
         return self._problems.all()
 
+    def refusals(self) -> tuple[Problem, ...]:
+        """Of these problems, those that proxies which are connected here have told of."""
+        return self._quarantine.standing()
+
+    def stage(self, moment: int | None = None) -> Stage:
+        """The mesh as an explanation looks at it: as it is served now, or as it was. Use it at once. Raises
+        Forgotten."""
+        return Stage(self.mesh, self._snapshots) if moment is None else Stage(self.history.mesh_at(moment))
+
     # Proxies
 
-    async def listen(self, address: str, only: Group | None = None) -> str:
-        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group."""
+    async def listen(self, address: str, only: Group | None = None, *, owned: bool = False) -> str:
+        """Serve xDS on `unix:/path` or `host:port`; `only` keeps a socket for the proxies of one group. `owned`: nobody
+        but the owner of this machine can reach it, so debug answers are given there."""
         bound = await self._server.listen(address)
+        if owned:
+            self._debug_stream.owned.add(bound)
         if only is not None:
             self._only[bound] = only
         return bound
@@ -202,27 +231,17 @@ class ControlPlane:
         only = self._only.get(peer.listener)
         if only is not None and group != only:
             raise Refused(f"this socket belongs to {only}, and {node.id} says it is {group}")
-        principal = peer.principal
-        if principal is not None:
-            if (group.namespace, group.service_account) != _account(principal):
-                raise Refused(f"{node.id} says it is {group}, and its caller is {principal}")
-            self._check_number(group)
+        if peer.principal is not None:
+            group = self._direct.join(stream_id, node, group, peer.principal)
         self.hold(group)
         self._group_of[stream_id] = group
         return group
-
-    def _check_number(self, group: Group) -> None:
-        if group in self._streams or group in self._idle:
-            return
-        account = (group.namespace, group.service_account)
-        same = sum((each.namespace, each.service_account) == account for each in (*self._streams, *self._idle))
-        if same >= GROUPS_OF_ACCOUNT:
-            raise Refused(f"{account[0]}/{account[1]} has proxies of {same} sets of labels already; try again later")
 
     def leave(self, stream_id: int) -> None:
         group = self._group_of.pop(stream_id, None)
         if group is not None:
             self.release(group)
+        self._direct.leave(stream_id)
 
     # Groups are kept while anybody needs them
 
@@ -270,11 +289,6 @@ class ControlPlane:
     def _where(self, key: ObjectKey) -> Where:
         origin = next((value.origin for value in self.mesh.get(key) if value.origin is not None), None)
         return where_of(origin, str(key))
-
-
-def _account(principal: object) -> tuple[str, str]:
-    assert isinstance(principal, Principal)  # noqa: S101 - as `handlers` says
-    return principal.namespace, principal.service_account
 
 
 def _proxy_status(node_id: str, group: object, types: Mapping[str, Sync], errors: tuple[str, ...]) -> ProxyStatus:

@@ -12,7 +12,7 @@ from weft.model.group import Group
 class PodPlacements:
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
-        self._subscribers: dict[str, list[Callable[[], None]]] = defaultdict(list)
+        self._nodes, self._followed = _Told(), _Told()
         pods.on_change.append(self._on_change)
 
     def pods_on(self, node: str) -> Mapping[str, Group] | None:
@@ -22,25 +22,50 @@ class PodPlacements:
         record = self._pods.by_uid(pod_uid)
         return record.node or None if record is not None else None
 
+    def uid_of(self, namespace: str, pod: str) -> str | None:
+        record = self._pods.get(namespace, pod)
+        return record.uid if record is not None else None
+
+    def group_of(self, pod_uid: str) -> Group | None:
+        record = self._pods.by_uid(pod_uid)
+        return record.group if record is not None else None
+
     def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
-        self._subscribers[node].append(changed)
+        return self._nodes.add(node, changed)
 
-        def unsubscribe() -> None:
-            listening = self._subscribers.get(node, [])
-            if changed in listening:
-                listening.remove(changed)
-            if not listening:
-                self._subscribers.pop(node, None)
-
-        return unsubscribe
+    def follow(self, pod_uid: str, changed: Callable[[], None]) -> Callable[[], None]:
+        return self._followed.add(pod_uid, changed)
 
     def _on_change(self, before: PodRecord | None, after: PodRecord | None) -> None:
         was, now = _placed(before), _placed(after)
-        if was == now:
-            return  # its address, say: nothing that says what it is served
-        for node in {place[0] for place in (was, now) if place is not None}:
-            for changed in tuple(self._subscribers.get(node, ())):
-                changed()
+        if was != now:  # else it is its address, say: nothing that says what it is served
+            for node in {place[0] for place in (was, now) if place is not None}:
+                self._nodes.tell(node)
+        if before is not None and (after is None or (before.uid, before.group) != (after.uid, after.group)):
+            self._followed.tell(before.uid)
+
+
+class _Told:
+    """Who wants to hear of what."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, list[Callable[[], None]]] = defaultdict(list)
+
+    def add(self, name: str, changed: Callable[[], None]) -> Callable[[], None]:
+        self._by_name[name].append(changed)
+
+        def end() -> None:
+            listening = self._by_name.get(name, [])
+            if changed in listening:
+                listening.remove(changed)
+            if not listening:
+                self._by_name.pop(name, None)
+
+        return end
+
+    def tell(self, name: str) -> None:
+        for changed in tuple(self._by_name.get(name, ())):
+            changed()
 
 
 def _placed(record: PodRecord | None) -> tuple[str, str, Group] | None:

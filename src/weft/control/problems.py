@@ -27,6 +27,9 @@ class Problems:
             if problem not in before:
                 log.log(logging.ERROR if problem.severity is Severity.ERROR else logging.WARNING, "%s", problem)
 
+    def of(self, topic: Hashable) -> tuple[Problem, ...]:
+        return self._by_topic.get(topic, ())
+
     def all(self) -> tuple[Problem, ...]:
         """Each once, in the order of files and lines."""
         unique = {problem for problems in self._by_topic.values() for problem in problems}

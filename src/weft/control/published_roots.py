@@ -2,7 +2,8 @@
 configurations, by which the API server knows whom it calls.
 
 An authority comes in, writes leave, by the one replica that leads. Rule: only what differs is written, and what others
-keep in these objects stays.
+keep in these objects stays. Control planes with other roots share the ConfigMap: each notes there which roots are its
+own, and takes out what is nobody's.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import re
 from collections.abc import Awaitable
+from hashlib import sha256
 
 import msgspec
 
 from weft.base.backoff import Backoff
 from weft.ca.authority import Authority
+from weft.install.names import ROOTS_ANNOTATION, Names
 from weft.kube.client import Client, PatchType
 from weft.kube.error import ApiError, KubeError
 from weft.kube.reflector import reflect
@@ -26,6 +30,7 @@ log = logging.getLogger("weft.control.published_roots")
 CONFIG_MAP = "istio-ca-root-cert"
 KEY = "root-cert.pem"
 _MANAGER = "weft-roots"
+_BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----\s(.*?)-----END CERTIFICATE-----\n?", re.DOTALL)
 _LABELS = {"istio.io/config": "true"}
 # The same roots are written to one place at most so often: another control plane with other roots would write its own
 # again each time, and both as fast as the API server takes it.
@@ -36,6 +41,7 @@ class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     deletion_timestamp: str = ""
+    annotations: dict[str, str] = {}
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -66,14 +72,20 @@ class _Configuration(msgspec.Struct, frozen=True):
     webhooks: tuple[_Webhook, ...] = ()
 
 
+class _Held(msgspec.Struct, frozen=True):
+    """What a ConfigMap has in it: roots by their digest, and whose they are."""
+
+    roots: dict[str, str] = {}
+    claims: dict[str, str] = {}
+
+
 class PublishedRoots:
-    def __init__(self, client: Client, authority: Authority, *, mutating: str, validating: str) -> None:
-        """`mutating`, `validating`: the names of the webhook configurations."""
+    def __init__(self, client: Client, authority: Authority, names: Names) -> None:
         self._client = client
         self._authority = authority
-        self._mutating, self._validating = mutating, validating
+        self._names = names
         self._namespaces: set[str] = set()
-        self._held: dict[str, str] = {}  # by namespace, what its ConfigMap holds
+        self._held: dict[str, _Held] = {}  # by namespace
         self._configurations: dict[tuple[Resource, str], _Configuration] = {}
         self._due = asyncio.Event()
         self._writes: dict[str, tuple[str, float, int]] = {}  # by place: the roots, since when, how often
@@ -85,8 +97,8 @@ class PublishedRoots:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_namespaces())
                 tasks.create_task(self._follow_config_maps())
-                tasks.create_task(self._follow_webhooks(MUTATING_WEBHOOKS, self._mutating))
-                tasks.create_task(self._follow_webhooks(VALIDATING_WEBHOOKS, self._validating))
+                tasks.create_task(self._follow_webhooks(MUTATING_WEBHOOKS, self._names.injector))
+                tasks.create_task(self._follow_webhooks(VALIDATING_WEBHOOKS, self._names.validator))
                 tasks.create_task(self._publish())
         finally:
             unsubscribe()
@@ -108,7 +120,7 @@ class PublishedRoots:
                 if event.object is None:
                     self._held.pop(event.namespace, None)
                 else:
-                    self._held[event.namespace] = event.object.data.get(KEY, "")
+                    self._held[event.namespace] = _held(event.object)
             self._due.set()
 
     async def _follow_webhooks(self, resource: Resource, name: str) -> None:
@@ -141,9 +153,22 @@ class PublishedRoots:
             if wrong and self._is_calm(f"{resource.kind} {name}", bundle):
                 well &= await _done(self._trust(resource, name, wrong, encoded))
         for namespace in sorted(self._namespaces):
-            if self._held.get(namespace) != bundle and self._is_calm(_place(namespace), bundle):
-                well &= await _done(self._put(namespace, bundle))
+            held = self._held.get(namespace)
+            wanted = self._wanted(bundle, held)
+            if held != wanted and self._is_calm(_place(namespace), "".join(wanted.roots.values())):
+                well &= await _done(self._put(namespace, wanted))
         return well
+
+    def _wanted(self, bundle: str, held: _Held | None) -> _Held:
+        """Ours, and of what is there, what others call theirs."""
+        ours, claims = _roots(bundle), dict(held.claims) if held is not None else {}
+        claims.pop(self._names.roots_annotation, None)
+        theirs = {digest for claim in claims.values() for digest in claim.split(",")}
+        there = held.roots if held is not None else {}
+        return _Held(
+            {**ours, **{digest: root for digest, root in there.items() if digest in theirs}},
+            {**claims, self._names.roots_annotation: ",".join(ours)},
+        )
 
     def _is_calm(self, place: str, bundle: str) -> bool:
         loop = asyncio.get_running_loop()
@@ -161,15 +186,33 @@ class PublishedRoots:
         await self._client.patch(resource, name, patch, patch_type=PatchType.STRATEGIC, manager=_MANAGER)
         log.info("%s %s: the roots of the webhooks are up to date", resource.kind, name)
 
-    async def _put(self, namespace: str, bundle: str) -> None:
+    async def _put(self, namespace: str, wanted: _Held) -> None:
+        claim = self._names.roots_annotation
         manifest = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": CONFIG_MAP, "namespace": namespace, "labels": _LABELS},
-            "data": {KEY: bundle},
+            "metadata": {
+                "name": CONFIG_MAP,
+                "namespace": namespace,
+                "labels": _LABELS,
+                "annotations": {claim: wanted.claims[claim]},
+            },
+            "data": {KEY: "".join(wanted.roots.values())},
         }
-        await self._client.apply(manifest, manager=_MANAGER, force=True)
-        self._held[namespace] = bundle  # the watch says so, too, a little later
+        # An own manager: what it leaves out, it takes away of its own, and of nobody else's.
+        await self._client.apply(manifest, manager=f"{_MANAGER}-{self._names.owner}", force=True)
+        self._held[namespace] = wanted  # the watch says so, too, a little later
+
+
+def _held(found: _ConfigMap) -> _Held:
+    claims = {name: each for name, each in found.metadata.annotations.items() if name.startswith(ROOTS_ANNOTATION)}
+    return _Held(_roots(found.data.get(KEY, "")), claims)
+
+
+def _roots(bundle: str) -> dict[str, str]:
+    """By digest. What is between certificates is not read."""
+    found = (block for block in _BLOCK.finditer(bundle))
+    return {sha256("".join(block[1].split()).encode()).hexdigest()[:32]: f"{block[0].rstrip()}\n" for block in found}
 
 
 def _place(namespace: str) -> str:

@@ -15,7 +15,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from weft.control.compiled import NOTHING, Compiled, Update
+from weft.control.compiled import NOTHING, Compiled, Update, merged
+from weft.control.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
@@ -52,11 +53,7 @@ class _Made(msgspec.Struct, frozen=True, eq=False):
     contribution: Contribution
 
 
-class _Viewpoint(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """What groups have in common that look at the mesh from the same place: the hosts that look the same to all of
-    them, whatever their labels. None: a host that is not seen from here."""
-
-    made: dict[str, _Made | None]
+_Watcher = Group | Place
 
 
 class Push:
@@ -66,9 +63,9 @@ class Push:
         self._problems = problems
         self._timing = timing or Timing()
         self._groups: dict[Group, Compiled] = {}
-        self._viewpoints: WeakValueDictionary[tuple[ProxyKind, Scope, Settings], _Viewpoint] = WeakValueDictionary()
-        self._places: dict[Group, _Viewpoint] = {}
-        self._watching: dict[str, dict[Group, _Made]] = defaultdict(dict)  # host → who sees it, and how
+        self._places: dict[PlaceKey, Place] = {}
+        self._place_of: dict[Group, Place] = {}
+        self._watching: dict[str, dict[_Watcher, _Made]] = defaultdict(dict)  # host → who sees it, and how
         self._unchecked: set[str] = set()  # hosts translated anew, and not yet looked at for findings
         self._made: dict[str, dict[_Key, _Made]] = defaultdict(dict)  # host → views, made once for all groups
         self._assigned: dict[str, dict[AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)
@@ -89,13 +86,12 @@ class Push:
         if group in self._groups:
             return
         view = group_view(self._mesh, group)
-        scope = self._mesh.scope(group)
-        compiled = Compiled(group, scope, view, self._configuration)
-        self._groups[group] = compiled
-        self._place(compiled)
+        place = self._find_place(group, self._mesh.scope(group), view)
+        compiled = self._groups[group] = Compiled(view, self._configuration, place.compiled)
+        self._put(group, place)
         updates = [compiled.contribute_group(view, base(view))]
-        updates.extend(self._refresh(compiled, self._all_hosts()))
-        self._snapshots.update(group, _merged(updates))
+        updates.extend(self._refresh_group(group, place.by_labels))
+        self._snapshots.update(group, merged(updates), place.layer)
         self._check()
 
     def leave(self, group: Group) -> None:
@@ -103,10 +99,8 @@ class Push:
         compiled = self._groups.pop(group, None)
         if compiled is None:
             return
-        del self._places[group]
-        for host in compiled.hosts:
-            self._watching[host].pop(group, None)
-            self._unchecked.add(host)
+        self._unwatch(group, compiled)
+        self._take_from_place(group)
         self._check()
         self._snapshots.drop(group)
 
@@ -179,14 +173,7 @@ class Push:
         for host in hosts:
             self._made.pop(host, None)
             self._assigned.pop(host, None)
-        for viewpoint in self._viewpoints.values():
-            for host in tuple(viewpoint.made) if EVERYWHERE in pending.scopes else hosts:
-                viewpoint.made.pop(host, None)
-        for compiled in list(self._groups.values()):
-            try:
-                self._push_group(compiled, pending, hosts)
-            except Exception:  # what translation chokes on in one group must not keep a policy from the others
-                log.exception("a push to %s failed; its proxies keep what they have", compiled.group)
+        self._push(pending, hosts)
         self._push_endpoints((only_endpoints | pending.endpoints) - hosts)
         self._unchecked |= hosts
         self._check()
@@ -197,90 +184,202 @@ class Push:
         hosts, self._pending_endpoints = frozenset(self._pending_endpoints), set()
         self._push_endpoints(hosts)
 
-    def _push_group(self, compiled: Compiled, touched: Touched, hosts: frozenset[str]) -> None:
-        group = compiled.group
+    def _push(self, touched: Touched, hosts: frozenset[str]) -> None:
+        views = self._views(touched)
+        before = {place: place.key for place in self._places.values()}
+        moving = self._moving(touched, views)
+        changes: dict[Place, Change] = {}
+        for place in tuple(self._places.values()):
+            here = hosts
+            if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
+                here = frozenset({*self._all_hosts(), *place.compiled.hosts, *place.by_labels})
+            if here:
+                changes[place] = self._push_place(place, here, views)
+        updates: dict[Group, Update] = {}
+        for group in tuple(self._groups):
+            try:
+                updates[group] = self._push_group(group, views.get(group), moving.get(group), changes)
+            except Exception:  # what translation chokes on in one group must not keep a policy from the others
+                log.exception("a push to %s failed; its proxies keep what they have", group)
+        for group, update in updates.items():
+            # What goes from all and stays with one is not to be gone in between.
+            change = changes.get(self._place_of[group])
+            if update and change and group not in moving and (stays := staying(update, change.update)):
+                self._snapshots.update(group, stays)
+        for place, change in changes.items():
+            self._snapshots.update_layer(place.layer, change.update)
+        for group, update in updates.items():
+            if update or group in moving:
+                self._snapshots.update(group, update, self._place_of[group].layer)
+
+    def _views(self, touched: Touched) -> dict[Group, GroupView]:
+        """How the groups that are concerned are now."""
+        found: dict[Group, GroupView] = {}
+        for group in self._groups:
+            if _applies(touched.inbound, group.namespace) or _applies(touched.scopes, group.namespace):
+                try:
+                    found[group] = group_view(self._mesh, group)
+                except Exception:
+                    log.exception("a push to %s failed; its proxies keep what they have", group)
+        return found
+
+    def _moving(self, touched: Touched, views: dict[Group, GroupView]) -> dict[Group, PlaceKey]:
+        """Who looks from another place now. A place that all of its groups leave for the same moves with them."""
+        moving: dict[Group, PlaceKey] = {}
+        for place in tuple(self._places.values()):
+            keys = dict.fromkeys(place.groups, place.key)
+            for group in place.groups:
+                if (view := views.get(group)) is not None:
+                    rescoped = _applies(touched.scopes, group.namespace)
+                    keys[group] = place_key(group, self._mesh.scope(group) if rescoped else place.scope, view)
+            key = next(iter(keys.values()), place.key)
+            if key not in self._places and all(each == key for each in keys.values()):
+                del self._places[place.key]
+                place.key = key
+                self._places[key] = place
+            else:
+                moving.update((group, each) for group, each in keys.items() if each != place.key)
+        return moving
+
+    def _push_place(self, place: Place, hosts: frozenset[str], views: dict[Group, GroupView]) -> Change:
+        group = next(iter(place.groups))
+        before = {host: place.compiled.routes_of(host) for host in hosts}
+        updates = []
+        if (view := views.get(group)) is not None and place_key(group, place.scope, view) == place.key:
+            updates.append(place.compiled.look_from(view))
+        updates.extend(self._refresh_place(place, hosts, group))
+        rerouted = frozenset(host for host in hosts if place.compiled.routes_of(host) != before[host])
+        return Change(hosts, merged(updates), rerouted)
+
+    def _push_group(
+        self, group: Group, view: GroupView | None, moving_to: PlaceKey | None, changes: dict[Place, Change]
+    ) -> Update:
+        compiled = self._groups[group]
         updates: list[Update] = []
-        if _applies(touched.inbound, group) or _applies(touched.scopes, group):
-            view = group_view(self._mesh, group)
-            if view != compiled.view:
-                updates.append(compiled.contribute_group(view, base(view)))
-        if _applies(touched.scopes, group):
-            compiled.scope = self._mesh.scope(group)
-            self._place(compiled)
-            hosts = frozenset({*self._all_hosts(), *compiled.hosts})
+        if view is not None and view != compiled.view:
+            updates.append(compiled.contribute_group(view, base(view)))
+        if moving_to is not None:
+            place = self._find_place(group, moving_to[1], compiled.view)
+            self._take_from_place(group)
+            self._put(group, place)
+            updates.append(compiled.rest_upon(place.compiled))
+            hosts = frozenset({*place.by_labels, *compiled.hosts})
+        else:
+            place = self._place_of[group]
+            change = changes.get(place)
+            hosts = change.hosts & {*place.by_labels, *compiled.hosts} if change else frozenset()
+            if change:
+                updates.append(compiled.rejoin(change.rerouted))
         if hosts:
-            updates.extend(self._refresh(compiled, hosts))
-        update = _merged(updates)
-        if update:
-            self._snapshots.update(group, update)
+            updates.extend(self._refresh_group(group, hosts))
+        return merged(updates)
 
     def _push_endpoints(self, hosts: Iterable[str]) -> None:
         """Only who answers has changed: the same bytes for every group that sees the host, and nothing for the rest."""
         started = time.thread_time()
-        updates: list[tuple[Group, Update]] = []
+        updates: list[tuple[_Watcher, Update]] = []
         for host in hosts:
             self._assigned.pop(host, None)
-            for group, made in self._watching.get(host, {}).items():
-                updates.append((group, self._groups[group].assign({host: self._assignments(made)})))
+            for watcher, made in self._watching.get(host, {}).items():
+                compiled = watcher.compiled if isinstance(watcher, Place) else self._groups[watcher]
+                updates.append((watcher, compiled.assign({host: self._assignments(made)})))
         self.spent += time.thread_time() - started
-        for group, update in updates:
-            if update:
-                self._snapshots.update(group, update)
+        for watcher, update in updates:
+            if isinstance(watcher, Place):
+                self._snapshots.update_layer(watcher.layer, update)
+            elif update:
+                self._snapshots.update(watcher, update)
 
     # Translation, shared between groups
 
-    def _refresh(self, compiled: Compiled, hosts: Iterable[str]) -> list[Update]:
-        started = time.thread_time()
-        contributions: dict[str, Contribution] = {}
-        assignments: dict[str, tuple[Built, ...]] = {}
+    def _refresh_place(self, place: Place, hosts: Iterable[str], group: Group) -> list[Update]:
+        """`group`: any that looks from there."""
+        seen: dict[str, _Made | None] = {}
         for host in hosts:
             try:
-                made = self._see(compiled, host)
-                assigned = self._assignments(made)
+                view = service_view(self._mesh, group, place.scope, host)
+                by_labels = view is not None and depends_on_labels(self._mesh, view, place.scope.namespace)
+                seen[host] = None if view is None or by_labels else self._make(view, place.settings)
             except Exception:  # one host that translation chokes on must not take the others' changes along
-                log.exception("cannot translate %s for %s; it stays as it was", host, compiled.group)
+                log.exception("cannot translate %s for %s; it stays as it was", host, group)
             else:
-                contributions[host] = made.contribution if made else NOTHING
-                assignments[host] = assigned
+                (place.by_labels.add if by_labels else place.by_labels.discard)(host)
+        return self._see(place, place.compiled, seen)
+
+    def _refresh_group(self, group: Group, hosts: Iterable[str]) -> list[Update]:
+        """What a group sees in its own way, and no longer sees so."""
+        place = self._place_of[group]
+        seen: dict[str, _Made | None] = {}
+        for host in hosts:
+            try:
+                view = service_view(self._mesh, group, place.scope, host) if host in place.by_labels else None
+                seen[host] = self._make(view, place.settings) if view is not None else None
+            except Exception:
+                log.exception("cannot translate %s for %s; it stays as it was", host, group)
+        return self._see(group, self._groups[group], seen)
+
+    def _see(self, watcher: _Watcher, compiled: Compiled, seen: dict[str, _Made | None]) -> list[Update]:
+        """What is seen of these hosts from now on; None where nothing is."""
+        started = time.thread_time()
+        assignments: dict[str, tuple[Built, ...]] = {}
+        for host, made in tuple(seen.items()):
+            try:
+                assignments[host] = self._assignments(made)
+            except Exception:
+                log.exception("cannot tell who answers for %s; it stays as it was", host)
+                del seen[host]
+                continue
+            watching = self._watching[host]
+            before = watching.get(watcher)
+            if before is not None and before is not made:
+                self._unchecked.add(host)  # it may have been the last one to see it that way
+            if made is None:
+                watching.pop(watcher, None)
+            else:
+                watching[watcher] = made
+        contributions = {host: made.contribution if made else NOTHING for host, made in seen.items()}
         updates = [compiled.contribute(contributions), compiled.assign(assignments)]
         self.spent += time.thread_time() - started
         return updates
 
-    def _see(self, compiled: Compiled, host: str) -> _Made | None:
-        """What a group sees of a host from now on; None if it does not see it."""
-        group = compiled.group
-        alike = self._places[group].made
-        made = alike[host] if host in alike else self._translate(compiled, host)
-        watching = self._watching[host]
-        before = watching.get(group)
-        if before is not None and before is not made:
-            self._unchecked.add(host)  # it may have been the last one to see it that way
+    def _make(self, view: ServiceView, settings: Settings) -> _Made:
+        """Once for all that see it the same."""
+        made = self._made[view.host].get((view, settings))
         if made is None:
-            watching.pop(group, None)
-        else:
-            watching[group] = made
-        return made
-
-    def _translate(self, compiled: Compiled, host: str) -> _Made | None:
-        """Once for all groups that see it the same."""
-        group, scope, settings = compiled.group, compiled.scope, compiled.view.settings
-        view = service_view(self._mesh, group, scope, host)
-        made = self._made[host].get((view, settings)) if view else None
-        if view is not None and made is None:
-            made = self._made[host][(view, settings)] = _Made(view, settings, contribute(view, settings))
-            self._unchecked.add(host)
+            started = time.thread_time()
+            made = self._made[view.host][(view, settings)] = _Made(view, settings, contribute(view, settings))
+            self._unchecked.add(view.host)
             for target in view.targets:
-                self._readers[target.host].add(host)
-        if view is None or not depends_on_labels(self._mesh, view, scope.namespace):
-            self._places[group].made[host] = made
+                self._readers[target.host].add(view.host)
+            self.spent += time.thread_time() - started
         return made
 
-    def _place(self, compiled: Compiled) -> None:
-        key = (compiled.group.kind, compiled.scope, compiled.view.settings)
-        place = self._viewpoints.get(key)
+    # Where groups look from
+
+    def _find_place(self, group: Group, scope: Scope, view: GroupView) -> Place:
+        key = place_key(group, scope, view)
+        place = self._places.get(key)
         if place is None:
-            place = self._viewpoints[key] = _Viewpoint({})
-        self._places[compiled.group] = place
+            place = self._places[key] = Place(key, view, self._configuration)
+            updates = self._refresh_place(place, self._all_hosts(), group)
+            self._snapshots.update_layer(place.layer, merged(updates))
+        return place
+
+    def _put(self, group: Group, place: Place) -> None:
+        self._place_of[group] = place
+        place.groups[group] = None
+
+    def _take_from_place(self, group: Group) -> None:
+        place = self._place_of.pop(group)
+        del place.groups[group]
+        if not place.groups:
+            self._unwatch(place, place.compiled)
+            del self._places[place.key]
+
+    def _unwatch(self, watcher: _Watcher, compiled: Compiled) -> None:
+        for host in compiled.hosts:
+            self._watching[host].pop(watcher, None)
+            self._unchecked.add(host)
 
     def _assignments(self, made_for: _Made | None) -> tuple[Built, ...]:
         view = made_for.view if made_for else None
@@ -354,13 +453,5 @@ class Push:
             log.exception("a push failed; proxies keep what they have")
 
 
-def _applies(places: frozenset[str], group: Group) -> bool:
-    return EVERYWHERE in places or group.namespace in places
-
-
-def _merged(updates: Iterable[Update]) -> Update:
-    merged: Update = {}
-    for update in updates:
-        for type_url, resources in update.items():
-            merged.setdefault(type_url, {}).update(resources)
-    return merged
+def _applies(places: frozenset[str], namespace: str) -> bool:
+    return EVERYWHERE in places or namespace in places

@@ -38,6 +38,7 @@ class Quarantine:
     ) -> None:
         self._push, self._snapshots, self._problems, self._where = push, snapshots, problems, where
         self._refusals: set[_Refusal] = set()
+        self._said: dict[_Refusal, str] = {}  # by a proxy, of each
         self._trials: dict[tuple[Group, str], list[tuple[str, ...]]] = {}  # hosts to try again, by route configuration
 
     def refused(self, resource: NackedResource) -> None:
@@ -67,7 +68,18 @@ class Quarantine:
         """A refusal is no problem any more once something else has taken its place."""
         for refusal in [refusal for refusal in self._refusals if not self._stands(refusal)]:
             self._refusals.discard(refusal)
+            self._said.pop(refusal, None)
             self._problems.put(refusal, ())
+
+    def said(self, group: Group) -> dict[str, str]:
+        """By type, what a proxy of the group said last of something that it still does not have for it."""
+        self.forget_mended()
+        return {refusal.type_url: said for refusal, said in self._said.items() if refusal.group == group}
+
+    def standing(self) -> tuple[Problem, ...]:
+        """Each once, in an order that stays."""
+        self.forget_mended()
+        return tuple(sorted({each for refusal in self._refusals for each in self._problems.of(refusal)}, key=str))
 
     def _look_for_the_host(self, group: Group, resource: NackedResource) -> None:
         accepted = self._snapshots.accepted(group, ROUTE, resource.name)
@@ -96,6 +108,7 @@ class Quarantine:
         kind = resource.type_url.rpartition(".")[2]
         what = f"Envoy refuses {kind} {resource.name}: {resource.message}"
         self._refusals.add(refusal)
+        self._said[refusal] = f"{refusal.host or resource.name}: {resource.message}"
         self._problems.put(
             refusal, [Problem(self._where(key), what, _HINT) for key in sources] or [Problem(Where(), what, _HINT)]
         )

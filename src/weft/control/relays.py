@@ -30,6 +30,15 @@ class Placements(Protocol):
     def subscribe(self, node: str, changed: Callable[[], None]) -> Callable[[], None]:
         """Be told, in the event loop, when what `pods_on` says of the node is another. Returns what ends it."""
 
+    def uid_of(self, namespace: str, pod: str) -> str | None:
+        """Of any pod, meshed or not, that has this name now."""
+
+    def group_of(self, pod_uid: str) -> Group | None:
+        """Of any pod, meshed or not."""
+
+    def follow(self, pod_uid: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be told, in the event loop, when what `group_of` says of the pod is another. Returns what ends it."""
+
 
 class Groups(Protocol):
     """What is needed of the plane."""

@@ -10,6 +10,8 @@ import asyncio
 import base64
 import logging
 import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from datetime import timedelta
 
 import msgspec
@@ -19,16 +21,19 @@ from weft.ca.authority import Authority, Terms
 from weft.ca.error import AuthorityError
 from weft.ca.rotation import Phase, State
 from weft.ca.self_made import new_state
+from weft.install.names import ROOT_CONFIG_MAP, ROOTS_ANNOTATION
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
-from weft.kube.reflector import reflect
-from weft.kube.resource import SECRETS
+from weft.kube.reflector import Event, reflect
+from weft.kube.resource import CONFIG_MAPS, SECRETS
 
 log = logging.getLogger("weft.control.root_secret")
 
 NAME = "istio-ca-secret"
 STATE = "authority.json"
 ROTATE = "weft.dev/rotate-root"  # on the Secret: a person asks for a new root; its value is the wait in seconds
+RESTORE_SECONDS = 30.0  # another replica leads after 15 s, if the one that did is gone
+_LOOK_SECONDS = 0.5
 _FOR_PEOPLE = "ca-cert.pem"  # the bundle, where Istio's users look for it
 _TYPE = "istio.io/ca-root"
 
@@ -43,9 +48,26 @@ class _Secret(msgspec.Struct, frozen=True):
     data: dict[str, str] = {}
 
 
+class _Published(msgspec.Struct, frozen=True):
+    metadata: _Metadata
+
+
 async def read_state(client: Client, namespace: str) -> State:
     """What the Secret holds now. Raises AuthorityError, KubeError."""
     return _state_of(await client.get(SECRETS, NAME, _Secret, namespace=namespace), namespace)
+
+
+async def states(client: Client, namespace: str) -> AsyncGenerator[State]:
+    """What the Secret holds, now and after each change. Raises AuthorityError, KubeError."""
+    async with aclosing(_watch(client, namespace)) as batches:
+        async for batch in batches:
+            for event in batch:
+                if event.object is not None:
+                    yield _state_of(event.object, namespace)
+
+
+def _watch(client: Client, namespace: str) -> AsyncGenerator[tuple[Event[_Secret], ...]]:
+    return reflect(client, SECRETS, _Secret, namespace=namespace, fields=f"metadata.name={NAME}")
 
 
 class RootSecret:
@@ -68,7 +90,7 @@ class RootSecret:
         except ApiError as error:
             if not error.not_found:
                 raise
-            secret = await self._make()
+            secret = await self._restored() or await self._make()
         state = self._read(secret)
         self.authority = Authority.share(state, self._keep, self._terms)
         return self.authority
@@ -119,6 +141,26 @@ class RootSecret:
             "data": _data(state),
         }
 
+    async def _restored(self) -> _Secret | None:
+        """Where a root has been published, there is one: its Secret was deleted just now, and whoever leads is about to
+        write it again. Another root would be trusted by nobody."""
+        found = await self._client.list(
+            CONFIG_MAPS, _Published, namespace=self._namespace, fields=f"metadata.name={ROOT_CONFIG_MAP}"
+        )
+        if not any(name.startswith(ROOTS_ANNOTATION) for each in found.items for name in each.metadata.annotations):
+            return None
+        log.warning("the Secret %s/%s is gone, and its root was in use; waiting for it", self._namespace, NAME)
+        until = time.monotonic() + RESTORE_SECONDS
+        while time.monotonic() < until:
+            await asyncio.sleep(_LOOK_SECONDS)
+            secrets = await self._client.list(
+                SECRETS, _Secret, namespace=self._namespace, fields=f"metadata.name={NAME}"
+            )
+            if secrets.items:
+                return secrets.items[0]
+        log.error("nobody has the root of %s any more; pods need certificates of a new one", self._trust_domain)
+        return None
+
     async def _make(self) -> _Secret:
         state = new_state(self._trust_domain, time.time(), self._terms.root_lifetime)
         try:
@@ -149,9 +191,8 @@ class RootSecret:
             self._wish.set()
 
     async def _follow(self) -> None:
-        events = reflect(self._client, SECRETS, _Secret, namespace=self._namespace, fields=f"metadata.name={NAME}")
         listed = False
-        async for batch in events:
+        async for batch in _watch(self._client, self._namespace):
             if not listed and not batch:
                 self._is_gone = True  # since it was read
             listed = True

@@ -31,11 +31,20 @@ class TokenReviews:
     """`lives`: whether a pod of this UID is there, as far as this process knows. The API server answers from a cache
     for some seconds, and in that time would take the token of a pod that is gone."""
 
-    def __init__(self, client: Client, audience: str = AUDIENCE, *, lives: Callable[[str], bool] | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        audience: str = AUDIENCE,
+        *,
+        lives: Callable[[str], bool] | None = None,
+        at_once: int = AT_ONCE,
+        waiting: int = MOST_WAITING,
+    ) -> None:
         self._client = client
+        self._most_waiting = waiting
         self._audience = audience
         self._lives = lives
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places = asyncio.Semaphore(at_once)
         self._waiting = 0
 
     async def check(self, token: str) -> Caller:
@@ -49,14 +58,16 @@ class TokenReviews:
     async def _review(self, token: str) -> Reviewed:
         if not token:
             raise TokenRefused(TokenReason.MISSING, "no token was shown")
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= self._most_waiting:
             raise CaUnavailable("too many tokens wait to be reviewed; try again")
         self._waiting += 1
         try:
             async with self._places:
                 return await review(self._client, token, (self._audience,))
         except ReviewRefused as refused:
-            raise TokenRefused(_reason(refused), str(refused)) from refused
+            whose = refused.reviewed
+            caller = Caller(whose.namespace, whose.service_account) if whose is not None else None
+            raise TokenRefused(_reason(refused), str(refused), caller) from refused
         except ReviewUnavailable as unavailable:
             raise CaUnavailable(unavailable.problem.what) from unavailable
         finally:

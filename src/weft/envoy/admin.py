@@ -125,6 +125,10 @@ class Admin:
         """Any answer, as it is."""
         return await self._text("GET", path, query)
 
+    async def post(self, path: str, query: Mapping[str, str]) -> bytes:
+        """The same, of what changes something."""
+        return await self._text("POST", path, query)
+
     async def set_log_level(self, level: str, *, logger: str = "") -> None:
         await self._text("POST", "/logging", {logger or "level": level})
 

@@ -17,6 +17,7 @@ from weft.model.proxy import ADMIN_PORT
 _OWN = "http.own-admin"  # as what its own listeners count: kubelet's and Prometheus' questions
 _OF_WORKER = re.compile(r"\.worker_[0-9]+\.[a-z_]+$")
 _EVERY = 0.1  # seconds between two looks
+_LONGEST_ANSWER = 100  # bytes of an answer that is no good, for whoever reads of it
 
 
 class Gone(Exception):
@@ -69,18 +70,18 @@ def drain(
         tell(str(error))
 
 
-def wait_until_ready(*, most: float, port: int = ADMIN_PORT) -> bool:
-    """Whether Envoy has its configuration, within this many seconds."""
+def wait_until_ready(*, most: float, port: int = ADMIN_PORT) -> str:
+    """Ends when Envoy has its configuration, with nothing to say; after this many seconds with what it said last."""
     end = time.monotonic() + most
     while True:
         try:
             _ask(port, "GET", "/ready")
-        except Gone:
+        except Gone as gone:
             if time.monotonic() >= end:
-                return False
-            time.sleep(_EVERY / 2)
+                return str(gone)
+            time.sleep(_EVERY / 4)
         else:
-            return True
+            return ""
 
 
 def _active(port: int) -> Active:
@@ -103,7 +104,8 @@ def _ask(port: int, method: str, path: str) -> bytes:
     finally:
         connection.close()
     if answer.status != 200:
-        raise Gone(f"Envoy answered {method} {path} with {answer.status}")
+        said = body[:_LONGEST_ANSWER].decode(errors="replace").strip()
+        raise Gone(f"Envoy answered {method} {path} with {answer.status} {said}".rstrip())
     return body
 
 

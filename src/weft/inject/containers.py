@@ -103,9 +103,9 @@ def proxy(
     }  # fmt: skip
     if native:
         container["restartPolicy"] = "Always"
-        # Whatever comes after it waits for this; ten minutes, as in Istio, for a control plane that is away.
-        container["startupProbe"] = {**ready, "periodSeconds": 1, "failureThreshold": 600}
-    elif wishes.hold:
+    if native or wishes.hold:
+        # Whatever comes after it waits for this. A startup probe would do too, but kubelet looks at containers once a
+        # second, and acts on what a probe found only when it looks again: a second more for every pod.
         lifecycle["postStart"] = {"exec": {"command": ["weft", "wait"]}}
     return container
 

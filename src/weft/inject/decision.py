@@ -14,28 +14,36 @@ import msgspec
 from weft.inject.settings import Settings
 from weft.inject.webhooks import (
     DEFAULT_REVISION,
-    IGNORED_NAMESPACES,
     INJECT_LABEL,
     NAMESPACE_LABEL,
     REVISION_LABEL,
     selectors,
 )
+from weft.model.names import CLUSTER_NAMESPACES
 
 _YES = frozenset({"y", "yes", "true", "on"})
+_NO = frozenset({"n", "no", "false", "off"})
 
 
 class Decision(msgspec.Struct, frozen=True):
     inject: bool
     reason: str
+    doubtful: bool = False  # its author may have meant something else
 
 
 def decide(pod: Mapping[str, Any], namespace: str, labels: Mapping[str, str], settings: Settings) -> Decision:
     """`labels` are the namespace's. Everybody who asks whether and why gets the same answer here."""
     namespace_labels = {**labels, "kubernetes.io/metadata.name": namespace}
     pod_labels = _strings(pod, "labels")
-    webhooks = selectors(settings.revision, namespaces_by_default=settings.enable_namespaces_by_default)
+    webhooks = selectors(
+        settings.revision,
+        namespaces_by_default=settings.enable_namespaces_by_default,
+        excluded=settings.excluded_namespaces,
+    )
     if any(each.namespaces.selects(namespace_labels) and each.objects.selects(pod_labels) for each in webhooks):
         return required(pod, namespace, settings)
+    if namespace in settings.excluded_namespaces:
+        return _excluded(namespace)
     return Decision(False, _why_unasked(namespace, namespace_labels, pod_labels, settings.revision or DEFAULT_REVISION))
 
 
@@ -44,8 +52,8 @@ def required(pod: Mapping[str, Any], namespace: str, settings: Settings) -> Deci
     spec = pod.get("spec")
     if isinstance(spec, Mapping) and spec.get("hostNetwork"):
         return Decision(False, "it uses the node's network (hostNetwork), where a redirect would take the whole node's")
-    if namespace in IGNORED_NAMESPACES:
-        return Decision(False, f"namespace {namespace} is the cluster's own")
+    if namespace in settings.excluded_namespaces:
+        return _excluded(namespace)
     labels = _strings(pod, "labels")
     annotations = _strings(pod, "annotations")
     for place, values in (("label", labels), ("annotation", annotations)):
@@ -53,6 +61,9 @@ def required(pod: Mapping[str, Any], namespace: str, settings: Settings) -> Deci
         if INJECT_LABEL not in values:
             continue
         said = values[INJECT_LABEL]
+        if said and said.lower() not in _YES | _NO:
+            what = f"its {place} {INJECT_LABEL} is {said}, which is neither true nor false"
+            return Decision(False, what, doubtful=True)
         if said:
             return Decision(said.lower() in _YES, f"its {place} {INJECT_LABEL} is {said}")
         break
@@ -67,10 +78,13 @@ def required(pod: Mapping[str, Any], namespace: str, settings: Settings) -> Deci
     return Decision(True, "its namespace or its revision label asks for it, and nothing says otherwise")
 
 
+def _excluded(namespace: str) -> Decision:
+    why = "the cluster's own" if namespace in CLUSTER_NAMESPACES else "among the excludedNamespaces"
+    return Decision(False, f"namespace {namespace} is {why}")
+
+
 def _why_unasked(namespace: str, labels: Mapping[str, str], pod: Mapping[str, str], revision: str) -> str:
     """In the order in which a person would look."""
-    if namespace in IGNORED_NAMESPACES:
-        return f"namespace {namespace} is the cluster's own"
     if pod.get(INJECT_LABEL) == "false":
         return f"its label {INJECT_LABEL} is false"
     if NAMESPACE_LABEL in labels and labels[NAMESPACE_LABEL] != "enabled":

@@ -37,8 +37,9 @@ class Injector:
         namespace = request.namespace or (said if isinstance(said, str) else "")
         decision = required(pod, namespace, self.settings)
         if not decision.inject:
-            _log.info("no sidecar for %s in %s: %s", _name(pod), namespace, decision.reason)
-            return Answer(allowed=True)
+            _log.info("no sidecar for pod %s in %s: %s", _name(pod), namespace, decision.reason)
+            doubt = f"Pod {namespace}/{_name(pod)} gets no sidecar: {decision.reason}"
+            return Answer(allowed=True, warnings=(doubt,) if decision.doubtful else ())
         try:
             injected = inject(
                 pod,
@@ -72,4 +73,4 @@ def _version(major: str, minor: str) -> tuple[int, int]:
 def _name(pod: dict[str, object]) -> str:
     metadata = pod.get("metadata")
     found = (metadata.get("name") or metadata.get("generateName")) if isinstance(metadata, dict) else None
-    return f"pod {found or '?'}"
+    return str(found or "?")

@@ -2,11 +2,7 @@
 begin to learn of it; whoever calls before he has heard meets a closed port. So each container waits before it is told.
 
 The wait is a preStop hook of kubelet's own, `sleep`, which needs no program in the container. Rule: a container with
-<<<<<<< HEAD
 such a hook of its own knows better, and nobody loses more than half of the time that the pod has to end.
-=======
-a hook of its own knows better, and nobody loses more than half of the time that the pod has to end.
->>>>>>> main
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from weft.model.proxy import (
     ADMIN_PORT,
     IDENTITY_MOUNT,
     IDENTITY_VOLUME,
+    PROXY_GID,
     PROXY_UID,
     SDS_SOCKET,
     TAKEN_PORTS,
@@ -306,21 +307,26 @@ class _Injection:
 
     def _doubts(self) -> list[str]:
         found = []
-        everybody = self._spec.get("securityContext")
-        default = everybody.get("runAsUser") if isinstance(everybody, dict) else None
         for each in [*self._spec["containers"], *self._spec.get("initContainers", ())]:
-            context = each.get("securityContext")
-            uid = context.get("runAsUser", default) if isinstance(context, dict) else default
-            if uid == PROXY_UID:
-                found.append(
-                    f"container {each['name']} runs as user {uid}, as the proxy does: nothing of it is redirected"
-                )
+            if self._runs_as(each, "runAsUser") == PROXY_UID:
+                who = f"user {PROXY_UID}"
+            elif self._runs_as(each, "runAsGroup") == PROXY_GID:
+                who = f"group {PROXY_GID}"
+            else:
+                continue
+            found.append(f"container {each['name']} runs as {who}, as the proxy does: nothing of it is redirected")
         for each in self._spec["containers"]:
             for port in each.get("ports") or ():
                 number = port.get("containerPort") if isinstance(port, dict) else None
                 if number in {*TAKEN_PORTS, ADMIN_PORT, self._wishes.status_port}:
                     found.append(f"container {each['name']} has port {number}, which is the proxy's")
         return found
+
+    def _runs_as(self, container: Mapping[str, Any], field: str) -> Any:
+        """What the container says, or else the pod."""
+        contexts = (container.get("securityContext"), self._spec.get("securityContext"))
+        said = (each.get(field) for each in contexts if isinstance(each, dict))
+        return next((each for each in said if each is not None), None)
 
 
 def _with_own_variables(current: list[Any], fresh: list[dict[str, Any]]) -> list[Any]:

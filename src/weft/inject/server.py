@@ -12,15 +12,20 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from aiohttp import web
 
+from weft.base.http_site import HttpSite
 from weft.base.secrecy import memory_file
 from weft.inject.injector import Injector
 from weft.inject.review import Answer, BadReview, Request, decode, encode
 from weft.inject.validation import validate
 
 MOST_BYTES = 3 * 1024 * 1024  # the API server's own limit for an object
+# Anybody who reaches the port can say that much, and it is in memory before anybody has looked at it. Nearly every pod
+# is small, and waits for nobody.
+SMALL_BYTES, LARGE_AT_ONCE = 128 * 1024, 8
 READ_SECONDS = 10.0  # so long the API server itself waits for the answer; who is still asking then is none
 
 _log = logging.getLogger("weft.inject")
@@ -37,7 +42,8 @@ class Server:
         self._seconds = 0.0
         self._tls = _context()
         self._has_certificate = False
-        self._runner: web.AppRunner | None = None
+        self._site: HttpSite | None = None
+        self._places = asyncio.Semaphore(LARGE_AT_ONCE)
 
     def use_certificate(self, chain: bytes, key: bytes) -> None:
         """PEM. Holds from the next handshake on; raises ssl.SSLError and keeps the one before if they do not fit."""
@@ -51,17 +57,14 @@ class Server:
         application.router.add_post("/inject", self._inject)
         application.router.add_post("/validate", self._validate)
         application.router.add_get("/ready", self._ready)
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=5.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        self._site = HttpSite(application, tls=self._tls)
+        self.port = await self._site.listen(host, port)
 
     async def stop(self) -> None:
         """Answers what has been asked, and ends."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._site is not None:
+            await self._site.close()
+            self._site = None
 
     def metrics(self) -> str:
         """In Prometheus' words, under Istio's names."""
@@ -96,7 +99,8 @@ class Server:
             count(None)
             return web.Response(status=415, text=f"expected application/json, not {http.content_type[:100]}\n")
         try:
-            async with asyncio.timeout(READ_SECONDS):
+            is_small = http.content_length is not None and http.content_length <= SMALL_BYTES
+            async with asyncio.timeout(READ_SECONDS), nullcontext() if is_small else self._places:
                 body = await http.read()
             request = decode(body)
         except TimeoutError:

@@ -17,6 +17,7 @@ from weft.inject.duration import seconds_of
 from weft.inject.quantity import problem_of_quantity
 from weft.inject.redirect import Redirection, problems_of_redirection
 from weft.inject.selector import Selector
+from weft.model.names import CLUSTER_NAMESPACES
 from weft.model.proxy import IDENTITY_DRIVER
 
 LOG_LEVELS = ("trace", "debug", "info", "warning", "warn", "error", "critical", "off")
@@ -73,6 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     auto_inject: bool = True
     # Whether a namespace without any label is selected.
     enable_namespaces_by_default: bool = False
+    # Whose pods never get one, whatever they say.
+    excluded_namespaces: tuple[str, ...] = CLUSTER_NAMESPACES
     never_inject_selector: tuple[Selector, ...] = ()
     always_inject_selector: tuple[Selector, ...] = ()
     injected_annotations: dict[str, str] = {}

@@ -9,10 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from weft.inject.selector import Requirement, Selector
+from weft.model.names import CLUSTER_NAMESPACES
 
 DEFAULT_REVISION = "default"
-# What a cluster itself needs to come up; a webhook that is down must not be in its way.
-IGNORED_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
 
 NAMESPACE_LABEL = "istio-injection"
 REVISION_LABEL = "istio.io/rev"
@@ -21,7 +20,6 @@ INJECT_LABEL = "sidecar.istio.io/inject"
 _NOT_DISABLED = Requirement(INJECT_LABEL, "NotIn", ("false",))
 _NO_NAMESPACE_LABEL = Requirement(NAMESPACE_LABEL, "DoesNotExist")
 _NO_REVISION = Requirement(REVISION_LABEL, "DoesNotExist")
-_NOT_THE_CLUSTERS = Requirement("kubernetes.io/metadata.name", "NotIn", IGNORED_NAMESPACES)
 
 
 class Webhook(msgspec.Struct, frozen=True):
@@ -32,28 +30,32 @@ class Webhook(msgspec.Struct, frozen=True):
     objects: Selector
 
 
-def selectors(revision: str, *, namespaces_by_default: bool = False) -> tuple[Webhook, ...]:
-    """The webhooks of a revision. The default one also answers to the labels that name no revision."""
+def selectors(
+    revision: str, *, namespaces_by_default: bool = False, excluded: tuple[str, ...] = CLUSTER_NAMESPACES
+) -> tuple[Webhook, ...]:
+    """The webhooks of a revision. The default one also answers to the labels that name no revision. `excluded`:
+    namespaces about which nobody is asked."""
+    not_excluded = Requirement("kubernetes.io/metadata.name", "NotIn", excluded)
+
+    def webhook(prefix: str, namespaces: tuple[Requirement, ...], objects: tuple[Requirement, ...]) -> Webhook:
+        return Webhook(
+            f"{prefix}.sidecar-injector.istio.io",
+            Selector(match_expressions=(*namespaces, not_excluded)),
+            Selector(match_expressions=objects),
+        )
+
     ours = Requirement(REVISION_LABEL, "In", (revision or DEFAULT_REVISION,))
     found = [
-        _webhook("rev.namespace", (ours, _NO_NAMESPACE_LABEL), (_NOT_DISABLED,)),
-        _webhook("rev.object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (_NOT_DISABLED, ours)),
+        webhook("rev.namespace", (ours, _NO_NAMESPACE_LABEL), (_NOT_DISABLED,)),
+        webhook("rev.object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (_NOT_DISABLED, ours)),
     ]
     if (revision or DEFAULT_REVISION) != DEFAULT_REVISION:
         return tuple(found)
     enabled = Requirement(NAMESPACE_LABEL, "In", ("enabled",))
     wanted = Requirement(INJECT_LABEL, "In", ("true",))
     unsaid = Requirement(INJECT_LABEL, "DoesNotExist")
-    found.append(_webhook("namespace", (enabled,), (_NOT_DISABLED,)))
-    found.append(_webhook("object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (wanted, _NO_REVISION)))
+    found.append(webhook("namespace", (enabled,), (_NOT_DISABLED,)))
+    found.append(webhook("object", (_NO_NAMESPACE_LABEL, _NO_REVISION), (wanted, _NO_REVISION)))
     if namespaces_by_default:
-        found.append(_webhook("auto", (_NO_NAMESPACE_LABEL, _NO_REVISION), (unsaid, _NO_REVISION)))
+        found.append(webhook("auto", (_NO_NAMESPACE_LABEL, _NO_REVISION), (unsaid, _NO_REVISION)))
     return tuple(found)
-
-
-def _webhook(prefix: str, namespaces: tuple[Requirement, ...], objects: tuple[Requirement, ...]) -> Webhook:
-    return Webhook(
-        f"{prefix}.sidecar-injector.istio.io",
-        Selector(match_expressions=(*namespaces, _NOT_THE_CLUSTERS)),
-        Selector(match_expressions=objects),
-    )

@@ -3,6 +3,7 @@ revisions stand side by side; where Istio has a name, it is Istio's."""
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ OWNED_BY: Final = {"app.kubernetes.io/name": "weft"}
 REVISION: Final = "istio.io/rev"
 ROOT_SECRET: Final = "istio-ca-secret"  # noqa: S105
 ROOT_CONFIG_MAP: Final = "istio-ca-root-cert"  # in every namespace
+ROOTS_ANNOTATION: Final = "roots.weft.dev/"  # on that ConfigMap, and then whose: the digests of the roots of its own
 
 XDS_PORT: Final = 15010
 SECURE_PORT: Final = 15012  # xDS and the CA, with TLS
@@ -52,6 +54,16 @@ class Names(msgspec.Struct, frozen=True):
         return f"{self.control}-{self.namespace}"
 
     @property
+    def owner(self) -> str:
+        """This control plane among all of the cluster, within the length of a label."""
+        found = f"{self.namespace}.{self.revision}"
+        return found if len(found) <= 63 else blake2b(found.encode(), digest_size=16).hexdigest()
+
+    @property
+    def roots_annotation(self) -> str:
+        return f"{ROOTS_ANNOTATION}{self.owner}"
+
+    @property
     def service(self) -> str:
         return self.with_revision("istiod")
 
@@ -66,6 +78,11 @@ class Names(msgspec.Struct, frozen=True):
     @property
     def lease(self) -> str:
         return self.with_revision("weft-leader")
+
+    @property
+    def refusals(self) -> str:
+        """The ConfigMap in which replicas tell each other what their proxies refuse."""
+        return self.with_revision("weft-refusals")
 
     @property
     def mesh_config(self) -> str:

@@ -44,6 +44,7 @@ def injector_settings(values: Values) -> dict[str, Any]:
         "imagePullSecrets": list(values.image_pull_secrets),
         "redirectBy": values.injection.redirect_by,
         "enableNamespacesByDefault": values.injection.by_default,
+        "excludedNamespaces": list(values.injection.excluded_namespaces),
         "revision": values.revision,
         "rootNamespace": values.namespace,
         "driver": Names.of(values).driver,

@@ -41,6 +41,7 @@ def namespace_rules(values: Values) -> list[dict[str, Any]]:
         _rule("", ("secrets",), ("create",)),
         _rule("", ("secrets",), (*_READ, "patch"), only=(ROOT_SECRET,)),
         _rule("", ("configmaps",), _READ, only=(names.mesh_config, names.injector)),
+        _rule("", ("configmaps",), (*_READ, "patch"), only=(names.refusals,)),
         _rule("coordination.k8s.io", ("leases",), ("create",)),
         _rule("coordination.k8s.io", ("leases",), ("get", "patch"), only=(names.lease,)),
     ]

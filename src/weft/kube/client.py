@@ -307,6 +307,22 @@ class Client:
             raise ApiUnavailable("the answer is not an API server's", where=f"GET {resource.group_path}")
         return any(one.name == resource.plural for one in resources.resources)
 
+    @asynccontextmanager
+    async def upgrade(
+        self, path: str, *, protocol: str, query: Mapping[str, str] | None = None, longest: int = 4 << 20
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A WebSocket that speaks `protocol`. ApiError if the server refuses, ApiUnavailable if it does not answer."""
+        where = f"GET {path}"
+        opened = await self._open(path, protocol, query or {}, longest, where)
+        try:
+            if opened.protocol != protocol:
+                raise ApiUnavailable(f"the API server does not speak {protocol}", where=where)
+            yield opened
+        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
+            raise ApiUnavailable(f"the connection broke: {error or type(error).__name__}", where=where) from error
+        finally:
+            await opened.close()
+
     async def raw(
         self,
         method: str,
@@ -329,6 +345,55 @@ class Client:
                     return await _read(answer, where, _LONGEST_ANSWER)
         except TimeoutError as error:
             raise ApiUnavailable(f"no answer within {seconds:g} s", _hint(self.connection), where=where) from error
+
+    async def _open(
+        self, path: str, protocol: str, query: Mapping[str, str], longest: int, where: str
+    ) -> aiohttp.ClientWebSocketResponse:
+        try:
+            async with asyncio.timeout(self._timeout):
+                try:
+                    return await self._handshake(path, protocol, query, longest)
+                except aiohttp.WSServerHandshakeError as error:
+                    if error.status != 401 or not await self._credentials.renew():
+                        raise
+                return await self._handshake(path, protocol, query, longest)
+        except aiohttp.WSServerHandshakeError as error:
+            raise await self._said(path, query, error.status, where) from error
+        except TimeoutError as error:
+            raise ApiUnavailable(
+                f"no answer within {self._timeout:g} s", _hint(self.connection), where=where
+            ) from error
+        except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
+            said = str(error) or type(error).__name__
+            raise ApiUnavailable(
+                f"the API server does not answer: {said}", _hint(self.connection), where=where
+            ) from error
+
+    async def _handshake(
+        self, path: str, protocol: str, query: Mapping[str, str], longest: int
+    ) -> aiohttp.ClientWebSocketResponse:
+        return await self._session().ws_connect(
+            self.connection.server + path,
+            params=dict(query),
+            protocols=(protocol,),
+            # A kubelet refuses who wants JSON from it.
+            headers=[*await self._credentials.headers(), ("Accept", "*/*")],
+            ssl=self._credentials.tls(),
+            server_hostname=self.connection.server_name or None,
+            proxy=self.connection.proxy_url or None,
+            max_msg_size=longest,
+        )
+
+    async def _said(self, path: str, query: Mapping[str, str], status: int, where: str) -> ApiError:
+        """A refusal in the server's words. Of a refused WebSocket only the status is told, so we ask plainly."""
+        try:
+            await self.raw("GET", path, query=query)
+        except ApiError as error:
+            if error.status == status:
+                return error
+        except KubeError:
+            pass
+        return Status().error(status, request=where)
 
     @asynccontextmanager
     async def _answer(

@@ -42,8 +42,9 @@ class Reviewed(msgspec.Struct, frozen=True):
 class ReviewRefused(Exception):
     """The bearer's fault."""
 
-    def __init__(self, reason: Reason, detail: str = "") -> None:
-        self.reason, self.detail = reason, detail
+    def __init__(self, reason: Reason, detail: str = "", reviewed: Reviewed | None = None) -> None:
+        """`reviewed`: whose the token is, though that is not enough."""
+        self.reason, self.detail, self.reviewed = reason, detail, reviewed
         super().__init__(f"{reason}: {detail}" if detail else str(reason))
 
 
@@ -89,9 +90,10 @@ def _identity(status: _Status, audiences: Sequence[str]) -> Reviewed:
         raise ReviewRefused(Reason.NOT_A_SERVICE_ACCOUNT, username[:300])
     extra = status.user.extra or {}
     pod, uid, node = (_only(extra, f"{_EXTRA}{key}") for key in ("pod-name", "pod-uid", "node-name"))
+    found = Reviewed(username, namespace, account, pod, uid, node, granted)
     if not pod or not uid:
-        raise ReviewRefused(Reason.NOT_POD_BOUND, f"{username} shows a token that any process may hold")
-    return Reviewed(username, namespace, account, pod, uid, node, granted)
+        raise ReviewRefused(Reason.NOT_POD_BOUND, f"{username} shows a token that any process may hold", found)
+    return found
 
 
 def _only(extra: dict[str, list[str] | None], key: str) -> str:

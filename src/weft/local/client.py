@@ -31,9 +31,14 @@ def fetch_problems(name: str) -> tuple[Problem, ...]:
     return msgspec.json.decode(_ask(name, "GET", "/problems"), type=tuple[Problem, ...])
 
 
-def fetch_admin(name: str, pod: str, path: str, query: dict[str, str] | None = None) -> bytes:
-    """Envoy's own answer, as it is."""
-    return _ask(name, "GET", "/admin", {"pod": pod, "path": path} | (query or {}))
+def fetch_admin(name: str, pod: str, path: str, query: dict[str, str] | None = None, *, method: str = "GET") -> bytes:
+    """Envoy's own answer, as it is. POST only where the mesh lets it: levels of its log."""
+    return _ask(name, method, "/admin", {"pod": pod, "path": path} | (query or {}))
+
+
+def fetch_debug(name: str, page: str, query: dict[str, str] | None = None) -> bytes:
+    """What the control plane knows, as Istio's /debug/PAGE says it."""
+    return _ask(name, "GET", f"/debug/{page}", query)
 
 
 def fetch_entrance(name: str, pod: str, command: Sequence[str]) -> Entrance:

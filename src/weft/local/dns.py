@@ -1,7 +1,8 @@
 """DNS for pods: UDP and TCP port 53 on the bridge, inside the mesh's namespace, served by the engine's own loop.
 
-Names of the mesh are answered from `local/names.py`. Every other question goes, as the very bytes that came, to the
-resolvers that the machine itself uses, and their answer comes back as it is. Nothing that comes in can stop the server.
+Names of the mesh are answered from `translate/lookup.py`. Every other question goes, as the very bytes that came, to
+the resolvers that the machine itself uses, and their answer comes back as it is. Nothing that comes in can stop the
+server.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ import dns.rdataclass
 import dns.rdatatype
 import dns.rrset
 
-from weft.local.names import Answer, Found, NoSuchName, NotOurs
 from weft.netns.namespace import Namespace, socket_in
+from weft.translate.lookup import Answer, Found, NoSuchName, NotOurs
 
 PORT = 53
 

@@ -26,18 +26,18 @@ import msgspec
 from weft.base.problem import Problem, Severity
 from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus
+from weft.control.debug import Debug
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
 from weft.files.watch import DirectoryMissing, watch
 from weft.local import access_log, run_directory
-from weft.local.addresses import Addresses
+from weft.local.addresses import POD_RANGES, SERVICE_RANGES, Addresses
 from weft.local.blocking import to_its_end
 from weft.local.dns import Dns
 from weft.local.error import LocalError
 from weft.local.identities import Identities, Trust
 from weft.local.logs import PodLog
-from weft.local.names import Answer, Names
 from weft.local.observer import Observer
 from weft.local.pod import Place, Pod, PodPlan
 from weft.local.replicas import Replicas
@@ -57,6 +57,7 @@ from weft.netns.links import Bridge
 from weft.netns.namespace import Namespace, NetworkError, ipv6_available
 from weft.netns.process import POD_PATH
 from weft.node.proxy import Proxy
+from weft.translate.lookup import Answer, Names
 from weft.xds.server import ListenError
 
 log = logging.getLogger("weft.local.engine")
@@ -84,7 +85,7 @@ class Engine:
         self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
         self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
-        self.control = ControlPlane(domain=domain, admit=self._admit)
+        self.control = ControlPlane(domain=domain, admit=self._admit, replica=name)
         self.observer = Observer(self)
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
@@ -102,6 +103,10 @@ class Engine:
         self._loaded = asyncio.Event()  # the files have been read once
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
+
+    @property
+    def debug(self) -> Debug:
+        return self.control.debug
 
     # Running it
 
@@ -151,6 +156,7 @@ class Engine:
         # Only the proxies' user may ask; an app in the same pod may not.
         os.chown(here.xds_socket, 0, PROXY_GID)
         here.xds_socket.chmod(0o660)
+        await self.control.listen(f"unix:{here.owner_socket}", owned=True)
         await self._server.listen(here.api_socket)
         self.control.on_change.append(self._on_change)
         watching = self._keep(self._watch())
@@ -370,7 +376,7 @@ class Engine:
         mesh = self.control.mesh
         if self._names is None:
             instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
-            self._names = Names(mesh.services(), instances, self.domain)
+            self._names = Names(mesh.services(), instances, self.domain, (*POD_RANGES, *SERVICE_RANGES))
         return self._names.look_up(name, self._namespace_by_address.get(asker, "default"))
 
     # What people ask

@@ -75,6 +75,14 @@ class RunDirectory:
         return self.path / "xds.sock"
 
     @property
+    def owner_socket(self) -> Path:
+        """Where the owner of this machine may ask as istioctl does. Its directory's mode keeps all others out, from the
+        first moment on."""
+        directory = self.path / "owner"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        return directory / "xds.sock"
+
+    @property
     def secrets(self) -> Path:
         """Where each pod's proxy gets its certificate, by the pod's user: a pod's name may be too long for a socket."""
         return self.path / _SECRETS

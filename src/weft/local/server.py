@@ -1,7 +1,8 @@
-"""The mesh's own socket: status, logs, commands in pods, and Envoy's admin API, for the CLI of the same machine.
+"""The mesh's own socket: status, logs, commands in pods, Envoy's admin API and Istio's debug pages, for the CLI of the
+same machine.
 
 HTTP over a Unix socket that only root can open. It reads the engine and changes nothing, but for `POST`:
-`/down` ends the mesh, `/ca/rotate` gives it a new root.
+`/down` ends the mesh, `/ca/rotate` gives it a new root, `/admin` sets what a proxy logs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from aiohttp import web
 from weft.base.problem import Problem
 from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus
+from weft.control.debug import Debug
+from weft.control.debug_access import debug_page
 from weft.envoy.binary import EnvoyError
 from weft.local.error import CannotStart, LocalError
 from weft.local.pod import Pod
@@ -36,10 +39,15 @@ ADMIN_PATHS = frozenset(
     | {"/stats", "/stats/prometheus", "/contention", "/hot_restart_version", "/help"}
 )
 
+# And what can be changed: how much it logs, until it restarts.
+ADMIN_CHANGES = frozenset({"/logging"})
+
 
 class Mesh(Protocol):
     ending: asyncio.Event
 
+    @property
+    def debug(self) -> Debug: ...
     def status(self) -> MeshStatus: ...
     def problems(self) -> tuple[Problem, ...]: ...
     def find_pod(self, word: str) -> Pod: ...
@@ -61,6 +69,9 @@ class Server:
                 web.get("/logs", self._logs),
                 web.post("/exec", self._exec),
                 web.get("/admin", self._admin),
+                web.post("/admin", self._admin),
+                web.get("/debug", self._debug),
+                web.get("/debug/{name}", self._debug),
                 web.get("/ca", self._ca),
                 web.post("/ca/rotate", self._rotate_ca),
                 web.post("/down", self._down),
@@ -112,14 +123,17 @@ class Server:
     async def _admin(self, request: web.Request) -> web.Response:
         pod = self._pod(request)
         path = request.query.get("path", "")
-        if path not in ADMIN_PATHS:
-            raise LocalError(
-                f"`{path}` is not a path of Envoy's admin API that only reads", "for example: /config_dump"
-            )
+        if path not in (ADMIN_CHANGES if request.method == "POST" else ADMIN_PATHS):
+            allowed = "may be posted to" if request.method == "POST" else "only reads"
+            raise LocalError(f"`{path}` is not a path of Envoy's admin API that {allowed}", "for example: /config_dump")
         if pod.proxy is None:
             raise LocalError(f"pod {pod.plan.key} has no proxy", "its Workload says inject: false")
         query = {name: value for name, value in request.query.items() if name not in ("pod", "path")}
-        return web.Response(body=await pod.proxy.admin.read(path, query))
+        admin = pod.proxy.admin
+        return web.Response(body=await (admin.post if request.method == "POST" else admin.read)(path, query))
+
+    async def _debug(self, request: web.Request) -> web.Response:
+        return await debug_page(self._mesh.debug, request)
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         pod = self._pod(request)

@@ -8,6 +8,9 @@ import msgspec
 
 from weft.base.problem import Where
 
+# What a cluster itself needs to come up; a webhook that is down must not be in its way.
+CLUSTER_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
+
 Labels = tuple[tuple[str, str], ...]  # sorted pairs: hashable, comparable, and cheap to keep
 
 

@@ -11,11 +11,13 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 
 from weft.netns.interception import CHAINS, Family, Interception
 from weft.netns.namespace import Namespace, NetworkError, ipv6_available, run_in
 
 _PREFIX: dict[Family, str] = {4: "iptables", 6: "ip6tables"}
+_MARK = "ISTIO_ONCE_"
 _JUMP = re.compile(r"^-A ((?:PREROUTING|OUTPUT) .*-j ISTIO_\w+)$", re.MULTILINE)
 
 
@@ -31,6 +33,27 @@ def apply(namespace: Namespace, interception: Interception) -> None:
             replacement = re.sub(r"^-N (\w+)$", r":\1 - [0:0]", rules, flags=re.MULTILINE)
             replacement = replacement.replace("-A ", f"{jumps}-A ", 1)
             _check(namespace, family, _restore(namespace, family, replacement))
+
+    _for_each_family(install)
+
+
+def apply_once(namespace: Namespace, interception: Interception) -> None:
+    """The same for a network whose rules are not to change any more: again, only the same ones are taken. Raises
+    NetworkError for others. The network itself remembers them, in the name of an empty chain."""
+
+    def install(family: Family) -> None:
+        rules = interception.rules(family)
+        mark = f"{_MARK}{blake2b(rules.encode(), digest_size=8).hexdigest()}"
+        done = _restore(namespace, family, rules.replace("*nat\n", f"*nat\n-N {mark}\n", 1))
+        if done.returncode == 0:
+            return
+        saved = _saved(namespace, family)
+        if f":{mark} " in saved:
+            return
+        if any(f":{chain} " in saved for chain in CHAINS):
+            hint = "what a pod asked for first holds for all of its life; make the pod anew"
+            raise NetworkError("there is a redirect already, and it is another one", hint, where=str(namespace))
+        _check(namespace, family, done)
 
     _for_each_family(install)
 
@@ -62,6 +85,7 @@ def _removal(namespace: Namespace, family: Family) -> str:
     """Lines that take out whatever of ours is there now, or nothing."""
     saved = _saved(namespace, family)
     present = [chain for chain in CHAINS if f":{chain} " in saved]
+    present += re.findall(rf"^:({_MARK}\w+) ", saved, re.MULTILINE)
     lines = [f"-D {jump}" for jump in _JUMP.findall(saved)]
     lines += [f"-F {chain}" for chain in present] + [f"-X {chain}" for chain in present]
     return "".join(f"{line}\n" for line in lines)

@@ -23,6 +23,9 @@ LONGEST_PATH = 107  # bytes, the kernel's limit
 _DIRECTORY_MODE, _SOCKET_MODE = 0o750, 0o660
 _FRESH = ".new"
 _MOST_VISITORS = 16  # connections; an Envoy has one
+# Behind one door, for the servers there. An Envoy has one for its config and one for each secret, and twice that while
+# another takes its place. All pods of a machine share the agent's memory.
+MOST_STREAMS = 16
 _CHUNK = 64 * 1024
 _CREDENTIALS = struct.Struct("=3i")
 

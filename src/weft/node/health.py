@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
+from weft.base.http_site import HttpSite
+
 Metrics = Mapping[str, tuple[str, str, float]]  # by name: kind, help, value
 
 
@@ -18,23 +20,20 @@ class Health:
 
     def __init__(self, lack: Callable[[], str], metrics: Callable[[], Metrics]) -> None:
         self._lack, self._metrics = lack, metrics
-        self._runner: web.AppRunner | None = None
+        self._site: HttpSite | None = None
 
     async def listen(self, host: str | None, port: int) -> int:
         """None: on every address. The port, which is chosen if it is 0. Raises OSError."""
-        app = web.Application()
+        app = web.Application(client_max_size=1024)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/ready", self._ready)
         app.router.add_get("/metrics", self._tell_metrics)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
-        bound: int = self._runner.addresses[0][1]
-        return bound
+        self._site = HttpSite(app)
+        return await self._site.listen(host, port)
 
     async def close(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._site is not None:
+            await self._site.close()
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

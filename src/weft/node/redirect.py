@@ -3,7 +3,7 @@
 The pod's first container calls on a socket in its own volume, from inside the pod's network; the kernel says which
 process that is, and in that process's network, and no other, the rules are put in place. Then the container ends, and
 the pod's next ones start. Nothing in the pod has any privilege. Rule: what the caller says is only which of its own
-traffic is meant; where that is, the kernel says.
+traffic is meant; where that is, the kernel says. What was asked for first holds: nobody in the pod can lift it later.
 
 For this the agent must see the pod's processes (hostPID), and have SYS_ADMIN and SYS_PTRACE to enter, NET_ADMIN and
 NET_RAW to set the rules: capabilities that it does not have unless this was chosen.
@@ -111,7 +111,7 @@ class Redirects:
                 line = await reader.readline()
             with _network_of(writer.get_extra_info("socket"), pod, doorway) as network:
                 wanted = Interception.from_arguments(msgspec.json.decode(line, type=Wanted).arguments)
-                await asyncio.to_thread(iptables.apply, network, wanted)
+                await asyncio.to_thread(iptables.apply_once, network, wanted)
         except NetworkError as error:
             return Answer(error.problem.what, error.problem.hint)
         except _Unwelcome as error:

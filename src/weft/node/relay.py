@@ -9,21 +9,20 @@ told that there is nothing; a control plane that is away takes nothing from anyb
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-import os
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from pathlib import Path
 
-from weft.node.door import Door, DoorError, Doorway
+from weft.node.door import MOST_STREAMS, Doorway
+from weft.node.entrances import Entrances
 from weft.node.own import OwnIdentity
 from weft.node.pods import Pod
 from weft.xds.clients import Peer, StreamStatus
 from weft.xds.copy import Copy
 from weft.xds.request import NodeInfo, Refused
-from weft.xds.server import ListenError, Server
+from weft.xds.server import Server
 from weft.xds.stream import NackedResource
 from weft.xds.upstream import Line, NoLine, Upstream
 
@@ -39,15 +38,12 @@ class Relay:
     call the control plane, and is asked before every call (`weft.xds.upstream`)."""
 
     def __init__(self, private: Path, node: str, line: Callable[[], Awaitable[Line]]) -> None:
-        self._private = private
         self._copy = Copy(moved=self._moved)
-        self._server = Server(self._copy.snapshots, self)
+        self._server = Server(self._copy.snapshots, self, most_streams=MOST_STREAMS)
         self.upstream = Upstream(self._copy, node, line, streams=self._server.streams)
-        self._pods: dict[str, tuple[Pod, Door, str]] = {}  # by UID
-        self._by_address: dict[str, Pod] = {}  # by the address that was called
+        self._pods: Entrances[Pod] = Entrances(private, self._server)  # by UID
         self._streams: dict[int, str] = {}  # number → the pod's UID
         self._waiting: dict[str, list[asyncio.Event]] = defaultdict(list)
-        self._numbers = itertools.count()
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -58,33 +54,19 @@ class Relay:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
-        for uid in tuple(self._pods):
-            await self._stop(uid, gone=False)
+        for uid in self._pods.names():
+            await self._pods.close(uid, gone=False)
         await self._server.close()
 
     async def add(self, pod: Pod, doorway: Doorway) -> None:
         """Open its socket and ask for its config. Raises DoorError. One of the same UID gets a new socket."""
-        await self._stop(pod.uid, gone=False)
-        self._private.mkdir(mode=0o700, parents=True, exist_ok=True)
-        inner = self._private / f"{next(self._numbers)}"
-        inner.unlink(missing_ok=True)  # of an agent that was killed
-        try:
-            address = await self._server.listen(f"unix:{inner}")
-        except ListenError as error:
-            raise DoorError(str(error)) from error
-        self._by_address[address] = pod
-        door = Door(doorway, os.fspath(inner))
-        try:
-            await door.open()
-        except BaseException:
-            await self._forget(address)
-            raise
-        self._pods[pod.uid] = pod, door, address
+        await self._pods.close(pod.uid, gone=False)
+        await self._pods.open(pod.uid, pod, doorway)
         self._copy.add(pod.uid)
 
     async def remove(self, uid: str) -> None:
         """Its socket is gone when this returns. Idempotent."""
-        await self._stop(uid, gone=True)
+        await self._pods.close(uid, gone=True)
         self._copy.remove(uid)
 
     def placed(self, uid: str) -> bool:
@@ -95,17 +77,6 @@ class Relay:
         """Of the Envoys here."""
         return self._server.streams()
 
-    async def _stop(self, uid: str, *, gone: bool) -> None:
-        _, door, address = self._pods.pop(uid, (None, None, ""))
-        if door is not None:
-            await door.close(gone=gone)
-            await self._forget(address)
-
-    async def _forget(self, address: str) -> None:
-        del self._by_address[address]
-        await self._server.stop(address)
-        Path(address.removeprefix("unix:")).unlink(missing_ok=True)
-
     def _moved(self, uid: str) -> None:
         for waiting in self._waiting.pop(uid, ()):
             waiting.set()
@@ -115,7 +86,7 @@ class Relay:
     # What the xDS server asks and tells (weft.xds.server.Observer)
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Awaitable[Hashable]:
-        pod = self._by_address.get(peer.listener)
+        pod = self._pods.owner(peer.listener)
         if pod is None:
             raise Refused("the pod is gone")
         return self._group(stream_id, pod)
@@ -143,7 +114,7 @@ class Relay:
     def _twin(self, pod: Pod) -> Pod | None:
         """Another of the same making: what it is served fits, until the control plane says so itself."""
         making = _making(pod)
-        twins = (other for other, _, _ in self._pods.values() if making and _making(other) == making)
+        twins = (other for other in self._pods.owners() if making and _making(other) == making)
         return next((twin for twin in twins if twin.uid in self._copy.placements), None)
 
     def leave(self, stream_id: int) -> None:

@@ -8,19 +8,18 @@ by the socket, never by what a client says.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import logging
-import os
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
 from envoy.extensions.transport_sockets.tls.v3 import secret_pb2
 
 from weft.model.proxy import CERTIFICATE, ROOTS
-from weft.node.door import Door, DoorError, Doorway
+from weft.node.door import MOST_STREAMS, Doorway
+from weft.node.entrances import Entrances
 from weft.xds.clients import Peer
 from weft.xds.request import NodeInfo, Refused
-from weft.xds.server import SECRET_SERVICE, ListenError, Server
+from weft.xds.server import SECRET_SERVICE, Server
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.types import SECRET
@@ -59,46 +58,24 @@ class SecretServer:
     """`private` is a directory that only root can enter: the servers behind the doors listen there."""
 
     def __init__(self, private: Path) -> None:
-        self._private = private
         self._snapshots = Snapshots()
         # Every Envoy's secrets are its own: there is nothing to share, and no reason to keep what has been replaced.
-        self._server = Server(self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0)
-        self._doors: dict[str, tuple[Door, str]] = {}
-        self._doorways: dict[str, Doorway] = {}
-        self._workloads: dict[str, str] = {}  # by the address that was called
-        self._numbers = itertools.count()
+        self._server = Server(self._snapshots, self, service=SECRET_SERVICE, shared_bytes=0, most_streams=MOST_STREAMS)
+        self._entrances: Entrances[str] = Entrances(private, self._server)
 
     async def open(self, workload: str, doorway: Doorway) -> None:
         """Raises DoorError."""
-        self._private.mkdir(mode=0o700, parents=True, exist_ok=True)
-        inner = self._private / f"{next(self._numbers)}"
-        inner.unlink(missing_ok=True)  # of an agent that was killed
-        try:
-            address = await self._server.listen(f"unix:{inner}")
-        except ListenError as error:
-            raise DoorError(str(error)) from error
-        self._workloads[address] = workload
-        door = Door(doorway, os.fspath(inner))
-        try:
-            await door.open()
-        except BaseException:
-            await self._forget(address)
-            raise
-        self._doors[workload], self._doorways[workload] = (door, address), doorway
+        await self._entrances.open(workload, workload, doorway)
 
     def is_open(self, workload: str, doorway: Doorway) -> bool:
-        return self._doorways.get(workload) == doorway
+        return self._entrances.doorway(workload) == doorway
 
     def workloads(self) -> tuple[str, ...]:
-        return tuple(self._doors)
+        return self._entrances.names()
 
     async def close(self, workload: str, *, gone: bool = False) -> None:
         """Its Envoy keeps what it has. Unless the workload is gone, another agent may open its socket again."""
-        door, address = self._doors.pop(workload, (None, ""))
-        self._doorways.pop(workload, None)
-        if door is not None:
-            await door.close(gone=gone)
-            await self._forget(address)
+        if await self._entrances.close(workload, gone=gone):
             self._snapshots.drop(workload)
 
     def put(self, workload: str, *secrets: Secret) -> None:
@@ -107,15 +84,10 @@ class SecretServer:
     def has(self, workload: str, name: str) -> bool:
         return name in self._snapshots.resources(workload, SECRET)
 
-    async def _forget(self, address: str) -> None:
-        del self._workloads[address]
-        await self._server.stop(address)
-        Path(address.removeprefix("unix:")).unlink(missing_ok=True)
-
     # What the xDS server tells
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Hashable:
-        workload = self._workloads.get(peer.listener)
+        workload = self._entrances.owner(peer.listener)
         if workload is None:
             raise Refused("the workload is gone")
         return workload

@@ -6,6 +6,7 @@ content is equal everywhere, and nobody has to count.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 
 import msgspec
@@ -13,19 +14,37 @@ from google.protobuf.message import Message
 
 from weft.model.names import ObjectKey
 
+_LARGE = 4096  # bytes; how a smaller body was joined is not worth knowing
+
 
 class Built(msgspec.Struct, frozen=True, eq=False, weakref=True):
     type_url: str
     name: str
-    body: bytes  # the serialized resource itself, not wrapped in an Any
     version: str
+    parts: tuple[bytes, ...]  # joined, they are the body; several where it is large and much of it is also in others
     sources: tuple[ObjectKey, ...] = ()  # the objects that made it, the deciding one first
+
+    @property
+    def body(self) -> bytes:
+        """The serialized resource itself, not wrapped in an Any. A large one is joined whenever it is asked for: a
+        thousand hosts seen from a hundred namespaces are the same few parts, and would be a hundred bodies."""
+        return b"".join(self.parts)
 
 
 def build(name: str, message: Message, sources: tuple[ObjectKey, ...] = ()) -> Built:
     return from_bytes(message.DESCRIPTOR.full_name, name, message.SerializeToString(deterministic=True), sources)
 
 
+def from_parts(message_name: str, name: str, parts: Iterable[bytes], sources: tuple[ObjectKey, ...] = ()) -> Built:
+    """By protobuf's rules, messages joined as bytes are one with all of their fields."""
+    parts = tuple(parts)
+    if sum(map(len, parts)) < _LARGE:
+        parts = (b"".join(parts),)
+    digest = blake2b(digest_size=8)
+    for part in parts:
+        digest.update(part)
+    return Built(f"type.googleapis.com/{message_name}", name, digest.hexdigest(), parts, sources)
+
+
 def from_bytes(message_name: str, name: str, body: bytes, sources: tuple[ObjectKey, ...] = ()) -> Built:
-    version = blake2b(body, digest_size=8).hexdigest()
-    return Built(f"type.googleapis.com/{message_name}", name, body, version, sources)
+    return from_parts(message_name, name, (body,), sources)

@@ -19,7 +19,7 @@ from weft.model.sidecar import OutboundPolicy
 from weft.model.virtual_service import HttpMatch, HttpRoute
 from weft.translate import names
 from weft.translate.actions import act, plain, wait
-from weft.translate.built import Built, from_bytes
+from weft.translate.built import Built, from_parts
 from weft.translate.contribution import VirtualHost
 from weft.translate.delegates import Resolved, written_out
 from weft.translate.domains import domains
@@ -95,7 +95,7 @@ def configuration(name: str, hosts: Sequence[VirtualHost], policy: OutboundPolic
     if "*" not in taken:
         fragments.append(_rest(policy))
     sources = tuple(dict.fromkeys(chain.from_iterable(host.sources for host in hosts)))
-    return from_bytes(_MESSAGE, name, b"".join(fragments), sources)
+    return from_parts(_MESSAGE, name, fragments, sources)
 
 
 def _route(resolved: Resolved, match: HttpMatch | None, view: ServiceView, port: int) -> Route:

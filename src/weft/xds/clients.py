@@ -32,6 +32,7 @@ class TypeStatus(msgspec.Struct, frozen=True):
     sent_at: float | None
     settled: int  # the push up to which the client has answered everything
     settled_at: float | None
+    behind: int  # the first push after that; 0: none, or none that concerns it
     error: str | None  # the last NACK, until what caused it has gone
 
 
@@ -55,5 +56,6 @@ def type_status(subscription: Subscription, *, settled: bool) -> TypeStatus:
         sent_at=subscription.sent_at,
         settled=subscription.settled,
         settled_at=subscription.settled_at,
+        behind=0 if settled else subscription.behind,
         error=subscription.error,
     )

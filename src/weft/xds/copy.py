@@ -14,8 +14,10 @@ from weakref import WeakValueDictionary
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync
 from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update
-from weft.xds.snapshot import Resource, Snapshots
+from weft.xds.patch import Mismatch, patched
+from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
+from weft.xds.table import Resource
 
 # Bytes of names of bodies in a hello, of which the control plane takes twice as many (`request.REQUEST_BYTES`). What is
 # not named is sent again; a hello that is too long would never get through.
@@ -122,7 +124,7 @@ class Copy:
             group: frames.digests({type_url: mirror.versions(type_url) for type_url in mirror.tables})
             for group, mirror in self._mirrors.items()
         }
-        return Hello(node, tuple(self.pods), groups, bodies)
+        return Hello(node, tuple(self.pods), groups, bodies, builds=True)
 
     def lost(self) -> None:
         """The stream has ended: the control plane relies on nothing that is here any more."""
@@ -160,13 +162,20 @@ class Copy:
                 raise Broken(f"a change of group {name}, which is not here")
             mirror = _Mirror()
         changes: dict[str, dict[str, Body | None]] = {}
+        if update.like:
+            like = self._mirrors.get(update.like)
+            if like is None or not update.fresh:
+                raise Broken(f"group {name} is to be like {update.like}, which is not here")
+            for type_url, bodies in like.tables.items():
+                without = frozenset(update.removals.get(type_url, ()))
+                changes[type_url] = {each: body for each, body in bodies.items() if each not in without}
         for type_url, entries in update.upserts.items():
-            changes[type_url] = {entry.name: self._body(type_url, entry) for entry in entries}
-        for type_url in (*mirror.tables, *update.upserts) if update.fresh else update.whole:
+            changes.setdefault(type_url, {}).update((entry.name, self._body(type_url, entry)) for entry in entries)
+        for type_url in (*mirror.tables, *changes) if update.fresh else update.whole:
             here = changes.setdefault(type_url, {})
             stay = {*here, *update.kept.get(type_url, ())}
             here.update((each, None) for each in mirror.tables.get(type_url, {}) if each not in stay)
-        for type_url, names in update.removals.items():
+        for type_url, names in update.removals.items() if not update.like else ():
             changes.setdefault(type_url, {}).update(dict.fromkeys(names))
         self._mirrors[name] = mirror
         is_first = mirror.revision is None
@@ -190,9 +199,16 @@ class Copy:
         key = (type_url, entry.name, entry.version)
         known = self._bodies.get(key)
         if known is None:
-            if entry.body is None:
+            body = entry.body
+            if entry.patch is not None:
+                base = self._bodies.get((type_url, entry.name, entry.patch.base))
+                try:
+                    body = patched(base.body, entry.patch) if base is not None else None
+                except Mismatch as mismatch:
+                    raise Broken(f"{type_url} {entry.name} {entry.version}: {mismatch}") from mismatch
+            if body is None:
                 raise Broken(f"{type_url} {entry.name} {entry.version} was never sent")
-            known = self._bodies[key] = Body(entry.name, entry.version, entry.body)
+            known = self._bodies[key] = Body(entry.name, entry.version, body)
         return known
 
     def _drop_unused(self) -> None:
@@ -263,6 +279,7 @@ class Copy:
             return None
         before = self._reported.get(stream.stream_id)
         settled = dict(before.settled) if before is not None else {}
+        behind: dict[str, int] = {}
         for type_url, status in stream.types.items():
             if status.sync is Sync.SYNCED:
                 settled[type_url] = mirror.changed_at.get(type_url, mirror.revision)
@@ -270,8 +287,21 @@ class Copy:
                 settled[type_url] = frames.NOT_SENT
             else:
                 settled.setdefault(type_url, 0)
-        errors = tuple(status.error for status in stream.types.values() if status.error)
-        return Proxy(stream.stream_id, stream.node.id, str(stream.group), settled, errors)
+                since = before.behind.get(type_url) if before is not None else None
+                behind[type_url] = since or mirror.changed_at.get(type_url, mirror.revision)
+        refused = {type_url: status.error for type_url, status in stream.types.items() if status.error}
+        cluster, version = (str(stream.node.metadata.get(key, "")) for key in ("CLUSTER_ID", "ISTIO_VERSION"))
+        return Proxy(
+            stream.stream_id,
+            stream.node.id,
+            str(stream.group),
+            settled,
+            tuple(refused.values()),
+            behind,
+            refused,
+            cluster,
+            version,
+        )
 
 
 class _Reporting(Snapshots):

@@ -8,20 +8,27 @@ Bodies are Envoy's bytes, which nobody here reads. Rules of the line:
   agent has in one of its groups, after everything that was said before, or had when it said `Hello`, until `resumed`.
 - One `Update` is out at a time; `Taken` asks for the next. Within one: groups first, in their order, then placements,
   then what is gone.
+- To an agent that builds, a large body may come as a patch of one that it has under the same name, and a group that is
+  new to it as what differs from another of its groups.
 - A stream begins with `Hello`, which says what the agent has, so that only what differs follows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+
+from weft.xds.patch import Patch
 
 SERVICE = "weft.node.v1.NodeDiscovery"
 METHOD = "Stream"
 
+# A report longer than this goes in several messages: the control plane takes four times as much at once
+# (`request.REQUEST_BYTES`), and who says more than that would be sent away, and say it again.
+PORTION_BYTES = 4 << 20
 # Longest message that an agent takes: the whole of one group, which the largest meshes make tens of megabytes.
 UPDATE_BYTES = 256 << 20
 
@@ -36,7 +43,8 @@ class Malformed(ValueError):
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     name: str
     version: str
-    body: bytes | None = None  # None: the agent has it
+    body: bytes | None = None  # None: the agent has it, or can make it
+    patch: Patch | None = None  # of one with the same name that the agent has
 
 
 class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
@@ -49,6 +57,7 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
     kept: dict[
         str, list[str]
     ] = {}  # names in quarantine: of something whole they are not said, and who has one keeps it
+    like: str = ""  # something fresh is as this group, which the agent has, but for what is said
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):
@@ -67,6 +76,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     pods: tuple[str, ...] = ()
     groups: dict[str, dict[str, str]] = {}  # group → type → digest of what the agent has of it
     bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
+    builds: bool = False  # takes a body as a patch of another, and a group as being like another
 
 
 class Pods(msgspec.Struct, frozen=True, array_like=True, tag="pods"):
@@ -107,6 +117,10 @@ class Proxy(msgspec.Struct, frozen=True, array_like=True):
     group: str
     settled: dict[str, int] = {}
     errors: tuple[str, ...] = ()
+    behind: dict[str, int] = {}  # by type, the revision of the first change that it has not answered
+    refused: dict[str, str] = {}  # by type, what it said last of what it will not have
+    cluster: str = ""
+    version: str = ""
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
@@ -118,6 +132,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 FromAgent = Hello | Pods | Taken | Report
 _Frame = TypeVar("_Frame")
+_OVERHEAD = 10  # bytes around two texts, at most
 
 _encoder = msgspec.msgpack.Encoder()
 _update_decoder = msgspec.msgpack.Decoder(Update)
@@ -126,6 +141,24 @@ _agent_decoder: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(Fro
 
 def encode(frame: Update | FromAgent) -> bytes:
     return _encoder.encode(frame)
+
+
+def encode_report(report: Report, most: int = PORTION_BYTES) -> Iterator[bytes]:
+    """In one message or, if that is too long, in several that say the same in the same order."""
+    whole = _encoder.encode(report)
+    if len(whole) <= most:
+        yield whole
+        return
+    lists: tuple[list[Any], ...] = ([], [], [], [])  # as in Report
+    size = 0
+    for place, piece in _pieces(report, most):
+        length = len(_encoder.encode(piece))
+        if size and size + length > most:
+            yield _encoder.encode(Report(*map(tuple, lists)))
+            lists, size = ([], [], [], []), 0
+        lists[place].append(piece)
+        size += length
+    yield _encoder.encode(Report(*map(tuple, lists)))
 
 
 def decode_update(payload: bytes) -> Update:
@@ -146,6 +179,26 @@ def digest(versions: Iterable[tuple[str, str]]) -> str:
 
 def digests(tables: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, str]:
     return {type_url: digest(versions) for type_url, versions in tables.items()}
+
+
+def _pieces(report: Report, most: int) -> Iterator[tuple[int, Any]]:
+    """Each with its place in Report; none is longer than a few names and messages, or `most`."""
+    for each in report.acceptances:
+        if each.versions is None:
+            yield 0, each
+            continue
+        versions: dict[str, str] = {}
+        size = 0
+        for name, version in each.versions.items():
+            if size > most // 2:
+                yield 0, Acceptance(each.group, each.type_url, versions)
+                versions, size = {}, 0
+            versions[name] = version
+            size += len(name.encode()) + len(version.encode()) + _OVERHEAD
+        yield 0, Acceptance(each.group, each.type_url, versions)
+    yield from ((1, refusal) for refusal in report.refusals)
+    yield from ((2, proxy) for proxy in report.proxies)
+    yield from ((3, number) for number in report.left)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[_Frame], payload: bytes) -> _Frame:

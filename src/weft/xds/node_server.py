@@ -8,6 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Hashable
+from contextlib import nullcontext
 
 import grpc
 import grpc.aio
@@ -17,11 +18,17 @@ from weft.xds import frames
 from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.node_stream import NodeObserver, NodeStream, ProxyState
 from weft.xds.request import Refused
-from weft.xds.snapshot import Behind, Snapshots
+from weft.xds.snapshot import Snapshots
+from weft.xds.table import Behind
+from weft.xds.turnstile import Turnstile
 
 log = logging.getLogger("weft.xds")
 
 _HELLO_SECONDS = 30.0
+# All that there is for a node is megabytes. When all come at once, as after a restart, so many are told it at a time,
+# so that it does not lie here for each of them. Who does not take it is not waited for.
+ARRIVALS = 4
+ARRIVAL_SECONDS = 5.0
 STREAMS = 4  # of one node: its agent has one, and some that broke may not be known to be gone yet
 
 
@@ -43,6 +50,7 @@ class NodeServer:
         self._snapshots = snapshots
         self._observer = observer
         self._clock = clock
+        self._arrivals = Turnstile(ARRIVALS, ARRIVAL_SECONDS)
         self._sessions: set[_Session] = set()
 
     def handlers(self, authenticate: Authenticate) -> grpc.GenericRpcHandler:
@@ -116,6 +124,7 @@ class NodeServer:
 class _Session:
     def __init__(self, server: NodeServer, node: str, hello: frames.Hello, received: int, context: Context) -> None:
         self._context = context
+        self._arrivals = server._arrivals
         self._since = server._clock()
         self._turn_due = asyncio.Event()
         self._sent, self._received = 0, received
@@ -127,16 +136,28 @@ class _Session:
         try:
             while not reading.done():
                 self._turn_due.clear()
-                update = self.stream.turn()
-                if update is not None:
-                    payload = frames.encode(update)
-                    self._sent += len(payload)
-                    await self._context.write(payload)
+                async with self._arrivals.inside() if self.stream.resuming else nullcontext():
+                    if await self._send():
+                        while self.stream.in_flight and not reading.done():
+                            await self._turn_due.wait()
+                            self._turn_due.clear()
+                        continue
                 await self._turn_due.wait()
             reading.result()
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
+
+    async def _send(self) -> bool:
+        """Whether there was anything to say. What was said is not kept here while it is being heard."""
+        update = self.stream.turn()
+        if update is None:
+            return False
+        payload = frames.encode(update)
+        del update
+        self._sent += len(payload)
+        await self._context.write(payload)
+        return True
 
     def status(self) -> NodeStatus:
         stream = self.stream

@@ -8,9 +8,10 @@ from the tables that all streams share.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import count, islice
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -18,9 +19,12 @@ import msgspec
 from weft.xds import frames
 from weft.xds.clients import Sync
 from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update
+from weft.xds.layer import LayeredTable, differing
+from weft.xds.patch import Patch, difference
 from weft.xds.request import NAME_LENGTH, Refused
-from weft.xds.snapshot import Behind, Group, Resource, Snapshots, Table
+from weft.xds.snapshot import Group, Snapshots
 from weft.xds.stream import NackedResource
+from weft.xds.table import Behind, Resource, Table, parts_of
 
 # An update that has this much in it is sent, and further groups wait for the next one; a group is never split.
 BATCH_BYTES = 1 << 20
@@ -32,6 +36,9 @@ PROXIES = 4 * PODS
 # Of what is said about one proxy: whoever has taken over a node must not fill the memory that all share.
 _TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512
 _ENTRY_BYTES = 64  # of an entry without its body, roughly
+
+
+_Told = TypeVar("_Told", int, str)
 
 
 class NodeObserver(Protocol):
@@ -67,13 +74,28 @@ class ProxyState(msgspec.Struct, frozen=True):
     group: Hashable
     types: Mapping[str, Sync]
     errors: tuple[str, ...]
+    settled: Mapping[str, int] = {}  # by type, the push up to which it has answered everything
+    behind: Mapping[str, int] = {}  # by type that is stale, the first push after that
+    refused: Mapping[str, str] = {}  # by type, its last NACK, until what caused it has gone
+    node: str = ""  # whose agent tells
+    since: float = 0.0  # when the agent told of it first
+    cluster: str = ""
+    version: str = ""
 
 
 class NodeStream:
     def __init__(
-        self, snapshots: Snapshots, observer: NodeObserver, node: str, hello: Hello, *, wake: Callable[[], None]
+        self,
+        snapshots: Snapshots,
+        observer: NodeObserver,
+        node: str,
+        hello: Hello,
+        *,
+        wake: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.node = node
+        self._clock = clock
         self._snapshots = snapshots
         self._observer = observer
         self._wake = wake
@@ -85,7 +107,9 @@ class NodeStream:
         self._nonces = count(1)
         self._flight: int | None = None
         self._proxies: dict[int, Proxy] = {}
+        self._since: dict[int, float] = {}  # when each was first told of
         self._digests = hello.groups
+        self._builds = hello.builds
         self._held = {(type_url, *each) for type_url, bodies in hello.bodies.items() for each in bodies}
         self._resuming = True
         self._add(hello.pods)
@@ -138,6 +162,16 @@ class NodeStream:
         return Update(self._flight, updates, placements_sent, tuple(gone), resumed)
 
     @property
+    def in_flight(self) -> bool:
+        """Whether something was sent that the agent has not answered."""
+        return self._flight is not None
+
+    @property
+    def resuming(self) -> bool:
+        """Whether there is something that the agent has not heard of since it came."""
+        return self._resuming
+
+    @property
     def settled(self) -> bool:
         """Whether the agent has answered everything there is for it."""
         return self._flight is None and not self._moved and all(not each.is_owed() for each in self._joined.values())
@@ -152,7 +186,19 @@ class NodeStream:
 
     def proxies(self) -> list[ProxyState]:
         return [
-            ProxyState(each.node_id, joined.group, joined.sync(each), each.errors)
+            ProxyState(
+                each.node_id,
+                joined.group,
+                sync := joined.sync(each),
+                each.errors,
+                {type_url: max(0, at) for type_url, at in each.settled.items()},
+                joined.behind(each, sync),
+                each.refused,
+                self.node,
+                self._since[each.number],
+                each.cluster,
+                each.version,
+            )
             for each in self._proxies.values()
             if (joined := self._joined.get(each.group)) is not None
         ]
@@ -198,7 +244,7 @@ class NodeStream:
                 return
             if joined.is_owed():
                 update = self._update(joined)
-                size += sum(_ENTRY_BYTES + len(entry.body or b"") for each in update.upserts.values() for entry in each)
+                size += sum(_weight(entry) for each in update.upserts.values() for entry in each)
                 # Whoever changes all the time must not keep the others waiting.
                 self._joined[joined.name] = self._joined.pop(joined.name)
                 yield update
@@ -211,18 +257,25 @@ class NodeStream:
         removals: dict[str, list[str]] = {}
         kept: dict[str, list[str]] = {}
         whole: list[str] = []
-        for type_url in dict.fromkeys((*joined.state.tables, *(had or ()))):
+        like = self._like(joined) if fresh and self._builds else None
+        for type_url in dict.fromkeys((*joined.state.tables, *(like.state.tables if like else ()), *(had or ()))):
             table = joined.state.table(type_url)
             if had is not None and had.get(type_url) == have.get(type_url):
+                joined.has(type_url, table.live.values())
                 continue
             if joined.revision is None or joined.revision < table.floor:
                 if not fresh:
                     whole.append(type_url)
                 names: Iterable[str] = table.live
+                if like is not None:
+                    names, common = _differing(like.state.table(type_url), table)
+                    joined.has(type_url, common)
                 kept[type_url] = [name for name in table.rejected if name not in table.live]
             else:
                 names = table.changed_since(joined.revision)
-            entries, going = self._entries(type_url, table, names)
+            entries, going = self._entries(joined, type_url, table, names)
+            if like is not None:
+                going += kept[type_url]
             if entries:
                 upserts[type_url] = entries
             if going:
@@ -237,19 +290,46 @@ class NodeStream:
             fresh,
             tuple(whole),
             {type_url: names for type_url, names in kept.items() if names},
+            like.name if like is not None else "",
         )
 
-    def _entries(self, type_url: str, table: Table, names: Iterable[str]) -> tuple[list[Entry], list[str]]:
+    def _like(self, joined: _Joined) -> _Joined | None:
+        """One that the agent has just as it is here, preferably upon the same layer."""
+        layer = joined.state.layer
+        others = [each for each in self._joined.values() if each is not joined and each.is_complete()]
+        return next((each for each in others if each.state.layer is layer), others[0] if others else None)
+
+    def _entries(
+        self, joined: _Joined, type_url: str, table: Table, names: Iterable[str]
+    ) -> tuple[list[Entry], list[str]]:
         entries: list[Entry] = []
         going: list[str] = []
         for name in names:
             resource = table.live.get(name)
             if resource is not None:
-                body = None if self._has(type_url, resource) else resource.body
-                entries.append(Entry(name, resource.version, body))
+                if self._has(type_url, resource):
+                    entries.append(Entry(name, resource.version))
+                elif (patch := self._patch(joined, type_url, resource)) is not None:
+                    entries.append(Entry(name, resource.version, None, patch))
+                else:
+                    entries.append(Entry(name, resource.version, resource.body))
+                joined.has(type_url, (resource,))
             elif name not in table.rejected:
                 going.append(name)
+                joined.large.pop((type_url, name), None)
         return entries, going
+
+    def _patch(self, joined: _Joined, type_url: str, resource: Resource) -> Patch | None:
+        """The way to it from what the agent has under the same name, in this group or in another."""
+        parts = parts_of(resource)
+        key = type_url, resource.name
+        before = joined.large.get(key)
+        if before is None:
+            before = next((found for each in self._joined.values() if (found := each.large.get(key))), None)
+        if before is None or not parts or not self._builds:
+            return None
+        patch = difference(before.version, parts_of(before), parts)
+        return patch if patch.weight < patch.size // 2 else None
 
     def _has(self, type_url: str, resource: Resource) -> bool:
         """Whether the agent has this body: it did at its hello, or has been told it for another of its groups, where
@@ -289,20 +369,30 @@ class NodeStream:
                 self._observer.on_nack(NackedResource(*what, refusal.proxy[:NAME_LENGTH]))
         for number in report.left:
             self._proxies.pop(number, None)
-        self._proxies.update((each.number, _bounded(each)) for each in report.proxies)
+            self._since.pop(number, None)
+        for proxy in report.proxies:
+            self._proxies[proxy.number] = _bounded(proxy)
+            self._since.setdefault(proxy.number, self._clock())
         if len(self._proxies) > PROXIES:
             raise Refused(f"more than {PROXIES} proxies on one node")
 
 
 def _bounded(proxy: Proxy) -> Proxy:
-    types = islice(((type_url[:NAME_LENGTH], at) for type_url, at in proxy.settled.items()), _TYPES)
     return Proxy(
         proxy.number,
         proxy.node_id[:NAME_LENGTH],
         proxy.group[:NAME_LENGTH],
-        dict(types),
+        _few(proxy.settled),
         tuple(error[:_ERROR_LENGTH] for error in proxy.errors[:_ERRORS]),
+        _few(proxy.behind),
+        {type_url: error[:_ERROR_LENGTH] for type_url, error in _few(proxy.refused).items()},
+        proxy.cluster[:_ERROR_LENGTH],
+        proxy.version[:_ERROR_LENGTH],
     )
+
+
+def _few(by_type: Mapping[str, _Told]) -> dict[str, _Told]:
+    return dict(islice(((type_url[:NAME_LENGTH], told) for type_url, told in by_type.items()), _TYPES))
 
 
 class _Joined:
@@ -315,6 +405,15 @@ class _Joined:
         self.wake = wake
         self._snapshots = snapshots
         self.state = snapshots.attach(group, self)
+        self.large: dict[tuple[str, str], Resource] = {}  # what the agent has here, by type and name, to build upon
+
+    def has(self, type_url: str, resources: Iterable[Resource]) -> None:
+        """The agent has these."""
+        self.large.update(((type_url, each.name), each) for each in resources if parts_of(each))
+
+    def is_complete(self) -> bool:
+        """Whether the agent has all of it as it is here, or will before anything else that is said."""
+        return self.revision is not None and self.state.ready and not self.state.dropped and not self.is_owed()
 
     def settled(self, type_url: str) -> int | None:
         return self.revision
@@ -334,11 +433,46 @@ class _Joined:
             found[type_url] = Sync.NOT_SENT if settled == frames.NOT_SENT else Sync.STALE if late else Sync.SYNCED
         return found
 
+    def behind(self, proxy: Proxy, sync: Mapping[str, Sync]) -> dict[str, int]:
+        """Since which push it is stale: as its agent says, who has seen it; else, if the agent itself has not got that
+        far, the first change that there is after what the proxy has."""
+        found = {}
+        for type_url, state in sync.items():
+            if state is Sync.STALE:
+                table, settled = self.state.table(type_url), proxy.settled[type_url]
+                news = table.changed_since(settled) if settled else ()
+                found[type_url] = proxy.behind.get(type_url) or min(map(table.changed_at, news), default=table.revision)
+        return found
+
     def digests(self) -> dict[str, str]:
         return {type_url: _digest(self.state, type_url) for type_url in self.state.tables}
 
     def close(self) -> None:
         self._snapshots.detach(self.state, self)
+
+
+def _weight(entry: Entry) -> int:
+    return _ENTRY_BYTES + len(entry.body or b"") + (entry.patch.weight if entry.patch else 0)
+
+
+def _differing(like: Table, table: Table) -> tuple[list[str], list[Resource]]:
+    """Of one that is as the other but for these: the names, live here or not; and what is the same and large."""
+    names: list[str] = []
+    common: list[Resource] = []
+    if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):
+        own = {*like.own, *like.hidden, *table.own, *table.hidden}
+        candidates: Iterable[str] = {*own, *like.rejected, *differing(like.shared, table.shared)}
+        common = [each for each in table.shared.large.values() if each.name not in candidates]
+    else:
+        candidates = {*like.live, *like.rejected, *table.live}
+    for name in candidates:
+        there, here = like.live.get(name), table.live.get(name)
+        # Of what is in quarantine there, the agent may have any version.
+        if name in like.rejected or there is None or here is None or there.version != here.version:
+            names.append(name)
+        else:
+            common.append(here)
+    return names, common
 
 
 # Agents that come back together, with the same groups, cost one look at each.

@@ -11,7 +11,7 @@ from enum import Enum
 
 from envoy.service.discovery.v3 import discovery_pb2
 
-from weft.xds.snapshot import Resource
+from weft.xds.table import Resource
 
 
 class Dialect(Enum):

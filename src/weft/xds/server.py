@@ -11,6 +11,7 @@ import contextlib
 import inspect
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from itertools import count
 from typing import Any, Protocol
@@ -20,10 +21,12 @@ import grpc.aio
 
 from weft.xds.access import Authenticate, Context, admitted
 from weft.xds.clients import Peer, StreamStatus, type_status
+from weft.xds.debug import Debugger, is_question, serve_questions
 from weft.xds.request import REQUEST_BYTES, NodeInfo, Refused, Request, parse
 from weft.xds.response import CACHE_BYTES, Dialect, Responses
-from weft.xds.snapshot import Behind, Snapshots
+from weft.xds.snapshot import Snapshots
 from weft.xds.stream import Acked, Nacked, NackedResource, Stream
+from weft.xds.table import Behind
 from weft.xds.types import CLUSTER, LISTENER
 
 log = logging.getLogger("weft.xds")
@@ -80,7 +83,8 @@ _METHODS = {
 
 class Server:
     """`service` says what is spoken: everything on one stream, or secrets alone. `shared_bytes` bounds what is kept of
-    answers for the next stream that needs the same ones."""
+    answers for the next stream that needs the same ones; `most_streams`, how many there are at one address, over all
+    of its connections."""
 
     def __init__(
         self,
@@ -89,17 +93,21 @@ class Server:
         *,
         service: str = SERVICE,
         shared_bytes: int = CACHE_BYTES,
+        most_streams: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._snapshots = snapshots
         self._observer = observer
         self._service = service
         self._clock = clock
+        self._most_streams = most_streams
+        self._open: Counter[str] = Counter()  # streams by listener, also of those who have not said anything yet
         self._responses = Responses(shared_bytes)
         self._servers: dict[str, grpc.aio.Server] = {}
         self._sessions: dict[int, _Session] = {}
         self._stream_ids = count(1)
         self._waiting: dict[str, list[tuple[frozenset[str], asyncio.Future[None]]]] = {}
+        self.debugger: Debugger | None = None  # who answers questions about the clients; None: nobody does
 
     async def listen(self, address: str, credentials: grpc.ServerCredentials | None = None) -> str:
         """Serve on `unix:/path` or `host:port`, besides what is served already. Port 0 picks one; the address that can
@@ -139,6 +147,12 @@ class Server:
     def streams(self) -> list[StreamStatus]:
         return [session.status() for session in self._sessions.values()]
 
+    def watches(self, stream_id: int) -> dict[str, tuple[str, ...]]:
+        """By type, the names that a client has asked for; none: everything."""
+        session = self._sessions.get(stream_id)
+        asked = session.stream.subscriptions if session is not None else {}
+        return {type_url: tuple(sorted(each.names)) for type_url, each in asked.items()}
+
     async def wait_synced(
         self, node_id: str, timeout: float, types: frozenset[str] = frozenset({CLUSTER, LISTENER})
     ) -> bool:
@@ -166,7 +180,16 @@ class Server:
 
         def behavior(dialect: Dialect) -> Callable[[Any, Context], Awaitable[None]]:
             async def serve(_requests: Any, context: Context) -> None:
-                await self._serve(dialect, listener, authenticate, context)
+                if self._most_streams is not None and self._open[listener] >= self._most_streams:
+                    what = f"{self._most_streams} streams are open at this address already"
+                    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, what)
+                self._open[listener] += 1
+                try:
+                    await self._serve(dialect, listener, authenticate, context)
+                finally:
+                    self._open[listener] -= 1
+                    if not self._open[listener]:
+                        del self._open[listener]
 
             return serve
 
@@ -195,6 +218,9 @@ class Server:
             log.warning("not an xDS client at %s: %s", listener, refused)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
         stream_id, peer = next(self._stream_ids), Peer(listener, context.peer(), principal)
+        if is_question(request):
+            await serve_questions(self.debugger, dialect, peer, request, context)
+            return
         try:
             found = self._observer.join(stream_id, node, peer)
             group: Hashable = await found if inspect.isawaitable(found) else found

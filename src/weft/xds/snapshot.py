@@ -1,8 +1,8 @@
 """What every group of proxies should have: one table of named, versioned bytes per group and type.
 
-The control plane comes in with updates; streams come in to ask what changed since the revision they know. A table keeps
-its names in the order of their last change, so that question costs as much as the answer is long, and a stream needs
-to remember one number. Revisions are push numbers: one call, one number, over all groups.
+The control plane comes in with updates; streams come in to ask what changed since the revision they know, so a stream
+needs to remember one number. Revisions are push numbers: one call, one number, over all groups. What groups have in
+common may lie in a layer under the tables of all of them (`layer.py`), and is then changed once.
 
 Rule: a group says nothing to anybody before its first update, for a proxy that reconnects to a control plane that has
 just started would otherwise be told that all it has is gone. So the first update of a group must be its whole state.
@@ -10,182 +10,12 @@ just started would otherwise be told that all it has is gone. So the first updat
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
-import msgspec
-
-
-class Resource(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def body(self) -> bytes:
-        """The serialized message, without the `Any` around it."""
-
-
-class Watcher(Protocol):
-    """What a table needs of a stream."""
-
-    def wake(self) -> None: ...
-
-    def settled(self, type_url: str) -> int | None:
-        """The revision up to which nothing of this type is owed or unanswered; None: not subscribed."""
-
-
-class Rejected(msgspec.Struct, frozen=True):
-    """A version that a proxy refused, and that nobody is sent again."""
-
-    version: str
-    detail: str
-    resource: Resource | None = None  # where another proxy may yet take it, in a report that names it by its version
-
-
-class Behind(Exception):
-    """A stream can no longer be told what changed. It must start anew; its client then says what it has."""
-
-
-# Removed names are remembered until every stream has passed them. They are counted only past the slack, so that the
-# streams are not asked at every removal; past the limit the oldest are forgotten and streams that needed them end.
-TOMBSTONE_SLACK = 64
-TOMBSTONE_LIMIT = 10_000
-
-
-class Table:
-    """The resources of one type for one group."""
-
-    def __init__(self) -> None:
-        self.revision = 0
-        self.floor = 0  # changes at or before this revision may be forgotten
-        self.live: dict[str, Resource] = {}
-        self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what was accepted last
-        self.accepted: dict[str, Resource] = {}  # what some proxy has ACKed last
-        self.rejected: dict[str, Rejected] = {}
-        # What was live before, and since when, if nobody was known to have taken it: word of that may be on its way.
-        self._replaced: dict[str, tuple[Resource, int]] = {}
-        self._changes: dict[str, int] = {}  # name → revision, newest last
-        self._collect_at = TOMBSTONE_SLACK
-        self._accepted_until = 0
-
-    def changed_since(self, revision: int) -> Iterator[str]:
-        for name in reversed(self._changes):
-            if self._changes[name] <= revision:
-                return
-            yield name
-
-    def changed_at(self, name: str) -> int:
-        """When a name that is live, or removed and not forgotten, changed last."""
-        return self._changes.get(name, 0)
-
-    def put(self, name: str, resource: Resource, revision: int) -> bool:
-        current = self.live.get(name)
-        rejected = self.rejected.get(name)
-        if rejected is not None:
-            if rejected.version == resource.version:
-                return False
-            del self.rejected[name]
-        if current is not None and current.version == resource.version:
-            return False
-        if current is not None and self.accepted.get(name) is not current:
-            self._replaced[name] = current, self._changes[name]
-        self.live[name] = resource
-        self.removed.pop(name, None)
-        self._changed(name, revision)
-        return True
-
-    def remove(self, name: str, revision: int) -> bool:
-        quarantined = self.rejected.pop(name, None)
-        if self.live.pop(name, None) is None and quarantined is None:
-            return False
-        self.removed[name] = self.accepted.pop(name, None)
-        self._replaced.pop(name, None)
-        self._changed(name, revision)
-        return True
-
-    def reject(self, name: str, rejected: Rejected, revision: int) -> bool:
-        """Go back to what a proxy has accepted. Where nothing is known to be good, the name is hidden from streams to
-        come but not removed from those that are there: a proxy keeps its own last good one."""
-        current = self.live.get(name)
-        good = self.accepted.get(name)
-        if current is None or current.version != rejected.version:
-            return False
-        if good is not None and good.version == rejected.version:
-            return False  # another proxy took it: it is not the resource that is wrong for the whole group
-        self.rejected[name] = Rejected(rejected.version, rejected.detail, current)
-        if good is None:
-            del self.live[name]
-        else:
-            self.live[name] = good
-            self._changed(name, revision)
-        return True
-
-    def accept(self, resource: Resource) -> None:
-        name = resource.name
-        current = self.live.get(name)
-        if current is not None and current.version == resource.version:
-            self.accepted[name] = current
-            self._replaced.pop(name, None)
-        elif name in self._replaced and self._replaced[name][0].version == resource.version:
-            self.accepted[name], _ = self._replaced.pop(name)
-
-    def accept_until(self, revision: int) -> None:
-        """Somebody has taken all that was live at this revision."""
-        for name in reversed(self._changes):
-            changed = self._changes[name]
-            if changed <= self._accepted_until:
-                break
-            replaced, since = self._replaced.get(name, (None, 0))
-            if changed <= revision and name in self.live:
-                self.accept(self.live[name])
-            elif replaced is not None and since <= revision:
-                self.accept(replaced)
-        self._accepted_until = max(self._accepted_until, revision)
-
-    def known(self, name: str, version: str) -> Resource | None:
-        """One that is or was live, by its version."""
-        rejected, (replaced, _) = self.rejected.get(name), self._replaced.get(name, (None, 0))
-        for resource in (self.live.get(name), rejected.resource if rejected else None, replaced):
-            if resource is not None and resource.version == version:
-                return resource
-        return None
-
-    def restore(self, resource: Resource, revision: int) -> bool:
-        """One proxy refused it and another takes it: then it is not the resource that is wrong for the whole group, and
-        whoever was sent back to the one before gets it again. A policy is not lifted for all by one that refuses it."""
-        rejected = self.rejected.get(resource.name)
-        if rejected is None or rejected.version != resource.version:
-            return False
-        del self.rejected[resource.name]
-        self.live[resource.name] = self.accepted[resource.name] = resource
-        self._changed(resource.name, revision)
-        return True
-
-    def collect(self, type_url: str, watchers: set[Watcher]) -> None:
-        """Forget removed names that no stream needs any more."""
-        if len(self.removed) <= self._collect_at:
-            return
-        passed = min((at for watcher in watchers if (at := watcher.settled(type_url)) is not None), default=None)
-        while self.removed:
-            name = next(iter(self.removed))
-            revision = self._changes[name]
-            if passed is not None and revision > passed:
-                if len(self.removed) <= TOMBSTONE_LIMIT + len(self.live):
-                    break
-                self.floor = revision
-            del self.removed[name], self._changes[name]
-        self._collect_at = 2 * len(self.removed) + TOMBSTONE_SLACK
-
-    def _changed(self, name: str, revision: int) -> None:
-        self._changes.pop(name, None)  # to stand last again
-        self._changes[name] = revision
-        self.revision = revision
-
+from weft.xds.layer import Layer, LayeredTable
+from weft.xds.push_times import PushTimes
+from weft.xds.table import Rejected, Resource, Table, Watcher
 
 _EMPTY = Table()
 
@@ -198,11 +28,18 @@ class Group:
         self.ready = False
         self.dropped = False
         self.tables: dict[str, Table] = {}
+        self.layer: Layer | None = None  # what lies under the tables; all of them then are `LayeredTable`
         self.watchers: set[Watcher] = set()
 
     def table(self, type_url: str) -> Table:
         """Never made by asking: a client may ask for any type it can spell."""
         return self.tables.get(type_url, _EMPTY)
+
+    def writable(self, type_url: str) -> Table:
+        table = self.tables.get(type_url)
+        if table is None:
+            table = self.tables[type_url] = LayeredTable(self.layer.of(type_url)) if self.layer else Table()
+        return table
 
 
 Update = Mapping[str, Mapping[str, Resource | None]]
@@ -211,16 +48,29 @@ Changes = dict[str, tuple[str, ...]]  # type → names
 
 class Snapshots:
     def __init__(self) -> None:
-        self.push = 0  # the number of the last update that changed anything
+        self.times = PushTimes()
         self._groups: dict[Hashable, Group] = {}
+        self._upon: dict[Layer, dict[Group, None]] = {}
 
-    def update(self, group: Hashable, changes: Update) -> Changes:
-        """Apply changes, None meaning removed, and wake the group's streams. Returns what differs from before."""
+    @property
+    def push(self) -> int:
+        """The number of the last update that changed anything. It is now, for whoever counts on."""
+        return self.times.last
+
+    @push.setter
+    def push(self, number: int) -> None:
+        self.times.note(number)
+
+    def update(self, group: Hashable, changes: Update, layer: Layer | None = None) -> Changes:
+        """Apply changes, None meaning removed, and wake the group's streams. Returns what differs from before. `layer`:
+        what lies under the group from now on; it stays if none is given."""
         state = self._group(group)
         changed: Changes = {}
         revision = self.push + 1
+        if layer is not None and layer is not state.layer:
+            changed.update(dict.fromkeys(self._rest(state, layer, revision), ()))
         for type_url, resources in changes.items():
-            table = state.tables.setdefault(type_url, Table())
+            table = state.writable(type_url)
             names = tuple(
                 name
                 for name, resource in resources.items()
@@ -230,6 +80,30 @@ class Snapshots:
                 changed[type_url] = names
         self._announce(state, changed)
         return changed
+
+    def update_layer(self, layer: Layer, changes: Update) -> None:
+        """Apply changes to what all groups upon this layer have in common, and wake their streams."""
+        revision = self.push + 1
+        upon = self._upon.get(layer, {})
+        changed: set[str] = set()
+        for type_url, resources in changes.items():
+            shared = layer.of(type_url)
+            tables = [table for state in upon if isinstance(table := state.writable(type_url), LayeredTable)]
+            for name, resource in resources.items():
+                before = shared.live.get(name)
+                if before is resource or (before and resource and before.version == resource.version):
+                    continue
+                for table in tables:
+                    table.below(name, resource, revision)
+                shared.set(name, resource, revision)
+                changed.add(type_url)
+        if not changed:
+            return
+        self.push = revision
+        for state in upon:
+            for type_url in changed:
+                state.tables[type_url].collect(type_url, state.watchers)
+            _wake(state)
 
     def replace(self, group: Hashable, resources: Mapping[str, Mapping[str, Resource]]) -> Changes:
         """Make this the group's whole state. Types and names that are not in it go."""
@@ -244,6 +118,7 @@ class Snapshots:
         state = self._groups.pop(group, None)
         if state is not None:
             state.dropped = True
+            self._lift(state)
             _wake(state)
 
     def groups(self) -> list[Hashable]:
@@ -283,8 +158,9 @@ class Snapshots:
         table, restored = state.tables[type_url], []
         for resource in resources:
             table.accept(resource)
-            if table.restore(resource, self.push + 1):
+            if table.rejected and table.restore(resource, self.push + 1):
                 restored.append(resource.name)
+        table.compact()
         if restored:
             self._announce(state, {type_url: tuple(restored)})
 
@@ -328,6 +204,31 @@ class Snapshots:
 
     def _group(self, group: Hashable) -> Group:
         return self._groups.setdefault(group, Group(group))
+
+    def _rest(self, state: Group, layer: Layer, revision: int) -> list[str]:
+        """Put a layer under a group, in the place of the one there is. Returns the types changed by it."""
+        if state.layer is None and state.tables:
+            raise ValueError("a group has a layer from its first update on, or never")
+        is_first = state.layer is None
+        self._lift(state)
+        state.layer = layer
+        self._upon.setdefault(layer, {})[state] = None
+        for type_url in layer.types:
+            state.writable(type_url)
+        if is_first:
+            return [type_url for type_url, shared in layer.types.items() if shared.live]
+        changed = []
+        for type_url, table in tuple(state.tables.items()):
+            if isinstance(table, LayeredTable) and table.rest_upon(layer.of(type_url), revision):
+                changed.append(type_url)
+        return changed
+
+    def _lift(self, state: Group) -> None:
+        upon = self._upon.get(state.layer) if state.layer else None
+        if upon is not None and state.layer is not None:
+            upon.pop(state, None)
+            if not upon:
+                del self._upon[state.layer]
 
     def _announce(self, state: Group, changed: Changes) -> None:
         if changed:

@@ -13,8 +13,9 @@ import msgspec
 
 from weft.xds.request import Refused, Request
 from weft.xds.response import Dialect, Response, Responses
-from weft.xds.snapshot import Behind, Resource, Snapshots, Table
+from weft.xds.snapshot import Snapshots
 from weft.xds.subscription import Flight, Subscription
+from weft.xds.table import Behind, Resource, Table
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, WHOLE_SET, Part, Step
 
 # Clusters that a client is slow to warm must not keep listeners and routes away from it for good. Envoy's own answer
@@ -104,8 +105,9 @@ class Stream:
             subscription.look(self._table(type_url))
         others = [Step(type_url, Part.BOTH, (), "") for type_url in self.subscriptions if type_url not in _ORDERED]
         sent = [response for step in (*PUSH_ORDER, *others) if (response := self._take(step, now)) is not None]
-        for subscription in self.subscriptions.values():
+        for type_url, subscription in self.subscriptions.items():
             subscription.settle(now)
+            subscription.mark(self._table(type_url))
         return sent
 
     def restart(self, why: str) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from weft.xds.request import NAMES, Refused, Request
 from weft.xds.response import Dialect, Response
-from weft.xds.snapshot import Behind, Resource, Table
+from weft.xds.table import Behind, Resource, Table
 from weft.xds.types import WHOLE_SET, WILDCARD
 
 # Proxies of one group ask for the same names, thousands of them: one set of strings serves them all.
@@ -39,6 +39,7 @@ class Subscription:
         self.started = False
         self.revision = 0  # everything up to here has been looked at, and is owed, out, or settled
         self.settled = 0  # everything up to here has been answered
+        self.behind = 0  # the first change after that; meaningful while the client is not settled
         self.flight: Flight | None = None
         self.nonce = ""
         self.sent_at: float | None = None
@@ -152,6 +153,14 @@ class Subscription:
             self.settled = self.revision
             self.settled_at = now
 
+    def mark(self, table: Table) -> None:
+        """Remember which change the client has not answered, while the table still knows: a name that changes again
+        is known by its last change only."""
+        if self.behind > self.settled or self.is_settled(table):
+            return
+        news = table.changed_since(self.settled) if self.settled else ()
+        self.behind = min((table.changed_at(name) for name in news if self.watches(name)), default=table.revision)
+
     def is_settled(self, table: Table) -> bool:
         return (
             self.started
@@ -182,6 +191,8 @@ class Subscription:
             self.owed[name] = True
 
     def _unsubscribe(self, name: str) -> None:
+        if name in self._versions:  # asked for again before the group has its first state, it must come again
+            self._versions = {each: version for each, version in self._versions.items() if each != name}
         if name == WILDCARD:
             self.wildcard = self.answer_due = False
             self.owed = {name: awaited for name, awaited in self.owed.items() if name in self.names}

@@ -157,10 +157,13 @@ class Upstream:
             if report_at is not None and loop.time() >= report_at:
                 report_at = None
                 if (report := self._copy.report(self._streams())) is not None:
-                    await self._write(call, report)
+                    for payload in frames.encode_report(report):
+                        await self._send(call, payload)
 
     async def _write(self, call: Any, frame: frames.FromAgent) -> None:
-        payload = frames.encode(frame)
+        await self._send(call, frames.encode(frame))
+
+    async def _send(self, call: Any, payload: bytes) -> None:
         self.bytes_sent += len(payload)
         await call.write(payload)
 

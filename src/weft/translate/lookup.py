@@ -1,8 +1,8 @@
 """Which names pods can look up, and what they mean: services, headless services' pods, hosts of ServiceEntries.
 
-Built anew from the mesh when it changes; `local/dns.py` asks it. It answers three ways: these addresses (none of that
-family is an answer too), no such name, or not ours, which sends the question on to the machine's own resolvers.
-Questions for the name of a mesh's address are always ours.
+Built anew from the mesh when it changes; `local/dns.py` asks it, and so does who explains a request. It answers three
+ways: these addresses (none of that family is an answer too), no such name, or not ours, which sends the question on to
+the machine's own resolvers. Questions for the name of a mesh's address are always ours.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from ipaddress import IPv4Network, IPv6Network, ip_address
 import msgspec
 
 from weft.api.syntax import is_address
-from weft.local.addresses import POD_RANGES, SERVICE_RANGES
 from weft.model.instance import Instance
 from weft.model.names import selects
 from weft.model.scope import exported
@@ -47,8 +46,16 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Names:
-    def __init__(self, services: Iterable[Service], instances: Iterable[Instance], domain: str) -> None:
+    def __init__(
+        self,
+        services: Iterable[Service],
+        instances: Iterable[Instance],
+        domain: str,
+        ranges: Iterable[IPv4Network | IPv6Network] = (),
+    ) -> None:
+        """`ranges`: whose addresses are the mesh's, so that reverse questions for them are ours."""
         self._domain = domain
+        self._reverse_zones = tuple(map(_reverse_zone, ranges))
         self._hosts: dict[str, list[_Entry]] = {}
         self._pods: dict[str, Found] = {}  # POD.SERVICE.NAMESPACE.svc.DOMAIN of headless services
         self._parents: set[str] = {domain, f"svc.{domain}"}
@@ -60,7 +67,7 @@ class Names:
 
     def look_up(self, name: str, namespace: str) -> Answer:
         """What a name, lower case and without its last dot, means to a pod of a namespace."""
-        if any(name == zone or name.endswith(f".{zone}") for zone in _REVERSE_ZONES):
+        if any(name == zone or name.endswith(f".{zone}") for zone in self._reverse_zones):
             return self._reverse(name, namespace)
         for host in self._readings(name, namespace):
             entry = self._visible(host, namespace)
@@ -145,9 +152,6 @@ def _reverse_address(name: str) -> str | None:
     except ValueError:
         return None
     return str(address) if address.reverse_pointer == name else None
-
-
-_REVERSE_ZONES = tuple(_reverse_zone(network) for network in (*POD_RANGES, *SERVICE_RANGES))
 
 
 def _served(service: Service, instances: list[Instance]) -> tuple[str, ...]:

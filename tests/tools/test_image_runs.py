@@ -15,7 +15,7 @@ from tools.image.build import ROOT, version
 from tools import image
 
 # The first one builds the image, and downloads what goes into it.
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(400)]
 
 PROGRAMS = {
     "/usr/bin/python3.11",

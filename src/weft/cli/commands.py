@@ -1,0 +1,109 @@
+"""The list of commands: what a person wants, the commands for that, each with its line of help and where it lives.
+
+A command's own module is read only when it is called: `weft --help` needs none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.main import get_command, get_group
+
+from weft.cli.start import IN_PODS, run
+
+
+class Command(NamedTuple):
+    name: str
+    where: str  # module:function, or module:app of one that has commands of its own
+    line: str  # the first sentence of its help
+    settings: Mapping[str, Any] = {}
+    hidden: bool = False
+
+
+_AS_IT_COMES = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+COMMANDS: dict[str, tuple[Command, ...]] = {
+    "A mesh on this machine": (
+        Command("demo", "demo:demo", "Run the example shop and watch its traffic."),
+        Command("up", "up:up", "Run the mesh of a directory."),
+        Command("down", "down:down", "End a mesh: its pods, proxies, namespaces and files."),
+        Command("ps", "ps:ps", "List the pods that run, of every mesh on this machine."),
+        Command("status", "status:status", "Show workloads, traffic and problems."),
+        Command("logs", "logs:logs", "Print what a workload or pod has printed."),
+        Command(
+            "exec",
+            "exec_:exec_",
+            "Run a command in a pod.",
+            {"ignore_unknown_options": True, "allow_interspersed_args": False},
+        ),
+    ),
+    "YAML before it runs": (
+        Command("validate", "validate:validate", "Check YAML files, and that what they refer to is there."),
+        Command("analyze", "analyze_:analyze", "Find what does not fit together, in files or in a mesh."),
+        Command("kube-inject", "kube_inject:kube_inject", "Put the proxy into the pods of workloads in files."),
+        Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
+    ),
+    "Look inside": (
+        Command("explain", "explain_:explain", "Explain what would happen to a request."),
+        Command("history", "history:history", "Show what has changed in a mesh, and when."),
+        Command("proxy-config", "proxy_config:app", "Show what a pod's Envoy has."),
+        Command("pc", "proxy_config:app", "The same.", hidden=True),
+        Command("proxy-status", "proxy_status:proxy_status", "Show how far each proxy is, or what differs at one."),
+    ),
+    "A mesh on Kubernetes": (
+        Command("install", "install:install", "Install weft on a Kubernetes cluster, or change what is installed."),
+        Command("upgrade", "upgrade:upgrade", "Show who uses which revision, and move namespaces to another."),
+        Command("uninstall", "uninstall:uninstall", "Remove weft from a cluster."),
+        Command("manifest", "manifest:app", "What an installation is made of: its objects, its values."),
+        Command("crds", "crds:crds", "Print the CustomResourceDefinitions of the kinds that weft reads, as YAML."),
+        Command("x", "experimental:app", "Commands that may still change."),
+    ),
+    "The parts by themselves": (
+        Command("control", "control:control", "Serve xDS from a directory of YAML, and sign certificates."),
+        Command("node", "node:node", "Give every workload of this machine its identity."),
+        Command("ca", "ca:app", "The certificate authority: look at it, give it a new root."),
+        Command(
+            "interception",
+            "interception:interception",
+            "Print the iptables rules of a pod.",
+            {**_AS_IT_COMES, "help_option_names": ["--help"]},
+        ),
+        Command("version", "version:version", "Print the versions of weft, Envoy and Python."),
+    ),
+    # Usually not even started by way of this list; hidden, because nobody types them.
+    "In pods": tuple(
+        Command(name, "commands:in_pod", line, _AS_IT_COMES, hidden=True) for name, line in IN_PODS.items()
+    ),
+}
+
+
+def by_name() -> dict[str, Command]:
+    return {command.name: command for commands in COMMANDS.values() for command in commands}
+
+
+def load(command: Command) -> Any:
+    """The command itself, in the parser's form."""
+    module, _, attribute = command.where.partition(":")
+    found = getattr(import_module(f"weft.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        made: Any = get_group(found)
+    else:
+        # Plain help, not rich's: it needs a fifth of a second less, and it can be grepped.
+        alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+        alone.command(
+            command.name,
+            help=command.line if command.hidden else None,
+            hidden=command.hidden,
+            add_help_option=not command.hidden,
+            context_settings=dict(command.settings),
+        )(found)
+        made = get_command(alone)
+    made.name = command.name
+    return made
+
+
+def in_pod(context: typer.Context) -> None:
+    raise typer.Exit(run(context.info_name or "", context.args))

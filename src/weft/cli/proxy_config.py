@@ -1,0 +1,275 @@
+"""`weft proxy-config`: what a pod's Envoy has, in the tables that istioctl's users know. Commands of the group go by
+istioctl's names and by all of its short ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from weft.cli import proxy_config_log
+from weft.cli.output import say
+from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_rows, print_whole, with_source
+
+_LISTENER_GAP = 1  # as istioctl has it: its rows are the longest
+ALIASES = {
+    "listeners": ("listener", "l"),
+    "routes": ("route", "r"),
+    "clusters": ("cluster", "c"),
+    "endpoints": ("endpoint", "ep", "e"),
+    "secret": ("secrets", "s"),
+    "bootstrap": ("b",),
+    "log": ("o",),
+    "all": ("a",),
+}
+_MEANT = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
+
+ADDRESS = typer.Option("", "--address", help="Only with this address.")
+PORT = typer.Option(0, "--port", help="Only with this port.")
+TYPE = typer.Option("", "--type", help="Only listeners of this type: HTTP, TCP, HTTP+TCP.")
+VERBOSE = typer.Option(True, "--verbose/--brief", help="A line for each filter chain or route, or for each whole.")
+NAME = typer.Option("", "--name", help="Only the route configuration of this name.")
+FQDN = typer.Option("", "--fqdn", help="Only clusters whose service's name has this in it.")
+SUBSET = typer.Option("", "--subset", help="Only clusters whose subset has this in it.")
+DIRECTION = typer.Option("", "--direction", help="Only clusters of this direction: inbound, outbound.")
+CLUSTER = typer.Option("", "--cluster", help="Only endpoints of this cluster.")
+STATUS = typer.Option("", "--status", help="Only endpoints of this status: healthy, unhealthy, draining.")
+
+
+class Group(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return super().get_command(ctx, _MEANT.get(cmd_name, cmd_name))
+
+
+app = typer.Typer(
+    cls=Group,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Show what a pod's Envoy has. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
+    epilog="Example: weft proxy-config clusters payments-v1",
+)
+
+
+@app.command("listeners")
+@with_source
+def listeners(
+    source: Source,
+    address: str = ADDRESS,
+    port: int = PORT,
+    type_: str = TYPE,
+    verbose: bool = VERBOSE,
+    output: Output = OUTPUT,
+) -> None:
+    """Where it listens, what each filter chain takes, and where that goes.
+
+    \b
+    Example: weft proxy-config listeners deploy/payments --port 15006
+             weft pc l payments-v1-0.shop --type HTTP -o json
+    """
+    from weft.envoy import dump_listeners
+    from weft.envoy.dump import LISTENERS
+
+    found = dump_listeners.listeners(
+        source.config(LISTENERS), dump_listeners.ListenerFilter(address=address, port=port, type=type_)
+    )
+    if _is_table(output):
+        print_rows(dump_listeners.table(found, verbose=verbose), gap=_LISTENER_GAP)
+    else:
+        print_whole(found, output)
+    _tell_of_none(found, "listener")
+
+
+@app.command("routes")
+@with_source
+def routes(source: Source, name: str = NAME, verbose: bool = VERBOSE, output: Output = OUTPUT) -> None:
+    """Which paths of which hosts it knows, and the VirtualService behind each.
+
+    \b
+    Example: weft proxy-config routes frontend --name 80
+             weft pc r frontend --name 80 -o yaml
+    """
+    from weft.envoy import dump_routes
+    from weft.envoy.dump import ROUTES
+
+    found = dump_routes.routes(source.config(ROUTES), name)
+    if _is_table(output):
+        print_rows(dump_routes.table(found, verbose=verbose))
+    else:
+        print_whole(found, output)
+    _tell_of_none(found, "route configuration")
+
+
+@app.command("clusters")
+@with_source
+def clusters(
+    source: Source,
+    fqdn: str = FQDN,
+    port: int = PORT,
+    subset: str = SUBSET,
+    direction: str = DIRECTION,
+    output: Output = OUTPUT,
+) -> None:
+    """Whom it can call, and the DestinationRule behind each.
+
+    \b
+    Example: weft proxy-config clusters frontend
+             weft pc c frontend --fqdn payments.shop.svc.cluster.local --subset v2 -o json
+    """
+    from weft.envoy import dump_clusters
+    from weft.envoy.dump import CLUSTERS
+
+    found = dump_clusters.clusters(
+        source.config(CLUSTERS),
+        dump_clusters.ClusterFilter(fqdn=fqdn, port=port, subset=subset, direction=direction),
+    )
+    if _is_table(output):
+        print_rows(dump_clusters.table(found))
+    else:
+        print_whole(found, output)
+    _tell_of_none(found, "cluster")
+
+
+@app.command("endpoints")
+@with_source
+def endpoints(
+    source: Source,
+    address: str = ADDRESS,
+    port: int = PORT,
+    cluster: str = CLUSTER,
+    status: str = STATUS,
+    output: Output = OUTPUT,
+) -> None:
+    """Every address behind its clusters, and how it finds each. With --file: what /clusters?format=json said.
+
+    \b
+    Example: weft proxy-config endpoints frontend --status unhealthy
+             weft pc ep frontend --cluster 'outbound|80||payments.shop.svc.cluster.local'
+    """
+    from weft.envoy import dump_endpoints
+
+    wanted = dump_endpoints.EndpointFilter(address=address, port=port, cluster=cluster, status=status)
+    found = dump_endpoints.clusters(source.clusters(), wanted)
+    if _is_table(output):
+        print_rows(dump_endpoints.table(found, wanted))
+    else:
+        print_whole(found, output)
+    _tell_of_none(found, "endpoint")
+
+
+@app.command("secret")
+@with_source
+def secret(source: Source, output: Output = OUTPUT) -> None:
+    """Its certificates and what it trusts, and how long each holds. Never a key.
+
+    \b
+    Example: weft proxy-config secret payments-v1
+    """
+    from weft.envoy import dump_secrets
+    from weft.envoy.dump import SECRETS
+
+    section = dump_secrets.secrets(source.config(SECRETS))
+    if not _is_table(output):
+        print_whole(section, output)
+        return
+    table = dump_secrets.table(section)
+    print_rows(table)
+    _tell_of_none(table.rows, "secret")
+
+
+@app.command("bootstrap")
+@with_source
+def bootstrap(
+    source: Source,
+    output: Output = typer.Option(Output.JSON, "-o", "--output", help="json, yaml, or short: only the versions."),
+) -> None:
+    """What it was started with.
+
+    \b
+    Example: weft proxy-config bootstrap frontend -o short
+    """
+    from weft.envoy import dump_bootstrap
+    from weft.envoy.dump import BOOTSTRAP
+
+    section = dump_bootstrap.bootstrap(source.config(BOOTSTRAP))
+    if _is_table(output):
+        _print_versions(section)
+    else:
+        print_whole(section, output)
+
+
+app.command("log")(with_source(proxy_config_log.log))
+
+
+@app.command("all")
+@with_source
+def all_(
+    source: Source,
+    fqdn: str = FQDN,
+    port: int = PORT,
+    subset: str = SUBSET,
+    direction: str = DIRECTION,
+    address: str = ADDRESS,
+    type_: str = TYPE,
+    name: str = NAME,
+    verbose: bool = VERBOSE,
+    with_headers: bool = typer.Option(False, "--with-headers", help="A heading before each table."),
+    output: Output = OUTPUT,
+) -> None:
+    """All of the above, one after the other; with -o json the whole dump.
+
+    \b
+    Example: weft proxy-config all frontend --with-headers
+             weft pc a frontend -o json > frontend.json
+    """
+    from weft.envoy import dump_bootstrap, dump_clusters, dump_endpoints, dump_listeners, dump_routes, dump_secrets
+
+    dump = source.everything()
+    if not _is_table(output):
+        print_whole(dump.document, output)
+        return
+    by_cluster = dump_clusters.ClusterFilter(fqdn=fqdn, port=port, subset=subset, direction=direction)
+    by_listener = dump_listeners.ListenerFilter(address=address, port=port, type=type_)
+    tables = [
+        ("CLUSTER", dump_clusters.table(dump_clusters.clusters(dump, by_cluster), named=True), None),
+        (
+            "LISTENER",
+            dump_listeners.table(dump_listeners.listeners(dump, by_listener), verbose=verbose, named=True),
+            _LISTENER_GAP,
+        ),
+        ("ROUTE", dump_routes.table(dump_routes.routes(dump, name), verbose=verbose, named=True), None),
+        ("SECRET", dump_secrets.table(dump_secrets.secrets(dump), named=True), None),
+        ("ENDPOINTS", dump_endpoints.told(dump, dump_endpoints.EndpointFilter(address=address, port=port)), None),
+    ]
+    _print_heading("BOOTSTRAP", shown=with_headers)
+    _print_versions(dump_bootstrap.bootstrap(dump))
+    for title, table, gap in tables:
+        typer.echo()
+        _print_heading(title, shown=with_headers)
+        print_rows(table, gap=gap)
+
+
+def _is_table(output: Output) -> bool:
+    return output in (Output.SHORT, Output.TABLE)
+
+
+def _print_versions(section: dict[str, Any]) -> None:
+    from weft.envoy.dump_bootstrap import versions
+
+    found = versions(section)
+    width = max((len(title) for title, _ in found), default=0) + 1
+    for title, version in found:
+        typer.echo(f"{title:<{width}}{version}")
+
+
+def _print_heading(title: str, *, shown: bool) -> None:
+    if shown:
+        typer.echo(f"------ {title} INFO ------\n")
+
+
+def _tell_of_none(found: Any, what: str) -> None:
+    if not found:
+        say(f"there is no such {what}")

@@ -1,0 +1,186 @@
+"""How a command reaches a mesh: the one that runs on this machine, or one of a cluster. Who is asked for comes in as a
+word; Envoy's own answers, and the control plane's, leave.
+
+Rule: where both could be meant, the mesh of this machine is, unless a flag names a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import typer
+
+from weft.cli.output import fail
+
+if TYPE_CHECKING:
+    from weft.local.status import PodStatus
+
+MESH = typer.Option(None, "--mesh", help="Which mesh of this machine, where several run.")
+NAMESPACE = typer.Option("", "-n", "--namespace", help="Whose namespace, if the name does not say it.")
+SYSTEM = typer.Option(
+    "istio-system", "-i", "--istio-namespace", "--istioNamespace", help="Where the control plane of a cluster is."
+)
+KUBERNETES = typer.Option(False, "--kubernetes", help="A cluster's mesh, though one runs on this machine too.")
+
+# As kubectl abbreviates them. A mesh of this machine has only workloads and pods, whatever they are called.
+KINDS = {
+    "po": "pod",
+    "pod": "pod",
+    "pods": "pod",
+    "deploy": "deployment",
+    "deployment": "deployment",
+    "deployments": "deployment",
+    "sts": "statefulset",
+    "statefulset": "statefulset",
+    "statefulsets": "statefulset",
+    "ds": "daemonset",
+    "daemonset": "daemonset",
+    "daemonsets": "daemonset",
+    "rs": "replicaset",
+    "replicaset": "replicaset",
+    "replicasets": "replicaset",
+    "job": "job",
+    "jobs": "job",
+    "svc": "service",
+    "service": "service",
+    "services": "service",
+}
+
+
+class Proxy:
+    """One pod's Envoy."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        self.name, self.namespace = name, namespace
+
+    def __str__(self) -> str:
+        return f"{self.name}.{self.namespace}"
+
+
+class Reach(Protocol):
+    def find(self, word: str, namespace: str = "") -> Proxy:
+        """`POD`, `POD.NAMESPACE`, `deploy/NAME`, or a workload's name: one of its pods, a ready one if there is one."""
+
+    def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
+        """The same, all pods of it."""
+
+    def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
+        """Envoy's own answer."""
+
+    def names(self) -> list[str]:
+        """What `find` takes, as a shell completes it: pods that have a proxy."""
+
+    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+        """What the control plane says under /debug/PAGE: this replica of it, or any."""
+
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        """What each replica says, by its name: a proxy is connected to one of them."""
+
+    def close(self) -> None: ...
+
+
+def reach(
+    mesh: str | None = None,
+    *,
+    kubernetes: bool = False,
+    kubeconfig: Path | None = None,
+    context: str | None = None,
+    system: str = "istio-system",
+) -> Reach:
+    """Close it when nothing more is to be asked. `system`: where a cluster's control plane is."""
+    if mesh is not None and (kubernetes or kubeconfig or context):
+        fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
+    if not (kubernetes or kubeconfig or context):
+        from weft.cli.choose import choose_mesh, running_meshes
+
+        if mesh is not None or running_meshes() or not _has_cluster():
+            return Local(choose_mesh(mesh))
+    from weft.cli.reach_kubernetes import Kubernetes
+
+    return Kubernetes(kubeconfig, context, system)
+
+
+def complete(incomplete: str) -> list[str]:
+    """For a shell: names of proxies that begin so. It says nothing where nobody can be asked."""
+    from contextlib import closing, redirect_stderr, suppress
+    from io import StringIO
+
+    with suppress(Exception), redirect_stderr(StringIO()), closing(reach()) as found:
+        return [name for name in found.names() if name.startswith(incomplete)]
+    return []
+
+
+class Local:
+    def __init__(self, mesh: str) -> None:
+        self.mesh = mesh
+
+    def find(self, word: str, namespace: str = "") -> Proxy:
+        from weft.local.status import Phase
+
+        pods = self._pods(word, namespace)
+        best = next((pod for pod in pods if pod.phase is Phase.READY), pods[0])
+        return Proxy(best.name, best.namespace)
+
+    def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
+        return [Proxy(pod.name, pod.namespace) for pod in self._pods(word, namespace)]
+
+    def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
+        from weft.local.client import fetch_admin
+
+        return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)
+
+    def names(self) -> list[str]:
+        from weft.local.client import fetch_status
+
+        return [f"{pod.name}.{pod.namespace}" for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
+
+    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+        from weft.local.client import fetch_debug
+
+        return fetch_debug(self.mesh, page, dict(query or {}))
+
+    def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        return {self.mesh: self.ask(page, query)}
+
+    def close(self) -> None:
+        """Each question is a connection of its own."""
+
+    def _pods(self, word: str, namespace: str) -> list[PodStatus]:
+        from weft.cli.choose import choose_pods
+        from weft.local.client import fetch_status
+
+        status = fetch_status(self.mesh)
+        kind, name, namespace = split(word, namespace, known={pod.namespace for pod in status.pods})
+        if kind == "service":
+            fail(f"`{word}` is no workload", "name one of its pods or workloads: weft ps")
+        pods = choose_pods(status, f"{namespace}/{name}" if namespace else name)
+        with_proxy = [pod for pod in pods if pod.sync.value != "-"]
+        if not with_proxy:
+            fail(f"`{word}` has no proxy", "its Workload says inject: false, or it has ended: weft ps -o wide")
+        return with_proxy
+
+
+def split(word: str, namespace: str, *, known: set[str] | None = None) -> tuple[str, str, str]:
+    """Kind (or nothing), name and namespace of what somebody typed. `known`: what is certainly a namespace; a name may
+    have dots of its own."""
+    before, slash, name = word.rpartition("/")
+    kind = KINDS.get(before.lower(), "") if slash else ""
+    if slash and not kind:
+        if known is None or before not in known:
+            kinds = "deploy, sts, ds, rs, job, svc, pod"
+            fail(f"`{word}`: there is no kind `{before}`", f"one of {kinds}, such as deploy/{name}", code=2)
+        return "", name, before
+    first, dot, last = name.rpartition(".")
+    if dot and (known is None or last in known):
+        if namespace and namespace != last:
+            fail(f"two namespaces are named: {last} and {namespace}", "leave one of them out", code=2)
+        return kind, first, last
+    return kind, name, namespace
+
+
+def _has_cluster() -> bool:
+    """Whether somebody has said how to reach one."""
+    import os
+
+    return bool(os.environ.get("KUBECONFIG")) or (Path.home() / ".kube" / "config").exists()

@@ -1,0 +1,203 @@
+"""What this control plane knows of its proxies, as answers: who is connected, how far each is, what it should have.
+
+It is composed of what streams and agents' streams say of themselves, and changes nothing. Whoever asks, over a socket
+or a port, gets the same object; who may ask is decided at those doors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from weft.control.sync_status import NOT_SENT, STALE, SYNCED, TYPES, ProxySync, TypeSync
+from weft.model.group import Group
+from weft.xds.clients import StreamStatus, TypeStatus
+from weft.xds.node_server import NodeServer
+from weft.xds.node_stream import ProxyState
+from weft.xds.server import Server
+from weft.xds.snapshot import Snapshots
+from weft.xds.table import Rejected, Resource
+
+_SENT_AND_ACKED = {"cluster": "CDS", "listener": "LDS", "route": "RDS", "endpoint": "EDS", "extensionconfig": "ECDS"}
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A proxy that is connected here, by itself or behind an agent."""
+
+    sync: ProxySync
+    node_id: str
+    group: Group
+    stream: int = 0  # of one that has a stream of its own
+    address: str = ""
+    labels: Mapping[str, str] = {}
+    metadata: Mapping[str, Any] = {}
+    locality: Mapping[str, str] = {}
+
+
+class Diagnosis:
+    def __init__(
+        self,
+        snapshots: Snapshots,
+        server: Server,
+        node_server: NodeServer,
+        said: Callable[[Group], Mapping[str, str]],
+        *,
+        replica: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`said`: by type, what proxies of a group refused, while that stands. `replica`: the name of this control
+        plane, where there are several. `clock`: that of the streams."""
+        self._said = said
+        self.replica = replica or "weft"
+        self._snapshots, self._server, self._node_server = snapshots, server, node_server
+        self._clock = clock
+
+    def proxies(self) -> list[Known]:
+        """By name. A proxy that has just come again may be here twice, until its old stream is known to be gone."""
+        direct = (self._direct(status) for status in self._server.streams())
+        relayed = (self._relayed(state) for state in self._node_server.proxies())
+        return sorted((*direct, *relayed), key=lambda known: (known.sync.proxy, known.stream))
+
+    def find(self, word: str) -> Known | None:
+        """`POD.NAMESPACE`, a node id, `POD`, or as Istio takes it, anything that is in one."""
+        known = self.proxies()
+        names: tuple[Callable[[Known], bool], ...] = (
+            lambda each: word in (each.sync.proxy, each.node_id),
+            lambda each: each.sync.proxy.startswith(f"{word}."),
+            lambda each: word in each.node_id,
+        )
+        # The last one: of two streams of one proxy, the newer.
+        return next((found[-1] for fits in names if (found := [each for each in known if fits(each)])), None)
+
+    def watches(self, known: Known) -> Mapping[str, tuple[str, ...]]:
+        """By type, the names that it has asked for; none: everything, or its agent has not told."""
+        return {**dict.fromkeys(known.sync.resources, ()), **self._server.watches(known.stream)}
+
+    def resources(self, group: Group, type_url: str) -> Mapping[str, Resource]:
+        """What every proxy of the group should have."""
+        return self._snapshots.resources(group, type_url)
+
+    def refused(self, group: Group) -> Mapping[tuple[str, str], Rejected]:
+        """What proxies of the group refused, and nobody is sent, by type and name."""
+        return self._snapshots.rejected(group)
+
+    def _direct(self, status: StreamStatus) -> Known:
+        said = self._said(_group(status.group))
+        types = {url: self._type(each, status.since, said.get(url, "")) for url, each in status.types.items()}
+        node, metadata = status.node, status.node.metadata
+        sync = self._sync(
+            node.id,
+            status.group,
+            types,
+            cluster=str(metadata.get("CLUSTER_ID", "")),
+            version=str(metadata.get("ISTIO_VERSION", "")),
+            since=status.since,
+        )
+        return Known(
+            sync=sync,
+            node_id=node.id,
+            group=_group(status.group),
+            stream=status.stream_id,
+            address=status.peer.address,
+            labels=dict(_group(status.group).labels),
+            metadata=metadata,
+            locality={name: value for name, value in msgspec.structs.asdict(node.locality).items() if value},
+        )
+
+    def _relayed(self, state: ProxyState) -> Known:
+        types, said = {}, self._said(_group(state.group))
+        for url, each in state.types.items():
+            settled, behind = state.settled.get(url, 0), state.behind.get(url, 0)
+            types[url] = TypeSync(
+                state=each.value,
+                sent={SYNCED: str(settled), STALE: str(behind)}.get(each.value, ""),
+                acked=_acked(each.value, settled),
+                last_error=said.get(url, "") or state.refused.get(url, ""),
+                stale_since_push=behind,
+                stale_seconds=self._age(behind, state.since) if behind else None,
+            )
+        sync = self._sync(
+            state.node_id,
+            state.group,
+            types,
+            cluster=state.cluster,
+            version=state.version,
+            since=state.since,
+            node=state.node,
+        )
+        group = _group(state.group)
+        return Known(
+            sync=sync,
+            node_id=state.node_id,
+            group=group,
+            address=state.node,
+            labels=dict(group.labels),
+        )
+
+    def _sync(
+        self,
+        node_id: str,
+        group: Hashable,
+        types: dict[str, TypeSync],
+        *,
+        cluster: str,
+        version: str,
+        since: float,
+        node: str = "",
+    ) -> ProxySync:
+        kind, _, name = (*node_id.split("~"), "", "", "")[:3]
+        by_word: dict[str, str] = {}
+        for word, short in _SENT_AND_ACKED.items():
+            found = types.get(TYPES[short], TypeSync(NOT_SENT))
+            by_word |= {f"{word}_sent": found.sent, f"{word}_acked": found.acked}
+        return ProxySync(
+            proxy=name or node_id,
+            proxy_type=kind if name else "",
+            cluster_id=cluster,
+            istio_version=version,
+            resources=types,
+            namespace=_group(group).namespace,
+            istiod=self.replica,
+            node=node,
+            connected_at=self._date(since),
+            **by_word,
+        )
+
+    def _type(self, status: TypeStatus, since: float, said: str) -> TypeSync:
+        state, behind = status.sync.value, status.behind
+        acked = _acked(state, status.settled)
+        return TypeSync(
+            state=state,
+            # What has been answered was sent, though perhaps on an earlier stream.
+            sent={SYNCED: acked, STALE: status.sent or str(behind)}.get(state, ""),
+            acked=acked,
+            sent_time="" if status.sent_at is None else self._date(status.sent_at),
+            last_error=said or status.error or "",
+            stale_since_push=behind if state == STALE else 0,
+            stale_seconds=self._age(behind, since) if state == STALE else None,
+        )
+
+    def _age(self, push: int, since: float) -> float:
+        """How long ago that push was; a proxy is not behind for longer than it is here."""
+        return round(max(0.0, self._clock() - max(since, self._snapshots.times.at(push))), 1)
+
+    def _date(self, at: float) -> str:
+        then = datetime.fromtimestamp(time.time() - (self._clock() - at), UTC)
+        return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def syncs(known: Iterable[Known], namespace: str = "") -> list[ProxySync]:
+    return [each.sync for each in known if namespace in ("", each.sync.namespace)]
+
+
+def _acked(state: str, settled: int) -> str:
+    return str(settled) if settled or state == SYNCED else ""
+
+
+def _group(group: Hashable) -> Group:
+    assert isinstance(group, Group)  # noqa: S101 - the plane's streams join nothing else
+    return group

@@ -1,0 +1,53 @@
+"""Proxies that call the control plane themselves, without an agent: which pod each is of, by what it has proved.
+
+A token proves a pod. A certificate proves an account; who shows nothing else names its pod, and that must be one of the
+account. Rule: what a proxy is served follows from its Pod's labels, and not from those that it tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from weft.control.access import Principal
+from weft.control.nodes import pod_of
+from weft.control.relays import Placements
+from weft.model.group import Group
+from weft.xds.request import NodeInfo, Refused
+
+
+class Direct:
+    def __init__(self, placements: Placements | None, restart: Callable[[int, str], None]) -> None:
+        """`restart`: ends a stream, by its number and for this reason, so that its client comes again."""
+        self._placements = placements
+        self._restart = restart
+        self._unfollow: dict[int, Callable[[], None]] = {}  # by stream
+
+    def join(self, stream_id: int, node: NodeInfo, claimed: Group, principal: object) -> Group:
+        """The group of the caller's pod. Raises Refused."""
+        if self._placements is None:
+            raise Refused("this control plane knows no pods")
+        if not isinstance(principal, Principal):
+            raise Refused(f"{principal} is nobody of this mesh")
+        if principal.only_asks:
+            raise Refused(f"{principal} shows a token that is bound to no pod, and so is no proxy of the mesh")
+        if claimed.namespace != principal.namespace:
+            raise Refused(f"{node.id} says it is {claimed}, and its caller is {principal}")
+        named = pod_of(node.id, node.metadata)
+        uid = principal.pod_uid or self._placements.uid_of(principal.namespace, named)
+        group = self._placements.group_of(uid) if uid else None
+        if uid is None or group is None:
+            pod = principal.pod or named
+            raise Refused(f"pod {principal.namespace}/{pod} is not known here, yet or any more; try again if it is new")
+        if (group.namespace, group.service_account) != (principal.namespace, principal.service_account):
+            raise Refused(f"pod {group.namespace}/{named} is of {group.service_account}, and its caller is {principal}")
+        self._unfollow[stream_id] = self._placements.follow(
+            uid, lambda: self._restart(stream_id, "its pod has other labels now, or is gone")
+        )
+        return msgspec.structs.replace(group, kind=claimed.kind)
+
+    def leave(self, stream_id: int) -> None:
+        unfollow = self._unfollow.pop(stream_id, None)
+        if unfollow is not None:
+            unfollow()

@@ -1,0 +1,82 @@
+"""A question about a request, as a command sends it, and its answer: what would happen to it now, or at a time that the
+control plane remembers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from weft.base.problem import Problem, Where
+from weft.control.history import History
+from weft.control.stage import Stage
+from weft.explain.decision import Explanation
+from weft.explain.explain import explain
+from weft.explain.request import Request, Token
+from weft.explain.text import lines
+from weft.explain.url import request_of
+
+_MOMENT = re.compile(r"@(-?\d+)")
+
+
+class Question(msgspec.Struct, frozen=True):
+    caller: str  # a pod or a workload
+    to: str  # a URL
+    namespace: str = ""  # of the caller
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    tokens: tuple[Token, ...] = ()
+    when: str = ""  # `@17`, `@-1`, `14:03`, `2026-11-16T14:03`; nothing: now
+
+
+class Answer(msgspec.Struct, frozen=True):
+    request: Request
+    explanation: Explanation
+    lines: tuple[str, ...]  # the same, for people
+
+
+class BadTime(Exception):
+    def __init__(self, when: str) -> None:
+        what = f"`{when}` is no time that could be looked at"
+        super().__init__(what)
+        self.problem = Problem(Where(), what, "for example: 14:03, 2026-11-16T14:03, @17 or @-1 of weft history")
+
+
+def answer(stage: Stage, question: Question, now: datetime) -> Answer:
+    """Raises what carries a problem: NoSuchWorkload, BadUrl."""
+    request = request_of(
+        question.to,
+        caller=stage.find(question.caller, question.namespace),
+        method=question.method,
+        headers=question.headers,
+        tokens=question.tokens,
+        now=int(now.timestamp()),
+    )
+    explanation = explain(request, stage)
+    return Answer(request, explanation, tuple(lines(explanation)))
+
+
+def moment(history: History, when: str, now: Callable[[], datetime]) -> int:
+    """The number of the moment that is meant. Raises BadTime, or Forgotten."""
+    numbered = _MOMENT.fullmatch(when)
+    if numbered:
+        return history.number(int(numbered[1]))
+    return history.number_at(_time(when, now()).timestamp())
+
+
+def _time(when: str, now: datetime) -> datetime:
+    """In the zone of `now`, unless it says another. A time of day is the last that has been."""
+    for form in ("%H:%M", "%H:%M:%S"):
+        try:
+            given = datetime.strptime(when, form)  # noqa: DTZ007 - only its hours and minutes are taken
+        except ValueError:
+            continue
+        today = now.replace(hour=given.hour, minute=given.minute, second=given.second, microsecond=0)
+        return today if today <= now else today - timedelta(days=1)
+    try:
+        given = datetime.fromisoformat(when)
+    except ValueError:
+        raise BadTime(when) from None
+    return given if given.tzinfo else given.replace(tzinfo=now.tzinfo)

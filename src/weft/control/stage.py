@@ -1,0 +1,175 @@
+"""A mesh as `weft.explain` looks at it: who stands at which address, what names mean, and what each proxy would get.
+
+A mesh comes in, and, where one is served, what its proxies really have. Groups that nobody serves are translated when
+they are asked for, by the same push loop. Rule: it changes nothing, and the mesh must not change while it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from weft.base.problem import Problem, Where
+from weft.base.suggest import did_you_mean
+from weft.control.problems import Problems
+from weft.control.push import Push
+from weft.explain.world import Resources, Workload
+from weft.model.group import Group, ProxyKind
+from weft.model.identity import Identity
+from weft.model.instance import Instance
+from weft.model.mesh import Mesh
+from weft.model.workload import Workload as Written
+from weft.translate.lookup import Found, Names
+from weft.xds.snapshot import Snapshots
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
+
+_TYPES = (LISTENER, ROUTE, CLUSTER, ENDPOINT)
+
+
+class NoSuchWorkload(Exception):
+    def __init__(self, word: str, known: Iterable[str]) -> None:
+        names = sorted(set(known))
+        listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        what = f"there is no workload or pod `{word}`"
+        super().__init__(what)
+        self.problem = Problem(Where(), what, did_you_mean(word, names) or (f"there are {listed}" if listed else ""))
+
+
+class Stage:
+    """`served`: what proxies have now, where somebody serves them; other groups are translated here."""
+
+    def __init__(self, mesh: Mesh, served: Snapshots | None = None) -> None:
+        self._mesh = mesh
+        self._served = served
+        self._own = Snapshots()
+        self._push = Push(mesh, self._own, Problems())
+        self._resources: dict[Group, Resources] = {}
+        self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
+        self._at = {address: each for each in self._instances for address in each.addresses}
+        self._names = Names(mesh.services(), self._instances, mesh.settings.domain)
+        self._workloads: dict[str, Workload] = {}
+        self._written = {
+            (value.namespace, value.name): value
+            for _, values in mesh.values()
+            for value in values
+            if isinstance(value, Written)
+        }
+
+    # What `weft.explain` asks (weft.explain.world.World)
+
+    def workload(self, name: str) -> Workload | None:
+        return self._workloads.get(name)
+
+    def at(self, address: str) -> Workload | None:
+        found = self._at.get(address)
+        return self._as_workload(found) if found is not None else None
+
+    def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
+        namespace = caller.name.rpartition(".")[2]
+        found = self._names.look_up(host.lower().rstrip("."), namespace)
+        return found.addresses if isinstance(found, Found) else ()
+
+    def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
+        instance = self._at.get(next(iter(workload.addresses), ""))
+        if inbound:
+            return instance is None or instance.intercepts(port)
+        to = ip_address(address)
+        written = self._written.get((instance.namespace, instance.workload)) if instance is not None else None
+        return not to.is_loopback and (written is None or _goes_out_by_proxy(written, to, port))
+
+    # For those who ask
+
+    def find(self, word: str, namespace: str = "") -> str:
+        """The name, in this world, of a pod: `POD`, `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where it is needed,
+        or `deploy/WORKLOAD`. Raises NoSuchWorkload."""
+        wanted = word.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
+        if "/" in wanted:
+            namespace, _, wanted = wanted.partition("/")
+        for name, within in ((wanted, namespace), (wanted.rpartition(".")[0], wanted.rpartition(".")[2])):
+            found = [
+                each
+                for each in self._instances
+                if name in (each.name, each.workload, dict(each.labels).get("app", ""))
+                and within in ("", each.namespace)
+            ]
+            if found:
+                # The one that is called so, rather than one of those; who is ready, rather than who is not.
+                best = min(
+                    found, key=lambda each: (each.name != name, each.workload != name, not each.ready, each.name)
+                )
+                return self._as_workload(best).name
+        raise NoSuchWorkload(word, (each.workload or each.name for each in self._instances))
+
+    def resources(self, group: Group) -> Mapping[str, Mapping[str, bytes]]:
+        """What a proxy of the group is sent: by type, by name."""
+        snapshots = self._snapshots(group)
+        return {
+            type_url: {name: each.body for name, each in snapshots.resources(group, type_url).items()}
+            for type_url in _TYPES
+        }
+
+    def versions(self, group: Group) -> dict[tuple[str, str], str]:
+        """By type and name: a digest of what a proxy of the group is sent."""
+        snapshots = self._snapshots(group)
+        return {
+            (type_url, name): each.version
+            for type_url in _TYPES
+            for name, each in snapshots.resources(group, type_url).items()
+        }
+
+    def groups(self) -> dict[Group, list[str]]:
+        """Those that proxies are of, each with its pods."""
+        found: dict[Group, list[str]] = {}
+        for each in self._instances:
+            if each.meshed:
+                found.setdefault(group_of(each), []).append(_name(each))
+        return found
+
+    def _snapshots(self, group: Group) -> Snapshots:
+        if self._served is not None and self._served.resources(group, LISTENER):
+            return self._served
+        self._push.join(group)
+        return self._own
+
+    def _as_workload(self, instance: Instance) -> Workload:
+        name = _name(instance)
+        found = self._workloads.get(name)
+        if found is None:
+            trust_domain = self._mesh.settings.trust_domain
+            identity = str(Identity(trust_domain, instance.namespace, instance.service_account))
+            found = self._workloads[name] = Workload(
+                name,
+                tuple(instance.addresses),
+                identity if instance.meshed else "",
+                self._of_group(group_of(instance)) if instance.meshed else None,
+            )
+        return found
+
+    def _of_group(self, group: Group) -> Resources:
+        found = self._resources.get(group)
+        if found is None:
+            sent = self.resources(group)
+            found = Resources.from_bytes((url, body) for url, bodies in sent.items() for body in bodies.values())
+            self._resources[group] = found
+        return found
+
+
+def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: int) -> bool:
+    """As the rules in a pod's network have it (`weft.netns.iptables`)."""
+    if port in written.exclude_outbound_ports or _within(to, written.exclude_outbound_ranges):
+        return False
+    ranges = written.include_outbound_ranges
+    return ranges == "*" or port in written.include_outbound_ports or _within(to, ranges.split(","))
+
+
+def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
+    return any(address in ip_network(each.strip(), strict=False) for each in ranges if each.strip())
+
+
+def group_of(instance: Instance) -> Group:
+    """What a sidecar of it is."""
+    return Group(ProxyKind.SIDECAR, instance.namespace, instance.labels, instance.service_account)
+
+
+def _name(instance: Instance) -> str:
+    return f"{instance.name}.{instance.namespace}"

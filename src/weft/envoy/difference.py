@@ -1,0 +1,136 @@
+"""What a proxy was sent against what it has: two dumps in Envoy's words come in, every resource that is not the same in
+both leaves, with the places in it.
+
+Rule: only what Envoy adds of its own accord is no difference: the health of endpoints, endpoints of clusters that need
+none to be sent, and how it spells a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+KINDS = ("Clusters", "Listeners", "Routes", "Endpoints")
+_MOST_PLACES = 20  # of one resource: past that, somebody has to look at the whole of it
+
+Dump = Mapping[str, Any]
+
+
+class Place(msgspec.Struct, frozen=True):
+    path: str
+    sent: Any = None  # None: it was not sent
+    has: Any = None  # None: Envoy does not have it
+
+
+class Difference(msgspec.Struct, frozen=True):
+    kind: str  # one of KINDS
+    name: str
+    what: str  # "missing" at Envoy, "unknown" to the control plane, or "other"
+    places: tuple[Place, ...] = ()
+    note: str = ""  # what Envoy says of it itself
+
+
+def differences(sent: Dump, has: Dump) -> list[Difference]:
+    """In the order of KINDS, then by name."""
+    found = []
+    for kind, read in zip(KINDS, (_clusters, _listeners, _routes, _endpoints), strict=True):
+        ours, theirs = read(sent), read(has)
+        notes = _notes(kind, has)
+        for name in sorted(ours.keys() | theirs.keys()):
+            difference = _difference(kind, name, ours.get(name), theirs.get(name), notes.get(name, ""))
+            if difference is not None:
+                found.append(difference)
+    return found
+
+
+def _difference(kind: str, name: str, sent: Any, has: Any, note: str) -> Difference | None:
+    if has is None or sent is None:
+        return Difference(kind, name, "missing" if has is None else "unknown", (), note)
+    places = []
+    for place in _places("", sent, has):
+        places.append(place)
+        if len(places) == _MOST_PLACES:
+            break
+    return Difference(kind, name, "other", tuple(places), note) if places else None
+
+
+def _places(path: str, sent: Any, has: Any) -> Iterator[Place]:
+    if isinstance(sent, dict) and isinstance(has, dict):
+        for key in sorted(sent.keys() | has.keys()):
+            yield from _places(f"{path}.{key}" if path else key, sent.get(key), has.get(key))
+    elif isinstance(sent, list) and isinstance(has, list):
+        for index in range(max(len(sent), len(has))):
+            ours = sent[index] if index < len(sent) else None
+            theirs = has[index] if index < len(has) else None
+            yield from _places(f"{path}[{index}]", ours, theirs)
+    elif sent != has and not _same_number(sent, has):
+        yield Place(path, sent, has)
+
+
+def _same_number(one: Any, other: Any) -> bool:
+    """A number in a structure that is typed by its name is written as a number here, and as a text by Envoy."""
+    try:
+        return not isinstance(one, bool | None) and not isinstance(other, bool | None) and float(one) == float(other)
+    except (TypeError, ValueError):
+        return False
+
+
+def _clusters(dump: Dump) -> dict[str, Any]:
+    found = _items(dump, "ClustersConfigDump", "dynamic_active_clusters")
+    return {each["cluster"]["name"]: each["cluster"] for each in found if "cluster" in each}
+
+
+def _listeners(dump: Dump) -> dict[str, Any]:
+    found = _items(dump, "ListenersConfigDump", "dynamic_listeners")
+    return {
+        each["name"]: each["active_state"]["listener"] for each in found if "listener" in each.get("active_state", {})
+    }
+
+
+def _routes(dump: Dump) -> dict[str, Any]:
+    found = _items(dump, "RoutesConfigDump", "dynamic_route_configs")
+    return {each["route_config"]["name"]: each["route_config"] for each in found if "route_config" in each}
+
+
+def _endpoints(dump: Dump) -> dict[str, Any]:
+    """Of each cluster that is sent some: who answers, where and with which weight, in an order of its own."""
+    sent = {name for name, cluster in _clusters(dump).items() if cluster.get("type") == "EDS"}
+    found = {}
+    for each in _items(dump, "EndpointsConfigDump", "dynamic_endpoint_configs"):
+        assignment = each.get("endpoint_config", {})
+        if assignment.get("cluster_name") in sent:
+            found[assignment["cluster_name"]] = dict(sorted(_answering(assignment)))
+    return found
+
+
+def _answering(assignment: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for group in assignment.get("endpoints", ()):
+        place = {"locality": group.get("locality", {}), "priority": group.get("priority", 0)}
+        for each in group.get("lb_endpoints", ()):
+            address = each.get("endpoint", {}).get("address", {})
+            socket = address.get("socket_address", {})
+            where = f"{socket.get('address')}:{socket.get('port_value')}" if socket else str(address)
+            # Each locality of a priority may have the same address.
+            yield f"{where} {msgspec.json.encode(place).decode()}", {"weight": each.get("load_balancing_weight", 1)}
+
+
+def _notes(kind: str, dump: Dump) -> dict[str, str]:
+    notes = {}
+    if kind == "Clusters":
+        for each in _items(dump, "ClustersConfigDump", "dynamic_warming_clusters"):
+            notes[each.get("cluster", {}).get("name", "")] = "Envoy still warms another version of it"
+    if kind == "Listeners":
+        for each in _items(dump, "ListenersConfigDump", "dynamic_listeners"):
+            if "error_state" in each:
+                notes[each["name"]] = f"Envoy refused another version of it: {each['error_state'].get('details', '')}"
+            elif "warming_state" in each:
+                notes[each["name"]] = "Envoy still warms another version of it"
+    return notes
+
+
+def _items(dump: Dump, section: str, key: str) -> Iterator[dict[str, Any]]:
+    for each in dump.get("configs", ()):
+        if str(each.get("@type", "")).endswith(f".{section}"):
+            yield from each.get(key, ())

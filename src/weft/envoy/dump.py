@@ -1,0 +1,177 @@
+"""What Envoy says of itself (/config_dump, /clusters), as plain JSON that others make rows of. Bytes come in from a
+proxy or from a file that somebody kept; sections leave, found by their type, whoever spelt the fields.
+
+Rules: an unknown type or a missing field is no error, since dumps outlive versions; and no key gets past `read`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from weft.envoy.binary import EnvoyError
+
+CLUSTERS = "ClustersConfigDump"
+LISTENERS = "ListenersConfigDump"
+ROUTES = "RoutesConfigDump"
+SECRETS = "SecretsConfigDump"
+BOOTSTRAP = "BootstrapConfigDump"
+ENDPOINTS = "EndpointsConfigDump"
+
+# What to ask for, for each section alone: the whole dump of a large mesh takes seconds.
+MASKS = {
+    CLUSTERS: "dynamic_active_clusters,dynamic_warming_clusters,static_clusters",
+    LISTENERS: "dynamic_listeners,static_listeners",
+    ROUTES: "dynamic_route_configs,static_route_configs",
+    SECRETS: "dynamic_active_secrets,dynamic_warming_secrets",
+    BOOTSTRAP: "bootstrap,last_updated",
+}
+
+_REDACTED = "[redacted]"  # Envoy's own word
+# Fields that Envoy's API marks as sensitive. Envoy redacts them itself; a file may come from anywhere.
+_SENSITIVE = frozenset(
+    {"private_key", "private_key_provider", "pkcs12", "password", "session_ticket_keys", "generic_secret"}
+    | {"hmac_secret", "token_secret", "client_secret", "auth_password", "auth_passwords", "secret_access_key"}
+)
+_SHORTEST_KEY = 48  # letters, of which most are the words around it
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{48}")  # its beginning; most long texts have a dot or a space by then
+
+
+class Table(msgspec.Struct, frozen=True):
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+class Dump(msgspec.Struct, frozen=True):
+    document: dict[str, Any]
+
+    def sections(self, kind: str) -> list[dict[str, Any]]:
+        """Those of one type; several where Envoy has split it."""
+        return [each for each in items(self.document, "configs") if text(each, "@type").endswith(f".{kind}")]
+
+    def section(self, kind: str) -> dict[str, Any]:
+        found = self.sections(kind)
+        if not found:
+            raise EnvoyError(f"the dump has no {kind}", "take a whole one: curl -s localhost:15000/config_dump")
+        return found[-1]
+
+    def messages(self, kind: str, *paths: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+        """What is at these paths: the first name is a list, the others lead into each of its items."""
+        for section in self.sections(kind):
+            for listed, *inner in paths:
+                for item in items(section, listed):
+                    if isinstance(message := at(item, *inner), dict):
+                        yield message
+
+
+def read(said: bytes, *, where: str = "") -> Dump:
+    """Either of /config_dump and /clusters?format=json, without its keys."""
+    try:
+        document = msgspec.json.decode(said)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        hint = "a dump is what Envoy's admin API says: curl -s localhost:15000/config_dump"
+        raise EnvoyError(f"this is not JSON: {error}", hint, where=where) from error
+    if not isinstance(document, dict):
+        raise EnvoyError("this is JSON, but not Envoy's dump", "curl -s localhost:15000/config_dump", where=where)
+    cleaned = without_keys(document)
+    return Dump(cleaned)
+
+
+def without_keys(value: Any) -> Any:
+    """The same, with `[redacted]` where Envoy's API has something secret, or where there is a private key anyway."""
+    if isinstance(value, dict):
+        return {
+            name: _redacted(each, name) if _is_sensitive(name) else without_keys(each) for name, each in value.items()
+        }
+    if isinstance(value, list):
+        return [without_keys(each) for each in value]
+    return _REDACTED if isinstance(value, str) and _has_key(value) else value
+
+
+def at(value: Any, *path: str) -> Any:
+    """What is there, or None. Fields may be spelt as in Envoy's API or as in JSON's mapping of it."""
+    for name in path:
+        if not isinstance(value, dict):
+            return None
+        value = value[name] if name in value else value.get(_camel(name))
+    return value
+
+
+def text(value: Any, *path: str) -> str:
+    found = at(value, *path)
+    return found if isinstance(found, str) else ""
+
+
+def number(value: Any, *path: str) -> int:
+    found = at(value, *path)
+    if isinstance(found, str) and found.isdecimal():  # 64-bit numbers are strings in JSON
+        return int(found)
+    return found if isinstance(found, int) else 0
+
+
+def items(value: Any, *path: str) -> list[dict[str, Any]]:
+    found = at(value, *path)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def words(value: Any, *path: str) -> list[str]:
+    found = at(value, *path)
+    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+
+
+def managed_by(message: dict[str, Any]) -> str:
+    """NAME.NAMESPACE of the object that shaped it, from the metadata that Istio's tools read."""
+    path = text(message, "metadata", "filter_metadata", "istio", "config")
+    if not path:
+        return ""
+    parts = path.split("/")
+    if not path.startswith("/apis/networking.istio.io/"):
+        return "<unknown>"
+    return f"{parts[7]}.{parts[5]}" if len(parts) == 8 else ""
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+@lru_cache(maxsize=4096)
+def _is_sensitive(name: str) -> bool:
+    return _snake(name) in _SENSITIVE
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _redacted(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {inner: each if inner == "@type" else _redacted(each, inner) for inner, each in value.items()}
+    if isinstance(value, list):
+        return [_redacted(each, name) for each in value]
+    if _snake(name) == "inline_bytes":
+        return base64.b64encode(_REDACTED.encode()).decode()
+    return _REDACTED
+
+
+def _has_key(value: str) -> bool:
+    if len(value) < _SHORTEST_KEY:
+        return False
+    return _is_private(value) or (_BASE64.match(value) is not None and _is_private(_decoded(value)))
+
+
+def _is_private(value: str) -> bool:
+    return "PRIVATE KEY-----" in value and "-----BEGIN " in value
+
+
+def _decoded(value: str) -> str:
+    """Bytes are base64 in JSON."""
+    try:
+        return base64.b64decode(value, validate=True).decode("latin-1")
+    except (binascii.Error, ValueError):
+        return ""

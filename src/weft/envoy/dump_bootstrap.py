@@ -1,0 +1,35 @@
+"""What an Envoy was started with, and which versions it and its mesh say they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.envoy.dump import BOOTSTRAP, Dump, at, number, text
+
+_BUILD = (("build.label", "-"), ("revision.status", "/"), ("build.type", "/"), ("ssl.version", "/"))
+
+
+def bootstrap(dump: Dump) -> dict[str, Any]:
+    """The whole section, as Envoy writes it."""
+    return dump.section(BOOTSTRAP)
+
+
+def versions(section: dict[str, Any]) -> list[tuple[str, str]]:
+    """Each with its title."""
+    node = at(section, "bootstrap", "node")
+    proxy = text(node, "metadata", "ISTIO_PROXY_SHA")
+    found = [
+        ("Istio Version:", text(node, "metadata", "ISTIO_VERSION")),
+        ("Istio Proxy Version:", proxy.partition(":")[2] or proxy),
+        ("Envoy Version:", _envoy(at(node, "user_agent_build_version"))),
+    ]
+    return [(title, version) for title, version in found if version]
+
+
+def _envoy(build: Any) -> str:
+    parts = [number(build, "version", part) for part in ("major_number", "minor_number", "patch")]
+    shown = ".".join(map(str, parts))
+    for field, separator in _BUILD:
+        if said := text(build, "metadata", field):
+            shown += separator + said
+    return shown

@@ -1,0 +1,127 @@
+"""Endpoints as rows: those that Envoy has and how it finds them (/clusters), or those that it was told (a dump)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from weft.envoy.binary import EnvoyError
+from weft.envoy.dump import ENDPOINTS, Dump, Table, at, items, number, text
+from weft.envoy.dump_clusters import parse_name
+
+COLUMNS = ("ENDPOINT", "STATUS", "OUTLIER CHECK", "CLUSTER")
+TOLD_COLUMNS = ("NAME", "STATUS", "LOCALITY", "CLUSTER")
+
+
+class EndpointFilter(msgspec.Struct, frozen=True):
+    """What is empty or 0 asks for nothing."""
+
+    address: str = ""
+    port: int = 0
+    cluster: str = ""
+    status: str = ""
+
+    def takes(self, address: str, port: int, cluster: str, status: str) -> bool:
+        return (
+            self.address.lower() in ("", address.lower())
+            and self.port in (0, port)
+            and self.cluster.lower() in ("", cluster.lower())
+            and self.status.lower() in ("", status.lower())
+        )
+
+
+class _Endpoint(msgspec.Struct, frozen=True, order=True):
+    address: str
+    port: int
+    cluster: str
+    status: str
+    failed: bool
+
+    @property
+    def shown(self) -> str:
+        return f"{self.address}:{self.port}" if self.port else self.address
+
+
+def clusters(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str, Any]]:
+    """Whole clusters that have such an endpoint."""
+    found = at(dump.document, "cluster_statuses")
+    if not isinstance(found, list):
+        hint = "endpoints are in: curl -s 'localhost:15000/clusters?format=json'"
+        raise EnvoyError("this says nothing of endpoints", hint)
+    return [each for each in items(dump.document, "cluster_statuses") if _endpoints(each, wanted or EndpointFilter())]
+
+
+def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None) -> Table:
+    endpoints = sorted(each for cluster in found for each in _endpoints(cluster, wanted or EndpointFilter()))
+    rows = [(each.shown, each.status, "FAILED" if each.failed else "OK", each.cluster) for each in endpoints]
+    return Table(COLUMNS, tuple(rows))
+
+
+def told(dump: Dump, wanted: EndpointFilter | None = None) -> Table:
+    """What the control plane has sent, with localities."""
+    wanted = wanted or EndpointFilter()
+    paths = (("dynamic_endpoint_configs", "endpoint_config"), ("static_endpoint_configs", "endpoint_config"))
+    assignments = sorted(
+        dump.messages(ENDPOINTS, *paths), key=lambda each: parse_name(text(each, "cluster_name")).order
+    )
+    rows = []
+    for assignment in assignments:
+        cluster = text(assignment, "cluster_name")
+        for group in items(assignment, "endpoints"):
+            for each in items(group, "lb_endpoints"):
+                status = text(each, "health_status") or "UNKNOWN"
+                shown = ",".join(_told_addresses(each))
+                port = number(each, "endpoint", "address", "socket_address", "port_value")
+                if any(wanted.takes(address, port, cluster, status) for address in _told_hosts(each)):
+                    rows.append((f"endpoint/{shown}", status, _locality(at(group, "locality")), cluster))
+    return Table(TOLD_COLUMNS, tuple(rows))
+
+
+def _endpoints(cluster: dict[str, Any], wanted: EndpointFilter) -> list[_Endpoint]:
+    name = text(cluster, "name")
+    found = []
+    for host in items(cluster, "host_statuses"):
+        health = at(host, "health_status")
+        found.append(
+            _Endpoint(
+                address=_host(at(host, "address")),
+                port=number(host, "address", "socket_address", "port_value"),
+                cluster=name,
+                status=text(health, "eds_health_status") or "UNKNOWN",
+                failed=at(health, "failed_outlier_check") is True,
+            )
+        )
+    return [each for each in found if wanted.takes(each.address, each.port, each.cluster, each.status)]
+
+
+def _host(address: Any) -> str:
+    if host := text(address, "socket_address", "address"):
+        return host
+    if path := text(address, "pipe", "path"):
+        return f"unix://{path}"
+    if listener := text(address, "envoy_internal_address", "server_listener_name"):
+        return f"envoy://{listener}/{text(address, 'envoy_internal_address', 'endpoint_id')}"
+    return "unknown"
+
+
+def _told_parts(endpoint: dict[str, Any]) -> list[Any]:
+    more = items(endpoint, "endpoint", "additional_addresses")
+    return [at(endpoint, "endpoint", "address"), *(at(each, "address") for each in more)]
+
+
+def _told_hosts(endpoint: dict[str, Any]) -> list[str]:
+    return [_host(address) for address in _told_parts(endpoint)]
+
+
+def _told_addresses(endpoint: dict[str, Any]) -> list[str]:
+    shown = []
+    for address in _told_parts(endpoint):
+        port = at(address, "socket_address", "port_value")
+        shown.append(_host(address).removeprefix("unix://") + (f":{port}" if port is not None else ""))
+    return shown
+
+
+def _locality(locality: Any) -> str:
+    region, zone, area = (text(locality, part) for part in ("region", "zone", "sub_zone"))
+    return "/".join(part for part in (region, zone, area) if part)

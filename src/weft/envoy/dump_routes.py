@@ -1,0 +1,86 @@
+"""Route configurations of a dump as rows: one for each route, with the VirtualService that made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.envoy.dump import ROUTES, Dump, Table, at, items, managed_by, text, words
+
+COLUMNS = ("NAME", "VHOST NAME", "DOMAINS", "MATCH", "VIRTUAL SERVICE")
+BRIEF = ("NAME", "VIRTUAL HOSTS")
+_SHOWN_DOMAINS = 2
+_PASSTHROUGH = "PassthroughCluster"
+
+
+def routes(dump: Dump, name: str = "") -> list[dict[str, Any]]:
+    """Whole route configurations, ports in their order first. Named ones only, if a name is given."""
+    found = dump.messages(ROUTES, ("dynamic_route_configs", "route_config"), ("static_route_configs", "route_config"))
+    return sorted((each for each in found if name in ("", text(each, "name"))), key=_order)
+
+
+def table(found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False) -> Table:
+    """`named`: the name says what it is a name of."""
+    prefix = "route/" if named else ""
+    if not verbose:
+        return Table(BRIEF, tuple((prefix + text(each, "name"), str(len(_hosts(each)))) for each in found))
+    return Table(COLUMNS, tuple(row for each in found for row in _rows(each, prefix + text(each, "name"))))
+
+
+def match(route: dict[str, Any]) -> str:
+    """The paths that a route takes. Headers are not shown."""
+    wanted = at(route, "match")
+    parts = []
+    if prefix := text(wanted, "prefix"):
+        parts.append(f"{prefix}*")
+    if prefix := text(wanted, "path_separated_prefix"):
+        parts.append(f"PathPrefix:{prefix}")
+    if path := text(wanted, "path"):
+        parts.append(path)
+    if at(wanted, "safe_regex") is not None:
+        parts.append(f"regex {text(wanted, 'safe_regex', 'regex')}")
+    return " ".join(parts)
+
+
+def _order(route_configuration: dict[str, Any]) -> tuple[bool, int, str]:
+    name = text(route_configuration, "name")
+    return (not name.isdecimal(), int(name) if name.isdecimal() else 0, name)
+
+
+def _hosts(route_configuration: dict[str, Any]) -> list[dict[str, Any]]:
+    return items(route_configuration, "virtual_hosts")
+
+
+def _rows(route_configuration: dict[str, Any], name: str) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for host in _hosts(route_configuration):
+        beginning = (name, text(host, "name"), _domains(words(host, "domains")))
+        found = items(host, "routes")
+        if not found:
+            rows.append((*beginning, "/*", "404"))
+        for route in found:
+            if text(route, "route", "cluster") != _PASSTHROUGH:
+                rows.append((*beginning, match(route), managed_by(route)))
+    return rows
+
+
+def _domains(domains: list[str]) -> str:
+    """Of the many names of one service the shortest ones, without ports."""
+    if len(domains) == 1:
+        return domains[0]
+    short = _without_longer([domain for domain in domains if _is_without_port(domain)])
+    rest = len(short) - _SHOWN_DOMAINS
+    return ", ".join(short[:_SHOWN_DOMAINS]) + (f" + {rest} more..." if rest > 0 else "")
+
+
+def _is_without_port(domain: str) -> bool:
+    return ":" not in domain or (domain.count(":") > 2 and domain.endswith("]"))
+
+
+def _without_longer(domains: list[str]) -> list[str]:
+    known = set(domains)
+    endings = (".svc.cluster.local", ".svc")
+    return [
+        domain
+        for domain in domains
+        if not any(domain.endswith(ending) and domain.removesuffix(ending) in known for ending in endings)
+    ]

@@ -1,0 +1,100 @@
+"""Secrets of a dump as rows: which certificates a proxy has and how long they hold. Never a key; the rows know none."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from weft.envoy.dump import SECRETS, Dump, Table, at, items, text
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+COLUMNS = ("RESOURCE NAME", "TYPE", "STATUS", "VALID CERT", "SERIAL NUMBER", "NOT AFTER", "NOT BEFORE", "TRUST DOMAIN")
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_LISTS = (("dynamic_warming_secrets", "WARMING"), ("dynamic_active_secrets", "ACTIVE"))
+
+
+def secrets(dump: Dump) -> dict[str, Any]:
+    """The whole section, as Envoy writes it."""
+    return dump.section(SECRETS)
+
+
+def table(section: dict[str, Any], *, now: datetime | None = None, named: bool = False) -> Table:
+    """A row for each certificate: of a chain the workload's own, of those that are trusted every one. `named`: the
+    name says what it is a name of."""
+    now = now or datetime.now(UTC)
+    rows: list[tuple[str, ...]] = []
+    for listed, state in _LISTS:
+        for entry in items(section, listed):
+            status = "UNINITIALIZED" if text(entry, "version_info") == "uninitialized" else state
+            name = ("secret/" if named else "") + text(entry, "name")
+            rows += [(name, each[0], status, *each[1:]) for each in _certificates(at(entry, "secret"), now)]
+    return Table(COLUMNS, tuple(rows))
+
+
+def _certificates(secret: Any, now: datetime) -> list[tuple[str, ...]]:
+    chain = _pem(secret, "tls_certificate", "certificate_chain")
+    if chain:
+        return [_row(chain[0], "", now)]
+    validation = at(secret, "validation_context")
+    if trusted := _pem(validation, "trusted_ca"):
+        return [_row(each, "", now) for each in trusted]
+    domains = items(validation, "custom_validator_config", "typed_config", "trust_domains")
+    rows = [
+        _row(each, text(domain, "name"), now)
+        for domain in domains
+        for each in _pem(domain, "trust_bundle") or [b""]  # one that has no certificate is worth a line, too
+    ]
+    return rows or [_row(b"", "", now)]
+
+
+def _pem(value: Any, *path: str) -> list[bytes]:
+    source = at(value, *path)
+    if inline := text(source, "inline_bytes"):
+        try:
+            return _PEM.findall(base64.b64decode(inline, validate=True))
+        except (binascii.Error, ValueError):
+            return []
+    return _PEM.findall(text(source, "inline_string").encode())
+
+
+def _row(pem: bytes, trust_domain: str, now: datetime) -> tuple[str, ...]:
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        certificate = load_pem_x509_certificate(pem)
+    except ValueError:
+        return ("", "false", "", "", "", trust_domain or "-")
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return (
+        "CA" if _is_authority(certificate) else "Cert Chain",
+        "true" if begins < now < ends else "false",
+        f"{certificate.serial_number:032x}",
+        f"{ends:%Y-%m-%dT%H:%M:%SZ}",
+        f"{begins:%Y-%m-%dT%H:%M:%SZ}",
+        trust_domain or _trust_domain(certificate) or "-",
+    )
+
+
+def _is_authority(certificate: Certificate) -> bool:
+    from cryptography.x509 import BasicConstraints, ExtensionNotFound
+
+    try:
+        return certificate.extensions.get_extension_for_class(BasicConstraints).value.ca
+    except (ExtensionNotFound, ValueError):
+        return False
+
+
+def _trust_domain(certificate: Certificate) -> str:
+    from cryptography.x509 import ExtensionNotFound, SubjectAlternativeName, UniformResourceIdentifier
+
+    try:
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except (ExtensionNotFound, ValueError):
+        return ""
+    found = [name for name in names.get_values_for_type(UniformResourceIdentifier) if name.startswith("spiffe://")]
+    return found[0].removeprefix("spiffe://").partition("/")[0] if found else ""

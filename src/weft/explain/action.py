@@ -1,0 +1,109 @@
+"""What a route does to the request that it took: where a redirect points, how path, authority and headers change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from envoy.config.core.v3.base_pb2 import HeaderValueOption
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, WeightedCluster
+
+from weft.explain import matchers, regex
+from weft.explain.request import Headers
+
+REDIRECTS = {
+    RedirectAction.MOVED_PERMANENTLY: 301,
+    RedirectAction.FOUND: 302,
+    RedirectAction.SEE_OTHER: 303,
+    RedirectAction.TEMPORARY_REDIRECT: 307,
+    RedirectAction.PERMANENT_REDIRECT: 308,
+}
+
+_COMMAND = re.compile(r"(?<!%)(?:%%)*%(?!%)")  # `%REQ(x)%`: its value is known when it happens
+
+
+def location(redirect: RedirectAction, headers: Headers) -> str:
+    scheme = redirect.scheme_redirect or ("https" if redirect.https_redirect else headers.value(":scheme"))
+    port = f":{redirect.port_redirect}" if redirect.port_redirect else ""
+    host = redirect.host_redirect or _host(headers, scheme, port)
+    target = headers.value(":path")
+    if redirect.path_redirect:
+        path, mark, query = redirect.path_redirect, *target.partition("?")[1:]
+        if "?" not in path and not redirect.strip_query:
+            path = f"{path}{mark}{query}"
+    else:
+        path = target.partition("?")[0] if redirect.strip_query else target
+    return f"{scheme}://{host}{port}{path}"
+
+
+def rewrite(route: Route, headers: Headers) -> None:
+    """The authority and the path, as the route's action says; the path that was is kept in a header."""
+    action = route.route
+    if action.host_rewrite_literal:
+        headers.set(":authority", action.host_rewrite_literal)
+    target = headers.value(":path")
+    path = matchers.without_query(target)
+    rest = target[len(path) :]
+    if action.HasField("regex_rewrite"):
+        made = regex.replaced(action.regex_rewrite.pattern.regex, action.regex_rewrite.substitution, path)
+    elif action.prefix_rewrite:
+        made = action.prefix_rewrite + path[_matched(route, path) :]
+    else:
+        return
+    if not made:
+        return  # Envoy takes an empty path for no rewrite at all
+    headers.set("x-envoy-original-path", target)
+    headers.set(":path", made + rest)
+
+
+def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: Headers) -> None:
+    """What is removed goes first; what is set replaces, what is added stays beside."""
+    for name in message.request_headers_to_remove:
+        headers.remove(name)
+    add_headers(message.request_headers_to_add, headers)
+
+
+def add_headers(options: Iterable[HeaderValueOption], headers: Headers) -> None:
+    """Whatever the order they are written in, first all that replace, then all that stay beside."""
+    added: list[tuple[str, str]] = []
+    for option in options:
+        name, value = option.header.key, option.header.value
+        if _COMMAND.search(value):
+            headers.remove(name)
+            headers.make_up(name.lower())
+            continue
+        text = value.replace("%%", "%")
+        if not text and not option.keep_empty_value:
+            continue
+        match option.append_action:
+            case HeaderValueOption.APPEND_IF_EXISTS_OR_ADD:
+                added.append((name, text))
+            case HeaderValueOption.ADD_IF_ABSENT if not headers.has(name):
+                added.append((name, text))
+            case HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD:
+                headers.set(name, text)
+            case HeaderValueOption.OVERWRITE_IF_EXISTS if headers.has(name):
+                headers.set(name, text)
+    for name, text in added:
+        headers.add(name, text)
+
+
+def _matched(route: Route, path: str) -> int:
+    """How much of the path the route's match stands for: of an expression all of it."""
+    match route.match.WhichOneof("path_specifier"):
+        case "prefix":
+            return len(route.match.prefix)
+        case "path_separated_prefix":
+            return len(route.match.path_separated_prefix)
+    return len(path)
+
+
+def _host(headers: Headers, scheme: str, port: str) -> str:
+    """The request's own, without a port that does not fit any more."""
+    host = headers.value(":authority")
+    start = host.rfind(":")
+    if start < 0 or host.rfind("]") > start:
+        return host
+    before = headers.value("x-forwarded-proto")
+    usual = {"http": ":80", "https": ":443"}.get(before)
+    return host[:start] if port or (scheme != before and host[start:] == usual) else host

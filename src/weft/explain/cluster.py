@@ -1,0 +1,99 @@
+"""From a cluster's name to the workload that is called: what kind of cluster it is, who is behind it, who is picked.
+
+Endpoints that no later stage can tell apart are one choice: a thousand replicas of a workload do not make a thousand
+outcomes."""
+
+from __future__ import annotations
+
+import msgspec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+
+from weft.explain.decision import Stage, sources_of
+from weft.explain.endpoint import Place, places
+from weft.explain.listener import Connection, is_address
+from weft.explain.walk import Walk
+from weft.explain.world import Resources, Workload, World
+
+_MOST_NAMED = 4
+
+
+class Target(msgspec.Struct, frozen=True):
+    cluster: Cluster
+    place: Place
+    workload: Workload | None  # None: nobody that the mesh knows
+
+
+class NoTarget(msgspec.Struct, frozen=True):
+    why: str
+    flags: str
+    detail: str
+
+
+def find(
+    walk: Walk, resources: Resources, name: str, connection: Connection, caller: Workload, world: World
+) -> Target | NoTarget:
+    cluster = resources.clusters.get(name)
+    walk.cluster = name
+    if cluster is None:
+        walk.tell(Stage.CLUSTER, f"there is no cluster {name}")
+        return NoTarget(f"there is no cluster {name}", "NC", "cluster_not_found")
+    sources = sources_of(cluster.metadata)
+    if cluster.type == Cluster.ORIGINAL_DST:
+        port = cluster.original_dst_lb_config.upstream_port_override.value or connection.port
+        place = Place(connection.address, port)
+        walk.tell(Stage.CLUSTER, f"{name}: to the address that was called, {_written(place)}", sources)
+        return Target(cluster, place, _at(world, place))
+    found = _places(resources, cluster, caller, world)
+    if not found:
+        walk.tell(Stage.CLUSTER, f"{name}: nobody is behind it", sources)
+        return NoTarget(f"nobody is behind {name}", "UH", "no_healthy_upstream")
+    groups: dict[object, list[tuple[Place, Workload | None]]] = {}
+    for place in found:
+        workload = _at(world, place)
+        alike = (id(workload.resources), workload.identity, workload.ports) if workload else place.address
+        groups.setdefault((alike, place.port, place.marks), []).append((place, workload))
+    chosen = walk.choose([(sum(place.share for place, _ in group), group) for group in groups.values()])
+    walk.tell(Stage.ENDPOINT, f"{name}: {_odds(found)}", sources)
+    place, workload = chosen[0]
+    walk.endpoint = _written(place)
+    return Target(cluster, place, workload)
+
+
+def _places(resources: Resources, cluster: Cluster, caller: Workload, world: World) -> tuple[Place, ...]:
+    key = ("places", cluster.name)
+    found: tuple[Place, ...] | None = resources.kept.get(key)
+    if found is None:
+        found = resources.kept[key] = places(cluster, _assignment(resources, cluster))
+    if all(is_address(place.address) or not place.port for place in found):
+        return found
+    resolved: list[Place] = []
+    for place in found:
+        addresses = (place.address,) if is_address(place.address) else world.resolve(place.address, caller)
+        share = place.share / len(addresses) if addresses else 0.0
+        resolved += (msgspec.structs.replace(place, address=address, share=share) for address in addresses)
+    return tuple(resolved)
+
+
+def _assignment(resources: Resources, cluster: Cluster) -> ClusterLoadAssignment:
+    if cluster.type != Cluster.EDS or cluster.HasField("cluster_type"):
+        return cluster.load_assignment
+    name = cluster.eds_cluster_config.service_name or cluster.name
+    return resources.endpoints.get(name) or ClusterLoadAssignment()
+
+
+def _at(world: World, place: Place) -> Workload | None:
+    return world.at(place.address) if place.port else None
+
+
+def _odds(found: tuple[Place, ...]) -> str:
+    total = sum(place.share for place in found)
+    listed = [f"{_written(place)} {100 * place.share / total:.3g} %" for place in found[:_MOST_NAMED]]
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return f"one of {len(found)}: {', '.join(listed)}{more}" if len(found) > 1 else _written(found[0])
+
+
+def _written(place: Place) -> str:
+    if not place.port:
+        return place.address
+    return f"[{place.address}]:{place.port}" if ":" in place.address else f"{place.address}:{place.port}"

@@ -1,0 +1,131 @@
+"""What an explanation is made of: a step for every decision with the objects that made it, and how it ends. Where
+chance decides (weights, faults, endpoints) there are several outcomes, each with its odds."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+
+import msgspec
+from envoy.config.core.v3.base_pb2 import Metadata
+from google.protobuf.struct_pb2 import Struct
+
+_RULE = re.compile(r"ns\[(?P<namespace>[^\]]*)\]-policy\[(?P<name>[^\]]*)\](?:-rule\[(?P<rule>\d+)\])?")
+
+
+class Unsure(Exception):
+    """Envoy would decide something here that cannot be told from what is known. Its words become the verdict's."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """An object that a decision comes from; file and line where the resource carries them."""
+
+    kind: str
+    namespace: str = ""
+    name: str = ""
+    file: str = ""
+    line: int = 0
+    part: str = ""  # of the object: `rule[0]`
+
+    def __str__(self) -> str:
+        name = f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+        name = f"{name} {self.part}" if self.part else name
+        return f"{name} ({self.file}:{self.line})" if self.file else name
+
+
+class Stage(StrEnum):
+    NAME = "name"
+    LISTENER = "listener"
+    ROUTE = "route"
+    FILTER = "filter"
+    CLUSTER = "cluster"
+    ENDPOINT = "endpoint"
+    TLS = "tls"
+    INBOUND = "inbound"
+    TOKEN = "token"  # noqa: S105 (no secret)
+    POLICY = "policy"
+    WORKLOAD = "workload"
+
+
+class Step(msgspec.Struct, frozen=True):
+    stage: Stage
+    what: str
+    sources: tuple[Source, ...] = ()
+    proxy: str = ""  # whose proxy decides
+
+
+class Kind(StrEnum):
+    DELIVERED = "delivered"  # to the workload, whose answer nobody knows
+    PASSED_ON = "passed on"  # to an address that the mesh does not know
+    ANSWERED = "answered"  # by a proxy: redirect, direct response, fault, preflight, no such route
+    DENIED = "denied"  # by a policy, or for a token
+    FAILED = "failed"  # nobody could be reached; a proxy says so
+    CLOSED = "closed"  # the connection ends without an answer
+    UNKNOWN = "unknown"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    kind: Kind
+    why: str
+    status: int = 0  # of HTTP; 0: the workload's own, or none
+    grpc_status: int = 0  # where a proxy answers a gRPC call itself
+    flags: str = ""  # as the caller's access log has them, where they are sure
+    detail: str = ""  # `response_code_details` of whoever decides
+    route: str = ""
+    cluster: str = ""
+    endpoint: str = ""
+    workload: str = ""
+    location: str = ""  # of a redirect
+    delay: float = 0.0  # seconds that a fault adds
+    method: str = ""
+    host: str = ""
+    path: str = ""
+    headers: tuple[tuple[str, str], ...] = ()  # of the request as it arrives
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    odds: float
+    steps: tuple[Step, ...]
+    verdict: Verdict
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The outcomes, the likeliest first. Odds of all of them add up to 1."""
+
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.outcomes[0].verdict
+
+    @property
+    def certain(self) -> bool:
+        return len(self.outcomes) == 1 and self.verdict.kind is not Kind.UNKNOWN
+
+
+def sources_of(metadata: Metadata) -> tuple[Source, ...]:
+    """What translation wrote into a resource's metadata."""
+    if "weft" not in metadata.filter_metadata:
+        return ()
+    return _sources(metadata.filter_metadata["weft"].SerializeToString(deterministic=True))
+
+
+def policy_source(rule: str) -> tuple[Source, ...]:
+    """The policy behind the name that a rule has in Envoy."""
+    found = _RULE.match(rule)
+    if found is None:
+        return ()
+    part = f"rule[{found['rule']}]" if found["rule"] else ""
+    return (Source("AuthorizationPolicy", found["namespace"], found["name"], part=part),)
+
+
+@lru_cache(maxsize=65536)
+def _sources(written: bytes) -> tuple[Source, ...]:
+    listed = Struct.FromString(written).fields["sources"].list_value.values
+    found = []
+    for entry in listed:
+        fields = entry.struct_value.fields
+        text = {name: fields[name].string_value for name in ("kind", "namespace", "name", "file") if name in fields}
+        found.append(Source(**text, line=int(fields["line"].number_value) if "line" in fields else 0))
+    return tuple(found)

@@ -1,0 +1,98 @@
+"""Who behind a cluster gets a request, and how likely: by priority and health first, then by weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.core.v3.health_check_pb2 import HealthStatus
+from envoy.config.endpoint.v3.endpoint_components_pb2 import LbEndpoint, LocalityLbEndpoints
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from google.protobuf.struct_pb2 import Struct
+
+_OVERPROVISIONED = 140  # Envoy's: a priority is full while this much of its healthy share covers it
+_PANIC = 50.0  # per cent
+_MATCH = "envoy.transport_socket_match"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Somewhere that a connection may go, and the share of requests that do."""
+
+    address: str
+    port: int
+    share: float = 1.0
+    marks: tuple[tuple[str, str], ...] = ()  # by which a cluster's TLS is chosen
+
+
+def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Place, ...]:
+    """Those with any share at all."""
+    by_priority: dict[int, list[LocalityLbEndpoints]] = {}
+    for locality in assignment.endpoints:
+        by_priority.setdefault(locality.priority, []).append(locality)
+    levels = [by_priority[priority] for priority in sorted(by_priority)]
+    shares = _shares([_hosts(level) for level in levels], assignment)
+    panic = _PANIC
+    if cluster.common_lb_config.HasField("healthy_panic_threshold"):
+        panic = cluster.common_lb_config.healthy_panic_threshold.value
+    found: list[Place] = []
+    for level, share in zip(levels, shares, strict=True):
+        if share > 0:
+            found += _spread(cluster, level, share, panic)
+    return tuple(found)
+
+
+def _shares(levels: list[list[LbEndpoint]], assignment: ClusterLoadAssignment) -> list[float]:
+    """How much of all load each priority takes. Where all together are not enough, each takes its part of what is."""
+    factor = assignment.policy.overprovisioning_factor.value or _OVERPROVISIONED
+    able = [min(100.0, factor * sum(map(_is_healthy, level)) / len(level)) if level else 0.0 for level in levels]
+    total = min(100.0, sum(able))
+    if not total:
+        first = next((position for position, level in enumerate(levels) if level), -1)
+        return [1.0 if position == first else 0.0 for position in range(len(levels))]
+    left, shares = 1.0, []
+    for each in able:
+        taken = min(left, each / total)
+        shares.append(taken)
+        left -= taken
+    return shares
+
+
+def _spread(cluster: Cluster, level: list[LocalityLbEndpoints], share: float, panic: float) -> Iterable[Place]:
+    everybody = _hosts(level)
+    healthy = sum(map(_is_healthy, everybody))
+    all_of_them = bool(everybody) and 100 * healthy / len(everybody) < panic
+    by_locality = cluster.common_lb_config.HasField("locality_weighted_lb_config")
+    groups = [list(each.lb_endpoints) for each in level] if by_locality else [everybody]
+    weights = [each.load_balancing_weight.value for each in level] if by_locality else [1]
+    groups = [[each for each in group if all_of_them or _is_healthy(each)] for group in groups]
+    total = sum(weight for weight, group in zip(weights, groups, strict=True) if group)
+    for weight, group in zip(weights, groups, strict=True):
+        inside = sum(map(_weight, group))
+        for each in group:
+            yield _place(each, share * weight / total * _weight(each) / inside)
+
+
+def _place(entry: LbEndpoint, share: float) -> Place:
+    metadata = entry.metadata.filter_metadata
+    marks = _marks(metadata[_MATCH]) if _MATCH in metadata else ()
+    address = entry.endpoint.address
+    if address.HasField("pipe"):
+        return Place(f"unix://{address.pipe.path}", 0, share, marks)
+    return Place(address.socket_address.address, address.socket_address.port_value, share, marks)
+
+
+def _marks(written: Struct) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, value.string_value) for name, value in written.fields.items()))
+
+
+def _hosts(level: list[LocalityLbEndpoints]) -> list[LbEndpoint]:
+    return [each for locality in level for each in locality.lb_endpoints]
+
+
+def _is_healthy(entry: LbEndpoint) -> bool:
+    return entry.health_status in (HealthStatus.UNKNOWN, HealthStatus.HEALTHY, HealthStatus.DEGRADED)
+
+
+def _weight(entry: LbEndpoint) -> int:
+    return entry.load_balancing_weight.value or 1

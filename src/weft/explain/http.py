@@ -1,0 +1,249 @@
+"""A request in a connection manager, on either side: its path and headers are tidied, a route takes it, filters look at
+it in their order, and the last of them sends it to a cluster or answers it."""
+
+from __future__ import annotations
+
+import msgspec
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy
+from envoy.extensions.filters.http.ext_authz.v3.ext_authz_pb2 import ExtAuthz
+from envoy.extensions.filters.http.fault.v3.fault_pb2 import HTTPFault
+from envoy.extensions.filters.http.header_mutation.v3.header_mutation_pb2 import HeaderMutation
+from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication
+from envoy.extensions.filters.http.rbac.v3.rbac_pb2 import RBAC
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+    HttpFilter,
+)
+from google.protobuf.duration_pb2 import Duration
+
+from weft.explain import fault, jwt, matchers, rbac
+from weft.explain.action import REDIRECTS, change_headers, location, rewrite
+from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
+from weft.explain.listener import is_address
+from weft.explain.path import normalized
+from weft.explain.request import Request
+from weft.explain.route import first_match, virtual_host
+from weft.explain.walk import Walk
+from weft.explain.world import Resources
+
+_HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
+_ROUTER = "envoy.filters.http.router"
+_SILENT = ("envoy.filters.http.header_to_metadata",)  # only marks for the log
+
+
+class Forwarded(msgspec.Struct, frozen=True):
+    cluster: str
+    route: Route
+
+
+def manage(
+    walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: rbac.Seen
+) -> Forwarded | Verdict:
+    """Changes the headers of what is seen, as the proxy does."""
+    if (refusal := _tidy(walk, manager, seen)) is not None:
+        return refusal
+    name = manager.rds.route_config_name
+    if manager.HasField("rds"):
+        configuration = resources.routes.get(name)
+        if configuration is None:
+            raise Unsure(f"the proxy waits for the route configuration {name}")
+    else:
+        configuration = manager.route_config
+    found = _route(walk, resources, configuration, seen)
+    for each in manager.http_filters:
+        answer = _filter(walk, resources, each, found, request, seen)
+        if answer is not None:
+            return answer
+    if found is None:
+        return walk.end(Kind.ANSWERED, "no route takes it", status=404, flags="NR", detail="route_not_found")
+    return _act(walk, found, seen)
+
+
+def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdict | None:
+    headers = seen.headers
+    written = headers.value(":path")
+    if not written.startswith("/") and (headers.value(":method"), written) != ("OPTIONS", "*"):
+        walk.tell(Stage.ROUTE, f"{written!r} is no path")
+        return walk.end(Kind.ANSWERED, "its path does not begin with a slash", status=400, detail="http1.codec_error")
+    target = normalized(manager, written)
+    if target is None:
+        walk.tell(Stage.ROUTE, "its path is refused")
+        return walk.end(Kind.ANSWERED, "its path is refused", status=400, detail="path_normalization_failed")
+    if target != written:
+        walk.tell(Stage.ROUTE, f"its path becomes {target}")
+        headers.set(":path", target)
+    for name in _HOP_BY_HOP:
+        headers.remove(name)
+    spoken = headers.joined("x-forwarded-proto") or ""
+    if not spoken:
+        spoken = "https" if seen.identities else "http"
+        headers.set("x-forwarded-proto", spoken)
+    if spoken.lower() in ("http", "https"):
+        headers.set(":scheme", spoken.lower())
+    headers.make_up("x-request-id")
+    if manager.forward_client_cert_details == HttpConnectionManager.APPEND_FORWARD and seen.identities:
+        headers.remove("x-forwarded-client-cert")
+        headers.make_up("x-forwarded-client-cert")
+    else:
+        headers.remove("x-forwarded-client-cert")
+    forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
+    seen.remote = forwarded if is_address(forwarded) else seen.connection.source
+    return None
+
+
+def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: rbac.Seen) -> Route | None:
+    authority = seen.headers.value(":authority")
+    host = virtual_host(resources, configuration, authority)
+    if host is None:
+        walk.tell(Stage.ROUTE, f"no virtual host of {configuration.name} is called {authority}")
+        return None
+    sources = sources_of(host.metadata)
+    if not sources and len(configuration.virtual_hosts) == 1:
+        pass  # a workload's own has but one way
+    else:
+        walk.tell(Stage.ROUTE, f"{authority} is the virtual host {host.name} of {configuration.name}", sources)
+    found = first_match(host, seen.headers)
+    if found is None:
+        walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)
+        return None
+    walk.route = found.name
+    walk.tell(
+        Stage.ROUTE, f"the route {found.name or '(unnamed)'} takes it: {_matched(found)}", sources_of(found.metadata)
+    )
+    return found
+
+
+def _matched(route: Route) -> str:
+    match = route.match
+    kind = match.WhichOneof("path_specifier") or ""
+    path = match.safe_regex.regex if kind == "safe_regex" else getattr(match, kind, "")
+    parts = [f"{kind.replace('safe_', '').replace('_', ' ')} {path}"]
+    if match.headers:
+        parts.append(f"headers {', '.join(each.name for each in match.headers)}")
+    if match.query_parameters:
+        parts.append(f"parameters {', '.join(each.name for each in match.query_parameters)}")
+    return "; ".join(parts)
+
+
+def _filter(
+    walk: Walk, resources: Resources, each: HttpFilter, route: Route | None, request: Request, seen: rbac.Seen
+) -> Verdict | None:
+    """What one filter says; None if the request goes on."""
+    own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
+    if each.disabled and own is None:
+        return None
+    config = own if own is not None else each.typed_config
+    sources = sources_of(route.metadata) if route else ()
+    if (injected := resources.opened(config, HTTPFault)) is not None:
+        return fault.inject(walk, injected, sources)
+    if (shared := resources.opened(config, CorsPolicy)) is not None:
+        return fault.preflight(walk, shared, seen.headers, sources)
+    if (rules := resources.opened(config, RBAC)) is not None:
+        why = rbac.denied(walk, rules, seen)
+        return walk.end(Kind.DENIED, "a policy denies it", status=403, detail=why) if why else None
+    if (check := resources.opened(config, JwtAuthentication)) is not None:
+        refusal = jwt.refused(walk, check, request, seen)
+        if refusal is None:
+            return None
+        return walk.end(Kind.DENIED, refusal.why, status=refusal.status, detail=refusal.detail)
+    if (asked := resources.opened(config, ExtAuthz)) is not None:
+        _ask(walk, asked, seen)
+        return None
+    if (mutation := resources.opened(config, HeaderMutation)) is not None:
+        _mutate(mutation, seen)
+    elif each.name != _ROUTER and each.name not in _SILENT:
+        walk.tell(Stage.FILTER, f"the filter {each.name} is not known here; it is taken to let the request pass")
+    return None
+
+
+def _ask(walk: Walk, config: ExtAuthz, seen: rbac.Seen) -> None:
+    if config.HasField("filter_enabled_metadata") and not matchers.metadata(
+        config.filter_enabled_metadata, seen.metadata
+    ):
+        return
+    cluster = config.grpc_service.envoy_grpc.cluster_name or config.http_service.server_uri.cluster
+    walk.tell(Stage.POLICY, f"asks the authorizer {cluster}")
+    raise Unsure(f"the authorizer {cluster} decides")
+
+
+def _mutate(mutation: HeaderMutation, seen: rbac.Seen) -> None:
+    for each in mutation.mutations.request_mutations:
+        match each.WhichOneof("action"):
+            case "remove":
+                seen.headers.remove(each.remove)
+            case "remove_on_match":
+                for name in {name for name, _ in seen.headers if not name.startswith(":")}:
+                    if matchers.text(each.remove_on_match.key_matcher, name):
+                        seen.headers.remove(name)
+            case kind:
+                raise Unsure(f"headers are changed by {kind}, which cannot be tried here")
+
+
+def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
+    headers, sources = seen.headers, sources_of(route.metadata)
+    if route.HasField("redirect"):
+        status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers)
+        walk.tell(Stage.ROUTE, f"it is redirected to {where}", sources)
+        return walk.end(
+            Kind.ANSWERED, f"redirected to {where}", status=status, location=where, detail="direct_response"
+        )
+    if route.HasField("direct_response"):
+        status = route.direct_response.status
+        walk.tell(Stage.ROUTE, f"the route itself answers {status}", sources)
+        # With these, HTTP says where something is, and Envoy says: here.
+        where = location(RedirectAction(), headers) if status == 201 or 300 <= status < 400 else ""
+        return walk.end(
+            Kind.ANSWERED, "the route answers itself", status=status, location=where, detail="direct_response"
+        )
+    action = route.route
+    cluster = _cluster(walk, route, seen)
+    before = (headers.value(":authority"), headers.value(":path"))
+    change_headers(route, headers)
+    rewrite(route, headers)
+    after = (headers.value(":authority"), headers.value(":path"))
+    if before != after:
+        walk.tell(Stage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
+    if told := _patience(action):
+        walk.tell(Stage.ROUTE, told, sources)
+    for mirror in action.request_mirror_policies:
+        walk.tell(Stage.ROUTE, f"a copy goes to {mirror.cluster}", sources)
+    return Forwarded(cluster, route)
+
+
+def _cluster(walk: Walk, route: Route, seen: rbac.Seen) -> str:
+    action = route.route
+    kind = action.WhichOneof("cluster_specifier")
+    if kind == "cluster":
+        return str(action.cluster)
+    if kind != "weighted_clusters":
+        raise Unsure(f"the cluster is chosen by {kind}, which cannot be told beforehand")
+    parts = action.weighted_clusters.clusters
+    total = sum(part.weight.value for part in parts)
+    chosen = walk.choose([(part.weight.value, part) for part in parts])
+    walk.tell(
+        Stage.ROUTE,
+        f"by weight {chosen.weight.value} of {total} it goes to {chosen.name}",
+        sources_of(route.metadata),
+    )
+    change_headers(chosen, seen.headers)
+    if chosen.host_rewrite_literal:
+        seen.headers.set(":authority", chosen.host_rewrite_literal)
+    return str(chosen.name)
+
+
+def _patience(action: RouteAction) -> str:
+    parts = []
+    if action.HasField("timeout") and (seconds := _seconds(action.timeout)):
+        parts.append(f"answered within {seconds:g} s or 504")
+    if action.HasField("retry_policy"):
+        policy = action.retry_policy
+        tries = policy.num_retries.value if policy.HasField("num_retries") else 1
+        limit = f", {_seconds(policy.per_try_timeout):g} s each" if policy.HasField("per_try_timeout") else ""
+        parts.append(f"tried again up to {tries} times on {policy.retry_on}{limit}")
+    return "; ".join(parts)
+
+
+def _seconds(duration: Duration) -> float:
+    return duration.ToTimedelta().total_seconds()

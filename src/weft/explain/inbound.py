@@ -1,0 +1,125 @@
+"""The server's side: which filter chain of `virtualInbound` a connection gets, whether the handshake ends well, and
+what the guards before the workload say."""
+
+from __future__ import annotations
+
+import msgspec
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain
+from envoy.extensions.filters.network.ext_authz.v3.ext_authz_pb2 import ExtAuthz
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from envoy.extensions.filters.network.rbac.v3.rbac_pb2 import RBAC
+from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
+
+from weft.explain import matchers, rbac, tls
+from weft.explain.cluster import NoTarget, find
+from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
+from weft.explain.http import manage
+from weft.explain.listener import INBOUND, Connection, chain
+from weft.explain.request import Headers, Request, Speaks
+from weft.explain.walk import Walk
+from weft.explain.world import Workload, World
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """What reaches the server's proxy."""
+
+    connection: Connection
+    identity: str  # of the certificate that the caller's proxy shows, if any
+    headers: Headers | None  # None: not HTTP, as far as anybody knows
+
+
+def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, world: World) -> Verdict:
+    walk.proxy = server.name
+    walk.workload = server.name
+    resources, connection = server.resources, arrival.connection
+    listener = resources.listeners.get(INBOUND) if resources else None
+    passed = not world.intercepts(server, connection.address, connection.port, inbound=True)
+    if resources is None or listener is None or passed:
+        if connection.speaks is Speaks.TLS and arrival.identity:
+            walk.tell(Stage.TLS, f"{server.name} has no proxy on port {connection.port} that would answer")
+            return walk.end(Kind.CLOSED, "the TLS handshake fails")
+        return _deliver(walk, server, arrival, connection.port)
+    found = chain(listener, connection)
+    if found is None:
+        how = "TLS" if connection.speaks is Speaks.TLS else "plaintext"
+        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}")
+        return walk.end(
+            Kind.CLOSED, f"{server.name} takes no {how} on port {connection.port}", detail="filter_chain_not_found"
+        )
+    walk.tell(Stage.INBOUND, f"the filter chain {found.name} takes it{_criteria(found)}", sources_of(found.metadata))
+    identity = ""
+    context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
+    if context is not None:
+        identity = arrival.identity
+        if not tls.takes_client(walk, context, identity):
+            return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
+    return _filters(walk, server, found, arrival, identity, request, world)
+
+
+def _filters(
+    walk: Walk,
+    server: Workload,
+    found: FilterChain,
+    arrival: Arrival,
+    identity: str,
+    request: Request,
+    world: World,
+) -> Verdict:
+    resources, connection = server.resources, arrival.connection
+    assert resources is not None  # noqa: S101 (the caller has looked)
+    seen = rbac.Seen(connection, (identity,) if identity else (), headers=Headers())
+    for each in found.filters:
+        if (rules := resources.opened(each.typed_config, RBAC)) is not None:
+            if why := rbac.denied(walk, rules, seen):
+                return walk.end(Kind.CLOSED, "a policy denies the connection", detail=why)
+        elif (asked := resources.opened(each.typed_config, ExtAuthz)) is not None:
+            if matchers.metadata(asked.filter_enabled_metadata, seen.metadata):
+                cluster = asked.grpc_service.envoy_grpc.cluster_name
+                walk.tell(Stage.POLICY, f"asks the authorizer {cluster} about the connection")
+                raise Unsure(f"the authorizer {cluster} decides")
+        elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
+            if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
+                return walk.end(Kind.CLOSED, f"{server.name} expects HTTP, which this is not")
+            seen.headers = arrival.headers
+            route = walk.route
+            result = manage(walk, resources, manager, request, seen)
+            walk.route = route if walk.cluster else walk.route  # of two proxies' routes the caller's is meant
+            if isinstance(result, Verdict):
+                return msgspec.structs.replace(result, route=walk.route)
+            return _to_workload(walk, server, result.cluster, arrival, world)
+        elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
+            return _to_workload(walk, server, proxy.cluster, arrival, world)
+    raise Unsure(f"the chain {found.name} ends nowhere")
+
+
+def _to_workload(walk: Walk, server: Workload, cluster: str, arrival: Arrival, world: World) -> Verdict:
+    assert server.resources is not None  # noqa: S101 (the caller has looked)
+    called, endpoint = walk.cluster, walk.endpoint
+    target = find(walk, server.resources, cluster, arrival.connection, server, world)
+    walk.cluster, walk.endpoint = called or cluster, endpoint
+    if isinstance(target, NoTarget):
+        if arrival.headers is None:
+            return walk.end(Kind.CLOSED, target.why, detail=target.detail)
+        return walk.end(Kind.FAILED, target.why, status=503, flags=target.flags, detail=target.detail)
+    return _deliver(walk, server, arrival, target.place.port)
+
+
+def _deliver(walk: Walk, server: Workload, arrival: Arrival, port: int) -> Verdict:
+    if server.ports is not None and port and port not in server.ports:
+        walk.tell(Stage.WORKLOAD, f"nobody listens on port {port} of {server.name}")
+        why = f"{server.name} does not listen on port {port}"
+        if arrival.headers is None or server.resources is None:
+            return walk.end(Kind.CLOSED, why)
+        return walk.end(Kind.FAILED, why, status=503, flags="UF", detail="upstream_reset_before_response_started")
+    walk.tell(Stage.WORKLOAD, f"it reaches {server.name} on port {port}" if port else f"it reaches {server.name}")
+    return walk.end(Kind.DELIVERED, f"it reaches {server.name}", headers=arrival.headers)
+
+
+def _criteria(found: FilterChain) -> str:
+    match = found.filter_chain_match
+    parts = [match.transport_protocol] if match.transport_protocol else []
+    parts += [f"ALPN {', '.join(match.application_protocols)}"] if match.application_protocols else []
+    return f" ({'; '.join(parts)})" if parts else ""

@@ -1,0 +1,292 @@
+"""Tokens, as Envoy's jwt_authn filter judges them: where it looks for them, whom it believes, and what it does with
+what they say. Whether a signature is good is not found out here; the request says it of each token.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthentication, JwtProvider, JwtRequirement
+
+from weft.explain import matchers
+from weft.explain.decision import Stage, Unsure
+from weft.explain.rbac import Seen
+from weft.explain.request import Request, Token
+from weft.explain.route import takes
+from weft.explain.walk import Walk
+
+FILTER = "envoy.filters.http.jwt_authn"
+_SKEW = 60  # seconds; Envoy's own
+_ENCODED = re.compile(r"[A-Za-z0-9_-]*")
+_TOKEN = re.compile(r"[A-Za-z0-9_.-]+")
+
+_MISSING = "Jwt is missing"
+_UNKNOWN_ISSUER = "Jwt issuer is not configured"
+_WRONG_AUDIENCE = "Audiences in Jwt are not allowed"
+_EARLY, _LATE, _FORGED = "Jwt not yet valid", "Jwt is expired", "Jwt verification fails"
+
+
+class Refused(msgspec.Struct, frozen=True):
+    status: int
+    why: str
+
+    @property
+    def detail(self) -> str:
+        return f"jwt_authn_access_denied{{{self.why.replace(' ', '_')}}}"
+
+
+class _Found(msgspec.Struct, frozen=True):
+    token: Token
+    provider: str  # that looks for tokens there
+    header: str = ""  # to be removed when the token is believed and not passed on
+    parameter: str = ""
+
+
+def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Seen) -> Refused | None:
+    """None if the request passes. What a believed token says goes into the metadata, and into headers."""
+    headers = seen.headers
+    is_preflight = headers.value(":method") == "OPTIONS" and bool(
+        headers.joined("origin") and headers.joined("access-control-request-method")
+    )
+    if config.bypass_cors_preflight and is_preflight:
+        walk.tell(Stage.TOKEN, "a preflight needs no token")
+        return None
+    target = headers.value(":path")
+    path = matchers.without_query(target)
+    rule = next((each for each in config.rules if takes(each.match, headers, target, path)), None)
+    if rule is None or not rule.HasField("requires"):
+        return None
+    check = _Check(config, request, seen)
+    wrong = check.require(rule.requires)
+    if wrong:
+        walk.tell(Stage.TOKEN, f"the token is refused: {wrong}")
+        return Refused(403 if wrong == _WRONG_AUDIENCE else 401, wrong)
+    if check.payload:
+        seen.metadata[FILTER] = {**seen.metadata.get(FILTER, {}), **check.payload}
+        walk.tell(Stage.TOKEN, f"the token of {check.issuer} is believed")
+    else:
+        walk.tell(Stage.TOKEN, "without a token it passes, and has no principal")
+    return None
+
+
+class _Check:
+    """Each requirement answers "" if it is met, or what is wrong."""
+
+    def __init__(self, config: JwtAuthentication, request: Request, seen: Seen) -> None:
+        self._config, self._request, self._seen = config, request, seen
+        self.payload: dict[str, Any] = {}
+        self.issuer = ""
+
+    def require(self, requirement: JwtRequirement, used: tuple[str, ...] = ()) -> str:
+        match requirement.WhichOneof("requires_type"):
+            case "provider_name":
+                return self._believed_by(requirement.provider_name)
+            case "requires_any":
+                return self._any(list(requirement.requires_any.requirements))
+            case "requires_all":
+                for each in requirement.requires_all.requirements:
+                    if wrong := self.require(each):
+                        return wrong
+                return ""
+            case "allow_missing":
+                return self._good_or_missing(used)
+            case None:
+                return ""
+            case kind:
+                raise Unsure(f"a token is asked for by {kind}, which cannot be tried here")
+
+    def _any(self, requirements: list[JwtRequirement]) -> str:
+        """One is enough. Of what is wrong, the last that says more than "no such token" is told."""
+        used = tuple(each.provider_name for each in requirements if each.provider_name)
+        told = last = ""
+        for each in sorted(requirements, key=lambda one: one.WhichOneof("requires_type") == "allow_missing"):
+            last = self.require(each, used)
+            if not last:
+                return ""
+            if last not in (_MISSING, _UNKNOWN_ISSUER):
+                told = last
+        return told or last
+
+    def _believed_by(self, name: str) -> str:
+        provider = self._config.providers[name]
+        self._sanitize(provider)
+        found = self._look(name)
+        if not found:
+            return _MISSING
+        for each in reversed(found):
+            if wrong := self._wrong(each, (name,), provider):
+                return wrong
+            self._believe(each, provider)
+        return ""
+
+    def _good_or_missing(self, used: tuple[str, ...]) -> str:
+        """Whatever providers look for here may be missing; what is there must be good in the eyes of its issuer's."""
+        names = used or tuple(sorted(self._config.providers))
+        found = [each for name in names for each in self._look(name)]
+        wrong = ""
+        for each in reversed(found):
+            provider = self._by_issuer(str(each.token.claims.get("iss", "")))
+            wrong = self._wrong(each, names, provider)
+            if not wrong and provider is not None:
+                self._believe(each, provider)
+        return wrong
+
+    def _by_issuer(self, issuer: str) -> JwtProvider | None:
+        providers = [self._config.providers[name] for name in sorted(self._config.providers)]
+        return next((each for each in providers if each.issuer in ("", issuer)), None)
+
+    def _wrong(self, found: _Found, names: tuple[str, ...], provider: JwtProvider | None) -> str:
+        token, claims = found.token, found.token.claims
+        if token.malformed:
+            return token.malformed
+        issuer = str(claims.get("iss", ""))
+        allowed = {self._config.providers[name].issuer for name in names}
+        if provider is None or (issuer not in allowed and "" not in allowed):
+            return _UNKNOWN_ISSUER
+        now, skew = self._request.now, provider.clock_skew_seconds or _SKEW
+        if now and _number(claims.get("nbf")) > now + skew:
+            return _EARLY
+        if now and "exp" in claims and now > _number(claims["exp"]) + skew:
+            return _LATE
+        if provider.audiences and not _audiences(claims) & {_tidy(each) for each in provider.audiences}:
+            return _WRONG_AUDIENCE
+        return "" if token.verified else _FORGED
+
+    def _believe(self, found: _Found, provider: JwtProvider) -> None:
+        headers, claims = self._seen.headers, found.token.claims
+        self.issuer = str(claims.get("iss", ""))
+        if provider.payload_in_metadata:
+            split = set(provider.normalize_payload_in_metadata.space_delimited_claims)
+            self.payload[provider.payload_in_metadata] = {
+                name: value.split() if name in split and isinstance(value, str) else value
+                for name, value in claims.items()
+            }
+        if provider.forward_payload_header:
+            headers.make_up(provider.forward_payload_header.lower())
+        for entry in provider.claim_to_headers:
+            text = _as_text(_claim(claims, entry.claim_name))
+            if text:
+                headers.add(entry.header_name, text)
+        if not provider.forward and found.header:
+            headers.remove(found.header)
+        if not provider.forward and found.parameter:
+            headers.set(":path", _without_parameter(headers.value(":path"), found.parameter))
+
+    def _sanitize(self, provider: JwtProvider) -> None:
+        for name in (provider.forward_payload_header, *(each.header_name for each in provider.claim_to_headers)):
+            if name:
+                self._seen.headers.remove(name)
+
+    def _look(self, name: str) -> list[_Found]:
+        provider, headers = self._config.providers[name], self._seen.headers
+        places = [(each.name, each.value_prefix) for each in provider.from_headers]
+        parameters = list(provider.from_params)
+        if not (places or parameters or provider.from_cookies):
+            places, parameters = [("authorization", "Bearer ")], ["access_token"]
+        found = []
+        for header, prefix in places:
+            value = headers.joined(header)
+            if value and prefix in value:
+                text = _extracted(value, value.index(prefix) + len(prefix)) if prefix else value
+                found.append(_Found(self._token(text), name, header=header))
+        given = {unquote(key): unquote(value) for key, value in _parameters(headers.value(":path")).items()}
+        found += [_Found(self._token(given[each]), name, parameter=each) for each in parameters if each in given]
+        cookies = _cookies(headers.joined("cookie") or "")
+        found += [_Found(self._token(cookies[each]), name) for each in provider.from_cookies if each in cookies]
+        return found
+
+    def _token(self, text: str) -> Token:
+        known = next((each for each in self._request.tokens if each.text == text), None)
+        return known or read_token(text)
+
+
+def read_token(text: str) -> Token:
+    """What it says; its signature is taken for good."""
+    parts = text.split(".")
+    if len(parts) != 3:
+        return Token(text, malformed="Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections")
+    opened = {}
+    for name, part in zip(("header", "payload", "signature"), parts, strict=True):
+        decoded = _decoded(part)
+        if decoded is None:
+            return Token(text, malformed=f"Jwt {name} is an invalid Base64url encoded")
+        try:
+            opened[name] = json.loads(decoded) if name != "signature" else {}
+        except ValueError:
+            opened[name] = None
+        if not isinstance(opened[name], dict):
+            return Token(text, malformed=f"Jwt {name} is an invalid JSON")
+        if name == "header" and not isinstance(opened[name].get("alg"), str):
+            return Token(text, malformed="Jwt header [alg] field is required and must be a string")
+    return Token(text, opened["payload"])
+
+
+def _decoded(part: str) -> bytes | None:
+    if not _ENCODED.fullmatch(part):
+        return None
+    try:
+        return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+    except binascii.Error:
+        return None
+
+
+def _extracted(value: str, start: int) -> str:
+    found = _TOKEN.search(value, start)
+    return found[0] if found else value
+
+
+def _parameters(target: str) -> dict[str, str]:
+    return matchers.query_parameters(target)
+
+
+def _without_parameter(target: str, name: str) -> str:
+    """Envoy writes the others anew, sorted by name."""
+    path, _, query = target.partition("?")
+    left = [part.partition("=") for part in query.split("&") if part.partition("=")[0] != name]
+    written = "&".join(f"{key}={value}" for key, _, value in sorted(left, key=lambda part: part[0]))
+    return f"{path}?{written}" if left else path
+
+
+def _cookies(header: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in header.split(";"):
+        name, equals, value = part.strip().partition("=")
+        if equals:
+            found.setdefault(name, value.strip('"'))
+    return found
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> Any:
+    found: Any = claims
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(int(value)) if value >= 0 and value == int(value) else f"{value:f}"
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _audiences(claims: Mapping[str, Any]) -> set[str]:
+    written = claims.get("aud", [])
+    return {_tidy(each) for each in ([written] if isinstance(written, str) else written) if isinstance(each, str)}
+
+
+def _tidy(audience: str) -> str:
+    """Envoy compares them without the scheme and without a slash at the end."""
+    return re.sub(r"^https?://", "", audience).removesuffix("/")

@@ -1,0 +1,155 @@
+"""Which listener and which of its filter chains a connection gets. A chain is found criterion by criterion, each time
+by the most exact value that fits; Envoy never goes back to a less exact one, and neither is it done here."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable
+
+import msgspec
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain, ListenerFilterChainMatchPredicate
+from envoy.config.listener.v3.listener_pb2 import Listener
+
+from weft.explain.matchers import address as within
+from weft.explain.request import Speaks
+from weft.explain.world import Resources
+
+OUTBOUND, INBOUND = "virtualOutbound", "virtualInbound"
+_TLS_INSPECTOR, _HTTP_INSPECTOR = "envoy.filters.listener.tls_inspector", "envoy.filters.listener.http_inspector"
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """What arrives at a proxy. Of TLS, whose it is does not matter here."""
+
+    source: str
+    address: str
+    port: int
+    speaks: Speaks
+    server_name: str = ""
+    offers: tuple[str, ...] = ()
+
+
+def outbound(resources: Resources, connection: Connection) -> Listener | None:
+    """`virtualOutbound` takes every connection, and hands it to the listener of its original destination."""
+    catching = resources.listeners.get(OUTBOUND)
+    if catching is None or not catching.use_original_dst.value:
+        return catching
+    everywhere = "::" if ":" in connection.address else "0.0.0.0"
+    known = resources.kept.get(OUTBOUND)
+    if known is None:
+        known = resources.kept[OUTBOUND] = _by_address(resources)
+    for place in (connection.address, everywhere):
+        if found := known.get((place, connection.port)):
+            listener: Listener = found
+            return listener
+    return catching
+
+
+def chain(listener: Listener, connection: Connection) -> FilterChain | None:
+    transport, protocols = _detected(listener, connection)
+    found = _find(listener.filter_chains, connection, transport, protocols)
+    if found is None and listener.HasField("default_filter_chain"):
+        return listener.default_filter_chain
+    return found
+
+
+def _by_address(resources: Resources) -> dict[tuple[str, int], Listener]:
+    found: dict[tuple[str, int], Listener] = {}
+    for listener in resources.listeners.values():
+        if listener.name in (OUTBOUND, INBOUND):
+            continue
+        for place in (listener.address, *(each.address for each in listener.additional_addresses)):
+            found.setdefault((place.socket_address.address, place.socket_address.port_value), listener)
+    return found
+
+
+def _detected(listener: Listener, connection: Connection) -> tuple[str, tuple[str, ...]]:
+    """What the listener's inspectors see of the first bytes."""
+    inspectors = {
+        each.name
+        for each in listener.listener_filters
+        if not (each.HasField("filter_disabled") and _holds(each.filter_disabled, connection))
+    }
+    if connection.speaks is Speaks.TLS:
+        return ("tls", connection.offers) if _TLS_INSPECTOR in inspectors else ("raw_buffer", ())
+    if connection.speaks is Speaks.BYTES or _HTTP_INSPECTOR not in inspectors:
+        return "raw_buffer", ()
+    return "raw_buffer", (str(connection.speaks),)
+
+
+def _holds(predicate: ListenerFilterChainMatchPredicate, connection: Connection) -> bool:
+    match predicate.WhichOneof("rule"):
+        case "or_match":
+            return any(_holds(each, connection) for each in predicate.or_match.rules)
+        case "and_match":
+            return all(_holds(each, connection) for each in predicate.and_match.rules)
+        case "not_match":
+            return not _holds(predicate.not_match, connection)
+        case "any_match":
+            return bool(predicate.any_match)
+        case "destination_port_range":
+            ports = predicate.destination_port_range
+            return bool(ports.start <= connection.port < ports.end)
+    return False
+
+
+def _find(
+    chains: Iterable[FilterChain], connection: Connection, transport: str, protocols: tuple[str, ...]
+) -> FilterChain | None:
+    left = list(chains)
+    wanted_port = connection.port
+    named = [each for each in left if each.filter_chain_match.destination_port.value == wanted_port]
+    left = named or [each for each in left if not each.filter_chain_match.HasField("destination_port")]
+    left = _by_range(left, connection.address, lambda each: each.filter_chain_match.prefix_ranges)
+    left = _by_name(left, connection.server_name if connection.speaks is Speaks.TLS else "")
+    left = _by_value(left, (transport,), lambda each: (each.filter_chain_match.transport_protocol or "",))
+    left = _by_value(left, protocols, lambda each: each.filter_chain_match.application_protocols or ("",))
+    left = _by_range(left, connection.source, lambda each: each.filter_chain_match.direct_source_prefix_ranges)
+    left = _by_range(left, connection.source, lambda each: each.filter_chain_match.source_prefix_ranges)
+    return left[0] if left else None
+
+
+def _by_value(
+    chains: list[FilterChain], given: Iterable[str], values: Callable[[FilterChain], Iterable[str]]
+) -> list[FilterChain]:
+    for value in (*given, ""):
+        if found := [each for each in chains if value in values(each)]:
+            return found
+    return []
+
+
+def _by_name(chains: list[FilterChain], server_name: str) -> list[FilterChain]:
+    """The name itself, then `*.example.com` from the longest, then chains that ask for no name."""
+    name = server_name.lower()
+    wanted = [name] if name else []
+    start = name.find(".", 1)
+    while 0 <= start < len(name) - 1:
+        wanted.append(f"*{name[start:]}")
+        start = name.find(".", start + 1)
+    return _by_value(chains, wanted, lambda each: [n.lower() for n in each.filter_chain_match.server_names] or ("",))
+
+
+def _by_range(
+    chains: list[FilterChain], address: str, ranges: Callable[[FilterChain], Iterable[object]]
+) -> list[FilterChain]:
+    best = -1
+    found: list[FilterChain] = []
+    for each in chains:
+        listed = list(ranges(each))
+        lengths = [one.prefix_len.value for one in listed if within(one, address)]  # type: ignore[attr-defined]
+        length = max(lengths, default=-1) if listed else 0
+        if listed and lengths:
+            length += 1  # any range is more exact than none, also one of length 0
+        if length > best:
+            best, found = length, [each]
+        elif length == best and length >= 0:
+            found.append(each)
+    return found if best >= 0 else []
+
+
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,144 @@
+"""Envoy's small matchers: of texts, headers, query parameters, paths, addresses, and values of metadata."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from envoy.config.core.v3.address_pb2 import CidrRange
+from envoy.config.route.v3.route_components_pb2 import HeaderMatcher, QueryParameterMatcher
+from envoy.type.matcher.v3.metadata_pb2 import MetadataMatcher
+from envoy.type.matcher.v3.path_pb2 import PathMatcher
+from envoy.type.matcher.v3.string_pb2 import StringMatcher
+from envoy.type.matcher.v3.value_pb2 import ValueMatcher
+
+from weft.explain import regex
+from weft.explain.decision import Unsure
+from weft.explain.request import Headers
+
+MISSING = object()  # a value of metadata that is not there
+
+
+def text(matcher: StringMatcher, value: str) -> bool:
+    kind = matcher.WhichOneof("match_pattern")
+    if kind == "safe_regex":
+        return regex.matches(matcher.safe_regex.regex, value)
+    wanted = getattr(matcher, kind) if kind else ""
+    if matcher.ignore_case:
+        wanted, value = lower(wanted), lower(value)
+    match kind:
+        case "exact":
+            return bool(value == wanted)
+        case "prefix":
+            return value.startswith(wanted)
+        case "suffix":
+            return value.endswith(wanted)
+        case "contains":
+            return wanted in value
+    raise Unsure(f"a text is matched by {kind or 'nothing'}, which cannot be tried here")
+
+
+def header(matcher: HeaderMatcher, headers: Headers) -> bool:
+    """Several of one name are looked at one by one, and one that matches is enough. A header that is not there matches
+    nothing, inverted or not, unless it counts as empty."""
+    kind = matcher.WhichOneof("header_match_specifier")
+    if kind is None or kind == "present_match":
+        wanted = matcher.present_match if kind else True
+        return bool((headers.has(matcher.name) == wanted) != matcher.invert_match)
+    values = headers.values(matcher.name)
+    if not values:
+        if not matcher.treat_missing_header_as_empty:
+            return False
+        values = [""]
+    return any(_header_value(matcher, kind, value) for value in values) != bool(matcher.invert_match)
+
+
+def _header_value(matcher: HeaderMatcher, kind: str, value: str) -> bool:
+    match kind:
+        case "string_match":
+            return text(matcher.string_match, value)
+        case "exact_match":
+            return bool(value == matcher.exact_match)
+        case "prefix_match":
+            return value.startswith(matcher.prefix_match)
+        case "suffix_match":
+            return value.endswith(matcher.suffix_match)
+        case "contains_match":
+            return matcher.contains_match in value
+        case "safe_regex_match":
+            return regex.matches(matcher.safe_regex_match.regex, value)
+    raise Unsure(f"the header {matcher.name} is matched by {kind}, which cannot be tried here")
+
+
+def query_parameters(target: str) -> dict[str, str]:
+    """Of a request's target, as they are written; of several with one name the first."""
+    _, _, query = target.partition("?")
+    found: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
+        found.setdefault(name, value)
+    return found
+
+
+def query_parameter(matcher: QueryParameterMatcher, found: Mapping[str, str]) -> bool:
+    if matcher.WhichOneof("query_parameter_match_specifier") == "string_match":
+        return matcher.name in found and text(matcher.string_match, found[matcher.name])
+    wanted = matcher.present_match if matcher.HasField("present_match") else True
+    return bool((matcher.name in found) == wanted)
+
+
+def path(matcher: PathMatcher, target: str) -> bool:
+    return text(matcher.path, without_query(target))
+
+
+def without_query(target: str) -> str:
+    for position, character in enumerate(target):
+        if character in "?#":
+            return target[:position]
+    return target
+
+
+def address(wanted: CidrRange, given: str) -> bool:
+    return _within(wanted.address_prefix, wanted.prefix_len.value, given)
+
+
+def metadata(matcher: MetadataMatcher, known: Mapping[str, Any]) -> bool:
+    found: Any = known.get(matcher.filter, MISSING)
+    for segment in matcher.path:
+        found = found.get(segment.key, MISSING) if isinstance(found, Mapping) else MISSING
+    return bool(value(matcher.value, found) != matcher.invert)
+
+
+def value(matcher: ValueMatcher, found: Any) -> bool:
+    kind = matcher.WhichOneof("match_pattern")
+    match kind:
+        case "present_match":
+            return bool((found is not MISSING) == matcher.present_match)
+        case "null_match":
+            return found is None
+        case "string_match":
+            return isinstance(found, str) and text(matcher.string_match, found)
+        case "bool_match":
+            return isinstance(found, bool) and found == matcher.bool_match
+        case "or_match":
+            return any(value(each, found) for each in matcher.or_match.value_matchers)
+        case "list_match" if matcher.list_match.HasField("one_of"):
+            return isinstance(found, list) and any(value(matcher.list_match.one_of, each) for each in found)
+    raise Unsure(f"a value is matched by {kind or 'nothing'}, which cannot be tried here")
+
+
+def lower(value: str) -> str:
+    """Of ASCII only, as Envoy does it."""
+    return value.lower() if value.isascii() else "".join(each.lower() if each.isascii() else each for each in value)
+
+
+@lru_cache(maxsize=65536)
+def _within(prefix: str, length: int, given: str) -> bool:
+    try:
+        found = ipaddress.ip_address(given)
+    except ValueError:
+        return False
+    network = ipaddress.ip_network(f"{prefix}/{length}", strict=False)
+    return found.version == network.version and found in network

@@ -1,0 +1,77 @@
+"""What becomes of a request's path before anybody matches it: as RFC 3986 normalizes it, slashes merged or decoded
+where a connection manager is told to. Envoy does it with Chromium's code, whose table this is."""
+
+from __future__ import annotations
+
+import re
+
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_TO_ENCODE = re.compile(r'["<>^`{|}]|[^!-~]')
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+_ENCODED_SLASH, _ENCODED_BACKSLASH = re.compile(r"%2[fF]"), re.compile(r"%5[cC]")
+_DOTS_WITH_PARAMETERS = re.compile(r"(^|/)(\.{1,2});[^/]*")
+
+
+def normalized(manager: HttpConnectionManager, target: str) -> str | None:
+    """None if the request is refused for its path."""
+    if "#" in target:
+        return None
+    path, mark, query = target.partition("?")
+    action = manager.path_with_escaped_slashes_action
+    if action in (HttpConnectionManager.UNESCAPE_AND_FORWARD, HttpConnectionManager.UNESCAPE_AND_REDIRECT):
+        path = _ENCODED_BACKSLASH.sub(r"\\", _ENCODED_SLASH.sub("/", path))
+    elif action == HttpConnectionManager.REJECT_REQUEST and (
+        _ENCODED_SLASH.search(path) or _ENCODED_BACKSLASH.search(path)
+    ):
+        return None
+    if manager.normalize_path.value:
+        canonical = _canonical(path)
+        if canonical is None:
+            return None
+        path = canonical
+    if manager.merge_slashes:
+        path = _merged(path)
+    return f"{path}{mark}{query}"
+
+
+def _canonical(path: str) -> str | None:
+    """Dots with parameters behind them (`..;v=1`) are dots, if both are written plainly; then encoded ones are decoded.
+    A path with an encoded NUL has no canonical form."""
+    path = _DOTS_WITH_PARAMETERS.sub(r"\1\2", path)
+    if "%00" in path:
+        return None
+    path = _ENCODED.sub(_decoded_if_plain, path.replace("\\", "/"))
+    path = _TO_ENCODE.sub(_encoded, path)
+    if not path.startswith("/"):
+        path = f"/{path}"
+    done: list[str] = []
+    segments = path.split("/")[1:]
+    for position, segment in enumerate(segments):
+        if segment == "..":
+            done = done[:-1]
+        elif segment != ".":
+            done.append(segment)
+            continue
+        if position == len(segments) - 1:
+            done.append("")
+    return "/" + "/".join(done)
+
+
+def _decoded_if_plain(found: re.Match[str]) -> str:
+    character = chr(int(found[0][1:], 16))
+    return character if character in _PLAIN else found[0]
+
+
+def _encoded(found: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in found[0].encode())
+
+
+def _merged(path: str) -> str:
+    if "//" not in path:
+        return path
+    inner = "/".join(part for part in path.split("/") if part)
+    return f"{'/' if path.startswith('/') else ''}{inner}{'/' if path.endswith('/') else ''}"

@@ -1,0 +1,181 @@
+"""Envoy's regular expressions are RE2's; Python's are near. An expression is rewritten so that both mean the same, and
+where that cannot be done (`\\pN`, flags in the middle) nobody guesses: `Unsure`.
+
+Unlike RE2's, Python's time is not bound by the text's length; the expressions are those that an operator wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from weft.explain.decision import Unsure
+
+_CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
+_POSIX = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "ascii": r"\x00-\x7f",
+    "blank": r"\t ",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\t\n\v\f\r ",
+    "upper": "A-Z",
+    "word": "0-9A-Za-z_",
+    "xdigit": "0-9A-Fa-f",
+}
+_FLAGS = re.compile(r"\(\?([is]+)\)")
+_REPEAT = re.compile(r"\{\d+(?:,\d*)?\}")
+_NAMED = re.compile(r"\(\?P?<([A-Za-z_]\w*)>")
+_POSIX_CLASS = re.compile(r"\[:(\^?)(\w+):\]")
+_HEXADECIMAL = re.compile(r"x\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})")
+
+
+def matches(expression: str, text: str) -> bool:
+    """The whole text, as Envoy matches."""
+    return compiled(expression).fullmatch(text) is not None
+
+
+def replaced(expression: str, substitution: str, text: str) -> str:
+    """Every match, from left to right; `\\1` in the substitution is what the first group matched."""
+    pattern = compiled(expression)
+    parts, end, last = [], 0, -1
+    for found in pattern.finditer(text):
+        if found.start() == found.end() == last:
+            continue  # RE2 takes no empty match where the one before it ended
+        parts += [text[end : found.start()], _filled(substitution, found)]
+        end = last = found.end()
+    return "".join((*parts, text[end:]))
+
+
+@lru_cache(maxsize=4096)
+def compiled(expression: str) -> re.Pattern[str]:
+    try:
+        return re.compile(_Rewriter(expression).whole())
+    except (re.error, OverflowError, RecursionError) as error:
+        raise Unsure(f"the expression {expression!r} cannot be tried here: {error}") from None
+
+
+def _filled(substitution: str, found: re.Match[str]) -> str:
+    def put(escape: re.Match[str]) -> str:
+        return "\\" if escape[1] == "\\" else found[int(escape[1])] or ""
+
+    return re.sub(r"\\([0-9\\])", put, substitution)
+
+
+class _Rewriter:
+    def __init__(self, expression: str) -> None:
+        self._left, self._at = expression, 0
+
+    def whole(self) -> str:
+        flags = _FLAGS.match(self._left)
+        if flags is None:
+            return self._parts()
+        self._at = flags.end()
+        return f"(?{''.join(dict.fromkeys(flags[1]))}:{self._parts()})"
+
+    def _parts(self) -> str:
+        parts = []
+        while self._at < len(self._left):
+            parts.append(self._part())
+        return "".join(parts)
+
+    def _part(self) -> str:
+        left, at = self._left, self._at
+        character = left[at]
+        self._at += 1
+        match character:
+            case "\\":
+                return self._escape()
+            case "[":
+                return self._class()
+            case "$":
+                return r"\Z"
+            case "{":
+                found = _REPEAT.match(left, at)
+                if found is None:
+                    return r"\{"
+                self._at = found.end()
+                return found[0]
+            case "(" if left.startswith("(?", at) and not left.startswith("(?:", at):
+                return self._group(at)
+        return character
+
+    def _group(self, at: int) -> str:
+        if found := _NAMED.match(self._left, at):
+            self._at = found.end()
+            return f"(?P<{found[1]}>"
+        found = re.compile(r"\(\?[is]+(?:-[is]+)?:").match(self._left, at)
+        if found is None:
+            raise Unsure(f"the expression {self._left!r} has flags that cannot be tried here")
+        self._at = found.end()
+        return found[0]
+
+    def _escape(self) -> str:
+        character = self._left[self._at : self._at + 1]
+        if found := _HEXADECIMAL.match(self._left, self._at):
+            self._at = found.end()
+            return re.escape(chr(int(found[1] or found[2], 16)))
+        self._at += 1
+        if character in _CLASSES:
+            return f"[{_CLASSES[character]}]"
+        if character.lower() in _CLASSES:
+            return f"[^{_CLASSES[character.lower()]}]"
+        match character:
+            case "C":  # any byte
+                return "(?s:.)"
+            case "z":
+                return r"\Z"
+            case "b" | "B":
+                return rf"(?a:\{character})"
+            case "Q":
+                end = self._left.find(r"\E", self._at)
+                quoted = self._left[self._at : end if end >= 0 else None]
+                self._at = end + 2 if end >= 0 else len(self._left)
+                return re.escape(quoted)
+            case "A" | "a" | "f" | "t" | "n" | "r" | "v":
+                return f"\\{character}"
+        if character.isalnum() or not character:
+            raise Unsure(f"the expression {self._left!r} holds \\{character}, which cannot be tried here")
+        return re.escape(character)
+
+    def _class(self) -> str:
+        parts = ["["]
+        if self._left.startswith("^", self._at):
+            parts.append("^")
+            self._at += 1
+        first = True
+        while self._at < len(self._left):
+            character = self._left[self._at]
+            if character == "]" and not first:
+                self._at += 1
+                return "".join((*parts, "]"))
+            first = False
+            if found := _POSIX_CLASS.match(self._left, self._at):
+                if found[1] or found[2] not in _POSIX:
+                    raise Unsure(f"the expression {self._left!r} holds {found[0]}, which cannot be tried here")
+                parts.append(_POSIX[found[2]])
+                self._at = found.end()
+                continue
+            self._at += 1
+            parts.append(self._class_escape() if character == "\\" else _literal(character))
+        raise Unsure(f"the expression {self._left!r} has a class without an end")
+
+    def _class_escape(self) -> str:
+        escaped = self._escape()
+        if len(escaped) > 2 and escaped[0] == "[":
+            if escaped[1] == "^":
+                raise Unsure(f"the expression {self._left!r} holds a class that cannot be tried here")
+            return escaped[1:-1]
+        if escaped.startswith("("):
+            raise Unsure(f"the expression {self._left!r} holds a class that cannot be tried here")
+        return escaped
+
+
+def _literal(character: str) -> str:
+    """Inside a class; Python may give a meaning to some of these one day."""
+    return f"\\{character}" if character in "[&~|" else character

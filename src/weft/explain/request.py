@@ -1,0 +1,113 @@
+"""The request that is asked about, and its headers while proxies change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from weft.explain.decision import Unsure
+
+_ALIASES = {"host": ":authority"}
+
+
+class Speaks(StrEnum):
+    """What the caller's application sends."""
+
+    HTTP = "http/1.1"
+    HTTP2 = "h2c"
+    TLS = "tls"  # its own
+    BYTES = "bytes"
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What is known of a token that the request carries somewhere: `text` is how it stands there."""
+
+    text: str
+    claims: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    verified: bool = True  # whether its signature fits the keys of its issuer
+    malformed: str = ""  # what is wrong with it, if it is no token at all
+
+
+class Request(msgspec.Struct, frozen=True):
+    """`address`: where the connection goes, if not to what the host's name resolves to."""
+
+    host: str
+    port: int = 80
+    method: str = "GET"
+    path: str = "/"
+    headers: tuple[tuple[str, str], ...] = ()
+    caller: str = ""  # a workload's name, as the world knows it
+    address: str = ""
+    speaks: Speaks = Speaks.HTTP
+    server_name: str = ""  # of the application's own TLS, as are the protocols it offers
+    offers: tuple[str, ...] = ()
+    tokens: tuple[Token, ...] = ()
+    now: int = 0  # in seconds since 1970, for tokens; 0: none is too old or too young
+
+    @property
+    def is_http(self) -> bool:
+        return self.speaks in (Speaks.HTTP, Speaks.HTTP2)
+
+
+class Headers:
+    """As Envoy holds them: lower case, several of one name, Host as `:authority`."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._pairs = [(_ALIASES.get(name.lower(), name.lower()), value) for name, value in pairs]
+        self._made_up: set[str] = set()  # there, but with a value that nobody knows beforehand
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._pairs)
+
+    def copy(self) -> Headers:
+        result = Headers()
+        result._pairs, result._made_up = list(self._pairs), set(self._made_up)
+        return result
+
+    def has(self, name: str) -> bool:
+        name = _ALIASES.get(name.lower(), name.lower())
+        return any(each == name for each, _ in self._pairs)
+
+    def values(self, name: str) -> list[str]:
+        name = _ALIASES.get(name.lower(), name.lower())
+        if name in self._made_up:
+            raise Unsure(f"a proxy makes up the value of the header {name}")
+        return [value for each, value in self._pairs if each == name]
+
+    def joined(self, name: str) -> str | None:
+        """All values of a name; None if there is none."""
+        found = self.values(name)
+        return ",".join(found) if found else None
+
+    def value(self, name: str) -> str:
+        return self.joined(name) or ""
+
+    def set(self, name: str, value: str) -> None:
+        self.remove(name)
+        self.add(name, value)
+
+    def add(self, name: str, value: str) -> None:
+        self._pairs.append((_ALIASES.get(name.lower(), name.lower()), value))
+
+    def make_up(self, name: str) -> None:
+        if not self.has(name):
+            self._pairs.append((name, ""))
+            self._made_up.add(name)
+
+    def remove(self, name: str) -> None:
+        name = _ALIASES.get(name.lower(), name.lower())
+        self._pairs = [(each, value) for each, value in self._pairs if each != name]
+        self._made_up.discard(name)
+
+
+def headers_of(request: Request) -> Headers:
+    pseudo = ((":method", request.method), (":scheme", "http"), (":authority", request.host), (":path", request.path))
+    given = [(name, value) for name, value in request.headers if not name.startswith(":")]
+    result = Headers((*pseudo, *(pair for pair in given if pair[0].lower() != "host")))
+    for name, value in given:
+        if name.lower() == "host":
+            result.set(":authority", value)
+    return result

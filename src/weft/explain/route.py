@@ -1,0 +1,115 @@
+"""Which virtual host a request's authority belongs to, and which of its routes takes the request first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from envoy.config.route.v3.route_components_pb2 import Route, RouteMatch, VirtualHost
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+from weft.explain import matchers, regex
+from weft.explain.decision import Unsure
+from weft.explain.request import Headers
+from weft.explain.world import Resources
+
+
+class _Hosts(msgspec.Struct, frozen=True):
+    """The domains of a configuration, by how they are looked up: the longest wildcard first."""
+
+    exact: Mapping[str, VirtualHost]
+    suffixes: tuple[tuple[str, VirtualHost], ...]  # of `*.example.com`, without the star
+    prefixes: tuple[tuple[str, VirtualHost], ...]  # of `example.*`
+    rest: VirtualHost | None
+
+
+def virtual_host(resources: Resources, configuration: RouteConfiguration, authority: str) -> VirtualHost | None:
+    key = ("hosts", id(configuration))
+    hosts = resources.kept.get(key)
+    if hosts is None:
+        hosts = resources.kept[key] = _hosts(configuration)
+    name = matchers.lower(authority)
+    if configuration.ignore_port_in_host_matching:
+        name = without_port(name)
+    found: VirtualHost | None = hosts.exact.get(name)
+    if found is not None:
+        return found
+    for ending, host in hosts.suffixes:
+        if len(name) > len(ending) and name.endswith(ending):
+            return host
+    for beginning, host in hosts.prefixes:
+        if len(name) > len(beginning) and name.startswith(beginning):
+            return host
+    rest: VirtualHost | None = hosts.rest
+    return rest
+
+
+def first_match(host: VirtualHost, headers: Headers) -> Route | None:
+    target = headers.value(":path")
+    path = matchers.without_query(target)
+    return next((route for route in host.routes if takes(route.match, headers, target, path)), None)
+
+
+def takes(match: RouteMatch, headers: Headers, target: str, path: str) -> bool:
+    if not _takes_path(match, path) or not all(matchers.header(each, headers) for each in match.headers):
+        return False
+    if match.query_parameters:
+        found = matchers.query_parameters(target)
+        if not all(matchers.query_parameter(each, found) for each in match.query_parameters):
+            return False
+    if match.HasField("grpc") and not is_grpc(headers):
+        return False
+    for unknown in ("runtime_fraction", "tls_context", "dynamic_metadata", "filter_state"):
+        if match.HasField(unknown) if unknown in ("runtime_fraction", "tls_context") else getattr(match, unknown):
+            raise Unsure(f"a route is chosen by {unknown}, which cannot be told beforehand")
+    return True
+
+
+def is_grpc(headers: Headers) -> bool:
+    kind = headers.joined("content-type") or ""
+    return kind == "application/grpc" or kind.startswith("application/grpc+")
+
+
+def without_port(authority: str) -> str:
+    """Of `host:80` and `[::1]:80`."""
+    start = authority.rfind(":")
+    return authority if start < 0 or authority.rfind("]") > start else authority[:start]
+
+
+def _takes_path(match: RouteMatch, path: str) -> bool:
+    kind = match.WhichOneof("path_specifier")
+    if kind == "safe_regex":
+        return regex.matches(match.safe_regex.regex, path)
+    if kind not in ("path", "prefix", "path_separated_prefix"):
+        raise Unsure(f"a path is matched by {kind or 'nothing'}, which cannot be tried here")
+    wanted: str = getattr(match, kind)
+    if match.HasField("case_sensitive") and not match.case_sensitive.value:
+        wanted, path = matchers.lower(wanted), matchers.lower(path)
+    if kind == "path":
+        return path == wanted
+    if kind == "prefix":
+        return path.startswith(wanted)
+    return path.startswith(wanted) and path[len(wanted) : len(wanted) + 1] in ("", "/")
+
+
+def _hosts(configuration: RouteConfiguration) -> _Hosts:
+    exact: dict[str, VirtualHost] = {}
+    suffixes: dict[str, VirtualHost] = {}
+    prefixes: dict[str, VirtualHost] = {}
+    rest: VirtualHost | None = None
+    for host in configuration.virtual_hosts:
+        for domain in host.domains:
+            name = matchers.lower(domain)
+            if name == "*":
+                rest = host
+            elif name.startswith("*"):
+                suffixes[name[1:]] = host
+            elif name.endswith("*"):
+                prefixes[name[:-1]] = host
+            else:
+                exact[name] = host
+
+    def longest(found: dict[str, VirtualHost]) -> tuple[tuple[str, VirtualHost], ...]:
+        return tuple(sorted(found.items(), key=lambda entry: -len(entry[0])))
+
+    return _Hosts(exact, longest(suffixes), longest(prefixes), rest)

@@ -1,0 +1,51 @@
+"""An explanation as lines for a person: one for each decision, with where it comes from, and the verdict last. What all
+outcomes share is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.explain.decision import Explanation, Kind, Outcome, Step, Verdict
+
+
+def lines(explanation: Explanation) -> Iterator[str]:
+    outcomes = explanation.outcomes
+    shared = _shared(outcomes)
+    for step in outcomes[0].steps[:shared]:
+        yield line(step)
+    for outcome in outcomes:
+        indent = ""
+        if len(outcomes) > 1:
+            yield f"{100 * outcome.odds:.3g} % of requests:"
+            indent = "  "
+        for step in outcome.steps[shared:]:
+            yield f"{indent}{line(step)}"
+        yield f"{indent}→ {verdict(outcome.verdict)}"
+
+
+def line(step: Step) -> str:
+    source = f"  [{'; '.join(map(str, step.sources))}]" if step.sources else ""
+    return f"{step.proxy or '-'}: {step.stage}: {step.what}{source}"
+
+
+def verdict(found: Verdict) -> str:
+    status = f" {found.status}" if found.status else ""
+    grpc = f" (gRPC status {found.grpc_status})" if found.grpc_status else ""
+    late = f" after {found.delay:g} s" if found.delay else ""
+    more = ", ".join(part for part in (found.flags, found.detail) if part)
+    said = f"{found.kind}{status}{grpc}{late}: {found.why}"
+    if found.kind is Kind.DELIVERED and found.path:
+        said = f"{said} as {found.method} {found.host}{found.path}"
+    return f"{said} ({more})" if more else said
+
+
+def _shared(outcomes: tuple[Outcome, ...]) -> int:
+    """How many steps all outcomes begin with."""
+    first = outcomes[0].steps
+    if len(outcomes) == 1:
+        return len(first)
+    shortest = min(len(outcome.steps) for outcome in outcomes)
+    for position in range(shortest):
+        if any(outcome.steps[position] != first[position] for outcome in outcomes):
+            return position
+    return shortest

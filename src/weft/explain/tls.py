@@ -1,0 +1,91 @@
+"""TLS between two proxies: whether a caller's proxy uses it towards an endpoint, what it offers, and whether each side
+takes the other's certificate."""
+
+from __future__ import annotations
+
+import msgspec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.core.v3.base_pb2 import TransportSocket
+from envoy.extensions.transport_sockets.tls.v3.common_pb2 import CertificateValidationContext, SubjectAltNameMatcher
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext, UpstreamTlsContext
+
+from weft.explain import matchers
+from weft.explain.decision import Stage, sources_of
+from weft.explain.endpoint import Place
+from weft.explain.walk import Walk
+from weft.explain.world import Resources
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """How a caller's proxy opens a connection."""
+
+    server_name: str
+    offers: tuple[str, ...]
+    shows: bool  # a certificate of its own
+    names: tuple[SubjectAltNameMatcher, ...]  # one of which the server must have; none: any will do
+    foreign: bool  # not the mesh's: whom it trusts is written in files
+
+
+def offer(walk: Walk, resources: Resources, cluster: Cluster, place: Place, instead: tuple[str, ...]) -> Offer | None:
+    """None for plaintext. `instead`: what the chain's connections offer whatever the cluster would."""
+    socket, why = _socket(cluster, place)
+    context = resources.opened(socket.typed_config, UpstreamTlsContext) if socket else None
+    sources = sources_of(cluster.metadata)
+    if context is None:
+        walk.tell(Stage.TLS, f"in plaintext: {why}", sources)
+        return None
+    common = context.common_tls_context
+    names = validation(common).match_typed_subject_alt_names
+    offers = instead or tuple(common.alpn_protocols)
+    shows = bool(common.tls_certificate_sds_secret_configs)
+    foreign = (
+        common.combined_validation_context.validation_context_sds_secret_config.sds_config.WhichOneof(
+            "config_source_specifier"
+        )
+        != "api_config_source"
+    )
+    told = f"with TLS ({why}), offering {', '.join(offers) or 'nothing'}"
+    walk.tell(Stage.TLS, f"{told} for {context.sni}" if context.sni else told, sources)
+    return Offer(context.sni, offers, shows, tuple(names), foreign)
+
+
+def takes_server(walk: Walk, made: Offer, identity: str) -> bool:
+    """Whether the caller's proxy believes that it has reached the service."""
+    if not made.names or any(matchers.text(each.matcher, identity) for each in made.names):
+        walk.tell(Stage.TLS, f"the server is {identity}, as expected")
+        return True
+    expected = ", ".join(each.matcher.exact or str(each.matcher).strip() for each in made.names)
+    walk.tell(Stage.TLS, f"the server is {identity or 'nobody'}, and not {expected}")
+    return False
+
+
+def takes_client(walk: Walk, context: DownstreamTlsContext, identity: str) -> bool:
+    """Whether the server's proxy lets the caller finish the handshake."""
+    if not identity:
+        if context.require_client_certificate.value:
+            walk.tell(Stage.TLS, "the caller shows no certificate, and must")
+        return not context.require_client_certificate.value
+    names = validation(context.common_tls_context).match_typed_subject_alt_names
+    if not names or any(matchers.text(each.matcher, identity) for each in names):
+        walk.tell(Stage.TLS, f"the caller is {identity}")
+        return True
+    walk.tell(Stage.TLS, f"the caller is {identity}, whom nothing lets in here")
+    return False
+
+
+def validation(common: CommonTlsContext) -> CertificateValidationContext:
+    if common.HasField("combined_validation_context"):
+        return common.combined_validation_context.default_validation_context
+    return common.validation_context
+
+
+def _socket(cluster: Cluster, place: Place) -> tuple[TransportSocket | None, str]:
+    marks = dict(place.marks)
+    for match in cluster.transport_socket_matches:
+        wanted = {name: value.string_value for name, value in match.match.fields.items()}
+        if wanted.items() <= marks.items():
+            told = ", ".join(f"{name}: {value}" for name, value in sorted(wanted.items()))
+            return match.transport_socket, f"the endpoint is marked {told}" if told else "the endpoint is not marked"
+    if cluster.HasField("transport_socket"):
+        return cluster.transport_socket, "the cluster always does"
+    return None, "nothing asks for TLS"

@@ -1,0 +1,98 @@
+"""One way through all decisions. Where chance decides, the walk asks for a choice; `every` goes again for each choice
+that has not been taken, until all ways have been gone, so that the stages themselves read straight down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from weft.explain.decision import Explanation, Kind, Outcome, Source, Stage, Step, Unsure, Verdict
+from weft.explain.request import Headers
+
+T = TypeVar("T")
+
+_MOST_WAYS = 128
+
+
+class Walk:
+    def __init__(self, given: tuple[int, ...] = ()) -> None:
+        self.steps: list[Step] = []
+        self.odds = 1.0
+        self.proxy = ""  # whose decisions are being told
+        self.taken: list[tuple[int, int]] = []  # the choice, and of how many
+        self.route = self.cluster = self.endpoint = self.workload = ""  # what the verdict will say of the way
+        self.delay = 0.0
+        self._given = given
+
+    def tell(self, stage: Stage, what: str, sources: tuple[Source, ...] = ()) -> None:
+        self.steps.append(Step(stage, what, sources, self.proxy))
+
+    def end(
+        self,
+        kind: Kind,
+        why: str,
+        *,
+        status: int = 0,
+        flags: str = "",
+        detail: str = "",
+        location: str = "",
+        headers: Headers | None = None,
+    ) -> Verdict:
+        """The verdict at this place, with what has been told of the way."""
+        arriving = list(headers) if headers is not None else []
+        pseudo = dict(pair for pair in arriving if pair[0].startswith(":"))
+        return Verdict(
+            kind,
+            why,
+            status=status,
+            flags=f"DI,{flags}" if flags and self.delay else flags,
+            detail=detail,
+            location=location,
+            delay=self.delay,
+            method=pseudo.get(":method", ""),
+            host=pseudo.get(":authority", ""),
+            path=pseudo.get(":path", ""),
+            headers=tuple(pair for pair in arriving if not pair[0].startswith(":")),
+            route=self.route,
+            cluster=self.cluster,
+            endpoint=self.endpoint,
+            workload=self.workload,
+        )
+
+    def choose(self, options: Sequence[tuple[float, T]]) -> T:
+        """One of these, with its share of all weights. What has no weight is never chosen."""
+        possible = [option for option in options if option[0] > 0]
+        if len(possible) == 1:
+            return possible[0][1]
+        number = len(self.taken)
+        choice = self._given[number] if number < len(self._given) else 0
+        self.taken.append((choice, len(possible)))
+        weight, chosen = possible[choice]
+        self.odds *= weight / sum(weight for weight, _ in possible)
+        return chosen
+
+
+def every(journey: Callable[[Walk], Verdict]) -> Explanation:
+    outcomes: list[Outcome] = []
+    given: tuple[int, ...] | None = ()
+    while given is not None and len(outcomes) < _MOST_WAYS:
+        walk = Walk(given)
+        try:
+            verdict = journey(walk)
+        except Unsure as error:
+            verdict = walk.end(Kind.UNKNOWN, str(error))
+        outcomes.append(Outcome(walk.odds, tuple(walk.steps), verdict))
+        given = _next(walk.taken)
+    if given is not None:
+        rest = 1.0 - sum(outcome.odds for outcome in outcomes)
+        outcomes.append(Outcome(rest, (), Verdict(Kind.UNKNOWN, f"more than {_MOST_WAYS} ways it may go")))
+    return Explanation(tuple(sorted(outcomes, key=lambda outcome: -outcome.odds)))
+
+
+def _next(taken: list[tuple[int, int]]) -> tuple[int, ...] | None:
+    """The choices of the next way, as one counts: the last that has another option takes it."""
+    for position in reversed(range(len(taken))):
+        choice, number = taken[position]
+        if choice + 1 < number:
+            return (*(each for each, _ in taken[:position]), choice + 1)
+    return None

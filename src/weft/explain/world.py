@@ -1,0 +1,90 @@
+"""What an explanation is told from outside: names and addresses, who stands at them, and what their proxies got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any as Anything
+from typing import Protocol, TypeVar
+
+import msgspec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from google.protobuf.any_pb2 import Any
+from google.protobuf.message import Message
+
+M = TypeVar("M", bound=Message)
+
+_LISTENER, _ROUTE, _CLUSTER, _ENDPOINT = (
+    f"type.googleapis.com/{kind.DESCRIPTOR.full_name}"
+    for kind in (Listener, RouteConfiguration, Cluster, ClusterLoadAssignment)
+)
+
+
+class Resources:
+    """What one proxy has, by name. What is packed inside is opened once."""
+
+    def __init__(
+        self,
+        listeners: Iterable[Listener] = (),
+        routes: Iterable[RouteConfiguration] = (),
+        clusters: Iterable[Cluster] = (),
+        endpoints: Iterable[ClusterLoadAssignment] = (),
+    ) -> None:
+        self.listeners: Mapping[str, Listener] = {each.name: each for each in listeners}
+        self.routes: Mapping[str, RouteConfiguration] = {each.name: each for each in routes}
+        self.clusters: Mapping[str, Cluster] = {each.name: each for each in clusters}
+        self.endpoints: Mapping[str, ClusterLoadAssignment] = {each.cluster_name: each for each in endpoints}
+        self._opened: dict[tuple[str, bytes], Anything] = {}
+        self.kept: dict[object, Anything] = {}  # what stages have worked out of resources, under keys of their own
+
+    @classmethod
+    def from_bytes(cls, sent: Iterable[tuple[str, bytes]]) -> Resources:
+        """Of pairs of a type URL and the resource as it was sent; other types are passed over."""
+        by_type: dict[str, list[bytes]] = {_LISTENER: [], _ROUTE: [], _CLUSTER: [], _ENDPOINT: []}
+        for type_url, body in sent:
+            if type_url in by_type:
+                by_type[type_url].append(body)
+        return cls(
+            map(Listener.FromString, by_type[_LISTENER]),
+            map(RouteConfiguration.FromString, by_type[_ROUTE]),
+            map(Cluster.FromString, by_type[_CLUSTER]),
+            map(ClusterLoadAssignment.FromString, by_type[_ENDPOINT]),
+        )
+
+    def opened(self, packed: Any, kind: type[M]) -> M | None:
+        """The message inside, if it is of this kind."""
+        if not packed.Is(kind.DESCRIPTOR):  # type: ignore[arg-type]
+            return None
+        key = (packed.type_url, packed.value)
+        found: M | None = self._opened.get(key)
+        if found is None:
+            found = self._opened[key] = kind.FromString(packed.value)
+        return found
+
+
+class Workload(msgspec.Struct, frozen=True, eq=False):
+    """Somebody at an address, with a proxy or without."""
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    identity: str = ""  # what its proxy's certificate says, a SPIFFE id
+    resources: Resources | None = None  # None: no proxy
+    ports: frozenset[int] | None = None  # on which its application listens; None: not known, so on all
+
+
+class World(Protocol):
+    def workload(self, name: str) -> Workload | None: ...
+
+    def at(self, address: str) -> Workload | None:
+        """Who stands at an address; None for whoever the mesh does not know."""
+        ...
+
+    def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
+        """The addresses of a name, as the caller's application learns them."""
+        ...
+
+    def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
+        """Whether a connection to this address and port meets the workload's proxy, on its way in or out."""
+        ...

@@ -1,0 +1,82 @@
+"""Questions about the clients, asked on a stream as if they were resources: `istio.io/debug/syncz` and the like, as
+Istio's tools ask them. A stream that begins with a question is no proxy's: it joins no group and gets nothing else.
+
+Rule: who may ask is the debugger's to say, before anything is answered; without one nobody may.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import grpc
+import grpc.aio
+from envoy.service.discovery.v3.discovery_pb2 import DiscoveryResponse
+from google.protobuf.any_pb2 import Any as AnyMessage
+
+from weft.xds.access import Context
+from weft.xds.clients import Peer
+from weft.xds.request import Refused, Request, parse
+from weft.xds.response import Dialect
+
+log = logging.getLogger("weft.xds")
+
+PREFIX = "istio.io/debug"
+
+
+class Debugger(Protocol):
+    @property
+    def identifier(self) -> str:
+        """Who answers, as Istio's tools read it."""
+
+    def admit(self, peer: Peer) -> None:
+        """Raises Refused."""
+
+    async def answer(self, type_url: str, names: tuple[str, ...]) -> Sequence[AnyMessage]:
+        """Raises Refused for what nobody can answer."""
+
+
+def is_question(request: Request) -> bool:
+    return request.type_url == PREFIX or request.type_url.startswith(f"{PREFIX}/")
+
+
+async def serve_questions(
+    debugger: Debugger | None, dialect: Dialect, peer: Peer, first: Request, context: Context
+) -> None:
+    try:
+        if debugger is None:
+            raise Refused("nothing is told here")
+        debugger.admit(peer)
+    except Refused as refused:
+        log.warning(
+            "%s at %s may not ask for %s: %s", peer.principal or "somebody", peer.address, first.type_url, refused
+        )
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(refused))
+    if dialect is not Dialect.STATE_OF_THE_WORLD:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "ask by StreamAggregatedResources")
+    request: Request | None = first
+    number = 0
+    try:
+        while request is not None:
+            if not is_question(request):
+                raise Refused("a stream that begins with a question has questions only")
+            # Istio's clients put something into the nonce of their first words, too: only what was said is answered to.
+            if number == 0 or request.nonce != str(number):
+                number += 1
+                await context.write(await _response(debugger, request, number))
+            request = await _read(context)
+    except Refused as refused:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(refused))
+
+
+async def _response(debugger: Debugger, request: Request, number: int) -> bytes:
+    response = DiscoveryResponse(type_url=request.type_url, nonce=str(number), version_info=str(number))
+    response.control_plane.identifier = debugger.identifier
+    response.resources.extend(await debugger.answer(request.type_url, request.names))
+    return bytes(response.SerializeToString())
+
+
+async def _read(context: Context) -> Request | None:
+    payload: object = await context.read()
+    return parse(Dialect.STATE_OF_THE_WORLD, payload)[0] if isinstance(payload, bytes) else None

@@ -1,0 +1,39 @@
+"""When each push was, for whoever asks how long a proxy has been behind. Numbers come in as they are counted; the time
+of any of them leaves. Rule: it is bounded, and the older a push, the less exactly its time is known.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable
+
+KEPT = 1_024
+EXACT = 0.1  # seconds: pushes that follow each other faster share a time
+
+
+class PushTimes:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.last = 0
+        self._clock = clock
+        self._numbers: list[int] = []
+        self._times: list[float] = []
+
+    def note(self, number: int) -> None:
+        """This push is now."""
+        now = self._clock()
+        self.last = number
+        if self._times and now - self._times[-1] < EXACT:
+            return
+        self._numbers.append(number)
+        self._times.append(now)
+        if len(self._times) > KEPT:
+            # Of the older half, every second one: a mesh that is never quiet still knows what was hours ago.
+            half = KEPT // 2
+            self._numbers[:half] = self._numbers[:half:2]
+            self._times[:half] = self._times[:half:2]
+
+    def at(self, number: int) -> float:
+        """When that push was, or a little before; now for one that has not been."""
+        index = bisect_right(self._numbers, number) - 1
+        return self._times[max(index, 0)] if self._times and number <= self.last else self._clock()

@@ -1,0 +1,191 @@
+"""The resources of one type for one group: named, versioned bytes, with what proxies took and refused of them.
+
+A table keeps its names in the order of their last change, so that asking what changed since a revision costs as much as
+the answer is long. `snapshot.py` owns the tables, and numbers the revisions.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, MutableMapping
+from typing import Protocol
+
+import msgspec
+
+
+class Resource(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def body(self) -> bytes:
+        """The serialized message, without the `Any` around it."""
+
+
+def parts_of(resource: Resource) -> tuple[bytes, ...]:
+    """What a large body is joined of, where that is known; () for any other."""
+    parts: tuple[bytes, ...] = getattr(resource, "parts", ())
+    return parts if len(parts) > 1 else ()
+
+
+class Watcher(Protocol):
+    """What a table needs of a stream."""
+
+    def wake(self) -> None: ...
+
+    def settled(self, type_url: str) -> int | None:
+        """The revision up to which nothing of this type is owed or unanswered; None: not subscribed."""
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """A version that a proxy refused, and that nobody is sent again."""
+
+    version: str
+    detail: str
+    resource: Resource | None = None  # where another proxy may yet take it, in a report that names it by its version
+
+
+class Behind(Exception):
+    """A stream can no longer be told what changed. It must start anew; its client then says what it has."""
+
+
+# Removed names are remembered until every stream has passed them. They are counted only past the slack, so that the
+# streams are not asked at every removal; past the limit the oldest are forgotten and streams that needed them end.
+TOMBSTONE_SLACK = 64
+TOMBSTONE_LIMIT = 10_000
+
+
+class Table:
+    """The resources of one type for one group."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.floor = 0  # changes at or before this revision may be forgotten
+        self.live: MutableMapping[str, Resource] = {}
+        self.removed: OrderedDict[str, Resource | None] = OrderedDict()  # oldest first, with what was accepted last
+        self.accepted: MutableMapping[str, Resource] = {}  # what some proxy has ACKed last
+        self.rejected: dict[str, Rejected] = {}
+        # What was live before, and since when, if nobody was known to have taken it: word of that may be on its way.
+        self._replaced: dict[str, tuple[Resource, int]] = {}
+        self._changes: dict[str, int] = {}  # name → revision, newest last
+        self._collect_at = TOMBSTONE_SLACK
+        self._accepted_until = 0
+
+    def changed_since(self, revision: int) -> Iterator[str]:
+        for name in reversed(self._changes):
+            if self._changes[name] <= revision:
+                return
+            yield name
+
+    def changed_at(self, name: str) -> int:
+        """When a name that is live, or removed and not forgotten, changed last."""
+        return self._changes.get(name, 0)
+
+    def put(self, name: str, resource: Resource, revision: int) -> bool:
+        current = self.live.get(name)
+        rejected = self.rejected.get(name)
+        if rejected is not None:
+            if rejected.version == resource.version:
+                return False
+            del self.rejected[name]
+        if current is not None and current.version == resource.version:
+            return False
+        if current is not None and self.accepted.get(name) is not current:
+            self._replaced[name] = current, self.changed_at(name)
+        self.live[name] = resource
+        self.removed.pop(name, None)
+        self._changed(name, revision)
+        return True
+
+    def remove(self, name: str, revision: int) -> bool:
+        quarantined = self.rejected.pop(name, None)
+        if self.live.pop(name, None) is None and quarantined is None:
+            return False
+        self.removed[name] = self.accepted.pop(name, None)
+        self._replaced.pop(name, None)
+        self._changed(name, revision)
+        return True
+
+    def reject(self, name: str, rejected: Rejected, revision: int) -> bool:
+        """Go back to what a proxy has accepted. Where nothing is known to be good, the name is hidden from streams to
+        come but not removed from those that are there: a proxy keeps its own last good one."""
+        current = self.live.get(name)
+        good = self.accepted.get(name)
+        if current is None or current.version != rejected.version:
+            return False
+        if good is not None and good.version == rejected.version:
+            return False  # another proxy took it: it is not the resource that is wrong for the whole group
+        self.rejected[name] = Rejected(rejected.version, rejected.detail, current)
+        if good is None:
+            del self.live[name]
+        else:
+            self.live[name] = good
+            self._changed(name, revision)
+        return True
+
+    def accept(self, resource: Resource) -> None:
+        name = resource.name
+        current = self.live.get(name)
+        if current is not None and current.version == resource.version:
+            self.accepted[name] = current
+            self._replaced.pop(name, None)
+        elif name in self._replaced and self._replaced[name][0].version == resource.version:
+            self.accepted[name], _ = self._replaced.pop(name)
+
+    def accept_until(self, revision: int) -> None:
+        """Somebody has taken all that was live at this revision."""
+        for name in reversed(self._changes):
+            changed = self._changes[name]
+            if changed <= self._accepted_until:
+                break
+            replaced, since = self._replaced.get(name, (None, 0))
+            if changed <= revision and name in self.live:
+                self.accept(self.live[name])
+            elif replaced is not None and since <= revision:
+                self.accept(replaced)
+        self._accepted_until = max(self._accepted_until, revision)
+
+    def compact(self) -> None:
+        """Something was taken: a moment to say it in less."""
+
+    def known(self, name: str, version: str) -> Resource | None:
+        """One that is or was live, by its version."""
+        rejected, (replaced, _) = self.rejected.get(name), self._replaced.get(name, (None, 0))
+        for resource in (self.live.get(name), rejected.resource if rejected else None, replaced):
+            if resource is not None and resource.version == version:
+                return resource
+        return None
+
+    def restore(self, resource: Resource, revision: int) -> bool:
+        """One proxy refused it and another takes it: then it is not the resource that is wrong for the whole group, and
+        whoever was sent back to the one before gets it again. A policy is not lifted for all by one that refuses it."""
+        rejected = self.rejected.get(resource.name)
+        if rejected is None or rejected.version != resource.version:
+            return False
+        del self.rejected[resource.name]
+        self.live[resource.name] = self.accepted[resource.name] = resource
+        self._changed(resource.name, revision)
+        return True
+
+    def collect(self, type_url: str, watchers: set[Watcher]) -> None:
+        """Forget removed names that no stream needs any more."""
+        if len(self.removed) <= self._collect_at:
+            return
+        passed = min((at for watcher in watchers if (at := watcher.settled(type_url)) is not None), default=None)
+        while self.removed:
+            name = next(iter(self.removed))
+            revision = self._changes[name]
+            if passed is not None and revision > passed:
+                if len(self.removed) <= TOMBSTONE_LIMIT + len(self.live):
+                    break
+                self.floor = revision
+            del self.removed[name], self._changes[name]
+        self._collect_at = 2 * len(self.removed) + TOMBSTONE_SLACK
+
+    def _changed(self, name: str, revision: int) -> None:
+        self._changes.pop(name, None)  # to stand last again
+        self._changes[name] = revision
+        self.revision = revision

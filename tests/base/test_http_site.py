@@ -1,0 +1,144 @@
+"""A port that strangers reach."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from authority import Authority
+from weft.base import http_site
+from weft.base.http_site import HttpSite
+
+
+async def answer(_request):
+    return web.Response(text="hello\n")
+
+
+@contextlib.asynccontextmanager
+async def serving(tls=None):
+    app = web.Application()
+    app.router.add_get("/", answer)
+    site = HttpSite(app, tls=tls)
+    port = await site.listen("127.0.0.1", 0)
+    try:
+        yield port
+    finally:
+        await site.close()
+
+
+async def get(port):
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/") as found:
+        return await found.text()
+
+
+async def ends(reader):
+    """Whether the other side closes the connection, rather than anything else."""
+    async with asyncio.timeout(10):
+        try:
+            return await reader.read() == b""
+        except ConnectionError:
+            return True
+
+
+async def test_serves_on_every_address_when_none_is_given():
+    app = web.Application()
+    app.router.add_get("/", answer)
+    site = HttpSite(app)
+    port = await site.listen(None, 0)
+    try:
+        assert await get(port) == "hello\n"
+        if socket.has_dualstack_ipv6():
+            reader, writer = await asyncio.open_connection("::1", port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert (await reader.read()).endswith(b"hello\n")
+            writer.close()
+        with pytest.raises(OSError, match="in use"):
+            await HttpSite(web.Application()).listen(None, port)
+    finally:
+        await site.close()
+    with pytest.raises(ConnectionError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_who_does_not_finish_saying_what_it_wants_is_sent_away(monkeypatch):
+    monkeypatch.setattr(http_site, "IDLE_SECONDS", 0.5)
+    async with serving() as port:
+        silent, first = await asyncio.open_connection("127.0.0.1", port)
+        slow, second = await asyncio.open_connection("127.0.0.1", port)
+
+        async def drip():
+            with contextlib.suppress(ConnectionError):
+                second.write(b"GET / HTTP/1.1\r\n")
+                for number in range(1_000):
+                    second.write(f"X-{number}: y\r\n".encode())
+                    await second.drain()
+                    await asyncio.sleep(0.02)
+
+        dripping = asyncio.create_task(drip())
+        assert await ends(silent) and await ends(slow)
+        await dripping
+        assert await get(port) == "hello\n"
+        first.close()
+        second.close()
+
+
+async def test_one_host_can_hold_half_of_the_connections_and_gets_them_back(monkeypatch):
+    monkeypatch.setattr(http_site, "MOST_OF_ONE_HOST", 2)
+    async with serving() as port:
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for _, writer in held:
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        for reader, _ in held:
+            await reader.readuntil(b"hello\n")
+        more, refused = await asyncio.open_connection("127.0.0.1", port)
+        assert await ends(more)
+        other, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await other.read()).endswith(b"hello\n")
+        for each in (refused, writer, *(writer for _, writer in held)):
+            each.close()
+        async with asyncio.timeout(10):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    assert await get(port) == "hello\n"
+                    break
+
+
+async def test_all_hosts_together_have_their_limit_too(monkeypatch):
+    monkeypatch.setattr(http_site, "MOST_CONNECTIONS", 2)
+    async with serving() as port:
+        held = [
+            await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.0.{number}", 0)) for number in (2, 3)
+        ]
+        more, refused = await asyncio.open_connection("127.0.0.1", port)
+        assert await ends(more)
+        for each in (refused, *(writer for _, writer in held)):
+            each.close()
+
+
+async def test_who_never_shakes_hands_is_counted_and_sent_away(monkeypatch, tmp_path):
+    monkeypatch.setattr(http_site, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(http_site, "MOST_OF_ONE_HOST", 1)
+    issued = Authority().issue("spiffe://cluster.local/ns/a/sa/b")
+    (tmp_path / "both.pem").write_bytes(issued.key + issued.certificate)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "both.pem")
+    async with serving(tls) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        more, refused = await asyncio.open_connection("127.0.0.1", port)
+        assert await ends(more)
+        assert await ends(reader)
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        async with (
+            asyncio.timeout(10),
+            aiohttp.ClientSession() as session,
+            session.get(f"https://127.0.0.1:{port}/", ssl=trusting) as found,
+        ):
+            assert await found.text() == "hello\n"
+        writer.close()
+        refused.close()

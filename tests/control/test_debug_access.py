@@ -1,0 +1,82 @@
+"""Who may read the debug pages over HTTP. Tokens of a real API server are tried in test_cluster.py."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from control.proxy import changes
+from control.test_plane import ORDERS
+from weft.ca.signer import CaUnavailable
+from weft.ca.tokens import Caller, TokenReason, TokenRefused
+from weft.control.debug_access import DebugAccess, Denied, debug_routes
+from weft.control.monitoring import Monitoring
+from weft.control.plane import ControlPlane
+
+
+class Checker:
+    """NAMESPACE/ACCOUNT is a token of a pod; a `?` after it is one of none."""
+
+    async def check(self, token):
+        if token == "later":
+            raise CaUnavailable("the API server is away")
+        namespace, slash, account = token.rstrip("?").partition("/")
+        if not slash:
+            raise TokenRefused(TokenReason.SIGNATURE, "not authenticated")
+        if token.endswith("?"):
+            raise TokenRefused(TokenReason.NOT_BOUND, "not bound", Caller(namespace, account))
+        return Caller(namespace, account, "pod-0", "uid-0")
+
+
+@pytest.fixture
+async def ask():
+    plane = ControlPlane()
+    plane.apply(changes(ORDERS))
+    routes = debug_routes(plane.debug, DebugAccess("istio-system", Checker()))
+    monitoring = Monitoring(str, dict, pages=routes)
+    port = await monitoring.listen("127.0.0.1", 0)
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+
+        async def ask(path, authorization=None):
+            headers = {} if authorization is None else {"Authorization": authorization}
+            async with session.get(path, headers=headers) as answer:
+                return answer.status, await answer.text(), answer.headers
+
+        yield ask
+    await monitoring.close()
+    await plane.close()
+
+
+PAGES = ["/debug", "/debug/syncz", "/debug/config_dump?proxyID=web-0", "/debug/registryz", "/debug/passwords"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer rubbish", "Basic istio-system/default"])
+async def test_who_shows_no_token_or_a_bad_one_is_unknown(ask, path, authorization):
+    status, words, headers = await ask(path, authorization)
+    assert status == 401 and headers["WWW-Authenticate"] == "Bearer" and "orders" not in words
+
+
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("token", ["shop/web", "shop/default?", "istio-system-2/default", "default/istio-system"])
+async def test_who_is_of_another_namespace_is_forbidden(ask, path, token):
+    status, words, _ = await ask(path, f"Bearer {token}")
+    assert status == 403 and "no account of the control plane's namespace" in words and "orders" not in words
+
+
+async def test_while_tokens_cannot_be_checked_nobody_is_told(ask):
+    assert (await ask("/debug/syncz", "Bearer later"))[0] == 503
+
+
+@pytest.mark.parametrize("token", ["istio-system/istiod", "istio-system/default?"])
+async def test_accounts_of_the_control_planes_namespace_are_told(ask, token):
+    status, words, headers = await ask("/debug/registryz", f"bearer {token}")
+    assert status == 200 and "orders.shop" in words and headers["Content-Type"].startswith("application/json")
+    assert (await ask("/debug", f"Bearer {token}"))[0] == 200
+    assert (await ask("/debug/config_dump", f"Bearer {token}"))[0] == 400
+    assert (await ask("/debug/passwords", f"Bearer {token}"))[0] == 404
+
+
+async def test_an_empty_namespace_is_nobodys():
+    with pytest.raises(Denied):
+        await DebugAccess("", Checker()).admit("Bearer shop/web")

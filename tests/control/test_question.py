@@ -1,0 +1,66 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from model.builders import instance, put, service
+from weft.control.history import Forgotten, History
+from weft.control.question import BadTime, Question, answer, moment
+from weft.control.stage import Stage
+from weft.explain.decision import Kind
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
+from weft.model.settings import Settings
+
+NOW = datetime(2026, 11, 16, 14, 30, tzinfo=UTC)
+
+
+def test_a_question_in_a_persons_words_is_answered_for_the_pod_that_is_meant():
+    mesh = Mesh()
+    put(mesh, service("payments", addresses=("10.96.0.7",)))
+    put(mesh, instance("orders-0", "orders", address="10.244.0.2", meshed=True, workload="orders"))
+    put(mesh, instance("payments-0", "payments", address="10.244.0.3", meshed=True))
+    found = answer(Stage(mesh), Question("orders", "http://payments/charge", method="post"), NOW)
+    assert (found.request.caller, found.request.method) == ("orders-0.shop", "POST")
+    assert found.request.now == int(NOW.timestamp())
+    assert found.explanation.verdict.kind is Kind.DELIVERED
+
+
+@pytest.fixture
+def history():
+    """It began at 14:00, and changed at 14:01 and 14:02."""
+    times = [datetime(2026, 11, 16, 14, minute, tzinfo=UTC).timestamp() for minute in (0, 1, 2)]
+    made = History(Mesh(), Settings(), clock=times.pop)
+    times.reverse()
+    for number in range(3):
+        made.note(ObjectKey("Service", "shop", str(number)), (), (service(str(number)),))
+        made.seal()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [
+        ("14:00", 0),
+        ("14:01", 1),
+        ("14:01:59", 1),
+        ("14:03", 2),
+        ("2026-11-16T14:01", 1),
+        ("2026-11-16T15:01+01:00", 1),
+        ("@1", 1),
+        ("@-1", 1),
+        ("@-2", 0),
+    ],
+)
+def test_a_moment_is_meant_by_its_time_or_its_number(history, when, number):
+    assert moment(history, when, lambda: NOW) == number
+
+
+def test_a_time_of_day_that_is_yet_to_come_was_yesterday(history):
+    with pytest.raises(Forgotten):
+        moment(history, "14:31", lambda: NOW)
+
+
+@pytest.mark.parametrize("when", ["soon", "@", "@one", "25:00", "14.03"])
+def test_what_is_no_time_is_said(history, when):
+    with pytest.raises(BadTime, match="no time"):
+        moment(history, when, lambda: NOW)

@@ -1,0 +1,119 @@
+"""The stage is judged by what explain says upon it: requests through a small shop, with what its proxies would get."""
+
+import pytest
+
+from model.builders import group, instance, put, service
+from weft.api.document import Change
+from weft.control.plane import ControlPlane
+from weft.control.stage import NoSuchWorkload, Stage, group_of
+from weft.explain.decision import Kind
+from weft.explain.explain import explain
+from weft.explain.request import Request
+from weft.files.documents import read_documents
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
+from weft.model.workload import Workload as Written
+from weft.xds.types import CLUSTER, LISTENER
+
+DENY = """
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: only-orders, namespace: shop}
+spec:
+  selector: {matchLabels: {app: payments}}
+  rules: [{from: [{source: {principals: [cluster.local/ns/shop/sa/orders]}}]}]
+"""
+
+
+def shop(*more):
+    mesh = Mesh()
+    put(mesh, service("payments", addresses=("10.96.0.7",)), *more)
+    for app, address in (("orders", "10.244.0.2"), ("payments", "10.244.0.3"), ("frontend", "10.244.0.4")):
+        put(mesh, instance(f"{app}-0", app, address=address, meshed=True, service_account=app, workload=app))
+    return mesh
+
+
+def asked(stage, caller, host="payments", **more):
+    return explain(Request(host, caller=stage.find(caller), **more), stage).verdict
+
+
+def test_a_request_goes_from_pod_to_pod_by_the_services_name():
+    verdict = asked(Stage(shop()), "orders", path="/charge")
+    assert (verdict.kind, verdict.workload) == (Kind.DELIVERED, "payments-0.shop")
+    assert verdict.cluster == "outbound|80||payments.shop.svc.cluster.local"
+
+
+def test_policies_decide_by_the_callers_identity():
+    mesh = shop()
+    for document in read_documents(DENY.encode(), "deny.yaml").documents:
+        from weft.api.parse import parse
+
+        mesh.apply(document.key, parse(document).values)
+    stage = Stage(mesh)
+    assert asked(stage, "orders").kind is Kind.DELIVERED
+    refused = asked(stage, "frontend")
+    assert (refused.kind, refused.status) == (Kind.DENIED, 403)
+
+
+def test_a_port_that_is_kept_from_the_proxy_is_reached_without_it():
+    mesh = shop()
+    pod = instance("legacy-0", "legacy", address="10.244.0.6", meshed=True, excluded_ports=(9000,), workload="legacy")
+    put(
+        mesh,
+        pod,
+        Written("orders", "shop", (), exclude_outbound_ports=(5432,), exclude_outbound_ranges=("192.0.2.0/24",)),
+    )
+    stage = Stage(mesh)
+    legacy, orders = stage.at("10.244.0.6"), stage.at("10.244.0.2")
+    assert [stage.intercepts(legacy, "10.244.0.6", port, inbound=True) for port in (80, 9000)] == [True, False]
+    assert [stage.intercepts(orders, "10.96.0.7", port, inbound=False) for port in (80, 5432)] == [True, False]
+    assert not stage.intercepts(orders, "192.0.2.9", 80, inbound=False)
+    assert not stage.intercepts(orders, "127.0.0.1", 80, inbound=False)
+
+
+def test_a_name_that_nobody_has_does_not_resolve():
+    assert asked(Stage(shop()), "orders", "paymnets").kind is Kind.FAILED
+
+
+@pytest.mark.parametrize(
+    "word", ["orders", "orders-0", "orders.shop", "orders-0.shop", "shop/orders", "deploy/orders", "pod/orders-0"]
+)
+def test_a_pod_is_found_by_all_its_names(word):
+    assert Stage(shop()).find(word) == "orders-0.shop"
+
+
+def test_who_is_ready_is_found_before_who_is_not():
+    mesh = shop(instance("orders-a", "orders", address="10.244.0.9", ready=False, workload="orders"))
+    assert Stage(mesh).find("orders") == "orders-0.shop"
+
+
+def test_a_pod_that_is_not_there_is_answered_with_one_that_is():
+    with pytest.raises(NoSuchWorkload) as caught:
+        Stage(shop()).find("order")
+    assert caught.value.problem.hint == "did you mean `orders`?"
+    with pytest.raises(NoSuchWorkload):
+        Stage(shop()).find("orders", "bank")
+
+
+async def test_what_is_served_is_what_would_be():
+    plane = ControlPlane()
+    documents = read_documents(DENY.encode(), "deny.yaml").documents
+    plane.apply([Change(document.key, document) for document in documents])
+    for key, values in shop().values():
+        plane.put(key, values)
+    await plane.pushed()
+    orders = group("orders")
+    plane.hold(orders)
+    await plane.pushed()
+    live, alone = Stage(plane.mesh, plane._snapshots), Stage(plane.mesh)
+    assert live.versions(orders) == alone.versions(orders)
+    assert {type_url for type_url, _ in live.versions(orders)} >= {CLUSTER, LISTENER}
+    await plane.close()
+
+
+def test_groups_are_those_of_pods_with_a_proxy():
+    mesh = shop(instance("outside", "outside", address="10.244.0.8"))
+    stage = Stage(mesh)
+    assert sorted(stage.groups().values()) == [["frontend-0.shop"], ["orders-0.shop"], ["payments-0.shop"]]
+    (pod,) = mesh.get(ObjectKey("Instance", "shop", "orders-0"))
+    assert group_of(pod) in stage.groups()

@@ -1,0 +1,166 @@
+"""How far proxies are, as a person sees it: a proxy that stands still, one that refuses, and what an Envoy really has."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+
+import pytest
+
+from e2e.mesh import eventually, proxy_process
+from e2e.objects import NAMESPACE, destination_rule, http_service, text, to, virtual_service, workload
+from e2e.test_config_changes import with_text
+from weft.model.names import ObjectKey
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROUTE = virtual_service(
+    "app", {"match": [{"uri": {"regex": "/keyword.*"}}], "route": [to("app", "v1")]}, {"route": [to("app", "v1")]}
+)
+
+
+def files(control):
+    return {
+        "client.yaml": text(workload("client", control=control)),
+        "app.yaml": text(
+            workload("app", control=control, serve="http=8080"), http_service("app"), destination_rule("app", "v1")
+        ),
+        "route.yaml": text(ROUTE),
+    }
+
+
+async def weft(mesh, *arguments):
+    """Exit code, data, words."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "weft.cli", "proxy-status", *arguments, "--mesh", mesh.engine.name),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    said, words = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, said.decode(), words.decode()
+
+
+async def table(mesh):
+    _, said, _ = await weft(mesh)
+    header, *lines = said.splitlines()
+    names = re.split(r" {2,}", header)
+    return {row[0]: dict(zip(names, row, strict=True)) for row in (re.split(r" {2,}", line) for line in lines)}
+
+
+@contextlib.contextmanager
+def stopped(mesh, workload):
+    """Its Envoy stands still: it answers nobody, and does not know."""
+    pid, _ = proxy_process(mesh.pod(workload))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_the_table_reads_as_istioctls(mesh):
+    code, said, words = await weft(mesh)
+    header, first, second = said.splitlines()
+    assert header.split() == ["NAME", "CLUSTER", "CDS", "LDS", "EDS", "RDS", "ECDS", "ISTIOD", "VERSION"]
+    assert (code, words) == (0, "")
+    assert [line.split()[:1] for line in (first, second)] == [["app-0.shop"], ["client-0.shop"]]
+    for line in (first, second):
+        assert re.split(r" {2,}", line)[1:8] == ["Kubernetes", *["SYNCED"] * 4, "IGNORED", mesh.engine.name]
+
+
+async def test_a_proxy_that_stands_still_is_stale_since_the_push_that_it_does_not_answer(mesh):
+    before = mesh.control.pushes
+    with stopped(mesh, "client"):
+        mesh.write("test.yaml", text(http_service("new")))
+        await eventually(lambda: mesh.control.pushes > before)
+        row = await eventually(lambda: _stale(mesh, "client-0.shop"))
+        seconds, push = map(int, re.fullmatch(r"STALE \((\d+)s, push (\d+)\)", row["CDS"]).groups())
+        assert before < push <= mesh.control.pushes and seconds < 60
+        # It is behind since the first of them, however many follow.
+        mesh.write("test.yaml", text(http_service("new"), http_service("newer")))
+        await eventually(lambda: mesh.control.pushes > push)
+        await asyncio.sleep(1.1)  # to be seen to grow
+        later = (await table(mesh))["client-0.shop"]["CDS"]
+        assert f"push {push})" in later and int(re.search(r"\d+", later)[0]) > seconds
+        assert (await eventually(lambda: _synced(mesh, "app-0.shop")))["CDS"] == "SYNCED"
+        code, said, _ = await weft(mesh, "-o", "json")
+        stale = next(each for each in json.loads(said) if each["proxy"] == "client-0.shop")
+        assert code == 0 and stale["cluster_sent"] != stale["cluster_acked"]
+    assert (await eventually(lambda: _synced(mesh, "client-0.shop")))["CDS"] == "SYNCED"
+
+
+async def test_what_envoy_has_is_what_was_sent(mesh):
+    for pod in ("client-0.shop", "app-0", "app"):
+        code, said, words = await weft(mesh, pod)
+        assert (code, said) == (0, "Clusters Match\nListeners Match\nRoutes Match\nEndpoints Match\n"), words
+
+
+async def test_what_envoy_has_not_taken_yet_is_shown_resource_by_resource(mesh):
+    """Asked at once, while Envoy is held back by the kernel between two looks."""
+    pod = mesh.engine.find_pod("client")
+    has = await pod.proxy.admin.read("/config_dump", {"include_eds": "true"})
+    pid, _ = proxy_process(mesh.pod("client"))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        mesh.write("test.yaml", text(http_service("new")))
+        await eventually(lambda: _stale(mesh, "client-0.shop"))
+        sent = (
+            await mesh.control.debug.answer("config_dump", {"proxyID": "client-0.shop", "include_eds": "true"})
+        ).body
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    from weft.envoy.difference import differences
+
+    found = {(each.kind, each.name): each.what for each in differences(json.loads(sent), json.loads(has))}
+    new = "outbound|80||new.shop.svc.cluster.local"
+    assert found[("Clusters", new)] == found[("Endpoints", new)] == "missing"
+    assert found[("Routes", "80")] == "other"
+    await mesh.synced()
+    assert (await weft(mesh, "client-0.shop"))[0] == 0
+
+
+async def test_what_a_proxy_refuses_is_an_error_until_it_is_mended(mesh):
+    key = ObjectKey("VirtualService", NAMESPACE, "app")
+    good = mesh.control.mesh.get(key)
+    # RE2 knows no lookahead, so this gets past everything that does not ask RE2 itself.
+    mesh.control.put(key, with_text(good, "/keyword.*", "/(?=keyword).*"))
+    await eventually(lambda: [each for each in mesh.problems() if "Envoy refuses" in each])
+    code, said, words = await weft(mesh)
+    assert code == 0 and "ERROR" in said
+    assert "client-0.shop refused RDS app.shop.svc.cluster.local: " in words and "hint: weft status" in words
+    mesh.control.put(key, good)
+    await eventually(lambda: not [each for each in mesh.problems() if "Envoy refuses" in each])
+    await mesh.synced()
+    code, said, words = await weft(mesh)
+    assert "ERROR" not in said and words == ""
+
+
+async def test_json_and_yaml_hold_the_same(mesh):
+    import yaml
+
+    _, first, _ = await weft(mesh, "-o", "json")
+    _, second, _ = await weft(mesh, "-o", "yaml")
+    assert [each["proxy"] for each in json.loads(first)] == ["app-0.shop", "client-0.shop"]
+    assert yaml.safe_load(second) == json.loads(first)
+    assert json.loads((await weft(mesh, "-o", "json", "-n", "other"))[1]) == []
+
+
+async def test_a_pod_that_is_not_there_is_said(mesh):
+    code, said, words = await weft(mesh, "nobody")
+    assert (code, said) == (1, "") and "no workload or pod `nobody`" in words
+
+
+async def _stale(mesh, name):
+    row = (await table(mesh)).get(name)
+    return row if row and row["CDS"].startswith("STALE") else None
+
+
+async def _synced(mesh, name):
+    row = (await table(mesh)).get(name)
+    return row if row and all(row[kind] == "SYNCED" for kind in ("CDS", "LDS", "EDS", "RDS")) else None

@@ -1,0 +1,23 @@
+from envoy_dumps import dump
+from weft.envoy.dump_bootstrap import bootstrap, versions
+
+
+def test_says_which_mesh_and_which_envoy():
+    build = {
+        "version": {"major_number": 1, "minor_number": 40},
+        "metadata": {"revision.status": "Clean", "build.label": "dev"},
+    }
+    node = {
+        "metadata": {"ISTIO_VERSION": "1.30.3", "ISTIO_PROXY_SHA": "istio-proxy:abc"},
+        "user_agent_build_version": build,
+    }
+    section = bootstrap(dump(BootstrapConfigDump={"bootstrap": {"node": node}}))
+    assert versions(section) == [
+        ("Istio Version:", "1.30.3"),
+        ("Istio Proxy Version:", "abc"),
+        ("Envoy Version:", "1.40.0-dev/Clean"),
+    ]
+
+
+def test_what_is_not_said_is_left_out():
+    assert versions({}) == [("Envoy Version:", "0.0.0")]

@@ -1,0 +1,91 @@
+import base64
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from envoy_dumps import dump
+from weft.envoy.dump_secrets import COLUMNS, secrets, table
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+
+
+def certificate(serial, *, authority=False, identity=""):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([])
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), serial, NOW - timedelta(days=1), NOW + timedelta(days=1)
+    )
+    builder = builder.add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+    if identity:
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(identity)])
+        builder = builder.add_extension(names, critical=True)
+    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
+
+
+def inline(*certificates):
+    return {"inline_bytes": base64.b64encode(b"".join(certificates)).decode()}
+
+
+LEAF = certificate(7, identity="spiffe://cluster.local/ns/shop/sa/default")
+ROOT = certificate(255, authority=True)
+NEXT = certificate(256, authority=True)
+
+
+def entry(name, version="1", **secret):
+    return {"name": name, "version_info": version, "secret": {"name": name, **secret}}
+
+
+def rows(*active, warming=(), now=NOW, **options):
+    found = dump(SecretsConfigDump={"dynamic_active_secrets": list(active), "dynamic_warming_secrets": list(warming)})
+    return table(secrets(found), now=now, **options).rows
+
+
+def test_a_chain_shows_the_workloads_own_and_a_bundle_all_it_trusts():
+    shown = rows(
+        entry("default", tls_certificate={"certificate_chain": inline(LEAF, ROOT)}),
+        entry("ROOTCA", validation_context={"trusted_ca": inline(ROOT, NEXT)}),
+    )
+    times = ("2026-05-02T00:00:00Z", "2026-04-30T00:00:00Z")
+    assert shown == (
+        ("default", "Cert Chain", "ACTIVE", "true", f"{7:032x}", *times, "cluster.local"),
+        ("ROOTCA", "CA", "ACTIVE", "true", f"{255:032x}", *times, "-"),
+        ("ROOTCA", "CA", "ACTIVE", "true", f"{256:032x}", *times, "-"),
+    )
+    assert len(shown[0]) == len(COLUMNS)
+
+
+@pytest.mark.parametrize("days", [-2, 2])
+def test_a_certificate_is_valid_only_in_its_time(days):
+    chain = entry("default", tls_certificate={"certificate_chain": inline(LEAF)})
+    assert rows(chain, now=NOW + timedelta(days=days))[0][3] == "false"
+
+
+def test_bundles_of_trust_domains_say_whose_they_are():
+    domains = [
+        {"name": "cluster.local", "trust_bundle": inline(ROOT)},
+        {"name": "partner", "trust_bundle": {"inline_string": NEXT.decode()}},
+    ]
+    validator = {"custom_validator_config": {"typed_config": {"trust_domains": domains}}}
+    shown = rows(entry("ROOTCA", validation_context=validator))
+    assert [(row[4][-3:], row[-1]) for row in shown] == [("0ff", "cluster.local"), ("100", "partner")]
+
+
+def test_what_has_not_come_yet_is_there_too():
+    shown = rows(entry("default", "uninitialized"), warming=[entry("ROOTCA")], named=True)
+    assert shown == (
+        ("secret/ROOTCA", "", "WARMING", "false", "", "", "", "-"),
+        ("secret/default", "", "UNINITIALIZED", "false", "", "", "", "-"),
+    )
+
+
+def test_no_form_of_nonsense_is_an_error():
+    for odd in (
+        {"inline_bytes": "%%"},
+        {"inline_string": "-----BEGIN CERTIFICATE-----\nxx\n-----END CERTIFICATE-----"},
+        7,
+    ):
+        assert rows(entry("default", tls_certificate={"certificate_chain": odd}))[0][3] == "false"

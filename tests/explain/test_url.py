@@ -1,0 +1,61 @@
+import pytest
+
+from weft.explain.request import Speaks, Token
+from weft.explain.url import BadUrl, request_of
+
+
+def test_a_url_says_host_port_and_path():
+    request = request_of("http://payments.shop:8080/charge?dry=1", method="post", caller="orders-0.shop")
+    assert (request.host, request.port, request.path) == ("payments.shop", 8080, "/charge?dry=1")
+    assert (request.method, request.caller, request.speaks) == ("POST", "orders-0.shop", Speaks.HTTP)
+    assert dict(request.headers) == {"host": "payments.shop:8080"}
+
+
+def test_without_a_scheme_it_is_http_and_without_a_path_the_root():
+    request = request_of("payments")
+    assert (request.host, request.port, request.path, request.headers) == ("payments", 80, "/", ())
+
+
+def test_a_host_header_of_its_own_stays():
+    assert request_of("http://10.0.0.1:8080", headers=[("Host", "shop.example")]).headers == (("Host", "shop.example"),)
+
+
+@pytest.mark.parametrize("url", ["http://10.0.0.1/", "http://[fd00::1]:8080/"])
+def test_an_address_is_not_looked_up(url):
+    request = request_of(url)
+    assert request.address == request.host
+
+
+def test_https_is_the_applications_own_tls():
+    request = request_of("https://api.example.com/x")
+    assert (request.port, request.speaks, request.server_name) == (443, Speaks.TLS, "api.example.com")
+    assert request.offers == ("h2", "http/1.1")
+
+
+def test_grpc_is_a_call_over_http2():
+    request = request_of("grpc://cart/shop.Cart/Add")
+    assert (request.method, request.speaks) == ("POST", Speaks.HTTP2)
+    assert dict(request.headers)["content-type"] == "application/grpc"
+
+
+def test_a_token_goes_where_tokens_go_unless_somebody_put_it_elsewhere():
+    token = Token("aaa.bbb.ccc")
+    assert dict(request_of("payments", tokens=[token]).headers) == {"authorization": "Bearer aaa.bbb.ccc"}
+    elsewhere = request_of("payments", tokens=[token], headers=[("Authorization", "Basic x")])
+    assert elsewhere.headers == (("Authorization", "Basic x"),)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://files", "`ftp` is not a scheme"),
+        ("http://", "it names no host"),
+        ("tcp://db", "it names no port"),
+        ("http://db:99999", "port out of range"),
+        ("http://db:many", "port could not be cast"),
+    ],
+)
+def test_what_cannot_be_asked_is_said_with_examples(url, said):
+    with pytest.raises(BadUrl, match=said) as caught:
+        request_of(url)
+    assert "http://payments.shop:8080/charge" in caught.value.problem.hint

@@ -1,0 +1,73 @@
+"""Both halves run at once, both are heard, and either one's failure is the whole's."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tools.kube.suite import run
+
+# Each waits until it has seen the other one begin.
+MEET = """
+import pathlib, sys, time
+pathlib.Path(sys.argv[1]).touch()
+while not pathlib.Path(sys.argv[2]).exists():
+    time.sleep(0.01)
+print(sys.argv[1].rpartition("/")[2], "has met the other")
+"""
+
+
+def python(program, *arguments):
+    return [sys.executable, "-c", program, *map(str, arguments)]
+
+
+def test_they_run_at_once_and_are_heard_one_after_the_other(tmp_path, capfd):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run(python(MEET, first, second), python(MEET, second, first)) == 0
+    assert capfd.readouterr().out.splitlines() == ["first has met the other", "second has met the other"]
+
+
+@pytest.mark.parametrize(("first", "second", "code"), [(0, 0, 0), (1, 0, 1), (0, 2, 2), (1, 2, 1), (-9, 0, -9)])
+def test_either_ones_failure_is_the_wholes(first, second, code):
+    program = "import os, sys; code = int(sys.argv[1]); os.kill(os.getpid(), 9) if code < 0 else sys.exit(code)"
+    assert run(python(program, first), python(program, second)) == code
+
+
+# Cleans up when it is interrupted, and takes its time for that.
+LONG = """
+import pathlib, sys, time
+file = pathlib.Path(sys.argv[1])
+try:
+    file.touch()
+    time.sleep(600)
+except KeyboardInterrupt:
+    time.sleep(0.5)
+    print(file.name, "is clean", flush=True)
+    sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+def test_who_stops_it_stops_both_and_both_clean_up(tmp_path, how):
+    first, second = tmp_path / "first", tmp_path / "second"
+    whole = f"""
+import sys
+from tools.kube.suite import run
+sys.exit(run({python(LONG, first)!r}, {python(LONG, second)!r}))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        python(whole), env=environment, start_new_session=True, stdout=subprocess.PIPE, text=True
+    ) as process:
+        while not (first.exists() and second.exists()):
+            assert process.poll() is None
+            time.sleep(0.01)
+        if how == "Ctrl-C":
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.terminate()
+        said, _ = process.communicate(timeout=60)
+    assert said.splitlines() == ["first is clean", "second is clean"]
+    assert process.returncode == 2

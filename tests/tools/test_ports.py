@@ -1,0 +1,25 @@
+"""A port that was given out is still free when a program comes to listen on it."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from tools.ports import free_port
+
+
+def test_the_kernel_gives_it_to_nobody_else():
+    first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert all(1024 < free_port() < first for _ in range(50))
+
+
+def test_it_is_given_once():
+    given = [free_port() for _ in range(50)]
+    assert len(set(given)) == 50
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_one_that_somebody_has_is_passed_over(kind):
+    before = free_port()
+    with socket.socket(socket.AF_INET, kind) as taken:
+        taken.bind(("127.0.0.1", before + 1))
+        assert free_port() != before + 1

@@ -1,0 +1,29 @@
+from weft.xds.table import Rejected, Table, parts_of
+
+
+class Named:
+    def __init__(self, name, version):
+        self.name, self.version, self.body = name, version, b""
+
+
+def test_what_changed_last_is_told_first_and_no_further_back_than_asked():
+    table = Table()
+    for revision, name in enumerate("abc", start=1):
+        table.put(name, Named(name, "1"), revision)
+    table.put("a", Named("a", "2"), 4)
+    assert list(table.changed_since(1)) == ["a", "c", "b"]
+    assert table.changed_at("a") == 4
+
+
+def test_a_refused_version_makes_room_for_the_one_that_was_taken():
+    table = Table()
+    table.put("a", Named("a", "1"), 1)
+    table.accept(Named("a", "1"))
+    table.put("a", Named("a", "2"), 2)
+    assert table.reject("a", Rejected("2", "no"), 3)
+    assert table.live["a"].version == "1"
+    assert not table.put("a", Named("a", "2"), 4)
+
+
+def test_most_bodies_are_of_one_part():
+    assert parts_of(Named("a", "1")) == ()

@@ -1,0 +1,53 @@
+import asyncio
+
+from weft.xds.turnstile import Turnstile
+
+
+async def test_so_many_are_inside_and_the_next_comes_when_one_leaves():
+    turnstile, leave = Turnstile(2, 60), [asyncio.Event() for _ in range(3)]
+    inside = []
+
+    async def visit(number):
+        async with turnstile.inside():
+            inside.append(number)
+            await leave[number].wait()
+
+    visits = [asyncio.create_task(visit(number)) for number in range(3)]
+    await asyncio.sleep(0)
+    assert inside == [0, 1]
+    leave[1].set()
+    await visits[1]
+    await asyncio.sleep(0)
+    assert inside == [0, 1, 2]
+    for each in leave:
+        each.set()
+    await asyncio.gather(*visits)
+
+
+async def test_who_takes_too_long_keeps_nobody_out_and_gives_its_place_back_once():
+    turnstile = Turnstile(1, 0.01)
+    async with asyncio.timeout(10), turnstile.inside(), turnstile.inside():
+        pass
+    stays = Turnstile(1, 60)
+    stays._places = turnstile._places
+    async with stays.inside():
+        waiting = asyncio.create_task(stays._places.acquire())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    assert await waiting
+
+
+async def test_who_goes_away_while_it_waits_or_fails_inside_gives_its_place_back():
+    turnstile = Turnstile(1, 60)
+
+    async def visit():
+        async with turnstile.inside():
+            await asyncio.Event().wait()
+
+    first, second = asyncio.create_task(visit()), asyncio.create_task(visit())
+    await asyncio.sleep(0)
+    second.cancel()
+    first.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    async with asyncio.timeout(10), turnstile.inside():
+        pass

@@ -1,0 +1,35 @@
+"""Numbers of ports for programs that must be told one before they listen, or that listen on the same one again.
+
+They lie below those that the kernel gives to whoever asks for any port, and to outgoing connections: none of those can
+take one in between. Processes begin at different places, so that two runs beside each other do not meet either.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+
+_FIRST, _COUNT = 20_000, 12_000
+_STEP = 131  # from one process's place to the next one's
+_numbers = itertools.count(os.getpid() * _STEP)
+
+
+def free_port() -> int:
+    """One that nobody has on loopback, neither for TCP nor for UDP; each is given once."""
+    while True:
+        number = _FIRST + next(_numbers) % _COUNT
+        if all(_is_free(number, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM)):
+            return number
+
+
+def _is_free(number: int, kind: socket.SocketKind) -> bool:
+    with socket.socket(socket.AF_INET, kind) as tried:
+        if kind is socket.SOCK_STREAM:
+            # As servers do: a connection that has ended is in nobody's way.
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", number))
+        except OSError:
+            return False
+    return True
