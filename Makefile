@@ -52,6 +52,7 @@ manifests: $(READY) ## Write deploy/weft.yaml and the chart's definitions anew f
 reference: $(READY) ## Write docs/resources.md and docs/reference anew from the code
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/command_pages.py
+	$(BIN)/python tools/checks.py
 
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench

@@ -62,11 +62,11 @@ async def test_who_it_is_and_what_it_asked_for_is_known(tmp_path):
         client = Client(channel)
         await client.subscribe(CLUSTER)
         await client.subscribe(ROUTE, "80", "81")
-        await until(lambda: plane.diagnosis.proxies() and len(plane.diagnosis.proxies()[0].watches) == 2)
+        await until(lambda: plane.diagnosis.proxies() and len(plane.diagnosis.proxies()[0].sync.resources) == 2)
         (known,) = plane.diagnosis.proxies()
         assert (known.sync.proxy, known.sync.namespace, known.sync.proxy_type) == ("web-0.shop", "shop", "sidecar")
         assert (known.node_id, known.group, known.labels) == (NODE, group("web"), {"app": "web"})
-        assert known.watches == {CLUSTER: (), ROUTE: ("80", "81")}
+        assert plane.diagnosis.watches(known) == {CLUSTER: (), ROUTE: ("80", "81")}
         assert known.sync.istiod == "weft" and known.sync.connected_at
         assert syncs([known], "shop") == [known.sync] and syncs([known], "other") == []
         for word in ("web-0.shop", NODE, "web-0", "10.244.0.1"):

@@ -7,7 +7,7 @@ it would take longer than to ask Envoy.
 
 from hypothesis import strategies as st
 
-from explain.rig import HTTP_PORT, ISSUERS, KEYS, OPEN_PORT, TCP_PORT, Asked, Case
+from explain.rig import HTTP_PORT, ISSUERS, KEYS, OPEN_PORT, PODS, TCP_PORT, Asked, Case
 from weft.explain.request import Speaks
 
 _ISTIO, _SECURITY = "networking.istio.io/v1", "security.istio.io/v1"
@@ -295,7 +295,7 @@ class Maker:
             ("request.auth.claims[role][name]", ("boss",)),
             ("request.auth.claims[scope]", ("read", "write")),
             ("request.auth.presenter", ("app",)),
-            ("destination.ip", ("127.1.0.0/16", "10.0.0.0/8")),
+            ("destination.ip", (PODS, "10.0.0.0/8")),
             ("destination.port", (str(HTTP_PORT), str(TCP_PORT))),
             ("connection.sni", ("outbound_.80_._.SERVICE.shop.svc.cluster.local", "outbound*", "*")),
         )

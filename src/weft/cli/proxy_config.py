@@ -49,7 +49,7 @@ app = typer.Typer(
     cls=Group,
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="What a pod's Envoy has: listeners, routes, clusters and more. Also called pc.",
+    help="Show what a pod's Envoy has. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
     epilog="Example: weft proxy-config clusters payments-v1",
 )
 

@@ -8,6 +8,9 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
+from weft.base.problem import Problem
 from weft.cli import control_pods
 from weft.cli.cluster import client
 from weft.cli.output import fail
@@ -79,6 +82,9 @@ class Kubernetes:
         self._token = self._token or await control_pods.token(self._client, self._system)
         answer = await control_pods.debug_page(self._client, self._system, replica, self._token, page, query)
         if answer.status != 200:
+            problem = _problem(answer.body)
+            if problem is not None:
+                fail(problem.what, problem.hint)
             said = answer.body[:300].decode(errors="replace").strip()
             fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {said}")
         return answer.body
@@ -141,6 +147,26 @@ class Kubernetes:
             fail(f"{kind} {name} selects no pods", "name one of them")
         listed = await self._client.list(resource.PODS, dict, namespace=namespace, labels=labels)
         return sorted(listed.items, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def _problem(said: bytes) -> Problem | None:
+    try:
+        return msgspec.json.decode(said, type=Problem)
+    except msgspec.DecodeError:
+        return None
+
+
+async def _with_rights(asked: Coroutine[Any, Any, T], namespace: str) -> T:
+    try:
+        return await asked
+    except ApiError as error:
+        if not error.forbidden:
+            raise
+        can = f"kubectl auth can-i create pods/portforward -n {namespace}"
+        fail(
+            f"you may not reach into a pod of {namespace}: {error.message or error}",
+            f"it takes the right to get and create pods/portforward in {namespace}; see: {can}",
+        )
 
 
 def _selector(selector: dict[str, Any]) -> str:

@@ -33,12 +33,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Query = Mapping[str, str]
+Page = tuple[str, Callable[[Query], Awaitable[Answer]]]  # a line of what it says, and how it is made
 
 
 class Debug:
-    def __init__(self, diagnosis: Diagnosis, mesh: Mesh) -> None:
+    def __init__(self, diagnosis: Diagnosis, mesh: Mesh, more: Mapping[str, Page] | None = None) -> None:
+        """`more`: pages that are weft's own."""
         self.diagnosis, self._mesh = diagnosis, mesh
-        self._pages: dict[str, tuple[str, Callable[[Query], Awaitable[Answer]]]] = {
+        self._pages: dict[str, Page] = {
             "adsz": ("The connected proxies, and what they have asked for", self._adsz),
             "config_dump": ("What a proxy should have, as Envoy's admin says it: proxyID=POD.NAMESPACE", self._dump),
             "configz": ("The objects that were read", self._configz),
@@ -47,6 +49,7 @@ class Debug:
             "endpointz": ("The same", self._endpoints),
             "registryz": ("The services", self._registry),
             "syncz": ("How far each proxy is", self._syncz),
+            **(more or {}),
         }
 
     async def answer(self, name: str, query: Query | None = None) -> Answer:
@@ -71,11 +74,11 @@ class Debug:
     async def _adsz(self, query: Query) -> Answer:
         if query.get("proxyID"):
             found = self._proxy(query)
-            return found if isinstance(found, Answer) else _clients([found], query, whole=True)
-        return _clients(self.diagnosis.proxies(), query, whole=True)
+            return found if isinstance(found, Answer) else self._clients([found], query, whole=True)
+        return self._clients(self.diagnosis.proxies(), query, whole=True)
 
     async def _connections(self, query: Query) -> Answer:
-        return _clients(self.diagnosis.proxies(), query, whole=False)
+        return self._clients(self.diagnosis.proxies(), query, whole=False)
 
     async def _registry(self, query: Query) -> Answer:
         return _json(await services(self._mesh), query)
@@ -94,28 +97,27 @@ class Debug:
         ]
         return _json(objects, query)
 
+    def _clients(self, proxies: list[Known], query: Query, *, whole: bool) -> Answer:
+        clients = []
+        for known in proxies:
+            client: dict[str, Any] = {
+                "connectionId": f"{known.sync.proxy}-{known.stream}",
+                "connectedAt": known.sync.connected_at,
+                "address": known.address,
+            }
+            if whole:
+                watches = self.diagnosis.watches(known)
+                client |= {"labels": known.labels, "metadata": known.metadata, "watches": watches}
+                if known.locality:
+                    client["locality"] = known.locality
+            clients.append(client)
+        return _json({"totalClients": len(clients), "clients": clients}, query)
+
     def _proxy(self, query: Query) -> Known | Answer:
         word = query.get("proxyID", "")
         if not word:
             return _text(400, NO_PROXY)
         return self.diagnosis.find(word) or _text(404, NOT_HERE)
-
-
-def _clients(proxies: list[Known], query: Query, *, whole: bool) -> Answer:
-    return _json({"totalClients": len(proxies), "clients": [_client(each, whole=whole) for each in proxies]}, query)
-
-
-def _client(known: Known, *, whole: bool) -> dict[str, Any]:
-    client: dict[str, Any] = {
-        "connectionId": f"{known.sync.proxy}-{known.stream}",
-        "connectedAt": known.sync.connected_at,
-        "address": known.address,
-    }
-    if whole:
-        client |= {"labels": known.labels, "metadata": known.metadata, "watches": known.watches}
-        if known.locality:
-            client["locality"] = known.locality
-    return client
 
 
 def _json(value: object, query: Query) -> Answer:

@@ -36,7 +36,6 @@ class Known(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     metadata: Mapping[str, Any] = {}
     locality: Mapping[str, str] = {}
-    watches: Mapping[str, tuple[str, ...]] = {}  # by type, the names it has asked for; none: everything
 
 
 class Diagnosis:
@@ -74,6 +73,10 @@ class Diagnosis:
         # The last one: of two streams of one proxy, the newer.
         return next((found[-1] for fits in names if (found := [each for each in known if fits(each)])), None)
 
+    def watches(self, known: Known) -> Mapping[str, tuple[str, ...]]:
+        """By type, the names that it has asked for; none: everything, or its agent has not told."""
+        return {**dict.fromkeys(known.sync.resources, ()), **self._server.watches(known.stream)}
+
     def resources(self, group: Group, type_url: str) -> Mapping[str, Resource]:
         """What every proxy of the group should have."""
         return self._snapshots.resources(group, type_url)
@@ -103,7 +106,6 @@ class Diagnosis:
             labels=dict(_group(status.group).labels),
             metadata=metadata,
             locality={name: value for name, value in msgspec.structs.asdict(node.locality).items() if value},
-            watches=self._server.watches(status.stream_id),
         )
 
     def _relayed(self, state: ProxyState) -> Known:
@@ -134,7 +136,6 @@ class Diagnosis:
             group=group,
             address=state.node,
             labels=dict(group.labels),
-            watches=dict.fromkeys(types, ()),
         )
 
     def _sync(

@@ -45,8 +45,9 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
         walk.tell(Stage.NAME, f"{request.host} is {address}{others}")
     source = next(iter(caller.addresses), "127.0.0.1")
     connection = Connection(source, address, request.port, request.speaks, request.server_name, request.offers)
-    if caller.resources is None:
-        walk.tell(Stage.LISTENER, f"{caller.name or 'the caller'} has no proxy: straight to {address}:{request.port}")
+    if caller.resources is None or not world.intercepts(caller, address, request.port, inbound=False):
+        why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
+        walk.tell(Stage.LISTENER, f"{caller.name or 'the caller'} {why}: straight to {address}:{request.port}")
         return _arrive(walk, world, Arrival(connection, "", headers_of(request) if request.is_http else None), request)
     return _outbound(walk, request, world, caller, caller.resources, connection)
 

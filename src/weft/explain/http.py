@@ -63,11 +63,15 @@ def manage(
 
 def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdict | None:
     headers = seen.headers
-    target = normalized(manager, headers.value(":path"))
+    written = headers.value(":path")
+    if not written.startswith("/") and (headers.value(":method"), written) != ("OPTIONS", "*"):
+        walk.tell(Stage.ROUTE, f"{written!r} is no path")
+        return walk.end(Kind.ANSWERED, "its path does not begin with a slash", status=400, detail="http1.codec_error")
+    target = normalized(manager, written)
     if target is None:
         walk.tell(Stage.ROUTE, "its path is refused")
         return walk.end(Kind.ANSWERED, "its path is refused", status=400, detail="path_normalization_failed")
-    if target != headers.value(":path"):
+    if target != written:
         walk.tell(Stage.ROUTE, f"its path becomes {target}")
         headers.set(":path", target)
     for name in _HOP_BY_HOP:

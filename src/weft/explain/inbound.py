@@ -36,7 +36,11 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
     walk.workload = server.name
     resources, connection = server.resources, arrival.connection
     listener = resources.listeners.get(INBOUND) if resources else None
-    if resources is None or listener is None:
+    passed = not world.intercepts(server, connection.address, connection.port, inbound=True)
+    if resources is None or listener is None or passed:
+        if connection.speaks is Speaks.TLS and arrival.identity:
+            walk.tell(Stage.TLS, f"{server.name} has no proxy on port {connection.port} that would answer")
+            return walk.end(Kind.CLOSED, "the TLS handshake fails")
         return _deliver(walk, server, arrival, connection.port)
     found = chain(listener, connection)
     if found is None:

@@ -1,0 +1,82 @@
+"""Who is asked on a cluster, and as whom: tokens and refusals of a real API server. A real replica answers in
+tests/cluster/test_proxy_status.py."""
+
+import asyncio
+
+import jwt
+import msgspec
+import pytest
+import typer
+
+from weft.cli import control_pods
+from weft.cli.reach_kubernetes import Kubernetes
+from weft.kube.client import Client
+from weft.kube.config import load
+
+
+def pod(name, phase="Running", label="istiod"):
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": label}},
+        "spec": {"containers": [{"name": "control", "image": "x"}]},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.fixture(scope="module")
+def system(api_server):
+    name = api_server.make_namespace("system")
+    api_server.make_default_account(name)
+    for each in (pod("two"), pod("one"), pod("later", "Pending"), pod("other", label="web")):
+        path = f"/api/v1/namespaces/{name}/pods"
+        api_server.request("POST", path, {key: value for key, value in each.items() if key != "status"})
+        path = f"{path}/{each['metadata']['name']}/status"
+        api_server.request("PATCH", path, {"status": each["status"]}, kind="application/merge-patch+json")
+    return name
+
+
+def run(api_server, ask):
+    async def asked():
+        async with Client(load(api_server.kubeconfig)) as client:
+            return await ask(client)
+
+    return asyncio.run(asked())
+
+
+def test_the_replicas_are_those_that_run(api_server, system):
+    assert run(api_server, lambda client: control_pods.replicas(client, system)) == ["one", "two"]
+
+
+def test_where_none_runs_the_next_step_is_said(api_server, capsys):
+    with pytest.raises(typer.Exit):
+        run(api_server, lambda client: control_pods.replicas(client, "default"))
+    said = capsys.readouterr().err
+    assert "no control plane runs in namespace default" in said and "--istio-namespace" in said
+
+
+def test_the_token_is_of_an_account_there_for_its_audience_and_short_lived(api_server, system):
+    token = run(api_server, lambda client: control_pods.token(client, system))
+    claims = jwt.decode(token, options={"verify_signature": False})
+    assert claims["sub"] == f"system:serviceaccount:{system}:default" and claims["aud"] == ["istio-ca"]
+    assert claims["exp"] - claims["iat"] <= 700
+
+
+def test_who_may_not_get_one_is_told_which_right_it_takes(api_server, system, capsys):
+    async def as_nobody(client):
+        nobody = msgspec.structs.replace(client.connection, impersonate=(("Impersonate-User", "nobody"),))
+        async with Client(nobody) as other:
+            await control_pods.token(other, system)
+
+    with pytest.raises(typer.Exit):
+        run(api_server, as_nobody)
+    assert "create serviceaccounts/token" in capsys.readouterr().err
+
+
+def test_a_replica_that_cannot_be_reached_is_an_error_and_not_silence(api_server, system):
+    reached = Kubernetes(api_server.kubeconfig, None, system)
+    try:
+        with pytest.raises(Exception, match=r"(?i)pod|node|host"):
+            reached.ask("syncz")
+    finally:
+        reached.close()
