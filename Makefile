@@ -26,11 +26,12 @@ test-explain: $(READY) ## Send ten thousand generated requests through real Envo
 test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
 	$(BIN)/python -m tools.kube.suite
 
-kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft; the first time takes a quarter of an hour
+kube-build: $(READY) ## Build Kubernetes and istioctl into ~/.cache/weft; the first time takes a quarter of an hour and more
 	@command -v go >/dev/null || [ -n "$$GOPROXY" ] || \
 	  { echo "installing golang-go, which knows where newer ones are"; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends golang-go; }
 	$(BIN)/python -m tools.kube.build
+	$(BIN)/python -m tools.istioctl
 
 kube-up: kube-build packages kube-packages ## Start a Kubernetes cluster on this machine and say how to use it
 	$(BIN)/python -m tools.kube.cluster up
