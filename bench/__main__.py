@@ -30,6 +30,8 @@ RIGS = {
     "saves": "a file saved → every Envoy has ACKed, for 20 pods",
     "memory": "memory per sidecar in the demo",
     "signing": "certificates per second and core",
+    "explain": "hypothetical requests that are explained per second",
+    "analyze": "ten thousand objects: reading their YAML, all checks",
     "control-plane": "a thousand proxies: first push, one changed route, one changed endpoint",
 }
 

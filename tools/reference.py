@@ -148,7 +148,7 @@ class Probe(Fields):
     def refused(self, name: str, what: str, hint: str = "") -> None:
         self._book.note((*self.path, name), REFUSED)
 
-    def warning(self, name: str | Path, what: str, hint: str = "") -> None:
+    def warning(self, name: str | Path, what: str, hint: str = "", *, code: str = "") -> None:
         if isinstance(name, str) and "deprecated" in what:
             self._book.note((*self.path, name), WARNED)
 

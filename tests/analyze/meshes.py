@@ -2,6 +2,8 @@
 
 from textwrap import dedent
 
+import msgspec
+
 from weft.analyze.facts import facts_of
 from weft.analyze.findings import findings
 from weft.api.parse import parse
@@ -44,5 +46,6 @@ def facts(text):
 
 
 def said(text):
-    """What is found, each as `OBJECT: FIELD: warning: …`."""
-    return [str(problem).partition(": ")[2] for problem in findings(facts(text))]
+    """What is found, each as `OBJECT: FIELD: warning: …`, without the code."""
+    found = (msgspec.structs.replace(problem, code="") for problem in findings(facts(text)))
+    return [str(problem).partition(": ")[2] for problem in found]

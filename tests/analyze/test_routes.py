@@ -7,7 +7,8 @@ GATEWAY = istio("Gateway", "{servers: [{port: {number: 80, name: http, protocol:
 def test_routes_for_what_is_there_are_well():
     assert said(WEB + istio("VirtualService", f"{{hosts: [web], {HTTP}}}")) == []
     assert said(WEB + istio("VirtualService", f"{{hosts: ['*.shop.svc.cluster.local'], {HTTP}}}")) == []
-    assert said(WEB + istio("VirtualService", f"{{{HTTP}}}")) == []  # a delegate
+    root = istio("VirtualService", "{hosts: [web], http: [{delegate: {name: x}}]}", name="root")
+    assert said(WEB + root + istio("VirtualService", f"{{{HTTP}}}")) == []  # a delegate
     assert said(WEB + istio("VirtualService", f"{{hosts: [192.0.2.9], {HTTP}}}")) == []
 
 

@@ -36,7 +36,7 @@ def said(directory, file, text=MESH):
 
 def test_a_certificate_file_that_is_not_there_is_said_with_its_line(tmp_path):
     (line,) = said(tmp_path, "/nowhere/ca.pem")
-    assert "mesh.yaml:21: DestinationRule shop/bank: spec.trafficPolicy.tls.caCertificates: warning:" in line
+    assert "mesh.yaml:21: DestinationRule shop/bank: spec.trafficPolicy.tls.caCertificates: warning [WFT0214]:" in line
     assert "/nowhere/ca.pem does not exist" in line
 
 

@@ -1,9 +1,11 @@
 import json
+import subprocess
+import sys
 
 import pytest
 import typer
 
-from weft.cli.reach import Local, reach, split
+from weft.cli.reach import Local, complete, reach, split
 
 
 @pytest.mark.parametrize(
@@ -64,11 +66,28 @@ def test_finds_pods_of_a_mesh_and_asks_their_envoys(weft, mesh, monkeypatch):
 
 
 @pytest.mark.root
+def test_a_shell_completes_the_names_of_proxies(weft, mesh, monkeypatch):
+    monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
+    assert complete("talker-") == ["talker-0.shop", "talker-1.shop"]
+    words = {"_WEFT_COMPLETE": "complete_bash", "COMP_WORDS": "weft pc clusters talker-1", "COMP_CWORD": "3"}
+    command = [sys.executable, "-m", "weft.cli"]
+    done = subprocess.run(command, env={**weft.environment, **words}, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["talker-1.shop"], done.stderr
+
+
+def test_a_shell_that_completes_hears_of_no_trouble(monkeypatch, tmp_path, capfd):
+    monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert complete("") == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.root
 def test_asks_the_control_plane_of_a_mesh(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
     found = reach(mesh)
-    assert [each["proxy"] for each in json.loads(found.ask("syncz"))]
-    assert found.ask_all("syncz", {"any": "query"}).keys() == {mesh}
+    assert {each["proxy"] for each in json.loads(found.ask("syncz"))} == {"talker-0.shop", "talker-1.shop"}
+    assert list(found.ask_all("syncz")) == [mesh]
 
 
 @pytest.mark.root

@@ -109,6 +109,10 @@ def test_without_a_namespace_the_kubeconfigs_is_meant(reach, capsys):
     assert "in namespace default" in told and "-n NAMESPACE" in told
 
 
+def test_names_for_a_shell_are_of_the_kubeconfigs_namespace(reach, namespace):
+    assert not [name for name in reach.names() if name.endswith(f".{namespace}")]
+
+
 def test_a_selector_is_written_as_the_api_reads_it():
     expressions = [
         {"key": "a", "operator": "In", "values": ["1", "2"]},

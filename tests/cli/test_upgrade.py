@@ -64,7 +64,7 @@ def test_pods_that_do_not_come_up_anew_are_told(two, shop):
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
     spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
     two.server.request("POST", DEPLOYMENTS.path(shop), {"metadata": {"name": "web"}, "spec": spec})
-    ended = two("upgrade", "--revision", "b", "--move", shop, "--timeout", "1s")
+    ended = two("upgrade", "--revision", "b", "--move", shop, "--timeout", "3s")
     assert ended.returncode == 1
     assert f"not all pods are new: Deployment {shop}/web: 0 of 1 ready" in ended.stderr
 

@@ -102,7 +102,10 @@ def test_references_within_a_directory_are_checked(tmp_path):
     result = run(tmp_path)
     assert result.exit_code == 0
     (line,) = result.stdout.splitlines()
-    assert "mesh.yaml:22: VirtualService shop/web: warning: destination wbe.shop.svc.cluster.local does not" in line
+    assert (
+        "mesh.yaml:22: VirtualService shop/web: warning [WFT0104]: destination wbe.shop.svc.cluster.local does not"
+        in line
+    )
     assert result.stderr == "4 objects, 0 errors, 1 warning\n"
 
 

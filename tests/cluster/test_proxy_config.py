@@ -2,10 +2,12 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 
 from cluster import apps
+from e2e.looking import rows
 from weft.cli.reach_kubernetes import Kubernetes
 from weft.envoy.dump_clusters import COLUMNS
 
@@ -63,6 +65,19 @@ def test_shows_endpoints_and_certificates_and_never_a_key(mesh, namespace):
     assert "PRIVATE KEY" not in told("all", "-o", "json")
 
 
+@pytest.mark.parametrize("command", ["clusters", "listeners", "routes", "endpoints"])
+def test_istioctl_itself_reaches_the_pod_and_shows_the_same(mesh, namespace, istioctl, command):
+    (pod, *_) = apps.get(mesh.cluster, "pods", namespace, selector="app=web")
+    given = ["proxy-config", command, f"{pod['metadata']['name']}.{namespace}"]
+    theirs = subprocess.run(
+        [istioctl, *given, f"--kubeconfig={mesh.cluster.kubeconfig}"], capture_output=True, text=True, check=False
+    )
+    assert theirs.returncode == 0, theirs.stderr
+    expected, shown = rows(theirs.stdout), rows(mesh.weft(*given, only_output=True))
+    assert shown[0] == expected[0]
+    assert sorted(shown) == sorted(expected) and len(shown) > 1
+
+
 def test_sets_what_all_pods_of_a_deployment_log(mesh, namespace):
     def levels(*arguments):
         said = mesh.weft("pc", "log", "deploy/web", "-n", namespace, "-o", "json", *arguments, only_output=True)
@@ -89,15 +104,17 @@ def test_who_may_only_look_is_told_which_right_it_takes(mesh, namespace, tmp_pat
     mesh.kubectl("config", "set-context", "--current", "--user=looker", f"--kubeconfig={config}")
     with pytest.raises(AssertionError) as refused:
         mesh.weft("pc", "clusters", "deploy/web", "-n", namespace, "--kubeconfig", str(config))
-    assert f"you may not reach into a pod of {namespace}" in str(refused.value)
+    assert "you may not reach into pod web-" in str(refused.value)
     assert "create pods/portforward" in str(refused.value)
 
 
-def test_every_replica_of_the_control_plane_can_be_asked(mesh):
+def test_every_replica_of_the_control_plane_can_be_asked(mesh, namespace):
     reach = Kubernetes(mesh.cluster.kubeconfig)
     try:
-        assert isinstance(json.loads(reach.ask("syncz")), list)
         pods = mesh.kubectl("get", "--namespace=istio-system", "pods", "-l", "app=istiod", "-o", "name").split()
-        assert {f"pod/{name}" for name in reach.ask_all("syncz")} == set(pods)
+        told = reach.ask_all("syncz")
+        assert sorted(told) == sorted(pod.removeprefix("pod/") for pod in pods)
+        proxies = {each["proxy"] for said in told.values() for each in json.loads(said)}
+        assert {f"{pod.name}.{namespace}" for pod in reach.find_all("deploy/web", namespace)} <= proxies
     finally:
         reach.close()

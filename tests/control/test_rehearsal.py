@@ -37,7 +37,7 @@ def test_what_translation_would_find_is_found(destination, what):
 
 def test_what_the_analysis_would_find_is_found():
     (line,) = said(WEB + istio("DestinationRule", "{host: wbe}"))
-    assert "spec.host: warning: " in line
+    assert "spec.host: warning [WFT0201]: " in line
 
 
 def test_routes_are_looked_at_where_nothing_runs_too():

@@ -12,6 +12,7 @@ from weft.explain.request import Request
 from weft.files.documents import read_documents
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
+from weft.model.workload import Workload as Written
 from weft.xds.types import CLUSTER, LISTENER
 
 DENY = """
@@ -52,6 +53,22 @@ def test_policies_decide_by_the_callers_identity():
     assert asked(stage, "orders").kind is Kind.DELIVERED
     refused = asked(stage, "frontend")
     assert (refused.kind, refused.status) == (Kind.DENIED, 403)
+
+
+def test_a_port_that_is_kept_from_the_proxy_is_reached_without_it():
+    mesh = shop()
+    pod = instance("legacy-0", "legacy", address="10.244.0.6", meshed=True, excluded_ports=(9000,), workload="legacy")
+    put(
+        mesh,
+        pod,
+        Written("orders", "shop", (), exclude_outbound_ports=(5432,), exclude_outbound_ranges=("192.0.2.0/24",)),
+    )
+    stage = Stage(mesh)
+    legacy, orders = stage.at("10.244.0.6"), stage.at("10.244.0.2")
+    assert [stage.intercepts(legacy, "10.244.0.6", port, inbound=True) for port in (80, 9000)] == [True, False]
+    assert [stage.intercepts(orders, "10.96.0.7", port, inbound=False) for port in (80, 5432)] == [True, False]
+    assert not stage.intercepts(orders, "192.0.2.9", 80, inbound=False)
+    assert not stage.intercepts(orders, "127.0.0.1", 80, inbound=False)
 
 
 def test_a_name_that_nobody_has_does_not_resolve():

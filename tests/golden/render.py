@@ -86,8 +86,8 @@ def load(text: str) -> tuple[Mesh, dict[str, None]]:
     return mesh, problems
 
 
-def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
-    """Everything one group gets, joined as the control plane joins it."""
+def compile_group(mesh: Mesh, group: Group, *, judge: bool = True) -> tuple[Resources, list[str]]:
+    """Everything one group gets, joined as the control plane joins it; and, unless nobody asks, what is wrong."""
     view, scope = group_view(mesh, group), mesh.scope(group)
     clusters: dict[str, Built] = {}
     own: dict[str, Built] = {}
@@ -101,7 +101,7 @@ def compile_group(mesh: Mesh, group: Group) -> tuple[Resources, list[str]]:
         if seen is None:
             continue
         contributions.append(contribute(seen, view.settings))
-        problems += (str(problem) for problem in problems_of(seen, mesh))
+        problems += (str(problem) for problem in problems_of(seen, mesh)) if judge else ()
         if seen.service is not None:
             for port in seen.ports:
                 answering += assignments(seen.service, port, seen.rule, mesh.endpoints(seen.service, port), group.kind)

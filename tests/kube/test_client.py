@@ -21,17 +21,6 @@ from weft.kube.resource import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, 
 WIDGETS = Resource("client.example.org", "v1", "widgets", "Widget")
 
 
-@pytest.fixture
-async def client(api_server):
-    async with connected(api_server) as client:
-        yield client
-
-
-@pytest.fixture
-def namespace(api_server, request):
-    return api_server.make_namespace("client-" + str(abs(hash(request.node.name)))[:10])
-
-
 async def test_creates_reads_replaces_and_deletes(client, namespace):
     made = await client.create(CONFIG_MAPS, config_map(namespace, "one", a="1"), namespace=namespace)
     assert (await client.get(CONFIG_MAPS, "one", ConfigMap, namespace=namespace)).data == {"a": "1"}

@@ -75,17 +75,6 @@ async def soon(event, seconds=20.0):
         await event.wait()
 
 
-@pytest.fixture
-async def client(api_server):
-    async with connected(api_server) as client:
-        yield client
-
-
-@pytest.fixture
-def namespace(api_server, request):
-    return api_server.make_namespace("lease-" + str(abs(hash(request.node.name)))[:10])
-
-
 async def spec(client, namespace):
     return (await client.get(LEASES, "lead", namespace=namespace))["spec"]
 

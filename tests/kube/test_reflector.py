@@ -21,17 +21,6 @@ WIDGETS = Resource("reflector.example.org", "v1", "widgets", "Widget")
 
 
 @pytest.fixture
-async def client(api_server):
-    async with connected(api_server) as client:
-        yield client
-
-
-@pytest.fixture
-def namespace(api_server, request):
-    return api_server.make_namespace("reflector-" + str(abs(hash(request.node.name)))[:10])
-
-
-@pytest.fixture
 async def line(api_server):
     address = urlsplit(api_server.server)
     async with wire(address.hostname, address.port) as line:

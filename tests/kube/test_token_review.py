@@ -16,17 +16,6 @@ from weft.kube.resource import PODS, SERVICE_ACCOUNTS
 from weft.kube.token_review import Reason, Reviewed, ReviewRefused, ReviewUnavailable, _identity, _Status, review
 
 
-@pytest.fixture
-async def client(api_server):
-    async with connected(api_server) as client:
-        yield client
-
-
-@pytest.fixture
-def namespace(api_server, request):
-    return api_server.make_namespace("review-" + str(abs(hash(request.node.name)))[:10])
-
-
 async def make_pod(client, namespace, name="web-0"):
     manifest = {
         "apiVersion": "v1",

@@ -235,12 +235,19 @@ async def test_envoys_of_two_groups_get_each_their_own_through_one_stream(machin
                 await asyncio.sleep(0.02)
 
 
-async def test_without_a_control_plane_envoys_run_on_restart_and_start_anew(machine):
+@contextlib.asynccontextmanager
+async def web(machine, pod):
+    """The Envoy of a pod of `web`, once it is served, and the port of what answers."""
     async with backend("web") as port:
         machine.control.snapshots.replace("web", shop(port))
-        await machine.add("web-5d4f-x2x7k", "web")
-        envoy = await machine.envoy("web-5d4f-x2x7k")
+        await machine.add(pod, "web")
+        envoy = await machine.envoy(pod)
         assert await envoy.ask() == (200, "web")
+        yield envoy, port
+
+
+async def test_without_a_control_plane_envoys_run_on_restart_and_start_anew(machine):
+    async with web(machine, "web-5d4f-x2x7k") as (envoy, _):
         await machine.control_down()
         assert await envoy.ask() == (200, "web")
         await envoy.kill()
@@ -254,11 +261,7 @@ async def test_without_a_control_plane_envoys_run_on_restart_and_start_anew(mach
 
 
 async def test_a_control_plane_that_comes_back_sends_nothing_that_is_known(machine):
-    async with backend("web") as port:
-        machine.control.snapshots.replace("web", shop(port))
-        await machine.add("web-0", "web")
-        envoy = await machine.envoy("web-0")
-        assert await envoy.ask() == (200, "web")
+    async with web(machine, "web-0") as (envoy, _):
         await until(lambda: machine.synced("web-0"))
         before = await envoy.counted(CHANGES)
         await machine.control_down()
@@ -270,11 +273,7 @@ async def test_a_control_plane_that_comes_back_sends_nothing_that_is_known(machi
 
 
 async def test_without_an_agent_envoys_keep_their_config_and_the_next_agent_says_nothing_new(machine):
-    async with backend("web") as port:
-        machine.control.snapshots.replace("web", shop(port))
-        await machine.add("web-0", "web")
-        envoy = await machine.envoy("web-0")
-        assert await envoy.ask() == (200, "web")
+    async with web(machine, "web-0") as (envoy, _):
         await until(lambda: machine.synced("web-0"))
         before = await envoy.counted(CHANGES)
         await machine.agent_down()
@@ -321,11 +320,7 @@ async def test_a_pod_that_is_gone_has_no_socket_and_its_group_no_copy(machine):
 
 
 async def test_a_bad_resource_is_refused_by_name_quarantined_and_takes_no_other_along(machine):
-    async with backend("web") as port:
-        machine.control.snapshots.replace("web", shop(port))
-        await machine.add("web-0", "web")
-        envoy = await machine.envoy("web-0")
-        assert await envoy.ask() == (200, "web")
+    async with web(machine, "web-0") as (envoy, port):
         good = machine.control.snapshots.resources("web", CLUSTER)["a"].version
         await until(lambda: machine.control.snapshots.accepted("web", CLUSTER, "a"))
         bad = cluster("a", connect_timeout="-1s")

@@ -24,7 +24,7 @@ def test_a_destination_that_does_not_exist_is_named_with_its_line_and_a_guess():
     put(mesh, service("orders"))
     missing = "order.shop.svc.cluster.local"
     (said,) = _said(route(to(missing), line=12), mesh=mesh, targets=(Target(missing, known=False),))
-    assert said.startswith("mesh.yaml:12: VirtualService shop/orders: warning:")
+    assert said.startswith("mesh.yaml:12: VirtualService shop/orders: warning [WFT0104]:")
     assert missing in said and f"did you mean `{HOST}`?" in said
 
 

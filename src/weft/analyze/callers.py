@@ -6,24 +6,26 @@ The root namespace is left out: what runs there, such as Istio's own gateways, i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from weft.analyze.facts import Facts
-from weft.analyze.warning import warning
+from weft.analyze.finding import finding
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import AuthorizationPolicy, Rule
 
 _DEFAULT_DOMAIN = "cluster.local"  # stands for the mesh's own, as in Istio
+_WELL = ("", "", "")
 _Named = tuple[str, tuple[str, ...]]  # a field of a rule, and what is listed there
 
 
 class _Known(msgspec.Struct, frozen=True):
     domains: tuple[str, ...]
     namespaces: frozenset[str]
-    accounts: frozenset[str]  # NAMESPACE/NAME
+    accounts: Mapping[str, frozenset[str]]  # by namespace
     root: str
 
 
@@ -39,13 +41,15 @@ def of_callers(facts: Facts) -> Iterator[Problem]:
 
 def _known(facts: Facts) -> _Known:
     settings = facts.settings
+    accounts: dict[str, set[str]] = defaultdict(set)
+    for each in facts.accounts:
+        place, _, name = each.partition("/")
+        accounts[place].add(name)
     return _Known(
         domains=tuple(dict.fromkeys((settings.trust_domain, *settings.trust_domain_aliases, _DEFAULT_DOMAIN))),
         # Not all in which there is something: a policy with the same misspelling would vouch for it.
-        namespaces=frozenset(
-            {*facts.declared, settings.root_namespace, *(each.partition("/")[0] for each in facts.accounts)}
-        ),
-        accounts=facts.accounts,
+        namespaces=frozenset({*facts.declared, settings.root_namespace, *accounts}),
+        accounts={place: frozenset(names) for place, names in accounts.items()},
         root=settings.root_namespace,
     )
 
@@ -58,10 +62,10 @@ def _of_rule(policy: AuthorizationPolicy, number: int, rule: Rule, known: _Known
     ):
         for field, values in named:
             for index, value in enumerate(values):
-                what, hint = against(value, known)
-                if what:
+                code, what, hint = against(value, known)
+                if code:
                     at = f"spec.rules[{number}].{field}[{index}]"
-                    yield warning(policy.origin, at, f"`{value}` is nobody here: {what}", hint, line=rule.line)
+                    yield finding(code, policy.origin, at, f"`{value}` is nobody here: {what}", hint, line=rule.line)
 
 
 def _principals(rule: Rule) -> Iterator[_Named]:
@@ -92,43 +96,45 @@ def _in_conditions(rule: Rule, key: str) -> Iterator[_Named]:
             yield f"when[{index}].notValues", condition.not_values
 
 
-def _principal(value: str, known: _Known) -> tuple[str, str]:
-    """What is wrong with it, and a hint; empty if nothing."""
+def _principal(value: str, known: _Known) -> tuple[str, str, str]:
+    """The check that finds it wrong, what is wrong, and a hint; empty if nothing."""
     domain, is_whole, path = value.partition("/ns/")
     namespace, _, account = path.partition("/sa/")
     if f"/ns/{known.root}/" in value or value.startswith("spiffe://"):  # the latter has been said where it was read
-        return "", ""
+        return _WELL
     if is_whole and "*" not in domain and domain not in known.domains:
-        return f"no caller is of the trust domain {domain}", did_you_mean(domain, known.domains)
+        return "WFT0521", f"no caller is of the trust domain {domain}", did_you_mean(domain, known.domains)
     if "*" in value:
-        there = any(_matches(value, each) for each in _principals_of(known))
-        return ("", "") if there else ("no caller has such an identity", "")
+        # Most say of which namespace, so that not everybody has to be looked at.
+        places = (namespace,) if account and "*" not in namespace else known.accounts
+        there = any(_matches(value, each) for each in _principals_of(places, known))
+        return _WELL if there else ("WFT0522", "no caller has such an identity", "")
     if not account:
-        return "a principal is TRUST_DOMAIN/ns/NAMESPACE/sa/ACCOUNT", ""
-    return _account(f"{namespace}/{account}", known)
+        return "WFT0522", "a principal is TRUST_DOMAIN/ns/NAMESPACE/sa/ACCOUNT", ""
+    code, what, hint = _account(f"{namespace}/{account}", known)
+    return ("WFT0522" if code else ""), what, hint
 
 
-def _principals_of(known: _Known) -> Iterator[str]:
-    for account in known.accounts:
-        namespace, _, name = account.partition("/")
-        yield from (f"{domain}/ns/{namespace}/sa/{name}" for domain in known.domains)
+def _principals_of(places: Iterable[str], known: _Known) -> Iterator[str]:
+    for place in places:
+        for name in known.accounts.get(place, ()):
+            yield from (f"{domain}/ns/{place}/sa/{name}" for domain in known.domains)
 
 
-def _namespace(value: str, known: _Known) -> tuple[str, str]:
-    if any(_like(value, each) for each in known.namespaces):
-        return "", ""
-    return "nothing runs in such a namespace", did_you_mean(value.strip("*"), known.namespaces)
+def _namespace(value: str, known: _Known) -> tuple[str, str, str]:
+    if value in known.namespaces or ("*" in value and any(_like(value, each) for each in known.namespaces)):
+        return _WELL
+    return "WFT0523", "nothing runs in such a namespace", did_you_mean(value.strip("*"), known.namespaces)
 
 
-def _account(value: str, known: _Known) -> tuple[str, str]:
+def _account(value: str, known: _Known) -> tuple[str, str, str]:
     namespace, _, name = value.partition("/")
-    if value in known.accounts or namespace == known.root:
-        return "", ""
-    there = {each.partition("/")[2] for each in known.accounts if each.startswith(f"{namespace}/")}
+    there = known.accounts.get(namespace, frozenset())
+    if name in there or namespace == known.root:
+        return _WELL
     if not there:
-        places = {each.partition("/")[0] for each in known.accounts}
-        return f"nothing runs in namespace {namespace}", did_you_mean(namespace, places)
-    return f"nothing in namespace {namespace} runs as service account {name}", did_you_mean(name, there)
+        return "WFT0524", f"nothing runs in namespace {namespace}", did_you_mean(namespace, known.accounts)
+    return "WFT0524", f"nothing in namespace {namespace} runs as service account {name}", did_you_mean(name, there)
 
 
 def _matches(value: str, text: str) -> bool:

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
+from weft.analyze.finding import finding
 from weft.analyze.policies import guarded_by
-from weft.analyze.warning import warning
 from weft.base.problem import Problem
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Rule, Source
 from weft.model.peer_authentication import TlsMode
@@ -26,6 +26,7 @@ def of_enforcement(facts: Facts) -> Iterator[Problem]:
         guarded = guarded_by(policy, facts)
         yield from _of_proxies(policy, guarded, called)
         yield from _of_plaintext(policy, guarded, called, known, facts)
+        yield from _of_disabled(policy, guarded, facts)
 
 
 def _of_proxies(
@@ -41,10 +42,14 @@ def _of_proxies(
     field = "spec.selector" if policy.selector else "spec"
     if bare:
         what = f"{_some(bare)} without a proxy: nothing enforces this policy there"
-        yield warning(policy.origin, field, what, "remove `sidecar.istio.io/inject: false` from the Workload")
+        yield finding(
+            "WFT0531", policy.origin, field, what, "remove `sidecar.istio.io/inject: false` from the Workload"
+        )
     if unseen:
         what = f"calls to port {', '.join(unseen[:3])} do not pass the proxy: nothing enforces this policy there"
-        yield warning(policy.origin, field, what, "the Workload's annotations exclude the port from interception")
+        yield finding(
+            "WFT0532", policy.origin, field, what, "the Workload's annotations exclude the port from interception"
+        )
 
 
 def _of_plaintext(
@@ -67,8 +72,23 @@ def _of_plaintext(
             does = "lets in" if policy.action is Action.ALLOW else "does not match"
             what = f"this rule {does} whoever calls in plaintext, and {runner.name} takes plaintext"
             hint = 'make its PeerAuthentication STRICT, or add a DENY rule with notPrincipals: ["*"]'
-            yield warning(policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
+            yield finding("WFT0533", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
             break
+
+
+def _of_disabled(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], facts: Facts) -> Iterator[Problem]:
+    asking = [(number, rule) for number, rule in enumerate(policy.rules) if _names_callers(rule)]
+    if not asking or not guarded or not all(_is_disabled(place, runner, facts) for place, runner in guarded):
+        return
+    for number, rule in asking:
+        what = f"{guarded[0][1].name} takes no mutual TLS, so no caller has an identity: this rule matches nothing"
+        hint = "let its PeerAuthentication be PERMISSIVE or STRICT"
+        yield finding("WFT0519", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
+
+
+def _is_disabled(namespace: str, runner: Runner, facts: Facts) -> bool:
+    modes = facts.modes(namespace, runner.labels)
+    return {modes.mode, *(mode for _, mode in modes.ports)} == {TlsMode.DISABLE}
 
 
 def _called(facts: Facts) -> dict[_Place, set[int]]:

@@ -50,10 +50,10 @@ class Facts(msgspec.Struct, frozen=True):
     peer_authentications: Mapping[str, tuple[PeerAuthentication, ...]] = {}  # by namespace, the oldest first
     authentications: tuple[RequestAuthentication, ...] = ()
     telemetries: tuple[Telemetry, ...] = ()
-    gateways: frozenset[str] = frozenset()  # NAMESPACE/NAME
+    gateways: Mapping[str, Gateway] = {}  # by NAMESPACE/NAME
     accounts: frozenset[str] = frozenset()  # NAMESPACE/NAME: service accounts that are declared or run as
     namespaces: frozenset[str] = frozenset()  # in which there is anything
-    declared: frozenset[str] = frozenset()  # namespaces that have an object of their own
+    declared: Mapping[str, Namespace] = {}  # namespaces that have an object of their own
     runners: Mapping[str, tuple[Runner, ...]] = {}  # by namespace
     by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
     by_host: Mapping[str, tuple[Service, ...]] = {}
@@ -117,13 +117,13 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         peer_authentications=_by_namespace(sorted(_of_kind(values, PeerAuthentication), key=age)),
         authentications=_of_kind(values, RequestAuthentication),
         telemetries=_of_kind(values, Telemetry),
-        gateways=frozenset(f"{gateway.namespace}/{gateway.name}" for gateway in _of_kind(values, Gateway)),
+        gateways={f"{gateway.namespace}/{gateway.name}": gateway for gateway in _of_kind(values, Gateway)},
         accounts=frozenset(
             [f"{account.namespace}/{account.name}" for account in _of_kind(values, ServiceAccount)]
             + [f"{place}/{each.instance.service_account}" for place, held in runners.items() for each in held]
         ),
         namespaces=frozenset(namespaces | {settings.root_namespace}),
-        declared=frozenset(namespace.name for namespace in _of_kind(values, Namespace)),
+        declared={namespace.name: namespace for namespace in _of_kind(values, Namespace)},
         runners=runners,
         by_label={place: tuple(each) for place, each in by_label.items()},
         by_host={host: tuple(claims) for host, claims in by_host.items()},

@@ -1,32 +1,51 @@
-"""Everything in a mesh that does not fit together, as warnings: each object by itself is well, and yet it does not do
-what its author wanted. False alarms are worse than silence here: what may be meant is not said."""
+"""Everything in a mesh that does not fit together: each object by itself is well, and yet it does not do what its
+author wanted. False alarms are worse than silence here: what may be meant is not said, or only to those who ask."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from weft.analyze.actions import of_actions
 from weft.analyze.callers import of_callers
+from weft.analyze.claims import of_claims
+from weft.analyze.conditions import of_conditions
 from weft.analyze.enforcement import of_enforcement
+from weft.analyze.exports import of_exports
 from weft.analyze.facts import Facts
+from weft.analyze.gateways import of_gateways
+from weft.analyze.namespaces import of_namespaces
 from weft.analyze.policies import of_policies
+from weft.analyze.protocols import of_protocols
 from weft.analyze.routes import of_routes
 from weft.analyze.rules import of_rules
 from weft.analyze.services import of_services
+from weft.analyze.shadows import of_shadows
 from weft.analyze.sidecars import of_sidecars
 from weft.analyze.telemetries import of_telemetries
 from weft.analyze.tokens import of_tokens
 from weft.analyze.transport import of_transport
-from weft.base.problem import Problem
+from weft.base.problem import Problem, Severity
 from weft.model.names import ObjectKey
 
 
-def findings(facts: Facts, refused: Collection[ObjectKey] = ()) -> tuple[Problem, ...]:
-    """`refused`: objects with errors of their own. Those are to be mended first; what else they are is a guess."""
+def findings(
+    facts: Facts, refused: Collection[ObjectKey] = (), *, least: Severity = Severity.WARNING
+) -> tuple[Problem, ...]:
+    """`refused`: objects with errors of their own. Those are to be mended first; what else they are is a guess.
+    `least`: how bad it must be to be told."""
     silent = {str(key) for key in refused}
     found = (
         *of_services(facts),
+        *of_protocols(facts),
+        *of_claims(facts),
+        *of_exports(facts),
+        *of_namespaces(facts),
+        *of_gateways(facts),
         *of_rules(facts),
         *of_routes(facts),
+        *of_shadows(facts),
+        *of_conditions(facts),
+        *of_actions(facts),
         *of_sidecars(facts),
         *of_policies(facts),
         *of_callers(facts),
@@ -35,5 +54,7 @@ def findings(facts: Facts, refused: Collection[ObjectKey] = ()) -> tuple[Problem
         *of_telemetries(facts),
         *of_transport(facts),
     )
-    ours = (problem for problem in found if problem.where.object not in silent)
+    ours = (
+        problem for problem in found if problem.where.object not in silent and problem.severity.weight >= least.weight
+    )
     return tuple(sorted(ours, key=lambda problem: (problem.where.file, problem.where.line, str(problem))))

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
-from weft.analyze.warning import meant_labels, warning, written
+from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.policies import Policy
 
 
-def of_nobody(policy: Policy, facts: Facts, outcome: str) -> Iterator[Problem]:
+def of_nobody(code: str, policy: Policy, facts: Facts, outcome: str) -> Iterator[Problem]:
     """`outcome`: what comes of it. Where nothing runs at all, who is selected is for others to know."""
     if not facts.runs or facts.chosen(policy.namespace, policy.selector):
         return
@@ -20,13 +20,13 @@ def of_nobody(policy: Policy, facts: Facts, outcome: str) -> Iterator[Problem]:
     mesh_wide = policy.namespace == root
     if not mesh_wide and policy.namespace not in facts.runners:
         what = f"nothing runs in namespace {policy.namespace}: {outcome}"
-        yield warning(policy.origin, "metadata.namespace", what, _meant_namespace(policy.namespace, facts))
+        yield finding(code, policy.origin, "metadata.namespace", what, _meant_namespace(policy.namespace, facts))
         return
     places = facts.runners if mesh_wide else (policy.namespace,)
     known = (runner.labels for namespace in places for runner in facts.runners[namespace])
     where = "the mesh" if mesh_wide else f"namespace {policy.namespace}"
     what = f"no workload of {where} has the labels {written(policy.selector)}: {outcome}"
-    yield warning(policy.origin, "spec.selector", what, meant_labels(policy.selector, known))
+    yield finding(code, policy.origin, "spec.selector", what, meant_labels(policy.selector, known))
 
 
 def _meant_namespace(name: str, facts: Facts) -> str:

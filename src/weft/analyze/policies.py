@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
+from weft.analyze.finding import finding
 from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
-from weft.analyze.warning import warning
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
@@ -22,7 +22,7 @@ def of_policies(facts: Facts) -> Iterator[Problem]:
     for policy in facts.policies:
         if policy.refused:
             continue
-        yield from of_nobody(policy, facts, "the policy guards nobody")
+        yield from of_nobody("WFT0511", policy, facts, "the policy guards nobody")
         yield from _of_provider(policy, facts)
         guarded = guarded_by(policy, facts)
         yield from _of_numbers(policy, guarded, ports)
@@ -46,7 +46,7 @@ def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]
     if found is None:
         what = f"there is no authorizer `{policy.provider}`: what it would be asked about is denied"
         hint = did_you_mean(policy.provider, known) or "add it to `extensionProviders` in the mesh's settings"
-        yield warning(policy.origin, "spec.provider.name", what, hint)
+        yield finding("WFT0512", policy.origin, "spec.provider.name", what, hint)
         return
     if not (found.host and found.port):  # then the settings have an error, and that is said
         return
@@ -56,11 +56,12 @@ def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]
         what = (
             f"the authorizer `{found.name}` is {missing}, which does not exist: what it would be asked about is denied"
         )
-        yield warning(policy.origin, "spec.provider.name", what)
+        yield finding("WFT0513", policy.origin, "spec.provider.name", what)
 
 
 def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], ports: Ports) -> Iterator[Problem]:
-    """A Service's port where the workload's own is asked for."""
+    """A Service's port where the workload's own is asked for, or one that nobody has."""
+    declared = ports.declared(guarded) if any(rule.operations or rule.conditions for rule in policy.rules) else ()
     for number, rule in enumerate(policy.rules):
         named = {port for operation in rule.operations for port in (*operation.ports, *operation.not_ports)}
         for condition in rule.conditions:
@@ -71,7 +72,13 @@ def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], 
                 what = (
                     f"{port} is a port of the service, and the workload's own is {meant}: nothing is called at {port}"
                 )
-                yield warning(policy.origin, f"spec.rules[{number}]", what, f'write "{meant}"', line=rule.line)
+                yield finding(
+                    "WFT0514", policy.origin, f"spec.rules[{number}]", what, f'write "{meant}"', line=rule.line
+                )
+            elif declared and port not in declared:
+                what = f"no workload that this guards declares a port {port}: the rule matches nothing there"
+                hint = f"known here: {', '.join(map(str, declared[:12]))}"
+                yield finding("WFT0518", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
 def _of_ports(policy: AuthorizationPolicy, ports: list[int], http_port: int, facts: Facts) -> Iterator[Problem]:
@@ -84,17 +91,18 @@ def _of_ports(policy: AuthorizationPolicy, ports: list[int], http_port: int, fac
         listed = ", ".join(str(port) for port in met[:_MOST_PORTS]) + (" and others" if len(met) > _MOST_PORTS else "")
         plural = f"port {listed} does" if len(met) == 1 else f"ports {listed} do"
         if policy.action is Action.ALLOW:
-            outcome = "so this rule lets nobody in there"
+            code, outcome = "WFT0515", "so this rule lets nobody in there"
         elif http_only:
+            code = "WFT0517"
             outcome = "and this authorizer decides about HTTP only, so every connection that the rule matches is denied"
         else:
             verb = {Action.DENY: "denies", Action.AUDIT: "marks", Action.CUSTOM: "asks about"}[policy.action]
-            outcome = f"so this rule {verb} every connection that the rest of it matches"
+            code, outcome = "WFT0516", f"so this rule {verb} every connection that the rest of it matches"
         what = f"{plural} not carry HTTP, {outcome}"
         hint = f'add `ports` to its operations, such as ports: ["{http_port}"]'
         if policy.action is Action.ALLOW:
             hint = "let callers of that port in by a rule without hosts, paths, methods, headers or tokens"
-        yield warning(policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
+        yield finding(code, policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
 def _may_be_on(rule: Rule, port: int) -> bool:

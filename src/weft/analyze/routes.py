@@ -1,23 +1,36 @@
-"""VirtualServices for hosts that nobody has, and for gateways that are not there or that nothing serves yet. Where
-their routes lead is looked at by whoever sees them: `translate/findings.py`."""
+"""VirtualServices for hosts that nobody has, for gateways that are not there or that nothing serves yet, with routes
+for what nobody speaks. Where their routes lead is looked at by whoever sees them: `translate/findings.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
-from weft.analyze.warning import meant_host, warning
+from weft.analyze.finding import finding, meant_host
 from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
+from weft.model.gateway import Gateway
+from weft.model.names import host_covers
+from weft.model.service import Protocol
 from weft.model.virtual_service import VirtualService
 
 
 def of_routes(facts: Facts) -> Iterator[Problem]:
+    delegates = {
+        (route.delegate.namespace, route.delegate.name)
+        for routing in facts.virtual_services
+        for route in routing.http
+        if route.delegate is not None
+    }
     for routing in facts.virtual_services:
         if "mesh" in routing.gateways:
             yield from _of_hosts(routing, facts)
+            yield from _of_kinds(routing, facts)
         yield from _of_gateways(routing, facts)
+        if not routing.hosts and (routing.namespace, routing.name) not in delegates:
+            what = "without hosts it is a delegate, and no other VirtualService hands over to it: nothing uses it"
+            yield finding("WFT0121", routing.origin, "spec", what, "write `hosts`, or `delegate` to it")
 
 
 def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
@@ -32,17 +45,52 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
         hint = meant_host(host, facts.by_host, domain)
         if not hint:
             hint = "if it is a name outside the mesh, add a ServiceEntry for it" if outside else "add the Service"
-        yield warning(routing.origin, f"spec.hosts[{index}]", what, hint)
+        yield finding("WFT0101", routing.origin, f"spec.hosts[{index}]", what, hint)
 
 
 def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
     missing = False
+    for name in routing.gateways if "mesh" not in routing.gateways else ():
+        if name in facts.gateways:
+            yield from _of_served(routing, name, facts.gateways[name])
     for index, name in enumerate(routing.gateways):
         if name != "mesh" and name not in facts.gateways:
             missing = True
             what = f"the gateway {name} does not exist"
             guess = did_you_mean(name, {*facts.gateways, "mesh"})
-            yield warning(routing.origin, f"spec.gateways[{index}]", what, guess or "`mesh` stands for all sidecars")
+            yield finding(
+                "WFT0102", routing.origin, f"spec.gateways[{index}]", what, guess or "`mesh` stands for all sidecars"
+            )
     if routing.hosts and "mesh" not in routing.gateways and not missing:
         what = "these routes are for gateways only, and this version of weft runs no gateways: nothing uses them"
-        yield warning(routing.origin, "spec.gateways", what, "add `mesh` to `gateways` for the calls between workloads")
+        yield finding(
+            "WFT0103", routing.origin, "spec.gateways", what, "add `mesh` to `gateways` for the calls between workloads"
+        )
+
+
+def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
+    """Each kind of routes has its protocols. A port that does not say what it carries may carry any."""
+    services = [service for host in routing.hosts for service in facts.services_of(host)]
+    protocols = {port.protocol for service in services for port in service.ports} - {Protocol.UDP}
+    if not protocols or Protocol.UNDECLARED in protocols:
+        return
+    encrypted = protocols & {Protocol.TLS, Protocol.HTTPS}
+    for name, routes, used in (
+        ("http", routing.http, any(protocol.is_http for protocol in protocols)),
+        ("tls", routing.tls, bool(encrypted)),
+        ("tcp", routing.tcp, any(not protocol.is_http for protocol in protocols)),
+    ):
+        if routes and not used:
+            carried = ", ".join(sorted(protocol.value for protocol in protocols))
+            what = f"no port of {routing.hosts[0]} carries {name}, only {carried}: these routes are never used"
+            hint = "is the Service's port named for its protocol, or has it the right `appProtocol`?"
+            yield finding("WFT0120", routing.origin, f"spec.{name}", what, hint)
+
+
+def _of_served(routing: VirtualService, name: str, gateway: Gateway) -> Iterator[Problem]:
+    served = {host.rpartition("/")[2] for server in gateway.servers for host in server.hosts}
+    for index, host in enumerate(routing.hosts):
+        if not any(host_covers(each, host) or host_covers(host, each) for each in served):
+            what = f"the gateway {name} does not serve {host}: these routes are never met there"
+            listed = ", ".join(sorted(served)[:5])
+            yield finding("WFT0122", routing.origin, f"spec.hosts[{index}]", what, f"it serves {listed}")

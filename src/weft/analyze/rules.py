@@ -5,29 +5,37 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
-from weft.analyze.warning import meant_host, meant_labels, warning, written
+from weft.analyze.finding import finding, meant_host, meant_labels, written
 from weft.base.problem import Problem
-from weft.model.destination_rule import DestinationRule
+from weft.model.claims import strength
+from weft.model.destination_rule import DestinationRule, HashKey, levels
 from weft.model.names import Labels
 from weft.model.service import Service
 
 
 def of_rules(facts: Facts) -> Iterator[Problem]:
-    for rule in facts.rules:
+    first: dict[tuple[str, str, Labels], DestinationRule] = {}
+    for rule in sorted(facts.rules, key=strength):
+        older = first.setdefault((rule.namespace, rule.host, rule.workload_selector), rule)
+        if older is not rule:
+            what = f"DestinationRule {older.name} is for {rule.host} too and older: this one has no effect"
+            yield finding("WFT0204", rule.origin, "spec.host", what, "write both into one")
         services = facts.services_of(rule.host)
         if not services:
             hint = meant_host(rule.host, facts.by_host, facts.settings.domain)
             what = f"no Service or ServiceEntry has the host {rule.host}: the rule has no effect"
-            yield warning(rule.origin, "spec.host", what, hint)
+            yield finding("WFT0201", rule.origin, "spec.host", what, hint)
         elif not rule.host.startswith("*"):
             yield from _of_subsets(rule, services, facts)
+            yield from _of_ports(rule, services)
+            yield from _of_hashing(rule, services)
         selector = rule.workload_selector
         if selector and facts.runs and not facts.selected(rule.namespace, selector):
             hint = meant_labels(selector, (runner.labels for runner in facts.runners.get(rule.namespace, ())))
             what = (
                 f"no workload of namespace {rule.namespace} has the labels {written(selector)}: the rule is for nobody"
             )
-            yield warning(rule.origin, "spec.workloadSelector", what, hint)
+            yield finding("WFT0203", rule.origin, "spec.workloadSelector", what, hint)
 
 
 def _of_subsets(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[Problem]:
@@ -41,7 +49,32 @@ def _of_subsets(rule: DestinationRule, services: tuple[Service, ...], facts: Fac
                 f"nobody answers calls to subset {subset.name!r}"
             )
             hint = meant_labels(subset.labels, there)
-            yield warning(rule.origin, f"spec.subsets[{index}].labels", what, hint, line=subset.line)
+            yield finding("WFT0202", rule.origin, f"spec.subsets[{index}].labels", what, hint, line=subset.line)
+
+
+def _of_ports(rule: DestinationRule, services: tuple[Service, ...]) -> Iterator[Problem]:
+    known = {port.number for service in services for port in service.ports}
+    placed = [("spec.trafficPolicy", rule.policy, 0)]
+    placed += [(f"spec.subsets[{at}].trafficPolicy", each.policy, each.line) for at, each in enumerate(rule.subsets)]
+    for field, policy, line in placed:
+        for index, (number, _) in enumerate(policy.ports if policy else ()):
+            if number not in known:
+                what = f"{rule.host} has no port {number}: this entry has no effect"
+                hint = f"it has {', '.join(map(str, sorted(known)[:12])) or 'none'}"
+                yield finding("WFT0212", rule.origin, f"{field}.portLevelSettings[{index}]", what, hint, line=line)
+
+
+def _of_hashing(rule: DestinationRule, services: tuple[Service, ...]) -> Iterator[Problem]:
+    protocols = {port.protocol for service in services for port in service.ports}
+    if not protocols or not all(protocol.is_tcp for protocol in protocols):
+        return
+    for level in levels(rule):
+        balancer = level.load_balancer
+        if balancer and balancer.consistent_hash and balancer.consistent_hash.key is not HashKey.SOURCE_IP:
+            key = balancer.consistent_hash.key
+            what = f"connections to {rule.host} are balanced by a {key}, which only HTTP has: they go anywhere"
+            yield finding("WFT0213", rule.origin, "spec.trafficPolicy.loadBalancer", what, "use `useSourceIp`")
+            return
 
 
 def _labels_behind(service: Service, facts: Facts) -> tuple[Labels, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
-from weft.analyze.warning import meant_labels, warning, written
+from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.names import Labels
@@ -27,7 +27,9 @@ def _of_selection(service: Service, selector: Labels, facts: Facts) -> Iterator[
         what = (
             f"no workload of namespace {service.namespace} has the labels {written(selector)}: nobody answers its calls"
         )
-        yield warning(service.origin, f"spec.{_field(service)}", what, _selection_hint(service, selector, facts))
+        yield finding(
+            "WFT0301", service.origin, f"spec.{_field(service)}", what, _selection_hint(service, selector, facts)
+        )
         return
     for index, port in enumerate(service.ports):
         if port.protocol is not Protocol.UDP:
@@ -47,26 +49,30 @@ def _selection_hint(service: Service, selector: Labels, facts: Facts) -> str:
 
 
 def _of_target(service: Service, index: int, port: ServicePort, behind: tuple[Runner, ...]) -> Iterator[Problem]:
-    if any(runner.ports is None for runner in behind):
-        return  # it does not say where it listens, so it may well be there
-    ports = {pair for runner in behind for pair in runner.ports or ()}
+    ports = {pair for runner in behind for pair in runner.ports or runner.instance.ports}
     names = {name for name, _ in ports if name}
     who = f"no workload behind it ({', '.join(sorted(runner.name for runner in behind)[:3])})"
     field = f"spec.ports[{index}].targetPort"
     if isinstance(port.target, str) and port.target:
-        if port.target not in names:
+        if port.target not in names and not any(runner.instance.is_entry for runner in behind):
             what = f"{who} has a port named `{port.target}`: nobody answers on port {port.number}"
-            yield warning(
-                service.origin, field, what, did_you_mean(port.target, names) or "none of their ports has a name"
+            yield finding(
+                "WFT0302",
+                service.origin,
+                field,
+                what,
+                did_you_mean(port.target, names) or "none of their ports has a name",
             )
         return
+    if any(runner.ports is None for runner in behind):
+        return  # it does not say where it listens, so it may well be there
     target = port.target or (0 if port.name in names else port.number)
     if target and target not in {number for _, number in ports}:
         there = ", ".join(str(number) for number in sorted({number for _, number in ports}))
         missing = "" if port.target else ", which is meant where there is no `targetPort`"
         what = f"{who} declares port {target}{missing}"
         hint = f"declared: {there}; correct `targetPort`, or add the port to the Workload"
-        yield warning(service.origin, field, what, hint)
+        yield finding("WFT0303", service.origin, field, what, hint)
 
 
 def _of_addresses(facts: Facts) -> Iterator[Problem]:
@@ -82,4 +88,4 @@ def _of_addresses(facts: Facts) -> Iterator[Problem]:
         }
         for (address, number), first in taken.items():
             what = f"{address}:{number} is the address of Service {first.namespace}/{first.name} too"
-            yield warning(service.origin, "spec.clusterIP", what, "write another one, or none at all")
+            yield finding("WFT0304", service.origin, "spec.clusterIP", what, "write another one, or none at all")

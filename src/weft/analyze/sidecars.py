@@ -2,52 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 from weft.analyze.facts import Facts
-from weft.analyze.warning import meant_host, meant_labels, warning, written
+from weft.analyze.finding import finding, meant_host, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
+from weft.model.claims import strength
 from weft.model.names import full_host, host_covers
 from weft.model.sidecar import Sidecar
 
 
 def of_sidecars(facts: Facts) -> Iterator[Problem]:
+    routed: dict[str, set[str]] = defaultdict(set)
+    for routing in facts.virtual_services:
+        for host in routing.hosts:
+            routed[host].add(routing.namespace)
+    yield from _of_conflicts(facts)
     for sidecar in facts.sidecars:
         for number, listener in enumerate(sidecar.egress):
             for index, entry in enumerate(listener.hosts):
-                what, hint = _against(entry, sidecar, facts)
-                if what:
-                    yield warning(sidecar.origin, f"spec.egress[{number}].hosts[{index}]", what, hint)
+                code, what, hint = _against(entry, sidecar, facts, routed)
+                if code:
+                    yield finding(code, sidecar.origin, f"spec.egress[{number}].hosts[{index}]", what, hint)
         if sidecar.selector and facts.runs and not facts.selected(sidecar.namespace, sidecar.selector):
             labels = (runner.labels for runner in facts.runners.get(sidecar.namespace, ()))
             what = (
                 f"no workload of namespace {sidecar.namespace} has the labels {written(sidecar.selector)}: "
                 "the Sidecar is for nobody"
             )
-            yield warning(sidecar.origin, "spec.workloadSelector", what, meant_labels(sidecar.selector, labels))
+            yield finding(
+                "WFT0403", sidecar.origin, "spec.workloadSelector", what, meant_labels(sidecar.selector, labels)
+            )
 
 
-def _against(entry: str, sidecar: Sidecar, facts: Facts) -> tuple[str, str]:
-    """What is wrong with an egress host, and a hint; empty if nothing."""
+def _of_conflicts(facts: Facts) -> Iterator[Problem]:
+    whole: dict[str, Sidecar] = {}
+    ruled: dict[tuple[str, str], Sidecar] = {}
+    for sidecar in sorted(facts.sidecars, key=strength):
+        if not sidecar.selector:
+            first = whole.setdefault(sidecar.namespace, sidecar)
+            if first is not sidecar:
+                what = f"Sidecar {first.name} is for all of the namespace too and older: this one is not used"
+                yield finding(
+                    "WFT0404", sidecar.origin, "spec", what, "keep one of them, or give it a workloadSelector"
+                )
+            continue
+        for runner in facts.selected(sidecar.namespace, sidecar.selector):
+            first = ruled.setdefault((sidecar.namespace, runner.name), sidecar)
+            if first is not sidecar:
+                what = f"Sidecar {first.name} selects {runner.name} too and is older: this one is not used there"
+                yield finding("WFT0405", sidecar.origin, "spec.workloadSelector", what, "let each workload have one")
+                break
+
+
+def _routing(host: str, routed: Mapping[str, set[str]]) -> set[str]:
+    """The namespaces of VirtualServices for a host, or for what a wildcard covers."""
+    if not host.startswith("*"):
+        return routed.get(host, set())
+    return {place for name, places in routed.items() if host_covers(host, name) for place in places}
+
+
+def _against(entry: str, sidecar: Sidecar, facts: Facts, routed: Mapping[str, set[str]]) -> tuple[str, str, str]:
+    """The check that finds an egress host wrong, what is wrong, and a hint; empty if nothing."""
     owner, slash, host = entry.partition("/")
     if not slash or owner == "~":
-        return "", ""
+        return "", "", ""
     namespace = sidecar.namespace if owner == "." else owner
     if host == "*":
         # A namespace with nothing to call yet is nothing to warn of, but one that nobody has heard of is.
         if namespace == "*" or namespace in facts.namespaces:
-            return "", ""
-        return f"there is no namespace {namespace}: `{entry}` shows nothing", did_you_mean(namespace, facts.namespaces)
-    owners = {each.namespace for each in facts.services_of(host)} | {
-        each.namespace for each in facts.virtual_services if any(host_covers(host, routed) for routed in each.hosts)
-    }
+            return "", "", ""
+        what = f"there is no namespace {namespace}: `{entry}` shows nothing"
+        return "WFT0402", what, did_you_mean(namespace, facts.namespaces)
+    owners = {each.namespace for each in facts.services_of(host)} | _routing(host, routed)
     if owners and (namespace == "*" or namespace in owners):
-        return "", ""
+        return "", "", ""
     what = f"`{entry}` shows nothing: no such host"
     if owners:
-        return f"{what} in namespace {namespace}", f"it is in {sorted(owners)[0]}: write {sorted(owners)[0]}/{host}"
+        owner = min(owners)
+        return "WFT0401", f"{what} in namespace {namespace}", f"it is in {owner}: write {owner}/{host}"
     short = full_host(host, sidecar.namespace if namespace == "*" else namespace, facts.settings.domain)
     if short in facts.by_host and short != host:
-        return what, f"a Sidecar wants full names: write {owner}/{short}"
-    return what, meant_host(host, facts.by_host, facts.settings.domain)
+        return "WFT0401", what, f"a Sidecar wants full names: write {owner}/{short}"
+    return "WFT0401", what, meant_host(host, facts.by_host, facts.settings.domain)

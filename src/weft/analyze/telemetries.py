@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
-from weft.analyze.warning import meant_labels, warning, written
+from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.telemetry import Telemetry
@@ -22,11 +22,11 @@ def of_telemetries(facts: Facts) -> Iterator[Problem]:
                 f"no workload of namespace {telemetry.namespace} has the labels {written(selector)}: "
                 "the Telemetry is for nobody"
             )
-            yield warning(telemetry.origin, "spec.selector", what, hint)
+            yield finding("WFT0603", telemetry.origin, "spec.selector", what, hint)
         first = speaking.setdefault((telemetry.namespace, selector), telemetry)
         if first is not telemetry:
             what = f"Telemetry {first.name} is for the same workloads and older: this one has no effect"
-            yield warning(telemetry.origin, "", what, "write both into one")
+            yield finding("WFT0604", telemetry.origin, "", what, "write both into one")
 
 
 def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
@@ -37,10 +37,12 @@ def _of_providers(telemetry: Telemetry, facts: Facts) -> Iterator[Problem]:
             if name.lower() not in known:
                 hint = did_you_mean(name, [provider.name for provider in facts.settings.log_providers])
                 what = f"MeshConfig has no access log provider `{name}`: nothing is written there"
-                yield warning(telemetry.origin, field, what, hint)
+                yield finding("WFT0601", telemetry.origin, field, what, hint)
             elif known[name.lower()].log is None and not rule.disabled:
                 what = f"weft sends nothing to the provider `{name}`: it writes only to files that proxies may open"
-                yield warning(telemetry.origin, field, what, "use an envoyFileAccessLog, and collect from there")
+                yield finding(
+                    "WFT0602", telemetry.origin, field, what, "use an envoyFileAccessLog, and collect from there"
+                )
 
 
 def _age(telemetry: Telemetry) -> tuple[str, str]:

@@ -3,14 +3,16 @@ fetch, and policies about tokens where nobody checks any."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 from weft.analyze.facts import Facts, Runner
+from weft.analyze.finding import finding
 from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
-from weft.analyze.warning import warning
 from weft.api.syntax import is_address
 from weft.base.problem import Problem
+from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import AuthorizationPolicy, Rule
 from weft.model.request_authentication import RequestAuthentication
 
@@ -19,15 +21,19 @@ _OF_TOKENS = "request.auth."  # how keys of conditions begin
 
 def of_tokens(facts: Facts) -> Iterator[Problem]:
     checked: set[tuple[str, str]] = set()
+    issuers: dict[tuple[str, str], set[str]] = defaultdict(set)  # that each runner believes
     ports = Ports(facts)
     for each in facts.authentications:
-        yield from of_nobody(each, facts, "the RequestAuthentication is for nobody")
+        yield from of_nobody("WFT0541", each, facts, "the RequestAuthentication is for nobody")
         chosen = facts.chosen(each.namespace, each.selector)
         checked |= {(namespace, runner.name) for namespace, runner in chosen if each.rules or each.refused}
         yield from _of_keys(each, chosen, facts)
         yield from _of_undeclared(each, chosen, ports)
+        for place, runner in chosen:
+            issuers[(place, runner.name)] |= {rule.issuer for rule in each.rules}
     for policy in facts.policies:
         guarded = facts.chosen(policy.namespace, policy.selector)
+        yield from _of_issuers(policy, guarded, issuers)
         if policy.refused or not guarded or any((place, runner.name) in checked for place, runner in guarded):
             continue
         yield from _of_policy(policy, guarded)
@@ -45,7 +51,9 @@ def _of_keys(
         if not facts.services_of(server.host):
             what = f"pods of a local mesh cannot reach {server.host}: every token of {rule.issuer} gets 401 there"
             hint = "write the keys themselves: `jwks`"
-            yield warning(authentication.origin, f"spec.jwtRules[{number}].jwksUri", what, hint, line=rule.line)
+            yield finding(
+                "WFT0542", authentication.origin, f"spec.jwtRules[{number}].jwksUri", what, hint, line=rule.line
+            )
 
 
 def _of_undeclared(
@@ -55,8 +63,32 @@ def _of_undeclared(
     for namespace, runner in chosen if authentication.rules else ():
         for port in ports.undeclared(namespace, runner):
             what = f"nobody says what port {port} of {runner.name} carries: HTTP can be disguised there, unchecked"
-            yield warning(authentication.origin, "spec", what, "name the Service's port `http`, or set `appProtocol`")
+            yield finding(
+                "WFT0543", authentication.origin, "spec", what, "name the Service's port `http`, or set `appProtocol`"
+            )
             return
+
+
+def _of_issuers(
+    policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], issuers: Mapping[tuple[str, str], set[str]]
+) -> Iterator[Problem]:
+    wanted = [each for number, rule in enumerate(policy.rules) for each in _wanted(number, rule)]
+    known = {issuer for place, runner in guarded for issuer in issuers.get((place, runner.name), ())} if wanted else ()
+    for field, line, value in wanted if known else ():  # without any, that is said instead
+        issuer = value.rpartition("/")[0]
+        if issuer and "*" not in issuer and issuer not in known:
+            what = f"`{value}` is nobody here: no RequestAuthentication for {guarded[0][1].name} trusts {issuer}"
+            yield finding("WFT0545", policy.origin, field, what, did_you_mean(issuer, known), line=line)
+
+
+def _wanted(number: int, rule: Rule) -> Iterator[tuple[str, int, str]]:
+    """The principals of tokens that a rule asks for: the field, the line, ISSUER/SUBJECT."""
+    for index, source in enumerate(rule.sources):
+        for place, value in enumerate(source.request_principals):
+            yield f"spec.rules[{number}].from[{index}].source.requestPrincipals[{place}]", rule.line, value
+    for index, condition in enumerate(rule.conditions):
+        for value in condition.values if condition.key == "request.auth.principal" else ():
+            yield f"spec.rules[{number}].when[{index}].values", rule.line, value
 
 
 def _of_policy(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]]) -> Iterator[Problem]:
@@ -66,7 +98,7 @@ def _of_policy(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]]) -
             name = guarded[0][1].name
             nobody = f"no RequestAuthentication is for {name}: nobody checks the tokens of requests there"
             what, hint = f"{nobody}, and this rule {outcome}", "add a RequestAuthentication for the workload"
-            yield warning(policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
+            yield finding("WFT0544", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
 def _asks_for(rule: Rule) -> bool:

@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts, Runner
+from weft.analyze.finding import finding
 from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
-from weft.analyze.warning import warning
 from weft.base.problem import Problem
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, effective
 from weft.model.names import selects
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol, Service, ServicePort
+
+_WELL = ("", "", "")
 
 
 def of_transport(facts: Facts) -> Iterator[Problem]:
@@ -28,7 +30,7 @@ def of_transport(facts: Facts) -> Iterator[Problem]:
         first = levels.setdefault((policy.namespace, policy.selector), policy)
         if first is not policy:
             what = f"{first.namespace}/{first.name} is older and selects the same workloads: this one has no effect"
-            yield warning(policy.origin, "spec", what, "keep one of them")
+            yield finding("WFT0501", policy.origin, "spec", what, "keep one of them")
 
 
 def _of_rule(rule: DestinationRule, facts: Facts) -> Iterator[Problem]:
@@ -37,24 +39,25 @@ def _of_rule(rule: DestinationRule, facts: Facts) -> Iterator[Problem]:
         for port in service.ports:
             for subset in (None, *rule.subsets):
                 tls = effective(rule, port.number, subset).tls
-                what, hint = _against(tls, service, port, subset, facts) if tls else ("", "")
-                if what and what not in told:
+                code, what, hint = _against(tls, service, port, subset, facts) if tls else _WELL
+                if code and what not in told:
                     told.add(what)
-                    yield warning(rule.origin, "spec", what, hint)
+                    yield finding(code, rule.origin, "spec", what, hint)
 
 
 def _against(
     tls: ClientTls, service: Service, port: ServicePort, subset: Subset | None, facts: Facts
-) -> tuple[str, str]:
-    """What is wrong with a rule's TLS at one port, and a hint; empty if nothing."""
+) -> tuple[str, str, str]:
+    """The check that finds a rule's TLS at one port wrong, what is wrong, and a hint; empty if nothing."""
     at = f"port {port.number} of {service.host}"
     if tls.mode in (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL):
         if not tls.verify:
-            return f"nobody checks who answers for {service.host}: `insecureSkipVerify`", "name its `caCertificates`"
+            what = f"nobody checks who answers for {service.host}: `insecureSkipVerify`"
+            return "WFT0205", what, "name its `caCertificates`"
         names = tls.subject_alt_names or service.subject_alt_names or tls.server_name
         if not names and service.host.startswith("*") and not port.protocol.is_http:
             what = f"no name tells who may answer at {at}: any certificate will do that the authorities have signed"
-            return what, "set `sni` or `subjectAltNames`"
+            return "WFT0206", what, "set `sni` or `subjectAltNames`"
     for runner in _behind(service, subset, facts):
         number = runner.instance.port_for(port)
         if number is None:
@@ -62,6 +65,7 @@ def _against(
         mode = facts.modes(service.namespace, runner.labels).at(number)
         if tls.mode is ClientTlsMode.DISABLE and mode is TlsMode.STRICT and runner.instance.intercepts(number):
             return (
+                "WFT0207",
                 f"calls to {at} are plaintext, and {runner.name} takes only mutual TLS there: they fail",
                 "leave `tls` out: proxies use mutual TLS by themselves",
             )
@@ -69,21 +73,24 @@ def _against(
             wants = "takes only mutual TLS" if mode is TlsMode.STRICT else "looks for HTTP"
             if mode is TlsMode.STRICT or port.protocol.is_http:
                 return (
+                    "WFT0208",
                     f"calls to {at} are TLS without a certificate of the mesh, and {runner.name} {wants} there: "
                     "they fail",
                     "leave `tls` out: proxies use mutual TLS by themselves",
                 )
         if tls.mode is ClientTlsMode.ISTIO_MUTUAL and not runner.instance.speaks_tls(number):
             return (
+                "WFT0209",
                 f"calls to {at} are mutual TLS, and {runner.name} has no proxy there to take it: they fail",
                 "leave `tls` out: proxies use it towards whoever has one",
             )
         if tls.mode is ClientTlsMode.ISTIO_MUTUAL and mode is TlsMode.DISABLE:
             return (
+                "WFT0210",
                 f"calls to {at} are mutual TLS, and PeerAuthentication has it disabled for {runner.name}: they fail",
                 "leave `tls` out, or let the PeerAuthentication be PERMISSIVE",
             )
-    return "", ""
+    return _WELL
 
 
 def _behind(service: Service, subset: Subset | None, facts: Facts) -> tuple[Runner, ...]:
@@ -107,35 +114,37 @@ def _of_headless(service: Service, facts: Facts) -> Iterator[Problem]:
                 f"port {port.number} is called in plaintext: {secured[False]} does not take mutual TLS, "
                 f"{secured[True]} does, and the callers of a headless service cannot tell them apart"
             )
-            yield warning(service.origin, f"spec.ports[{index}]", what, "give all of them a proxy, or none")
+            yield finding("WFT0211", service.origin, f"spec.ports[{index}]", what, "give all of them a proxy, or none")
 
 
 def _of_policy(policy: PeerAuthentication, facts: Facts, ports: Ports) -> Iterator[Problem]:
     if policy.selector and policy.namespace == facts.settings.root_namespace:
         what = "in the root namespace a PeerAuthentication is for the whole mesh: with a `selector` it is for nobody"
-        yield warning(policy.origin, "spec.selector", what, "write it in the namespace of the workload")
+        yield finding("WFT0502", policy.origin, "spec.selector", what, "write it in the namespace of the workload")
         return
-    yield from of_nobody(policy, facts, "the PeerAuthentication is for nobody")
+    yield from of_nobody("WFT0503", policy, facts, "the PeerAuthentication is for nobody")
     chosen = facts.chosen(policy.namespace, policy.selector)
     found = [runner for _, runner in chosen]
     strict = TlsMode.STRICT in (policy.mode, *(mode for _, mode in policy.ports))
     if strict and found and not any(runner.instance.meshed for runner in found):
         names = ", ".join(runner.name for runner in found[:3]) + (" and others" if len(found) > 3 else "")
         what = f"no proxy is there that would refuse plaintext: {names} {'runs' if len(found) == 1 else 'run'} without"
-        yield warning(policy.origin, "spec", what, "remove `sidecar.istio.io/inject: false` from the Workload")
+        yield finding(
+            "WFT0504", policy.origin, "spec", what, "remove `sidecar.istio.io/inject: false` from the Workload"
+        )
     for number, _ in policy.ports:
-        what, hint = _of_number(number, chosen, ports)
-        if what:
-            yield warning(policy.origin, f"spec.portLevelMtls.{number}", what, hint)
+        code, what, hint = _of_number(number, chosen, ports)
+        if code:
+            yield finding(code, policy.origin, f"spec.portLevelMtls.{number}", what, hint)
 
 
-def _of_number(number: int, chosen: list[tuple[str, Runner]], ports: Ports) -> tuple[str, str]:
-    """What is wrong with a port, and a hint; empty if nothing."""
+def _of_number(number: int, chosen: list[tuple[str, Runner]], ports: Ports) -> tuple[str, str, str]:
+    """The check that finds a port wrong, what is wrong, and a hint; empty if nothing."""
     if meant := ports.meant(number, chosen):
         what = f"{number} is a port of the service, and the workload's own is {meant}: this mode has no effect"
-        return what, f"write {meant}"
+        return "WFT0505", what, f"write {meant}"
     declared = ports.declared(chosen)
     if declared and number not in declared:
         listed = ", ".join(map(str, declared[:12]))
-        return f"no workload that this selects declares a port {number}", f"known here: {listed}"
-    return "", ""
+        return "WFT0506", f"no workload that this selects declares a port {number}", f"known here: {listed}"
+    return _WELL

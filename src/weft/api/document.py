@@ -48,3 +48,8 @@ def dotted(path: Path) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return text.removeprefix(".")
+
+
+def undotted(text: str) -> Path:
+    """What `dotted` was made from. Names that have dots in them come apart: then the first of its parts are right."""
+    return tuple(int(part) if part.isdecimal() else part for part in text.replace("[", ".").replace("]", "").split("."))

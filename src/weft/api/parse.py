@@ -81,7 +81,15 @@ NOT_READ = frozenset(
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
     WasmPlugin IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
-    BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor
+    BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor RequestTest
+    """)
+)
+
+# Of those, what would change how a mesh behaves if weft acted on it.
+OF_MESHES = frozenset(
+    words("""
+    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
+    BackendTLSPolicy ReferenceGrant
     """)
 )
 
@@ -132,13 +140,16 @@ def _closed_unread(document: Document, reader: KindReader | None, domain: str) -
 
 def _report_kind(report: Report, kind: str) -> None:
     if kind in NOT_READ:
-        report.warning(("kind",), f"weft does not read kind {kind}", _instead(kind))
+        code = "WFT0003" if kind in OF_MESHES else ""
+        report.warning(("kind",), f"weft does not read kind {kind}", _instead(kind), code=code)
     else:
         report.error(("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ)))
 
 
 def _instead(kind: str) -> str:
     runs = {"Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"}
+    if kind == "RequestTest":
+        return "weft test tries it"
     return "to run a process here, write a Workload (weft.dev/v1alpha1)" if kind in runs else ""
 
 
@@ -149,13 +160,22 @@ def _report_version(report: Report, document: Document, reader: KindReader) -> N
             ("apiVersion",),
             f"weft does not read kind {kind} of the Gateway API",
             f"Istio's {kind} ({reader.versions[0]}) is read",
+            code="WFT0003",
         )
         return
     report.error(("apiVersion",), f"{kind} has no version `{version}`", f"write {reader.versions[0]}")
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, (Mapping, list, tuple)):
-        return False
-    inner = value.values() if isinstance(value, Mapping) else value
-    return levels == 0 or any(_deeper(held, levels - 1) for held in inner)
+    """Level by level, and not by calls: a cluster has very many objects, and each is looked at."""
+    level = [value]
+    while level := [each for each in level if isinstance(each, _NESTING)]:
+        if levels == 0:
+            return True
+        level = [held for each in level for held in (each.values() if isinstance(each, _MAPPING) else each)]
+        levels -= 1
+    return False
+
+
+_MAPPING = (dict, Mapping)  # the first is what almost all are, and is told in no time
+_NESTING = (dict, list, tuple, Mapping)

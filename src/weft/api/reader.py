@@ -66,8 +66,9 @@ class Report:
         self._wrong.add(path)
         self._add(path, what, hint, Severity.ERROR)
 
-    def warning(self, path: Path, what: str, hint: str = "") -> None:
-        self._add(path, what, hint, Severity.WARNING)
+    def warning(self, path: Path, what: str, hint: str = "", *, code: str = "") -> None:
+        """`code`: of a check of `weft analyze`, where it is one of its own and not just a field."""
+        self._add(path, what, hint, Severity.WARNING, code)
 
     def finish(self) -> tuple[Problem, ...]:
         """Everything found, unknown fields included, in the order of the lines."""
@@ -97,9 +98,9 @@ class Report:
         """Whether an error has been found there or below, so far."""
         return any(path[: len(at)] == at for path in self._wrong)
 
-    def _add(self, path: Path, what: str, hint: str, severity: Severity) -> None:
+    def _add(self, path: Path, what: str, hint: str, severity: Severity, code: str = "") -> None:
         if len(self._problems) < MOST_PROBLEMS:
-            self._problems.append(Problem(self.document.where(path), what, hint, severity))
+            self._problems.append(Problem(self.document.where(path), what, hint, severity, code))
 
 
 class Fields:
@@ -125,8 +126,8 @@ class Fields:
     def error(self, name: str | Path, what: str, hint: str = "") -> None:
         self.report.error(self._at(name), what, hint)
 
-    def warning(self, name: str | Path, what: str, hint: str = "") -> None:
-        self.report.warning(self._at(name), what, hint)
+    def warning(self, name: str | Path, what: str, hint: str = "", *, code: str = "") -> None:
+        self.report.warning(self._at(name), what, hint, code=code)
 
     def lacks(
         self,
@@ -241,7 +242,7 @@ class Fields:
         value = self._value(name)
         if value is None:
             return {}
-        if not isinstance(value, Mapping):
+        if not isinstance(value, (dict, Mapping)):
             self.error(name, f"`{name}` must be a mapping of names to text, not {describe(value)}")
             return {}
         if self._too_many(name, value):
@@ -289,7 +290,7 @@ class Fields:
         value = self._value(name)
         if value is None:
             return []
-        if not isinstance(value, Mapping):
+        if not isinstance(value, (dict, Mapping)):
             self.error(name, f"`{name}` must be a mapping, not {describe(value)}")
             return []
         if self._too_many(name, value):
@@ -433,7 +434,7 @@ class Fields:
         return value
 
     def _fields(self, below: Path, value: Any) -> Fields | None:
-        if isinstance(value, Mapping):
+        if isinstance(value, (dict, Mapping)):
             if self._too_many(below, value):
                 return None
             return Fields(self.report, (*self.path, *below), value)

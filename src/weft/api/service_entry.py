@@ -129,4 +129,5 @@ def _check(spec: Fields, hosts: tuple[str, ...], ports: tuple[ServicePort, ...],
             f"port {raw[0].number} is not HTTP or TLS and there are no `addresses`: "
             f"it takes every connection to port {raw[0].number}",
             "list the addresses",
+            code="WFT0306",
         )

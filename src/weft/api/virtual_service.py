@@ -73,6 +73,7 @@ def _check_reachable(spec: Fields, routes: tuple[HttpRoute, ...]) -> None:
             ("http", index),
             f"this route is never used: http[{catching}] (line {routes[catching].line}) matches everything",
             "put it above that one",
+            code="WFT0111",
         )
 
 

@@ -14,6 +14,15 @@ import msgspec
 class Severity(StrEnum):
     ERROR = "error"  # the object is refused; what was good before stays
     WARNING = "warning"  # the object works, but not as its author may think
+    INFO = "info"  # all works; worth knowing
+
+    @property
+    def weight(self) -> int:
+        """The worse, the more."""
+        return _WEIGHTS.index(self)
+
+
+_WEIGHTS = (Severity.INFO, Severity.WARNING, Severity.ERROR)
 
 
 class Where(msgspec.Struct, frozen=True):
@@ -34,8 +43,14 @@ class Problem(msgspec.Struct, frozen=True):
     what: str
     hint: str = ""
     severity: Severity = Severity.ERROR
+    code: str = ""  # of a check: WFT0104, for ever the same one; "" where there is none
 
     def __str__(self) -> str:
         place = f"{self.where}: " if str(self.where) else ""
         hint = f" (hint: {self.hint})" if self.hint else ""
-        return f"{place}{self.severity}: {self.what}{hint}"
+        return f"{place}{self.level}: {self.what}{hint}"
+
+    @property
+    def level(self) -> str:
+        """`warning [WFT0104]`"""
+        return f"{self.severity} [{self.code}]" if self.code else str(self.severity)

@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+
+_MOST_LISTED = 12
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """A hint such as ``did you mean `retries`?``, or the known words if none is near."""
     words = sorted(known)
-    by_lower = {known_word.lower(): known_word for known_word in words}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    near = _nearest(word, words)
     if near:
-        return f"did you mean `{by_lower[near[0]]}`?"
-    if 0 < len(words) <= 12:
-        return "known here: " + ", ".join(words)
-    return ""
+        return f"did you mean `{near}`?"
+    return _listed(words)
+
+
+def did_you_mean_name(word: str, known: Collection[str]) -> str:
+    """The same for names with dots, which are long and mostly alike: one that differs in its first label, else one that
+    has the same first label and differs in the rest. The others are not compared, so that many names take no time."""
+    first, _, rest = word.partition(".")
+    beside: dict[str, str] = {}
+    elsewhere: dict[str, str] = {}
+    for name in known:
+        head, _, tail = name.partition(".")
+        if tail == rest:
+            beside[head] = name
+        elif head == first:
+            elsewhere[tail] = name
+    for part, names in ((first, beside), (rest, elsewhere)):
+        near = _nearest(part, sorted(names))
+        if near:
+            return f"did you mean `{names[near]}`?"
+    return _listed(sorted(known)) if len(known) <= _MOST_LISTED else ""
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[near[0]] if near else ""
+
+
+def _listed(words: list[str]) -> str:
+    return "known here: " + ", ".join(words) if 0 < len(words) <= _MOST_LISTED else ""

@@ -25,7 +25,7 @@ def problems_of(document: Document) -> Iterator[Problem]:
         what = _against(Path(file))
         if what:
             hint = f"calls by this rule fail until it is there: ls -l {shlex.quote(file)}"
-            yield Problem(document.where(path), f"`{path[-1]}`: {what}", hint, Severity.WARNING)
+            yield Problem(document.where(path), f"`{path[-1]}`: {what}", hint, Severity.WARNING, "WFT0214")
 
 
 def _named(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:

@@ -15,7 +15,7 @@ import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import fail, print_json
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, complete
 
 if TYPE_CHECKING:
     from weft.cli.reach import Proxy, Reach
@@ -31,7 +31,10 @@ class Output(StrEnum):
 
 OUTPUT = typer.Option(Output.SHORT, "-o", "--output", help="short (a table), json or yaml: all that Envoy says.")
 TARGET = typer.Argument(
-    None, metavar="TARGET", help="POD, POD.NAMESPACE, deploy/NAME, or a workload's name; or give --file."
+    None,
+    metavar="TARGET",
+    help="POD, POD.NAMESPACE, deploy/NAME, or a workload's name; or give --file.",
+    autocompletion=complete,
 )
 FILE = typer.Option(
     None, "-f", "--file", metavar="DUMP", help="Read this instead: what Envoy's admin API said. - is standard input."

@@ -68,6 +68,9 @@ class Reach(Protocol):
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         """Envoy's own answer."""
 
+    def names(self) -> list[str]:
+        """What `find` takes, as a shell completes it: pods that have a proxy."""
+
     def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
         """What the control plane says under /debug/PAGE: this replica of it, or any."""
 
@@ -98,6 +101,16 @@ def reach(
     return Kubernetes(kubeconfig, context, system)
 
 
+def complete(incomplete: str) -> list[str]:
+    """For a shell: names of proxies that begin so. It says nothing where nobody can be asked."""
+    from contextlib import closing, redirect_stderr, suppress
+    from io import StringIO
+
+    with suppress(Exception), redirect_stderr(StringIO()), closing(reach()) as found:
+        return [name for name in found.names() if name.startswith(incomplete)]
+    return []
+
+
 class Local:
     def __init__(self, mesh: str) -> None:
         self.mesh = mesh
@@ -116,6 +129,11 @@ class Local:
         from weft.local.client import fetch_admin
 
         return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)
+
+    def names(self) -> list[str]:
+        from weft.local.client import fetch_status
+
+        return [f"{pod.name}.{pod.namespace}" for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
 
     def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
         from weft.local.client import fetch_debug

@@ -1,4 +1,4 @@
-"""Reaching the mesh of a cluster: pods are found by the API server, and they are asked through it, with the
+"""Reaching the mesh of a cluster: pods are found by the API server, and their Envoys are asked through it, with the
 rights of whoever runs the command. Blocking on purpose, as everything that a command asks once."""
 
 from __future__ import annotations
@@ -8,6 +8,9 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
+from weft.base.problem import Problem
 from weft.cli import control_pods
 from weft.cli.cluster import client
 from weft.cli.output import fail
@@ -49,11 +52,23 @@ class Kubernetes:
         asked = port_forward.ask(
             self._client, proxy.namespace, proxy.name, ADMIN_PORT, path, query=query, method=method
         )
-        answer = self._run(_with_rights(asked, proxy.namespace))
+        try:
+            answer = self._run(asked)
+        except ApiError as error:
+            if not error.forbidden:
+                raise
+            can = f"kubectl auth can-i create pods/portforward -n {proxy.namespace}"
+            fail(
+                f"you may not reach into pod {proxy}: {error.message or error}",
+                f"it takes the right to get and create pods/portforward in {proxy.namespace}; see: {can}",
+            )
         if answer.status != 200:
             said = answer.body[:200].decode(errors="replace").strip()
             fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}")
         return answer.body
+
+    def names(self) -> list[str]:
+        return [str(_proxy(pod)) for pod in self._run(self._all()) if _has_proxy(pod)]
 
     def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
         name = replica or self._run(control_pods.replicas(self._client, self._system))[0]
@@ -67,6 +82,9 @@ class Kubernetes:
         self._token = self._token or await control_pods.token(self._client, self._system)
         answer = await control_pods.debug_page(self._client, self._system, replica, self._token, page, query)
         if answer.status != 200:
+            problem = _problem(answer.body)
+            if problem is not None:
+                fail(problem.what, problem.hint)
             said = answer.body[:300].decode(errors="replace").strip()
             fail(f"the control plane, {replica}, answered /debug/{page} with {answer.status}: {said}")
         return answer.body
@@ -77,6 +95,10 @@ class Kubernetes:
 
     def _run(self, asked: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(asked)
+
+    async def _all(self) -> tuple[dict[str, Any], ...]:
+        namespace = self._client.connection.namespace
+        return (await self._client.list(resource.PODS, dict, namespace=namespace)).items
 
     async def _pods(self, word: str, namespace: str) -> list[dict[str, Any]]:
         """Those that run and have a proxy; at least one."""
@@ -125,6 +147,13 @@ class Kubernetes:
             fail(f"{kind} {name} selects no pods", "name one of them")
         listed = await self._client.list(resource.PODS, dict, namespace=namespace, labels=labels)
         return sorted(listed.items, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def _problem(said: bytes) -> Problem | None:
+    try:
+        return msgspec.json.decode(said, type=Problem)
+    except msgspec.DecodeError:
+        return None
 
 
 async def _with_rights(asked: Coroutine[Any, Any, T], namespace: str) -> T:

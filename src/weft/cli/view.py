@@ -168,7 +168,7 @@ def problem_list(problems: Sequence[Problem], *, most: int | None = None) -> Gro
 def problem_text(problem: Problem) -> Text:
     style = "red" if problem.severity is Severity.ERROR else "yellow"
     place = f"{problem.where}: " if str(problem.where) else ""
-    text = Text.assemble((place, "bold"), (f"{problem.severity}: ", style), _one_line(problem.what))
+    text = Text.assemble((place, "bold"), (f"{problem.level}: ", style), _one_line(problem.what))
     return text.append(f" (hint: {_one_line(problem.hint)})", "dim") if problem.hint else text
 
 

@@ -33,12 +33,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Query = Mapping[str, str]
+Page = tuple[str, Callable[[Query], Awaitable[Answer]]]  # a line of what it says, and how it is made
 
 
 class Debug:
-    def __init__(self, diagnosis: Diagnosis, mesh: Mesh) -> None:
+    def __init__(self, diagnosis: Diagnosis, mesh: Mesh, more: Mapping[str, Page] | None = None) -> None:
+        """`more`: pages that are weft's own."""
         self.diagnosis, self._mesh = diagnosis, mesh
-        self._pages: dict[str, tuple[str, Callable[[Query], Awaitable[Answer]]]] = {
+        self._pages: dict[str, Page] = {
             "adsz": ("The connected proxies, and what they have asked for", self._adsz),
             "config_dump": ("What a proxy should have, as Envoy's admin says it: proxyID=POD.NAMESPACE", self._dump),
             "configz": ("The objects that were read", self._configz),
@@ -47,6 +49,7 @@ class Debug:
             "endpointz": ("The same", self._endpoints),
             "registryz": ("The services", self._registry),
             "syncz": ("How far each proxy is", self._syncz),
+            **(more or {}),
         }
 
     async def answer(self, name: str, query: Query | None = None) -> Answer:

@@ -13,6 +13,7 @@ import msgspec
 
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
+from weft.control import questions
 from weft.control.analysis import Analysis
 from weft.control.debug import Debug
 from weft.control.debug_stream import DebugStream
@@ -88,7 +89,7 @@ class ControlPlane:
         self.diagnosis = Diagnosis(
             self._snapshots, self._server, self._node_server, self._quarantine.said, replica=replica
         )
-        self.debug = Debug(self.diagnosis, self.mesh)
+        self.debug = Debug(self.diagnosis, self.mesh, questions.pages(self))
         self._debug_stream = DebugStream(self.debug, namespace)
         self._server.debugger = self._debug_stream
 

@@ -15,6 +15,7 @@ from weft.control.stage import Stage
 from weft.explain.decision import Explanation
 from weft.explain.explain import explain
 from weft.explain.request import Request, Token
+from weft.explain.text import lines
 from weft.explain.url import request_of
 
 _MOMENT = re.compile(r"@(-?\d+)")
@@ -33,6 +34,7 @@ class Question(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     request: Request
     explanation: Explanation
+    lines: tuple[str, ...]  # the same, for people
 
 
 class BadTime(Exception):
@@ -52,7 +54,8 @@ def answer(stage: Stage, question: Question, now: datetime) -> Answer:
         tokens=question.tokens,
         now=int(now.timestamp()),
     )
-    return Answer(request, explain(request, stage))
+    explanation = explain(request, stage)
+    return Answer(request, explanation, tuple(lines(explanation)))
 
 
 def moment(history: History, when: str, now: Callable[[], datetime]) -> int:

@@ -1,79 +1,198 @@
 """Everything that would be wrong with a mesh if it ran: the same reading, the same analysis and the same translation
-findings as a control plane has, for objects that nothing serves. Documents come in, problems leave."""
+findings as a control plane has, for objects that nothing serves. Documents come in, problems leave, each at the line of
+the field it is about."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
-from weft.analyze.facts import facts_of
+import msgspec
+
+from weft.analyze.facts import Facts, facts_of
 from weft.analyze.findings import findings
-from weft.api.document import Document
+from weft.api.document import Document, undotted
 from weft.api.parse import parse
-from weft.base.problem import Problem
+from weft.base.problem import Problem, Severity
 from weft.control.intake import Admit, as_it_is
+from weft.model.claims import patterns
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind, sidecar_group
-from weft.model.instance import pod_of
+from weft.model.instance import Instance, pod_of
 from weft.model.mesh import Mesh, Value
 from weft.model.names import ObjectKey, selects
+from weft.model.scope import Scope
 from weft.model.settings import Settings
+from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 from weft.translate.findings import problems_of
-from weft.translate.view import service_view
+from weft.translate.view import destinations, service_view
 
 _ADDRESS = "192.0.2.1"  # of pods that would be there; it is nobody's (RFC 5737)
+_MOST_ASKED = 5  # groups that are asked for a host's ports until one sees it
+
+Values = tuple[ObjectKey, tuple[Value, ...]]
+Kind = TypeVar("Kind")
+
+
+class Rehearsed(msgspec.Struct, frozen=True):
+    facts: Facts
+    problems: tuple[Problem, ...]
 
 
 def rehearse(
     documents: Iterable[Document], domain: str = "cluster.local", admit: Admit = as_it_is
 ) -> tuple[Problem, ...]:
     """Never raises, whatever the documents hold."""
+    return rehearsed(documents, domain, admit).problems
+
+
+def rehearsed(
+    documents: Iterable[Document],
+    domain: str = "cluster.local",
+    admit: Admit = as_it_is,
+    *,
+    others: Iterable[Values] = (),
+    least: Severity = Severity.WARNING,
+) -> Rehearsed:
+    """`others`: what is there and is no document, such as pods."""
     mesh = Mesh(Settings(domain=domain))
     problems: list[Problem] = []
     refused: set[ObjectKey] = set()
-    for document in documents:
+    written = {document.key: document for document in documents}
+    for document in written.values():
         parsed = parse(document, domain)
         problems += parsed.problems
         if parsed.meant:
             refused.add(document.key)
         # An object with errors is taken as it is meant: what refers to it is not wrong because of them.
         mesh.apply(document.key, tuple(admit(value) for value in parsed.values or parsed.meant))
+    for key, values in others:
+        mesh.apply(key, values)
     for workload in _workloads(mesh):
         mesh.apply(ObjectKey("Pod", workload.namespace, workload.name), (pod_of(workload, workload.name, (_ADDRESS,)),))
     silent = {str(key) for key in refused}
     problems += (problem for problem in _of_translation(mesh) if problem.where.object not in silent)
-    problems += findings(facts_of(mesh.settings, (values for _, values in mesh.values())), refused)
-    return tuple(dict.fromkeys(problems))
+    facts = facts_of(mesh.settings, (values for _, values in mesh.values()))
+    problems += findings(facts, refused, least=least)
+    return Rehearsed(facts, located(dict.fromkeys(problems), written.values()))
+
+
+def located(problems: Iterable[Problem], documents: Iterable[Document]) -> tuple[Problem, ...]:
+    """Each at the line of its field, where the document has lines. Of two lines the lower one is the narrower place."""
+    written = {str(document.key): document for document in documents if document.lines}
+    found = []
+    for problem in problems:
+        where = problem.where
+        document = written.get(where.object) if where.field else None
+        if document is not None and where.file == document.file:
+            line = max(where.line, document.where(undotted(where.field)).line)
+            if line != where.line:
+                problem = msgspec.structs.replace(problem, where=msgspec.structs.replace(where, line=line))
+        found.append(problem)
+    return tuple(found)
 
 
 def _of_translation(mesh: Mesh) -> Iterator[Problem]:
-    hosts = sorted({*mesh.hosts(), *mesh.routed_hosts()})
-    for group in _groups(mesh):
-        scope = mesh.scope(group)
-        for host in hosts:
+    callers = _Callers(mesh)
+    for host in sorted({*mesh.hosts(), *mesh.routed_hosts()}):
+        for group, scope in callers.of(host):
             view = service_view(mesh, group, scope, host)
             if view is not None:
                 yield from problems_of(view, mesh)
 
 
+class _Callers:
+    """From where a host is to be looked at: from everywhere where it may look different, and no more, for in a large
+    mesh there are very many hosts and very many callers."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        scoped = [(group, mesh.scope(group)) for group in _groups(mesh)]
+        self._every = scoped
+        self._bounded = [each for each in scoped if each[1].imports is not None]
+        self._free: dict[str, list[tuple[Group, Scope]]] = defaultdict(list)  # by namespace
+        for group, scope in scoped:
+            if scope.imports is None:
+                self._free[group.namespace].append((group, scope))
+        self._rules: dict[str, set[str]] = defaultdict(set)  # by host or wildcard, the namespaces that have one
+        for rule in _of_kind(mesh, DestinationRule):
+            self._rules[rule.host].add(rule.namespace)
+        self._routes: dict[str, list[VirtualService]] = defaultdict(list)  # by host or wildcard
+        for routing in _of_kind(mesh, VirtualService):
+            for host in routing.hosts:
+                self._routes[host].append(routing)
+        settings = mesh.settings
+        defaults = (settings.virtual_service_export_to, settings.destination_rule_export_to, settings.service_export_to)
+        self._all_exported = all(_is_open(export_to) for export_to in defaults)
+        self._services: dict[str, set[str]] = defaultdict(set)  # by host, the namespaces that have it
+        self._hidden: set[str] = set()  # hosts that are not exported to everybody
+        for service in mesh.services():
+            self._services[service.host].add(service.namespace)
+            if not _is_open(service.export_to):
+                self._hidden.add(service.host)
+
+    def of(self, host: str) -> Iterable[tuple[Group, Scope]]:
+        routing = [each for pattern in patterns(host) for each in self._routes.get(pattern, ())]
+        if not routing:
+            return self._for_ports(host)
+        goals = {host, *(goal.host for each in routing for _, goal in destinations(each))}
+        open_to_all = self._all_exported and all(_is_open(each.export_to) for each in routing)
+        if not open_to_all or goals & self._hidden:
+            return self._every
+        places = {each.namespace for each in routing}
+        for goal in goals:
+            places |= self._services.get(goal, set())
+            for pattern in patterns(goal):
+                places |= self._rules.get(pattern, set())
+        concerned = [each for place in sorted(places) for each in self._free.get(place, ())]
+        others = next((held[:1] for place, held in self._free.items() if place not in places), [])
+        return [*concerned, *others, *self._bounded]
+
+    def _for_ports(self, host: str) -> Iterator[tuple[Group, Scope]]:
+        """Without routes there is only one thing to be said, and it is the same for everybody who sees the host."""
+        own = [each for place in sorted(self._services.get(host, ())) for each in self._free.get(place, ())[:1]]
+        for group, scope in [*own, *self._every][:_MOST_ASKED]:
+            if self._mesh.service(host, scope) is not None:
+                yield group, scope
+                return
+
+
+def _is_open(export_to: tuple[str, ...]) -> bool:
+    return not export_to or "*" in export_to
+
+
 def _groups(mesh: Mesh) -> list[Group]:
-    """One for each way of seeing the mesh: as the Workloads do, or, without any, as each namespace would."""
+    """One for each way of seeing the mesh: as the workloads do, or, without any, as each namespace would."""
     seen: dict[object, Group] = {}
-    selecting = [rule for rule in _values(mesh) if isinstance(rule, DestinationRule) and rule.workload_selector]
-    for workload in _workloads(mesh):
-        if not workload.inject:
-            continue
-        group = sidecar_group(workload)
-        ruled = tuple(selects(rule.workload_selector, group.labels) for rule in selecting)
+    selecting: dict[str, list[DestinationRule]] = defaultdict(list)
+    for rule in _of_kind(mesh, DestinationRule):
+        if rule.workload_selector:
+            selecting[rule.namespace].append(rule)
+    for group in dict.fromkeys(_running(mesh)):
+        ruled = tuple(selects(rule.workload_selector, group.labels) for rule in selecting[group.namespace])
         seen.setdefault((mesh.scope(group), ruled), group)
     if seen:
         return list(seen.values())
     return [Group(ProxyKind.SIDECAR, name) for name in sorted({service.namespace for service in mesh.services()})]
 
 
+def _running(mesh: Mesh) -> Iterator[Group]:
+    for value in _values(mesh):
+        if isinstance(value, Workload) and value.inject:
+            yield sidecar_group(value)
+        elif isinstance(value, Instance) and value.meshed and value.by_slice:
+            yield Group(ProxyKind.SIDECAR, value.namespace, value.labels, value.service_account)
+
+
 def _workloads(mesh: Mesh) -> list[Workload]:
-    return [value for value in _values(mesh) if isinstance(value, Workload)]
+    return list(_of_kind(mesh, Workload))
 
 
-def _values(mesh: Mesh) -> list[Value]:
-    return [value for _, values in mesh.values() for value in values]
+def _of_kind(mesh: Mesh, kind: type[Kind]) -> Iterator[Kind]:
+    return (value for value in _values(mesh) if isinstance(value, kind))
+
+
+def _values(mesh: Mesh) -> Iterator[Value]:
+    return (value for _, values in mesh.values() for value in values)

@@ -7,6 +7,7 @@ they are asked for, by the same push loop. Rule: it changes nothing, and the mes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
@@ -17,6 +18,8 @@ from weft.model.group import Group, ProxyKind
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
+from weft.model.service import Service
+from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
@@ -46,6 +49,12 @@ class Stage:
         self._at = {address: each for each in self._instances for address in each.addresses}
         self._names = Names(mesh.services(), self._instances, mesh.settings.domain)
         self._workloads: dict[str, Workload] = {}
+        self._written = {
+            (value.namespace, value.name): value
+            for _, values in mesh.values()
+            for value in values
+            if isinstance(value, Written)
+        }
 
     # What `weft.explain` asks (weft.explain.world.World)
 
@@ -60,6 +69,14 @@ class Stage:
         namespace = caller.name.rpartition(".")[2]
         found = self._names.look_up(host.lower().rstrip("."), namespace)
         return found.addresses if isinstance(found, Found) else ()
+
+    def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
+        instance = self._at.get(next(iter(workload.addresses), ""))
+        if inbound:
+            return instance is None or instance.intercepts(port)
+        to = ip_address(address)
+        written = self._written.get((instance.namespace, instance.workload)) if instance is not None else None
+        return not to.is_loopback and (written is None or _goes_out_by_proxy(written, to, port))
 
     # For those who ask
 
@@ -101,6 +118,9 @@ class Stage:
             for name, each in snapshots.resources(group, type_url).items()
         }
 
+    def services(self) -> Iterable[Service]:
+        return self._mesh.services()
+
     def groups(self) -> dict[Group, list[str]]:
         """Those that proxies are of, each with its pods."""
         found: dict[Group, list[str]] = {}
@@ -136,6 +156,18 @@ class Stage:
             found = Resources.from_bytes((url, body) for url, bodies in sent.items() for body in bodies.values())
             self._resources[group] = found
         return found
+
+
+def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: int) -> bool:
+    """As the rules in a pod's network have it (`weft.netns.iptables`)."""
+    if port in written.exclude_outbound_ports or _within(to, written.exclude_outbound_ranges):
+        return False
+    ranges = written.include_outbound_ranges
+    return ranges == "*" or port in written.include_outbound_ports or _within(to, ranges.split(","))
+
+
+def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
+    return any(address in ip_network(each.strip(), strict=False) for each in ranges if each.strip())
 
 
 def group_of(instance: Instance) -> Group:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -36,7 +38,9 @@ _SENSITIVE = frozenset(
     {"private_key", "private_key_provider", "pkcs12", "password", "session_ticket_keys", "generic_secret"}
     | {"hmac_secret", "token_secret", "client_secret", "auth_password", "auth_passwords", "secret_access_key"}
 )
-_PEM = "-----BEGIN "
+_MOST_DIGITS = 20  # of 64 bits
+_SHORTEST_KEY = 48  # letters, of which most are the words around it
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{48}")  # its beginning; most long texts have a dot or a space by then
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -83,8 +87,7 @@ def without_keys(value: Any) -> Any:
     """The same, with `[redacted]` where Envoy's API has something secret, or where there is a private key anyway."""
     if isinstance(value, dict):
         return {
-            name: _redacted(each, name) if _snake(name) in _SENSITIVE else without_keys(each)
-            for name, each in value.items()
+            name: _redacted(each, name) if _is_sensitive(name) else without_keys(each) for name, each in value.items()
         }
     if isinstance(value, list):
         return [without_keys(each) for each in value]
@@ -107,9 +110,14 @@ def text(value: Any, *path: str) -> str:
 
 def number(value: Any, *path: str) -> int:
     found = at(value, *path)
-    if isinstance(found, str) and found.isdecimal():  # 64-bit numbers are strings in JSON
-        return int(found)
+    if isinstance(found, str):  # as 64-bit numbers are in JSON
+        return digits(found)
     return found if isinstance(found, int) else 0
+
+
+def digits(word: str) -> int:
+    """0 if it is no number, or none of Envoy's."""
+    return int(word) if word.isdecimal() and len(word) <= _MOST_DIGITS else 0
 
 
 def items(value: Any, *path: str) -> list[dict[str, Any]]:
@@ -138,6 +146,11 @@ def _camel(name: str) -> str:
     return first + "".join(word[:1].upper() + word[1:] for word in rest)
 
 
+@lru_cache(maxsize=4096)
+def _is_sensitive(name: str) -> bool:
+    return _snake(name) in _SENSITIVE
+
+
 def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
@@ -153,13 +166,13 @@ def _redacted(value: Any, name: str) -> Any:
 
 
 def _has_key(value: str) -> bool:
-    if len(value) < 32:
+    if len(value) < _SHORTEST_KEY:
         return False
-    return _is_private(value) or _is_private(_decoded(value))
+    return _is_private(value) or (_BASE64.match(value) is not None and _is_private(_decoded(value)))
 
 
 def _is_private(value: str) -> bool:
-    return _PEM in value and "PRIVATE KEY-----" in value
+    return "PRIVATE KEY-----" in value and "-----BEGIN " in value
 
 
 def _decoded(value: str) -> str:

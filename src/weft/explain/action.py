@@ -19,6 +19,8 @@ REDIRECTS = {
     RedirectAction.PERMANENT_REDIRECT: 308,
 }
 
+_COMMAND = re.compile(r"(?<!%)(?:%%)*%(?!%)")  # `%REQ(x)%`: its value is known when it happens
+
 
 def location(redirect: RedirectAction, headers: Headers) -> str:
     scheme = redirect.scheme_redirect or ("https" if redirect.https_redirect else headers.value(":scheme"))
@@ -48,6 +50,8 @@ def rewrite(route: Route, headers: Headers) -> None:
         made = action.prefix_rewrite + path[_matched(route, path) :]
     else:
         return
+    if not made:
+        return  # Envoy takes an empty path for no rewrite at all
     headers.set("x-envoy-original-path", target)
     headers.set(":path", made + rest)
 
@@ -60,20 +64,28 @@ def change_headers(message: Route | WeightedCluster.ClusterWeight, headers: Head
 
 
 def add_headers(options: Iterable[HeaderValueOption], headers: Headers) -> None:
+    """Whatever the order they are written in, first all that replace, then all that stay beside."""
+    added: list[tuple[str, str]] = []
     for option in options:
         name, value = option.header.key, option.header.value
-        text = value.replace("%%", "%")
-        if re.search(r"(?<!%)(?:%%)*%(?!%)", value):
+        if _COMMAND.search(value):
             headers.remove(name)
             headers.make_up(name.lower())
-        elif not text and not option.keep_empty_value:
             continue
-        elif option.append_action == HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD:
-            headers.set(name, text)
-        elif option.append_action == HeaderValueOption.APPEND_IF_EXISTS_OR_ADD:
-            headers.add(name, text)
-        elif (option.append_action == HeaderValueOption.ADD_IF_ABSENT) != headers.has(name):
-            headers.set(name, text)
+        text = value.replace("%%", "%")
+        if not text and not option.keep_empty_value:
+            continue
+        match option.append_action:
+            case HeaderValueOption.APPEND_IF_EXISTS_OR_ADD:
+                added.append((name, text))
+            case HeaderValueOption.ADD_IF_ABSENT if not headers.has(name):
+                added.append((name, text))
+            case HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD:
+                headers.set(name, text)
+            case HeaderValueOption.OVERWRITE_IF_EXISTS if headers.has(name):
+                headers.set(name, text)
+    for name, text in added:
+        headers.add(name, text)
 
 
 def _matched(route: Route, path: str) -> int:

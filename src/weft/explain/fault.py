@@ -45,15 +45,18 @@ def preflight(walk: Walk, policy: CorsPolicy, headers: Headers, sources: tuple[S
     asked = headers.joined("access-control-request-method")
     if not origin or not asked or headers.value(":method") != "OPTIONS":
         return None
-    if not allowed_origin(policy, origin):
+    allowed = allowed_origin(policy, origin)
+    if not allowed and policy.forward_not_matching_preflights.value:
         walk.tell(Stage.FILTER, f"a preflight of {origin}, which is not allowed, is passed on", sources)
         return None
-    walk.tell(Stage.FILTER, f"a preflight of {origin} is answered", sources)
-    return walk.end(Kind.ANSWERED, "a preflight that the CORS policy allows", status=200, detail="cors_response")
+    how = "allowing it" if allowed else "allowing nothing"
+    walk.tell(Stage.FILTER, f"a preflight of {origin} is answered, {how}", sources)
+    return walk.end(Kind.ANSWERED, f"the CORS policy answers, {how}", status=200, detail="cors_response")
 
 
 def allowed_origin(policy: CorsPolicy, origin: str) -> bool:
-    return any(each.exact == "*" or matchers.text(each, origin) for each in policy.allow_origin_string_match)
+    """Whatever matches a star allows everybody."""
+    return any(matchers.text(each, "*") or matchers.text(each, origin) for each in policy.allow_origin_string_match)
 
 
 def _hits(walk: Walk, percentage: FractionalPercent) -> bool:

@@ -84,3 +84,7 @@ class World(Protocol):
     def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
         """The addresses of a name, as the caller's application learns them."""
         ...
+
+    def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
+        """Whether a connection to this address and port meets the workload's proxy, on its way in or out."""
+        ...

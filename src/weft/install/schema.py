@@ -193,7 +193,7 @@ class Recorder(Fields):
     def outdented(self, holder: str, names: Iterable[str]) -> bool:
         return False
 
-    def warning(self, name: str | Path, what: str, hint: str = "") -> None:
+    def warning(self, name: str | Path, what: str, hint: str = "", *, code: str = "") -> None:
         """What is wrong with the values of a recorder is no news."""
 
     def error(self, name: str | Path, what: str, hint: str = "") -> None:

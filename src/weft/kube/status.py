@@ -248,7 +248,7 @@ def _sentence(problem: Problem) -> str:
     """Which object it is about is where the message stands."""
     field = f"{problem.where.field}: " if problem.where.field else ""
     hint = f" (hint: {problem.hint})" if problem.hint else ""
-    return f"{field}{problem.severity}: {problem.what}{hint}"
+    return f"{field}{problem.level}: {problem.what}{hint}"
 
 
 def _patch(resource: Resource, key: ObjectKey, conditions: list[Any], generation: int) -> dict[str, Any]:

@@ -20,11 +20,11 @@ async def unanswered(client: Client, labels: str) -> list[Problem]:
             if not all(webhook.client_config.ca_bundle for webhook in each.webhooks):
                 what = "it has no caBundle: the API server believes no answer"
                 hint = f"the control plane puts it there: kubectl logs -n {service.namespace} -l app=istiod"
-                found.append(Problem(where, what, hint, Severity.WARNING))
+                found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _answers(client, service):
                 what = f"nobody is ready behind Service {service.namespace}/{service.name}"
                 hint = f"try: kubectl get pods -n {service.namespace} -l app=istiod"
-                found.append(Problem(where, what, hint, Severity.WARNING))
+                found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
     return found
 
 

@@ -7,7 +7,7 @@ control plane's loop and are never shared between threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
@@ -273,7 +273,7 @@ class Mesh:
     def services(self) -> Iterator[Service]:
         return iter(self._registry.services)
 
-    def hosts(self) -> Iterable[str]:
+    def hosts(self) -> Collection[str]:
         return self._registry.services.names()
 
     def service(self, host: str, scope: Scope) -> Service | None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from weft.base.problem import Problem, Severity
-from weft.base.suggest import did_you_mean
-from weft.model.destination_rule import effective
+from weft.base.suggest import did_you_mean_name
+from weft.model.destination_rule import asks_for_tls, effective
 from weft.model.group import ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import Origin, where_of
@@ -17,10 +17,7 @@ from weft.model.service import Resolution
 from weft.model.virtual_service import Destination
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
-from weft.translate.grpc import asks_for_tls
-from weft.translate.listeners import takes_whole_port
-from weft.translate.routes import deciding
-from weft.translate.view import ServiceView, destinations
+from weft.translate.view import ServiceView, deciding, destinations, takes_whole_port
 
 _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
 
@@ -39,9 +36,9 @@ def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
 def _of_destinations(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
     for routing in (*view.routes[:1], *view.delegates):
         for line, destination in destinations(routing):
-            what, hint = _against(destination, view, mesh)
-            if what:
-                yield _warning(routing.origin, line, what, hint)
+            code, what, hint = _against(destination, view, mesh)
+            if code:
+                yield _warning(code, routing.origin, what, hint, line=line)
 
 
 def _of_routes(view: ServiceView) -> Iterator[Problem]:
@@ -50,11 +47,12 @@ def _of_routes(view: ServiceView) -> Iterator[Problem]:
         return
     for dropped in written_out(routing, view.delegates)[1]:
         name = f"route {dropped.route.name!r}" if dropped.route.name else "a route"
-        yield _warning(dropped.routing.origin, dropped.route.line, f"{name} is left out: {dropped.why}", "")
+        what = f"{name} is left out: {dropped.why}"
+        yield _warning("WFT0109", dropped.routing.origin, what, "", line=dropped.route.line)
     for other in view.routes:
         if other is not routing and other.http:
             what = f"the http routes for {view.host} are not used: {routing.namespace}/{routing.name} already has them"
-            yield _warning(other.origin, 0, what, "put the routes of one host into one VirtualService")
+            yield _warning("WFT0108", other.origin, what, "put the routes of one host into one VirtualService")
 
 
 def _of_headers(view: ServiceView) -> Iterator[Problem]:
@@ -65,7 +63,9 @@ def _of_headers(view: ServiceView) -> Iterator[Problem]:
                     for name, value in (*changes.set, *changes.add):
                         if harmless(value) != value:
                             what = f"header {name} is sent as the text {value!r}: it names a command unknown to Envoy"
-                            yield _warning(routing.origin, route.line, what, "write a percent sign as %%")
+                            yield _warning(
+                                "WFT0110", routing.origin, what, "write a percent sign as %%", line=route.line
+                            )
 
 
 def _of_ports(view: ServiceView) -> Iterator[Problem]:
@@ -75,13 +75,13 @@ def _of_ports(view: ServiceView) -> Iterator[Problem]:
     for port in view.ports:
         if port.number in TAKEN_PORTS and not (service.addresses or service.headless):
             what = f"port {port.number} of {view.host} is the proxy's own and cannot be reached through it"
-            yield _warning(service.origin, 0, what, "use another service port")
+            yield _warning("WFT0305", service.origin, what, "use another service port")
         elif service.resolution in _BY_NAME and takes_whole_port(view, port) and not view.host.startswith("*"):
             what = (
                 f"port {port.number} of {view.host} is not HTTP or TLS and the host has no address: "
                 f"it takes every connection to port {port.number}"
             )
-            yield _warning(service.origin, 0, what, "list `addresses`")
+            yield _warning("WFT0306", service.origin, what, "list `addresses`")
 
 
 def _of_grpc_clients(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
@@ -102,12 +102,12 @@ def _of_grpc_clients(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
             )
         if what:
             yield _warning(
-                service.origin, 0, what, "call it through a sidecar, or let PeerAuthentication be PERMISSIVE"
+                "WFT0314", service.origin, what, "call it through a sidecar, or let PeerAuthentication be PERMISSIVE"
             )
 
 
-def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[str, str]:
-    """What is wrong with a destination, and a hint; empty if nothing."""
+def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[str, str, str]:
+    """The check that finds a destination wrong, what is wrong, and a hint; empty if nothing."""
     host = destination.host
     if host == view.host and view.service is not None:
         ports = tuple(port.number for port in view.service.ports)
@@ -115,28 +115,33 @@ def _against(destination: Destination, view: ServiceView, mesh: Mesh) -> tuple[s
     else:
         target = view.target(host)
         if target is None or not target.known:
-            if host in set(mesh.hosts()):
+            if host in mesh.hosts():
                 return (
+                    "WFT0105",
                     f"destination {host} is hidden from namespace {view.caller.namespace}",
                     "see its exportTo, and the Sidecar of the callers",
                 )
             return (
+                "WFT0104",
                 f"destination {host} does not exist: requests sent there fail with 503",
-                did_you_mean(host, mesh.hosts()),
+                did_you_mean_name(host, mesh.hosts()),
             )
         ports, subsets = target.ports, target.subsets
     if destination.port and destination.port not in ports:
         return (
+            "WFT0106",
             f"destination {host} has no port {destination.port}: requests sent there fail with 503",
             f"it has {', '.join(map(str, ports)) or 'none'}",
         )
     if destination.subset and destination.subset not in subsets:
         return (
+            "WFT0107",
             f"destination {host} has no subset {destination.subset!r}: requests sent there fail with 503",
             f"a DestinationRule for it names {', '.join(subsets)}" if subsets else "no DestinationRule names subsets",
         )
-    return ("", "")
+    return ("", "", "")
 
 
-def _warning(origin: Origin | None, line: int, what: str, hint: str) -> Problem:
-    return Problem(where_of(origin, line=line), what, hint, Severity.WARNING)
+def _warning(code: str, origin: Origin | None, what: str, hint: str, *, line: int = 0, field: str = "") -> Problem:
+    """Codes are those of `weft analyze`, and stand in its table."""
+    return Problem(where_of(origin, line=line, field=field), what, hint, Severity.WARNING, code)

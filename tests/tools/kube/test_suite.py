@@ -35,22 +35,39 @@ def test_either_ones_failure_is_the_wholes(first, second, code):
     assert run(python(program, first), python(program, second)) == code
 
 
-def test_who_stops_it_stops_both(tmp_path):
-    program = "import pathlib, sys, time; pathlib.Path(sys.argv[1]).touch(); time.sleep(600)"
-    whole = f"""
-from tools.kube.suite import run
+# Cleans up when it is interrupted, and takes its time for that.
+LONG = """
+import pathlib, sys, time
+file = pathlib.Path(sys.argv[1])
 try:
-    run({python(program, tmp_path / "first")!r}, {python(program, tmp_path / "second")!r})
+    file.touch()
+    time.sleep(600)
 except KeyboardInterrupt:
-    print("stopped")
+    time.sleep(0.5)
+    print(file.name, "is clean", flush=True)
+    sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM"])
+def test_who_stops_it_stops_both_and_both_clean_up(tmp_path, how):
+    first, second = tmp_path / "first", tmp_path / "second"
+    whole = f"""
+import sys
+from tools.kube.suite import run
+sys.exit(run({python(LONG, first)!r}, {python(LONG, second)!r}))
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(
         python(whole), env=environment, start_new_session=True, stdout=subprocess.PIPE, text=True
     ) as process:
-        while not ((tmp_path / "first").exists() and (tmp_path / "second").exists()):
+        while not (first.exists() and second.exists()):
             assert process.poll() is None
             time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGINT)
+        if how == "Ctrl-C":
+            os.killpg(process.pid, signal.SIGINT)
+        else:
+            process.terminate()
         said, _ = process.communicate(timeout=60)
-        assert said.endswith("stopped\n")
+    assert said.splitlines() == ["first is clean", "second is clean"]
+    assert process.returncode == 2

@@ -1,13 +1,15 @@
-from weft.analyze.warning import meant_host, meant_labels, warning, written
+from weft.analyze.finding import finding, meant_host, meant_labels, written
 from weft.base.problem import Severity
 from weft.model.names import ObjectKey, Origin, labels_of
 
 
-def test_a_warning_stands_where_its_object_stands_or_at_the_line_it_is_about():
+def test_a_finding_has_its_code_and_stands_where_its_object_stands_or_at_the_line_it_is_about():
     origin = Origin(ObjectKey("Service", "shop", "web"), "", "a.yaml", 3)
-    assert str(warning(origin, "spec.selector", "x")) == "a.yaml:3: Service shop/web: spec.selector: warning: x"
-    assert warning(origin, "spec", "x", line=9).where.line == 9
-    assert warning(None, "spec", "x").severity is Severity.WARNING
+    assert str(finding("WFT0301", origin, "spec.selector", "x")) == (
+        "a.yaml:3: Service shop/web: spec.selector: warning [WFT0301]: x"
+    )
+    assert finding("WFT0301", origin, "spec", "x", line=9).where.line == 9
+    assert finding("WFT0307", None, "spec", "x").severity is Severity.INFO
 
 
 def test_a_host_is_guessed_by_its_letters_or_by_what_it_lacks():

@@ -1,27 +1,36 @@
-"""How a finding is said: a warning at the object's place, with the field it is about and a guess at what was meant."""
+"""How a finding is said: with its code, at the object's place, with the field it is about and a guess at what was
+meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+import msgspec
+
+from weft.analyze.checks import CHECKS
 from weft.base.problem import Problem, Severity
-from weft.base.suggest import did_you_mean
+from weft.base.suggest import did_you_mean, did_you_mean_name
 from weft.model.names import Labels, Origin, where_of
 
-MOST_GUESSED = 5_000  # hosts among which a near one is looked for: each is compared letter by letter
+
+def finding(code: str, origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
+    """What a check of `checks.py` has found."""
+    return Problem(where_of(origin, line=line, field=field), what, hint, CHECKS[code].severity, code)
 
 
-def warning(origin: Origin | None, field: str, what: str, hint: str = "", *, line: int = 0) -> Problem:
-    return Problem(where_of(origin, line=line, field=field), what, hint, Severity.WARNING)
+def coded(problem: Problem) -> Problem:
+    """With a code, whoever found it: what is wrong with an object by itself is found while it is read."""
+    if problem.code:
+        return problem
+    return msgspec.structs.replace(problem, code="WFT0001" if problem.severity is Severity.ERROR else "WFT0002")
 
 
-def meant_host(host: str, known: Iterable[str], domain: str) -> str:
+def meant_host(host: str, hosts: Collection[str], domain: str) -> str:
     """A guess at the host that was meant. `web.shop` has a dot, so Istio takes it for a full name."""
-    hosts = frozenset(known)
     for longer in (f"{host}.svc.{domain}", f"{host}.{domain}"):
         if longer in hosts:
             return f"a host with a dot is a full name: write {longer}"
-    guess = did_you_mean(host, hosts) if len(hosts) <= MOST_GUESSED else ""
+    guess = did_you_mean_name(host, hosts)
     return guess if guess.startswith("did you") else ""
 
 

@@ -1,0 +1,128 @@
+"""`weft explain`, without the command around it: hypothetical requests per second and core, from the caller's socket to
+the workload, over the resources that the proxies of a mesh of a hundred services were sent.
+
+Each service has a VirtualService with ten routes, of which requests take the first, the last and one in the middle, and
+an AuthorizationPolicy. CPU time, in this process, as a run of request tests does it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from statistics import median
+from typing import Any
+
+from bench import mesh as objects
+from bench.figure import Effort, Figure, Say
+from weft.api.parse import parse
+from weft.control.problems import Problems
+from weft.control.push import Push
+from weft.explain.decision import Kind
+from weft.explain.explain import explain
+from weft.explain.request import Request
+from weft.explain.world import Resources, Workload
+from weft.files.documents import read_documents
+from weft.model.group import sidecar_group
+from weft.model.instance import pod_of
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
+from weft.model.workload import Workload as Declared
+from weft.xds.snapshot import Snapshots
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
+
+_ROUNDS = 5
+_ROUTES = 10
+_TYPES = (LISTENER, ROUTE, CLUSTER, ENDPOINT)
+
+
+def run(effort: Effort, say: Say) -> list[Figure]:
+    services = effort.of(100, 10)
+    world = _World(services)
+    requests = [
+        Request(host=f"svc-{number}", path=f"/{route}/orders", headers=(("x-user", "alice"),), caller="svc-0")
+        for number in range(services)
+        for route in (0, _ROUTES // 2, _ROUTES)
+    ]
+    for request in requests:
+        verdict = explain(request, world).verdict
+        assert verdict.kind is Kind.DELIVERED, verdict
+    repeats = effort.of(10, 1)
+    rates = []
+    for _ in range(_ROUNDS):
+        began = time.process_time()
+        for _ in range(repeats):
+            for request in requests:
+                explain(request, world)
+        rates.append(repeats * len(requests) / (time.process_time() - began))
+    rate = median(rates)
+    say(f"{rate:,.0f} requests explained per second and core, {services} services")
+    return [Figure(f"explain: whole journeys, {services} services", rate, "per core second")]
+
+
+class _World:
+    def __init__(self, services: int) -> None:
+        self._by_name: dict[str, Workload] = {}
+        self._by_address: dict[str, Workload] = {}
+        mesh, snapshots = Mesh(), Snapshots()
+        declared = [value for each in _documents(services) for value in _applied(mesh, each)]
+        push = Push(mesh, snapshots, Problems())
+        for number, workload in enumerate(each for each in declared if isinstance(each, Declared)):
+            address = f"10.244.{number // 250}.{number % 250 + 1}"
+            pod = pod_of(workload, workload.name, (address,))
+            mesh.apply(ObjectKey("Pod", pod.namespace, pod.name), (pod,))
+            self._by_name[workload.name] = self._by_address[address] = Workload(workload.name, (address,))
+        for workload in (each for each in declared if isinstance(each, Declared)):
+            group = sidecar_group(workload)
+            push.join(group)
+            sent = ((kind, each.body) for kind in _TYPES for each in snapshots.resources(group, kind).values())
+            known = self._by_name[workload.name]
+            identity = f"spiffe://cluster.local/ns/bench/sa/{workload.service_account}"
+            made = Workload(known.name, known.addresses, identity, Resources.from_bytes(sent))
+            self._by_name[known.name] = self._by_address[known.addresses[0]] = made
+
+    def workload(self, name: str) -> Workload | None:
+        return self._by_name.get(name)
+
+    def at(self, address: str) -> Workload | None:
+        return self._by_address.get(address)
+
+    def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
+        return (f"10.96.0.{host.removeprefix('svc-')}",)
+
+    def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
+        return True
+
+
+def _applied(mesh: Mesh, document: dict[str, Any]) -> tuple[Any, ...]:
+    (read,) = read_documents(json.dumps(document).encode(), "bench.yaml").documents
+    parsed = parse(read)
+    mesh.apply(read.key, parsed.values)
+    return parsed.values
+
+
+def _documents(services: int) -> list[dict[str, Any]]:
+    found = []
+    for number in range(services):
+        name = f"svc-{number}"
+        found += [objects.workload(name), objects.service(name, 80, 8080), _routes(name), _policy(name)]
+    return found
+
+
+def _routes(name: str) -> dict[str, Any]:
+    to = [{"destination": {"host": name}}]
+    routes = [{"match": [{"uri": {"prefix": f"/{number}/"}}], "route": to} for number in range(_ROUTES)]
+    made = objects.weighted_route(name, {name: 100})
+    made["spec"]["http"] = [*routes, {"route": to}]
+    return made
+
+
+def _policy(name: str) -> dict[str, Any]:
+    rule = {
+        "from": [{"source": {"namespaces": ["bench"]}}],
+        "to": [{"operation": {"methods": ["GET"], "paths": ["/*"]}}],
+        "when": [{"key": "request.headers[x-user]", "values": ["alice", "bob"]}],
+    }
+    made = objects.peer_authentication(name, "STRICT")
+    made["kind"] = "AuthorizationPolicy"
+    made["spec"] = {"selector": made["spec"]["selector"], "rules": [rule]}
+    return made

@@ -1,0 +1,135 @@
+"""What a route does with a request, where that cannot be meant: tries that outlast the request, faults for everybody,
+mirrors and redirects that lead back, weights and ports that say less than they seem to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from weft.analyze.facts import Facts
+from weft.analyze.finding import finding
+from weft.base.problem import Problem
+from weft.model.service import Protocol
+from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, VirtualService, WeightedDestination
+
+_WHOLE = 100
+
+
+def of_actions(facts: Facts) -> Iterator[Problem]:
+    for routing in facts.virtual_services:
+        for number, route in enumerate(routing.http):
+            field = f"spec.http[{number}]"
+            for code, part, what, hint in (
+                *_of_tries(route),
+                *_of_fault(route),
+                *_of_mirrors(route),
+                *_of_redirect(route, routing.http[:number]),
+                *_of_weights(route.route),
+                *_of_ports(route, routing, facts),
+            ):
+                yield finding(code, routing.origin, f"{field}.{part}", what, hint, line=route.line)
+        for name, routes in (("tls", routing.tls), ("tcp", routing.tcp)):
+            for number, stream in enumerate(routes):
+                for code, part, what, hint in _of_weights(stream.route):
+                    field = f"spec.{name}[{number}].{part}"
+                    yield finding(code, routing.origin, field, what, hint, line=stream.line)
+
+
+_Said = tuple[str, str, str, str]  # the code, the part of the route, what is wrong, a hint
+
+
+def _of_tries(route: HttpRoute) -> Iterator[_Said]:
+    retries = route.retries
+    if retries is None or not retries.attempts or retries.per_try_timeout is None or not route.timeout:
+        return
+    if retries.per_try_timeout >= route.timeout:
+        what = (
+            f"one try may last {_seconds(retries.per_try_timeout)} and the whole request {_seconds(route.timeout)}: "
+            "a try that is slow is never tried again"
+        )
+        hint = f"let `timeout` be more than {retries.attempts + 1} × `perTryTimeout`, or that less"
+        yield "WFT0115", "retries.perTryTimeout", what, hint
+
+
+def _of_fault(route: HttpRoute) -> Iterator[_Said]:
+    abort = route.fault.abort if route.fault else None
+    if abort is not None and abort.percentage >= _WHOLE and not route.match:
+        yield "WFT0116", "fault.abort", "every request ends here: nobody gets an answer", "is the test over? remove it"
+
+
+def _of_mirrors(route: HttpRoute) -> Iterator[_Said]:
+    goals = {weighted.destination for weighted in route.route}
+    for index, mirror in enumerate(route.mirrors):
+        if goals == {mirror.destination} and mirror.percentage > 0:
+            part = f"mirrors[{index}]" if len(route.mirrors) > 1 else "mirror"
+            what = f"{mirror.destination.host} gets each request twice: it is mirrored to where it goes anyway"
+            yield "WFT0117", part, what, "mirror to another subset or host"
+
+
+def _of_redirect(route: HttpRoute, above: tuple[HttpRoute, ...]) -> Iterator[_Said]:
+    redirect = route.redirect
+    if redirect is None or redirect.authority or redirect.scheme or redirect.port or redirect.derive_port:
+        return
+    path = redirect.uri
+    if any(_takes(match, path) for each in above for match in each.match or (HttpMatch(),)):
+        return  # whoever is redirected meets another route
+    if any(_takes(match, path) and _asks_path_only(match) for match in route.match or (HttpMatch(),)):
+        what = f"this redirects to {path}, which this route takes again: clients go round in circles"
+        yield "WFT0123", "redirect", what, f"put a route for {path} above it"
+
+
+def _takes(match: HttpMatch, path: str) -> bool:
+    """Whether a request for a path may meet a match."""
+    uri = match.uri
+    if uri is None:
+        return True
+    written, wanted = (uri.value.lower(), path.lower()) if match.ignore_uri_case else (uri.value, path)
+    if uri.kind is MatchKind.EXACT:
+        return wanted.partition("?")[0] == written
+    return uri.kind is not MatchKind.PREFIX or wanted.startswith(written)
+
+
+def _asks_path_only(match: HttpMatch) -> bool:
+    """Else the next request may be another one: with a cookie, of another method."""
+    regex = match.uri is not None and match.uri.kind is MatchKind.REGEX
+    named = match.headers or match.without_headers or match.query_params
+    return not (regex or named or match.method or match.authority or match.scheme)
+
+
+def _of_weights(route: tuple[WeightedDestination, ...]) -> Iterator[_Said]:
+    total = sum(weighted.weight for weighted in route)
+    if len(route) > 1 and total not in (0, _WHOLE):
+        shares = ", ".join(f"{weighted.weight * _WHOLE / total:.3g} %" for weighted in route[:4])
+        yield "WFT0113", "route", f"the weights add up to {total}: they are {shares}", "let them add up to 100"
+
+
+def _of_ports(route: HttpRoute, routing: VirtualService, facts: Facts) -> Iterator[_Said]:
+    """A destination without a port is called at the port that its caller called, or at the only one it has."""
+    for index, weighted in enumerate(route.route):
+        host = weighted.destination.host
+        if weighted.destination.port or host in routing.hosts:
+            continue
+        offered = {port.number for service in facts.by_host.get(host, ()) for port in service.ports}
+        if len(offered) < 2:
+            continue
+        missing = sorted(_called(route, routing, facts) - offered)
+        if missing:
+            what = f"calls to port {missing[0]} come here, and {host} has no such port: which one is meant?"
+            hint = f"name it: port: {{number: {min(offered)}}}"
+            yield "WFT0114", f"route[{index}].destination", what, hint
+
+
+def _called(route: HttpRoute, routing: VirtualService, facts: Facts) -> set[int]:
+    """The ports at which HTTP comes to this route between workloads."""
+    asked = {match.port for match in route.match}
+    ports = (port for host in routing.hosts for service in facts.by_host.get(host, ()) for port in service.ports)
+    return {
+        port.number
+        for port in ports
+        if (port.protocol.is_http or port.protocol is Protocol.UNDECLARED)
+        and (not asked or 0 in asked or port.number in asked)
+    }
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():g}s"

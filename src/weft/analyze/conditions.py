@@ -1,0 +1,60 @@
+"""Matches of routes that no call ever meets: a port that the host does not have, callers that do not exist. Only of
+calls between workloads: who comes through a gateway is for others to know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from weft.analyze.facts import Facts
+from weft.analyze.finding import finding, meant_labels, written
+from weft.base.problem import Problem
+from weft.base.suggest import did_you_mean
+from weft.model.virtual_service import HttpMatch, L4Match, VirtualService
+
+_Placed = tuple[str, int, HttpMatch | L4Match]  # the field, the line of its route, the match
+
+
+def of_conditions(facts: Facts) -> Iterator[Problem]:
+    for routing in facts.virtual_services:
+        if "mesh" not in routing.gateways:
+            continue
+        services = [service for host in routing.hosts for service in facts.services_of(host)]
+        ports = {port.number for service in services for port in service.ports}
+        for field, line, match in _matches(routing):
+            if match.gateways and "mesh" not in match.gateways:
+                continue
+            if match.port and ports and match.port not in ports:
+                listed = ", ".join(map(str, sorted(ports)[:12]))
+                what = f"this match is never met: {routing.hosts[0]} has no port {match.port}"
+                yield finding("WFT0118", routing.origin, f"{field}.port", what, f"it has {listed}", line=line)
+            yield from _of_callers(routing, field, line, match, facts)
+
+
+def _of_callers(
+    routing: VirtualService, field: str, line: int, match: HttpMatch | L4Match, facts: Facts
+) -> Iterator[Problem]:
+    if not facts.runs:
+        return
+    namespace = match.source_namespace
+    if namespace and namespace not in facts.runners and namespace not in facts.declared:
+        what = f"this match is never met: nothing runs in namespace {namespace}"
+        hint = did_you_mean(namespace, facts.runners)
+        yield finding("WFT0119", routing.origin, f"{field}.sourceNamespace", what, hint, line=line)
+        return
+    labels = match.source_labels
+    places: Iterable[str] = (namespace,) if namespace else facts.runners
+    if labels and not any(facts.selected(place, labels) for place in places):
+        what = f"this match is never met: no workload has the labels {written(labels)}"
+        known = (runner.labels for place in places for runner in facts.runners.get(place, ()))
+        hint = meant_labels(labels, known)
+        yield finding("WFT0119", routing.origin, f"{field}.sourceLabels", what, hint, line=line)
+
+
+def _matches(routing: VirtualService) -> Iterator[_Placed]:
+    for number, route in enumerate(routing.http):
+        for index, match in enumerate(route.match):
+            yield f"spec.http[{number}].match[{index}]", route.line, match
+    for name, streams in (("tls", routing.tls), ("tcp", routing.tcp)):
+        for number, stream in enumerate(streams):
+            for index, condition in enumerate(stream.match):
+                yield f"spec.{name}[{number}].match[{index}]", stream.line, condition

@@ -1,0 +1,47 @@
+"""Labels of namespaces that say two things about injection, or nothing that anybody understands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts
+from weft.analyze.finding import finding
+from weft.base.problem import Problem
+from weft.model.settings import Namespace
+
+INJECTION, REVISION, DATA_PLANE = "istio-injection", "istio.io/rev", "istio.io/dataplane-mode"
+_UNDERSTOOD = ("enabled", "disabled")
+_NOT_OURS = ("kube-system", "kube-public", "kube-node-lease", "local-path-storage")
+
+
+def of_namespaces(facts: Facts) -> Iterator[Problem]:
+    for namespace in facts.declared.values():
+        yield from _of_labels(namespace)
+        yield from _of_silence(namespace, facts)
+
+
+def _of_labels(namespace: Namespace) -> Iterator[Problem]:
+    labels = dict(namespace.labels)
+    field = f"metadata.labels.{INJECTION}"
+    if INJECTION in labels and REVISION in labels:
+        what = (
+            f"it has the labels {INJECTION}: {labels[INJECTION]} and {REVISION}: {labels[REVISION]}, "
+            "and the former wins: the latter has no effect"
+        )
+        yield finding("WFT0801", namespace.origin, field, what, "remove one of them")
+    if labels.get(INJECTION, "enabled") not in _UNDERSTOOD:
+        what = f"{INJECTION} is `{labels[INJECTION]}`: its pods get no proxy"
+        yield finding("WFT0802", namespace.origin, field, what, "write enabled or disabled")
+
+
+def _of_silence(namespace: Namespace, facts: Facts) -> Iterator[Problem]:
+    """Pods of the local engine get a proxy without any label."""
+    labels = dict(namespace.labels)
+    silent = not labels.keys() & {INJECTION, REVISION, DATA_PLANE}
+    if not silent or namespace.name in (*_NOT_OURS, facts.settings.root_namespace):
+        return
+    pods = [each for each in facts.runners.get(namespace.name, ()) if each.instance.by_slice]
+    if pods and not any(each.instance.meshed for each in pods):
+        what = f"it does not say whether its pods ({pods[0].name}, …) get a proxy: they get none"
+        hint = f"kubectl label namespace {namespace.name} {INJECTION}=enabled, or =disabled if that is meant"
+        yield finding("WFT0816", namespace.origin, "metadata.labels", what, hint)

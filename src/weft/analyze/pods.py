@@ -1,0 +1,84 @@
+"""Pods that cannot be what their authors want of the mesh: as the proxy's own user, at the proxy's own ports, on the
+node's network, with labels that stand in the wrong place. Each is told once, where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from weft.analyze.checks import CHECKS
+from weft.analyze.templates import PodTemplate
+from weft.api.document import Document, Path
+from weft.base.problem import Problem
+from weft.model.proxy import ADMIN_PORT, METRICS_PORT, TAKEN_PORTS
+
+INJECT = "sidecar.istio.io/inject"
+_USER = 1337  # whose connections are not intercepted
+_OF_PODS = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "proxy.istio.io/")
+_TAKEN = TAKEN_PORTS | {ADMIN_PORT, METRICS_PORT}
+_WANTED = ("true", "yes", "y", "on")
+# These stand on other objects by right.
+_ELSEWHERE = ("sidecar.istio.io/status",)
+
+
+def of_pods(templates: Iterable[PodTemplate], others: Iterable[Document]) -> Iterator[Problem]:
+    """`others`: documents that are no pods and have none."""
+    for template in templates:
+        yield from _of_users(template)
+        yield from _of_ports(template)
+        yield from _of_network(template)
+        yield from _of_annotation(template)
+        if template.path:
+            yield from _misplaced(template.document, "spec.template.metadata")
+    for document in others:
+        if document.key.kind in ("Service", "Namespace"):
+            yield from _misplaced(document, "the pods")
+
+
+def found(code: str, document: Document, path: Path, what: str, hint: str = "") -> Problem:
+    """At the line of a field of the document itself."""
+    return Problem(document.where(path), what, hint, CHECKS[code].severity, code)
+
+
+def _of_users(template: PodTemplate) -> Iterator[Problem]:
+    for container in template.applications:
+        user = template.user if container.user is None else container.user
+        if user == _USER:
+            at = container.path if container.user is not None else (*template.path, "spec")
+            path = (*at, "securityContext", "runAsUser")
+            what = f"container {container.name} runs as user {_USER}, whose calls never meet the proxy: it is its own"
+            yield found("WFT0807", template.document, path, what, "let it run as another user")
+
+
+def _of_ports(template: PodTemplate) -> Iterator[Problem]:
+    for container in template.applications if not template.host_network else ():
+        for index, (_, number, protocol) in enumerate(container.ports):
+            if number in _TAKEN and protocol == "TCP":
+                path = (*container.path, "ports", index, "containerPort")
+                what = f"port {number} of container {container.name} is one of the proxy's own: both cannot listen"
+                yield found("WFT0813", template.document, path, what, "let it listen elsewhere")
+
+
+def _of_network(template: PodTemplate) -> Iterator[Problem]:
+    said = {**dict(template.annotations), **dict(template.labels)}.get(INJECT, "")
+    if template.host_network and said.lower() in _WANTED:
+        what = f"it asks for a proxy ({INJECT}: {said}) and is on the node's network: it gets none"
+        yield found(
+            "WFT0808", template.document, (*template.path, "spec", "hostNetwork"), what, "leave out one of them"
+        )
+
+
+def _of_annotation(template: PodTemplate) -> Iterator[Problem]:
+    if INJECT in dict(template.annotations) and INJECT not in dict(template.labels):
+        path = (*template.path, "metadata", "annotations", INJECT)
+        what = f"{INJECT} is an annotation, which the API server does not look at: write it as a label"
+        yield found("WFT0812", template.document, path, what, f"metadata.labels: {{{INJECT}: …}}")
+
+
+def _misplaced(document: Document, place: str) -> Iterator[Problem]:
+    metadata = document.body.get("metadata")
+    for field in ("labels", "annotations"):
+        held = metadata.get(field) if isinstance(metadata, dict) else None
+        for name in held if isinstance(held, dict) else ():
+            if isinstance(name, str) and name.startswith(_OF_PODS) and name not in _ELSEWHERE:
+                what = f"{name} has no effect on a {document.key.kind}: it is for pods"
+                yield found("WFT0809", document, ("metadata", field, name), what, f"write it in {place}")

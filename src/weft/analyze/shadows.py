@@ -1,0 +1,121 @@
+"""Routes and matches of a VirtualService that are never met, because one above takes all that they match. Where a route
+has no match at all, whoever reads the object has said it already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weft.analyze.facts import Facts
+from weft.analyze.finding import finding
+from weft.base.problem import Problem
+from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, StringMatch, VirtualService
+
+_MOST = 300  # matches of one object: each is compared with those above it, and beyond only with its equals
+_ANY_PATH = (
+    StringMatch(MatchKind.PREFIX, "/"),
+    StringMatch(MatchKind.REGEX, ".*"),
+    StringMatch(MatchKind.REGEX, "/.*"),
+)
+_Named = tuple[tuple[str, StringMatch], ...]
+
+
+class _Above(msgspec.Struct, frozen=True):
+    match: HttpMatch
+    route: int
+    line: int
+
+
+def of_shadows(facts: Facts) -> Iterator[Problem]:
+    for routing in facts.virtual_services:
+        if len(routing.http) > 1 or any(len(route.match) > 1 for route in routing.http):
+            yield from _of_routing(routing)
+
+
+def _of_routing(routing: VirtualService) -> Iterator[Problem]:
+    above: list[_Above] = []
+    equals: dict[HttpMatch, _Above] = {}
+    for number, route in enumerate(routing.http):
+        if not route.match:
+            return  # it takes everything, and what stands below has been told so
+        mine = [msgspec.structs.replace(match, name="", stat_prefix="") for match in route.match]
+        takers: dict[int, _Above] = {}
+        for index, match in enumerate(mine):
+            taker = equals.get(match) or (_taker(match, above, routing) if len(above) <= _MOST else None)
+            if taker is not None:
+                takers[index] = taker
+            elif route.delegate is None:  # a delegate may take less than it is given
+                held = _Above(match, number, route.line)
+                above.append(held)
+                equals[match] = held
+        yield from _said(routing, number, route, takers)
+
+
+def _said(routing: VirtualService, number: int, route: HttpRoute, takers: dict[int, _Above]) -> Iterator[Problem]:
+    others = [taker for taker in takers.values() if taker.route != number]
+    if len(others) == len(route.match):
+        first = others[0]
+        line = f" (line {first.line})" if first.line else ""
+        what = f"this route is never used: http[{first.route}]{line} takes all that it matches"
+        field = f"spec.http[{number}]"
+        yield finding("WFT0111", routing.origin, field, what, "put it above that one", line=route.line)
+        return
+    for index, taker in takers.items():
+        above = "a match above it" if taker.route == number else f"http[{taker.route}]"
+        what = f"this match is never met: {above} takes all of it"
+        field = f"spec.http[{number}].match[{index}]"
+        yield finding("WFT0112", routing.origin, field, what, "leave it out", line=route.line)
+
+
+def _taker(match: HttpMatch, above: list[_Above], routing: VirtualService) -> _Above | None:
+    return next((each for each in above if _covers(each.match, match, routing)), None)
+
+
+def _covers(wide: HttpMatch, narrow: HttpMatch, routing: VirtualService) -> bool:
+    """Whether every request that meets `narrow` meets `wide`."""
+    return (
+        set(narrow.gateways or routing.gateways) <= set(wide.gateways or routing.gateways)
+        and wide.port in (0, narrow.port)
+        and wide.source_namespace in ("", narrow.source_namespace)
+        and set(wide.source_labels) <= set(narrow.source_labels)
+        and _path_within(wide, narrow)
+        and _within(wide.scheme, narrow.scheme)
+        and _within(wide.method, narrow.method)
+        and _within(wide.authority, narrow.authority)
+        and _all_within(wide.headers, narrow.headers)
+        and set(wide.without_headers) <= set(narrow.without_headers)
+        and _all_within(wide.query_params, narrow.query_params)
+    )
+
+
+def _path_within(wide: HttpMatch, narrow: HttpMatch) -> bool:
+    if wide.uri is None or wide.uri in _ANY_PATH:
+        return True
+    if narrow.uri is None or (narrow.ignore_uri_case and not wide.ignore_uri_case):
+        return False
+    if not wide.ignore_uri_case:
+        return _within(wide.uri, narrow.uri)
+    if MatchKind.REGEX in (wide.uri.kind, narrow.uri.kind):
+        return False
+    return _within(_lower(wide.uri), _lower(narrow.uri))
+
+
+def _lower(match: StringMatch) -> StringMatch:
+    return StringMatch(match.kind, match.value.lower())
+
+
+def _all_within(wide: _Named, narrow: _Named) -> bool:
+    there = dict(narrow)
+    return all(name in there and _within(match, there[name]) for name, match in wide)
+
+
+def _within(wide: StringMatch | None, narrow: StringMatch | None) -> bool:
+    if wide is None or wide == narrow:
+        return True
+    if narrow is None:
+        return False
+    if wide.kind is MatchKind.PRESENT:
+        return True
+    exact_or_prefix = narrow.kind in (MatchKind.EXACT, MatchKind.PREFIX)
+    return wide.kind is MatchKind.PREFIX and exact_or_prefix and narrow.value.startswith(wide.value)

@@ -1,0 +1,145 @@
+"""Pods as they are written or as they run: a Pod, or the template in a Deployment, StatefulSet, DaemonSet or Job, with
+no more of them than the checks read. A document comes in, a value leaves; whatever is malformed in it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from weft.api.document import Document, Path
+from weft.model.names import Labels, labels_of
+
+_TEMPLATE: Path = ("spec", "template")
+PLACES: Mapping[str, Path] = {
+    "Pod": (),
+    "Deployment": _TEMPLATE,
+    "ReplicaSet": _TEMPLATE,
+    "StatefulSet": _TEMPLATE,
+    "DaemonSet": _TEMPLATE,
+    "ReplicationController": _TEMPLATE,
+    "Job": _TEMPLATE,
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+
+
+class Container(msgspec.Struct, frozen=True):
+    path: Path
+    name: str = ""
+    image: str = ""
+    user: int | None = None
+    ports: tuple[tuple[str, int, str], ...] = ()  # name, number, protocol
+
+
+class PodTemplate(msgspec.Struct, frozen=True):
+    document: Document
+    path: Path  # where the pod begins in its document
+    labels: Labels = ()
+    annotations: Labels = ()
+    account: str = "default"
+    host_network: bool = False
+    user: int | None = None  # of all containers that say nothing else
+    containers: tuple[Container, ...] = ()  # those that stay: not the init containers that end
+    runs: bool = False  # a pod that is there, and not only written
+    owner: tuple[str, str] = ("", "")  # the kind and the name of what made it
+    over: bool = False
+    drivers: tuple[str, ...] = ()  # of its CSI volumes
+
+    @property
+    def namespace(self) -> str:
+        return self.document.key.namespace
+
+    @property
+    def name(self) -> str:
+        return self.document.key.name
+
+    @property
+    def proxy(self) -> Container | None:
+        return next((each for each in self.containers if each.name == "istio-proxy"), None)
+
+    @property
+    def applications(self) -> tuple[Container, ...]:
+        return tuple(each for each in self.containers if each.name != "istio-proxy")
+
+    def body(self) -> Mapping[str, Any]:
+        """As the injector would be given it."""
+        return _mapping(self.document.body, self.path)
+
+
+def template_of(document: Document) -> PodTemplate | None:
+    """None if it is of a kind that has no pods. Never raises."""
+    path = PLACES.get(document.key.kind)
+    if path is None:
+        return None
+    metadata, spec = _mapping(document.body, (*path, "metadata")), _mapping(document.body, (*path, "spec"))
+    status = _mapping(document.body, ("status",)) if not path else {}
+    own = _mapping(document.body, ("metadata",))
+    owners = [each for each in _list(own, "ownerReferences") if isinstance(each, Mapping) and each.get("controller")]
+    account = spec.get("serviceAccountName")
+    return PodTemplate(
+        document=document,
+        path=path,
+        labels=labels_of(_texts(metadata.get("labels"))),
+        annotations=labels_of(_texts(metadata.get("annotations"))),
+        account=account if isinstance(account, str) and account else "default",
+        host_network=spec.get("hostNetwork") is True,
+        user=_user(spec),
+        containers=tuple(_containers(spec, (*path, "spec"))),
+        runs=bool(status.get("phase")),
+        owner=(str(owners[0].get("kind", "")), str(owners[0].get("name", ""))) if owners else ("", ""),
+        over=status.get("phase") in ("Succeeded", "Failed"),
+        drivers=tuple(_drivers(spec)),
+    )
+
+
+def _containers(spec: Mapping[str, Any], path: Path) -> Iterator[Container]:
+    for field in ("containers", "initContainers"):
+        for index, written in enumerate(_list(spec, field)):
+            if not isinstance(written, Mapping):
+                continue
+            if field == "initContainers" and written.get("restartPolicy") != "Always":
+                continue
+            image = written.get("image")
+            yield Container(
+                path=(*path, field, index),
+                name=str(written.get("name", "")),
+                image=image if isinstance(image, str) else "",
+                user=_user(written),
+                ports=tuple(_ports(written)),
+            )
+
+
+def _ports(container: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+    for port in _list(container, "ports"):
+        if isinstance(port, Mapping) and isinstance(number := port.get("containerPort"), int):
+            yield str(port.get("name", "")), number, str(port.get("protocol", "TCP"))
+
+
+def _drivers(spec: Mapping[str, Any]) -> Iterator[str]:
+    for volume in _list(spec, "volumes"):
+        driver = _mapping(volume, ("csi",)).get("driver") if isinstance(volume, Mapping) else None
+        if isinstance(driver, str):
+            yield driver
+
+
+def _user(holder: Mapping[str, Any]) -> int | None:
+    user = _mapping(holder, ("securityContext",)).get("runAsUser")
+    return user if isinstance(user, int) and not isinstance(user, bool) else None
+
+
+def _mapping(body: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    held: Any = body
+    for part in path:
+        held = held.get(part) if isinstance(held, Mapping) else None
+    return held if isinstance(held, Mapping) else {}
+
+
+def _list(body: Mapping[str, Any], name: str) -> list[Any]:
+    held = body.get(name)
+    return held if isinstance(held, list) else []
+
+
+def _texts(held: Any) -> dict[str, str]:
+    items = held.items() if isinstance(held, Mapping) else ()
+    return {name: value for name, value in items if isinstance(name, str) and isinstance(value, str)}

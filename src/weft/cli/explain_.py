@@ -1,0 +1,157 @@
+"""`weft explain`: what would happen to a request, decision by decision, and who decided it."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from weft.cli.cluster import CONTEXT, KUBECONFIG
+from weft.cli.output import fail, print_json
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+TO = typer.Option(..., "--to", metavar="URL", help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
+METHOD = typer.Option("GET", "-X", "--request", metavar="METHOD", help="Of the request.")
+HEADER = typer.Option([], "-H", "--header", metavar="'NAME: VALUE'", help="Of the request; repeat it.")
+JWT = typer.Option(
+    [],
+    "--jwt",
+    metavar="TOKEN",
+    help="A token that it carries; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
+)
+
+
+def explain(
+    caller: str = typer.Argument(..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME."),
+    to: str = TO,
+    method: str = METHOD,
+    header: list[str] = HEADER,
+    jwt: list[str] = JWT,
+    files: list[Path] = typer.Option(
+        [], "-f", "--filename", help="Of a mesh that is only written: files, directories."
+    ),
+    at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17 or @-1."),
+    namespace: str = NAMESPACE,
+    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text or json."),
+    mesh: str | None = MESH,
+    kubernetes: bool = KUBERNETES,
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+    system: str = SYSTEM,
+) -> None:
+    """Explain what would happen to a request. Nothing is sent: the config that the proxies have is read, from the
+    caller's connection to the workload that gets it, or to whoever stops it. Each line is a decision, with the object
+    that made it; the last is how it ends. Where chance decides, every way is told with its odds.
+
+    \b
+    Example: weft explain frontend --to http://payments/charge -X POST
+             weft explain frontend --to http://orders/ -H 'x-user: ann' --at 14:03
+             weft explain frontend --to http://payments/ -f examples/shop
+             weft explain web --to http://api/ --jwt '{"iss": "https://issuer.example", "sub": "ann"}'
+    """
+    import msgspec
+
+    from weft.cli.reach import reach
+
+    question = asked(caller, to, namespace, method, header, jwt, at)
+    if files:
+        _print(_offline(files, question), output)
+        return
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    try:
+        said = reached.ask("explain", {"question": msgspec.json.encode(question).decode()})
+    finally:
+        reached.close()
+    _print(msgspec.json.decode(said), output)
+
+
+def asked(
+    caller: str, to: str, namespace: str, method: str, header: list[str], jwt: list[str], at: str = ""
+) -> dict[str, Any]:
+    """The question (`weft.control.question`), as it goes over a socket."""
+    return {
+        "caller": caller,
+        "to": to,
+        "namespace": namespace,
+        "method": method,
+        "headers": [_header(each) for each in header],
+        "tokens": [_token(each) for each in jwt],
+        "when": at,
+    }
+
+
+def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    import msgspec
+
+    from weft.cli.trial_source import check, read, stage_of
+    from weft.control.question import Question, answer
+
+    if question["when"]:
+        fail("files have no past", "leave out --at, or -f", code=2)
+    found = read(files)
+    check(found.problems)
+    asked = msgspec.convert(question, Question)
+    made: dict[str, Any] = msgspec.to_builtins(answer(stage_of(found.documents), asked, datetime.now(UTC)))
+    return made
+
+
+def _print(answer: dict[str, Any], output: Output) -> None:
+    if output is Output.JSON:
+        print_json({"request": answer["request"], **answer["explanation"]})
+        return
+    for line in answer["lines"]:
+        typer.echo(line)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        fail(f"`{text}` is no header", "for example: -H 'x-user: ann'", code=2)
+    return name.strip(), value.strip()
+
+
+def _token(text: str) -> dict[str, Any]:
+    """Of a whole token nobody here has the issuer's keys: its signature is taken to be good, and that is said."""
+    import json
+
+    if text.startswith("@"):
+        try:
+            text = sys.stdin.read() if text == "@-" else Path(text[1:]).read_text()
+        except (OSError, ValueError) as error:
+            fail(f"{text[1:]} cannot be read: {error}", "it should hold one token")
+        text = text.strip()
+    if not text.startswith("{"):
+        return _whole(text)
+    try:
+        claims = json.loads(text)
+    except ValueError as error:
+        example = """--jwt '{"iss": "https://issuer.example", "sub": "ann"}'"""
+        fail(f"the claims of the token are no JSON: {error}", f"for example: {example}", code=2)
+    return {"text": "a-token", "claims": claims}
+
+
+def _whole(text: str) -> dict[str, Any]:
+    """What is no token is sent all the same, to see what is said to it."""
+    import base64
+    import json
+
+    _, _, rest = text.partition(".")
+    payload, dot, _ = rest.partition(".")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except ValueError:
+        claims = None
+    if not dot or not isinstance(claims, dict):
+        return {"text": text, "verified": False, "malformed": "its second part holds no claims"}
+    return {"text": text, "claims": claims}

@@ -1,0 +1,86 @@
+"""`weft history`: what has changed in a mesh while its control plane ran, moment by moment."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from weft.cli.cluster import CONTEXT, KUBECONFIG
+from weft.cli.output import print_json, say
+from weft.cli.reach import KUBERNETES, MESH, SYSTEM
+
+_MOST_SHOWN = 3  # objects of one moment on its line
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+def history(
+    number: int = typer.Option(20, "-l", "--last", metavar="NUMBER", help="How many moments; 0 for all."),
+    every: bool = typer.Option(False, "-A", "--all", help="Also when only pods came, went, or became ready."),
+    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table or json."),
+    mesh: str | None = MESH,
+    kubernetes: bool = KUBERNETES,
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+    system: str = SYSTEM,
+) -> None:
+    """Show what has changed in a mesh, and when. Each moment has a number, by which weft explain --at finds it again.
+    The control plane remembers the last thousand, since it was started.
+
+    \b
+    Example: weft history
+             weft explain frontend --to http://payments/ --at @-1
+    """
+    import msgspec
+
+    from weft.cli.columns import lines
+    from weft.cli.reach import reach
+
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    try:
+        past = msgspec.json.decode(reached.ask("history"))
+    finally:
+        reached.close()
+    moments = [each for each in past["moments"] if every or not _of_endpoints(each)][-number:]
+    if output is Output.JSON:
+        print_json({"begun": past["begun"], "moments": moments})
+        return
+    if not moments:
+        say(f"nothing has changed since {_time(past['begun'])}" if past["begun"] else "nothing has been read yet")
+        return
+    for line in lines(("MOMENT", "TIME", "WHAT CHANGED"), [told_moment(each) for each in moments]):
+        typer.echo(line)
+
+
+def told_moment(moment: dict[str, Any]) -> tuple[str, str, str]:
+    return f"@{moment['number']}", _time(moment["at"]), _told(moment["changes"])
+
+
+def _of_endpoints(moment: dict[str, Any]) -> bool:
+    return all(each["object"]["kind"] in ("Pod", "EndpointSlice") for each in moment["changes"])
+
+
+def _told(changes: list[dict[str, Any]]) -> str:
+    shown = [f"{_name(each['object'])} {each['what']}{_place(each['where'])}" for each in changes[:_MOST_SHOWN]]
+    rest = len(changes) - len(shown)
+    return ", ".join(shown) + (f", and {rest} more" if rest else "")
+
+
+def _name(key: dict[str, str]) -> str:
+    return f"{key['kind']} {key['namespace']}/{key['name']}" if key["namespace"] else f"{key['kind']} {key['name']}"
+
+
+def _place(where: dict[str, Any]) -> str:
+    return f" ({where['file']}:{where['line']})" if where.get("file") else ""
+
+
+def _time(at: float) -> str:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")

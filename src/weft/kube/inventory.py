@@ -1,0 +1,153 @@
+"""Everything a mesh reads from Kubernetes, once, with the credentials of whoever asks: what people write as documents,
+pods and EndpointSlices as values of the model, and what is installed. Rule: what somebody may not read is told, and
+stops nothing else; only if nobody answers at all is there no inventory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from weft.api.document import Document
+from weft.api.parse import OF_MESHES
+from weft.base.problem import Problem, Severity, Where
+from weft.kube.client import Client
+from weft.kube.definitions import served
+from weft.kube.documents import document
+from weft.kube.endpoint_slices import slice_of
+from weft.kube.error import ApiError
+from weft.kube.objects import Definition, Named, Pod, Slice, Written
+from weft.kube.pods import instance_of, is_over, record_of
+from weft.kube.resource import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    STATEFUL_SETS,
+    Resource,
+)
+from weft.kube.revisions import revisions
+from weft.kube.webhooks import unanswered
+from weft.model.mesh import Value
+from weft.model.names import ObjectKey
+
+T = TypeVar("T")
+
+_INJECTOR = "istio-sidecar-injector"
+_OURS = "app.kubernetes.io/name=weft"
+_OF_GROUPS = ("networking.istio.io", "extensions.istio.io", "gateway.networking.k8s.io")
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    documents: tuple[Document, ...] = ()
+    values: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] = ()
+    revisions: frozenset[str] = frozenset()
+    injectors: Mapping[str, str] = {}  # their settings as JSON, by revision
+    problems: tuple[Problem, ...] = ()
+
+
+async def take(client: Client, *, root_namespace: str = "istio-system", revision: str = "default") -> Inventory:
+    """Raises KubeError if the API server cannot be reached."""
+    taker = _Taker(client)
+    definitions = await taker.listed(CUSTOM_RESOURCE_DEFINITIONS, Definition)
+    written = await asyncio.gather(
+        *(taker.documents(resource, Named) for resource in (NAMESPACES, SERVICE_ACCOUNTS)),
+        taker.documents(SERVICES, Written),
+        *(taker.documents(each.resource, Written) for each in map(served, definitions) if each is not None),
+        *(taker.documents(resource, Named) for resource in map(_passed_over, definitions) if resource is not None),
+        *(taker.whole(resource) for resource in (DEPLOYMENTS, STATEFUL_SETS, DAEMON_SETS)),
+    )
+    pods, slices, maps = await asyncio.gather(
+        taker.whole(PODS),
+        taker.listed(ENDPOINT_SLICES, Slice),
+        taker.listed(CONFIG_MAPS, Written, namespace=root_namespace),
+    )
+    config = "istio" if revision in ("", "default") else f"istio-{revision}"
+    settings = [_document(CONFIG_MAPS, each) for each in maps if each.metadata.name == config]
+    return Inventory(
+        documents=(*(each for held in written for each in held), *settings, *pods),
+        values=(*_instances(pods), *_slices(slices)),
+        revisions=frozenset(each.name for each in await taker.ask(revisions(client), "deployments.apps")),
+        injectors=dict(_injectors(maps)),
+        problems=(*await taker.ask(unanswered(client, _OURS), "webhooks"), *taker.problems),
+    )
+
+
+class _Taker:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.problems: list[Problem] = []
+
+    async def listed(self, resource: Resource, type_: type[T], *, namespace: str = "") -> tuple[T, ...]:
+        async def items() -> tuple[T, ...]:
+            return (await self._client.list(resource, type_, namespace=namespace)).items
+
+        return tuple(await self.ask(items(), str(resource)))
+
+    async def documents(self, resource: Resource, type_: type[Named] | type[Written]) -> list[Document]:
+        return [_document(resource, each) for each in await self.listed(resource, type_)]
+
+    async def whole(self, resource: Resource) -> list[Document]:
+        """With everything that is in them, for those who look at pods."""
+        found = []
+        for body in await self.listed(resource, dict):
+            metadata = body.get("metadata") or {}
+            key = ObjectKey(resource.kind, metadata.get("namespace", ""), metadata.get("name", ""))
+            found.append(Document(key, resource.api_version, {**body, "kind": resource.kind}))
+        return found
+
+    async def ask(self, question: Any, named: str) -> Any:
+        """The answer, or nothing and a problem if it was refused."""
+        try:
+            return await question
+        except ApiError as error:
+            what = f"{named} cannot be read: {error.problem.what}"
+            hint = error.problem.hint or "nothing that depends on it was checked"
+            self.problems.append(Problem(Where(object=named), what, hint, Severity.WARNING, "WFT0817"))
+            return ()
+
+
+def _document(resource: Resource, written: Written | Named) -> Document:
+    key = ObjectKey(resource.kind, written.metadata.namespace, written.metadata.name)
+    return document(resource, key, written)
+
+
+def _passed_over(definition: Definition) -> Resource | None:
+    """A kind that changes how a mesh behaves, and that weft does not act on."""
+    spec = definition.spec
+    version = next((each.name for each in spec.versions or () if each.served), "")
+    if spec.names.kind not in OF_MESHES or spec.group not in _OF_GROUPS or not version:
+        return None
+    return Resource(spec.group, version, spec.names.plural, spec.names.kind, spec.scope == "Namespaced")
+
+
+def _instances(pods: Iterable[Document]) -> Iterable[tuple[ObjectKey, tuple[Value, ...]]]:
+    for each in pods:
+        pod = msgspec.convert(each.body, Pod)
+        if not is_over(pod):
+            yield each.key, (instance_of(pod, record_of(pod), ""),)
+
+
+def _slices(slices: Iterable[Slice]) -> Iterable[tuple[ObjectKey, tuple[Value, ...]]]:
+    for each in slices:
+        value = slice_of(each)
+        if value is not None:
+            yield ObjectKey("EndpointSlice", value.namespace, value.name), (value,)
+
+
+def _injectors(maps: Iterable[Written]) -> Iterable[tuple[str, str]]:
+    for each in maps:
+        name = each.metadata.name
+        if name != _INJECTOR and not name.startswith(f"{_INJECTOR}-"):
+            continue
+        data = msgspec.json.decode(each.data) if bytes(each.data) else {}
+        values = data.get("values") if isinstance(data, dict) else None
+        if isinstance(values, str):
+            yield name.removeprefix(_INJECTOR).removeprefix("-") or "default", values

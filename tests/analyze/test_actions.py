@@ -1,0 +1,65 @@
+"""What routes do: the cases of WFT0113 to WFT0117 and WFT0123 have the plain ones."""
+
+import pytest
+
+from analyze.meshes import WEB, facts, istio
+from weft.analyze.actions import of_actions
+
+
+def found(route, more=""):
+    text = WEB + more + istio("VirtualService", f"{{hosts: [web], http: [{route}]}}")
+    return [problem.code for problem in of_actions(facts(text))]
+
+
+def test_a_timeout_with_room_for_a_second_try_is_well_and_so_is_none_at_all():
+    to = "route: [{destination: {host: web}}]"
+    assert found(f"{{timeout: 2s, retries: {{attempts: 2, perTryTimeout: 1s}}, {to}}}") == []
+    assert found(f"{{retries: {{attempts: 2, perTryTimeout: 1s}}, {to}}}") == []
+
+
+def test_a_fault_for_some_requests_is_a_test_and_for_all_of_them_worth_a_word():
+    fault = "fault: {abort: {percentage: {value: 100}, httpStatus: 500}}, route: [{destination: {host: web}}]"
+    assert found(f"{{{fault}}}") == ["WFT0116"]
+    assert found(f"{{match: [{{headers: {{x-test: {{exact: 'yes'}}}}}}], {fault}}}") == []
+
+
+def test_weights_are_told_as_the_shares_they_are():
+    two = "route: [{destination: {host: web}, weight: 1}, {destination: {host: web, port: {number: 80}}, weight: 3}]"
+    (problem,) = of_actions(facts(WEB + istio("VirtualService", f"{{hosts: [web], http: [{{{two}}}]}}")))
+    assert problem.what == "the weights add up to 4: they are 25 %, 75 %"
+
+
+@pytest.mark.parametrize(
+    ("routes", "circles"),
+    [
+        ("{redirect: {uri: /login}}", True),
+        ("{match: [{uri: {prefix: /lo}}], redirect: {uri: /login}}", True),
+        ("{match: [{uri: {exact: /login}}], redirect: {uri: /login}}", True),
+        ("{redirect: {uri: /login, authority: other.com}}", False),
+        ("{match: [{uri: {prefix: /old}}], redirect: {uri: /new}}", False),
+        ("{match: [{uri: {prefix: /}, withoutHeaders: {cookie: {regex: '.*'}}}], redirect: {uri: /login}}", False),
+        (
+            "{match: [{uri: {exact: /login}}], route: [{destination: {host: web}}]}, "
+            "{match: [{uri: {prefix: /}}], redirect: {uri: /login}}",
+            False,
+        ),
+    ],
+)
+def test_a_redirect_goes_round_in_circles_if_its_own_route_takes_it_again(routes, circles):
+    assert found(routes) == (["WFT0123"] if circles else [])
+
+
+def test_a_mirror_elsewhere_or_beside_other_destinations_is_well():
+    assert found("{route: [{destination: {host: web}}], mirror: {host: web, port: {number: 80}}}") == []
+    two = (
+        "{route: [{destination: {host: web}, weight: 50}, {destination: {host: web, port: {number: 80}}, weight: 50}], "
+    )
+    assert found(f"{two} mirror: {{host: web}}}}") == []
+
+
+def test_a_port_need_not_be_named_where_the_called_one_is_there_or_there_is_only_one():
+    api = "---\napiVersion: v1\nkind: Service\nmetadata: {name: api, namespace: shop}\nspec: {selector: {app: web}, ports: [%s]}\n"
+    to = "{route: [{destination: {host: api}}]}"
+    assert found(to, api.replace("%s", "{name: http, port: 81}")) == []
+    assert found(to, api.replace("%s", "{name: http, port: 80}, {name: http-b, port: 81}")) == []
+    assert found(to, api.replace("%s", "{name: http, port: 82}, {name: http-b, port: 81}")) == ["WFT0114"]

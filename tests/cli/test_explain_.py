@@ -1,0 +1,47 @@
+import json
+
+import pytest
+import typer
+
+from weft.cli import explain_
+
+
+def test_a_header_is_a_name_and_a_value():
+    assert explain_._header("X-User: ann: the first") == ("X-User", "ann: the first")
+    for wrong in ("x-user", ": ann"):
+        with pytest.raises(typer.Exit):
+            explain_._header(wrong)
+
+
+def test_claims_are_taken_as_if_their_issuer_had_signed_them():
+    assert explain_._token('{"sub": "ann"}')["claims"] == {"sub": "ann"}
+
+
+def test_a_whole_token_is_read_but_not_verified(tmp_path):
+    token = "e30.eyJzdWIiOiJhbm4ifQ.c2ln"
+    assert explain_._token(token) == {"text": token, "claims": {"sub": "ann"}}
+    file = tmp_path / "token"
+    file.write_text(f"{token}\n")
+    assert explain_._token(f"@{file}")["text"] == token
+
+
+@pytest.mark.parametrize("token", ["nonsense", "a.%.c", "e30.W10.c2ln", "e30.e30"])
+def test_what_is_no_token_is_sent_as_it_is(token):
+    made = explain_._token(token)
+    assert (made["text"], made["verified"]) == (token, False)
+    assert made["malformed"]
+
+
+@pytest.mark.parametrize("token", ["{", "@/nowhere"])
+def test_what_cannot_be_meant_is_an_error(token):
+    with pytest.raises(typer.Exit):
+        explain_._token(token)
+
+
+@pytest.mark.root
+def test_a_running_mesh_is_asked(weft, mesh):
+    done = weft("explain", "talker", "--to", "http://talker/", "--mesh", mesh, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["request"]["host"] == "talker"
+    assert said["outcomes"][0]["verdict"]["why"] == "talker does not resolve"

@@ -1,0 +1,70 @@
+"""The pages on which a control plane answers about requests and the past."""
+
+import json
+
+import pytest
+
+from model.builders import instance, service
+from weft.control.plane import ControlPlane
+from weft.model.names import ObjectKey
+
+
+@pytest.fixture
+async def plane():
+    made = ControlPlane()
+    made.apply([])
+    for name, address in (("orders", "10.244.0.2"), ("payments", "10.244.0.3")):
+        made.put(ObjectKey("Pod", "shop", name), (instance(name, name, address=address, meshed=True),))
+    made.put(ObjectKey("Service", "shop", "payments"), (service("payments", addresses=("10.96.0.7",)),))
+    yield made
+    await made.close()
+
+
+async def asked(plane, name, **query):
+    answer = await plane.debug.answer(name, query)
+    return answer.status, json.loads(answer.body)
+
+
+def question(**more):
+    return json.dumps({"caller": "orders", "to": "http://payments/", **more})
+
+
+async def test_a_request_is_explained(plane):
+    status, said = await asked(plane, "explain", question=question())
+    assert status == 200
+    assert said["explanation"]["outcomes"][0]["verdict"]["kind"] == "delivered"
+    assert said["lines"][-1].startswith("→ delivered")
+
+
+async def test_the_past_is_explained_as_it_was(plane):
+    status, said = await asked(plane, "explain", question=question(when="@-1"))
+    assert status == 200
+    assert said["explanation"]["outcomes"][0]["verdict"]["kind"] == "failed"  # the service was not there
+
+
+async def test_what_changed_is_listed_with_whether_it_came_or_went(plane):
+    plane.put(ObjectKey("Service", "shop", "payments"), ())
+    status, said = await asked(plane, "history")
+    assert status == 200
+    assert [[each["what"] for each in moment["changes"]] for moment in said["moments"]] == [
+        ["added", "added"],
+        ["added"],
+        ["removed"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [
+        ("", "not a question"),
+        ("{}", "not a question"),
+        (question(caller="nobody"), "no workload or pod"),
+        (question(to="ftp://x"), "not a scheme"),
+        (question(when="soon"), "no time"),
+        (question(when="@99"), "not remembered"),
+    ],
+)
+async def test_a_bad_question_is_answered_with_a_problem(plane, asks, said):
+    status, problem = await asked(plane, "explain", question=asks)
+    assert status == 400
+    assert said in problem["what"]

@@ -1,0 +1,87 @@
+"""What `weft explain` says, compared with what happens to the same request; and what was, after it has changed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from e2e import looking
+from e2e.looking import parsed, weft
+from e2e.mesh import eventually
+from e2e.objects import text, to, virtual_service
+
+pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
+
+files = looking.files
+NOBODY = {
+    "apiVersion": "security.istio.io/v1",
+    "kind": "AuthorizationPolicy",
+    "metadata": {"name": "nobody", "namespace": "shop"},
+    "spec": {"action": "DENY", "rules": [{}]},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "version"), [("/", "v1"), ("/old/x", "v2"), ("/one", "v2"), ("/one/more", "v1"), ("/v7/x", "v2")]
+)
+async def test_a_request_goes_where_it_is_said_to_go(mesh, path, version):
+    url = f"http://app{path}"
+    (outcome,) = parsed(await weft("explain", "client", "--to", url, "-o", "json"))["outcomes"]
+    assert outcome["verdict"]["kind"] == "delivered"
+    assert outcome["verdict"]["cluster"].split("|")[2] == version
+    really = await mesh.get("client", url)
+    assert really["status"] == 200
+    assert outcome["verdict"]["workload"].startswith(f"app-{version}-")
+    assert really["body"]["pod"].startswith(f"app-{version}-")
+
+
+async def test_each_decision_is_a_line_with_the_object_that_made_it(mesh):
+    told = (await weft("explain", "deploy/client", "--to", "http://app/one")).splitlines()
+    assert any(re.search(r"VirtualService shop/app \(\S*app.yaml:\d+\)", line) for line in told), told
+    assert any("AuthorizationPolicy shop/guard rule[0]" in line for line in told)
+    assert told[-1].startswith("→ delivered: it reaches app-v2-0.shop")
+
+
+async def test_who_is_not_let_in_is_told_so_and_is_not(mesh):
+    (outcome,) = parsed(await weft("explain", "client", "--to", "http://ledger:7000/", "-o", "json"))["outcomes"]
+    assert outcome["verdict"]["kind"] in ("delivered", "closed")
+    told = await weft("explain", "client", "--to", "http://nobody/", "-o", "json")
+    assert parsed(told)["outcomes"][0]["verdict"]["kind"] == "failed"
+
+
+async def test_a_workload_that_is_not_there_is_an_error_with_a_hint(mesh):
+    words = await weft("explain", "clinet", "--to", "http://app/", code=1)
+    assert "there is no workload or pod `clinet`" in words
+    assert "did you mean `client`?" in words
+    assert "`ftp` is not a scheme" in await weft("explain", "client", "--to", "ftp://app/", code=1)
+
+
+async def test_history_knows_what_was_and_explain_looks_at_it(mesh):
+    await mesh.edit({"later.yaml": text(virtual_service("app-later", {"route": [to("app", "v2")]}, hosts=["app"]))})
+    before = parsed(await weft("history", "-o", "json"))["moments"]
+    await mesh.edit({"later.yaml": None})
+    moments = parsed(await weft("history", "-o", "json"))["moments"]
+    assert len(moments) == len(before) + 1
+    last = moments[-1]
+    assert [(each["object"]["name"], each["what"]) for each in last["changes"]] == [("app-later", "removed")]
+    shown = await weft("history")
+    assert f"@{last['number']} " in shown
+    assert "VirtualService shop/app-later removed" in shown
+    then = await weft("explain", "client", "--to", "http://app/zzz", "--at", f"@{before[-1]['number']}")
+    assert "shop/app" in then
+    assert "no time" in await weft("explain", "client", "--to", "http://app/", "--at", "soon", code=1)
+
+
+async def test_bisect_finds_the_change_that_turned_a_request(mesh):
+    await mesh.edit({"denied.yaml": text(NOBODY)})
+    said = await weft("bisect", "client", "--to", "http://app/one")
+    assert "AuthorizationPolicy shop/nobody added" in said
+    assert "  - delivered: outbound|80|v2|" in said
+    assert "  + denied 403" in said
+
+    async def denied():
+        return (await mesh.get("client", "http://app/one"))["status"] == 403
+
+    assert await eventually(denied)  # a connection that is open may be judged by the old rules for a while
+    await mesh.edit({"denied.yaml": None})

@@ -1,0 +1,92 @@
+"""The property: of what is generated, real Envoys do with every request what `explain` said. Every disagreement is a
+defect of `explain`'s.
+
+`WEFT_EXPLAIN_CASES` says how many requests; `make test-explain` takes ten thousand. The same number is the same requests
+again; `WEFT_EXPLAIN_SEED` asks for others.
+"""
+
+import dataclasses
+import os
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from explain.asked import Asked, Case
+from explain.difference import disagreement
+from explain.meshes import cases
+from explain.rig import PATIENT, compare
+from weft.explain.decision import Kind
+from weft.explain.text import lines
+from weft.model.settings import PathNormalization
+
+CASES = int(os.environ.get("WEFT_EXPLAIN_CASES", "600"))
+SEED = int(os.environ.get("WEFT_EXPLAIN_SEED", "1"))
+PER_SERVICE, PER_BATCH = 20, 100
+MOST_SHOWN = 5
+PATHS = (PathNormalization.BASE, *(each for each in PathNormalization if each is not PathNormalization.BASE))
+
+
+def generated():
+    found = []
+
+    @seed(SEED)
+    @settings(
+        max_examples=-(-CASES // PER_SERVICE),
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases(PER_SERVICE))
+    def collect(case):
+        found.append(case)
+
+    collect()
+    return found
+
+
+@pytest.mark.timeout(1800)
+async def test_envoys_do_what_explain_says():
+    services, told = generated(), []
+    for number, start in enumerate(range(0, len(services), PER_BATCH)):
+        normalization = PATHS[number % len(PATHS)]
+        wanted = msgspec.structs.replace(PATIENT, path_normalization=normalization)
+        told += await compare(services[start : start + PER_BATCH], wanted)
+    assert len(told) >= CASES * 0.9
+    wrong = [described(each) for each in told if each.disagreement]
+    assert not wrong, f"{len(wrong)} of {len(told)}, among them:\n\n" + "\n\n".join(wrong[:MOST_SHOWN])
+    kinds = {outcome.verdict.kind for each in told for outcome in each.explanation.outcomes}
+    assert kinds >= {Kind.DELIVERED, Kind.ANSWERED, Kind.DENIED, Kind.FAILED, Kind.CLOSED} and Kind.UNKNOWN not in kinds
+
+
+async def test_a_wrong_word_would_be_noticed():
+    """The rig itself can fail: other resources than those that were explained give other answers."""
+    (told,) = await compare([Case([], [Asked(path="/a")])])
+    assert not told.disagreement
+    for field, wrong in (("kind", Kind.DENIED), ("path", "/b"), ("cluster", "other"), ("route", "other")):
+        assert _differs(told, field, wrong), field
+
+
+def _differs(told, field, wrong):
+    outcomes = tuple(
+        msgspec.structs.replace(each, verdict=msgspec.structs.replace(each.verdict, **{field: wrong}))
+        for each in told.explanation.outcomes
+    )
+    said = msgspec.structs.replace(told.explanation, outcomes=outcomes)
+    return bool(disagreement(dataclasses.replace(told, explanation=said)))
+
+
+def described(told):
+    """All that is needed to see it again."""
+    request = told.request
+    return "\n".join(
+        (
+            told.disagreement,
+            f"{request.caller} → {request.address}:{request.port} {request.method} {request.host}{request.path}",
+            *(f"  {name}: {value}" for name, value in request.headers),
+            *lines(told.explanation),
+            f"{told.answer}",
+            *map(str, told.case.documents),
+        )
+    )

@@ -1,0 +1,68 @@
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from google.protobuf.json_format import ParseDict
+
+from weft.explain.cluster import NoTarget, find
+from weft.explain.decision import Kind
+from weft.explain.listener import Connection
+from weft.explain.request import Speaks
+from weft.explain.walk import Walk, every
+from weft.explain.world import Resources, Workload
+
+TO = Connection("10.0.0.9", "192.0.2.1", 8080, Speaks.HTTP)
+
+
+class _World:
+    def __init__(self, **names):
+        self.names, self.proxy = names, Resources()
+        self.same = [Workload(f"w{each}", (f"10.0.0.{each}",), "me", self.proxy) for each in (1, 2)]
+
+    def at(self, address):
+        return next((each for each in self.same if address in each.addresses), None)
+
+    def resolve(self, host, caller):
+        return self.names.get(host, ())
+
+
+def _assignment(*addresses):
+    hosts = [{"endpoint": {"address": {"socket_address": {"address": each, "port_value": 80}}}} for each in addresses]
+    return ParseDict({"cluster_name": "c", "endpoints": [{"lb_endpoints": hosts}]}, ClusterLoadAssignment())
+
+
+def _found(cluster, *addresses, world=None):
+    resources = Resources(clusters=[cluster], endpoints=[_assignment(*addresses)])
+
+    def journey(walk):
+        target = find(walk, resources, "c", TO, Workload("caller"), world or _World())
+        if isinstance(target, NoTarget):
+            return walk.end(Kind.FAILED, target.flags)
+        return walk.end(Kind.DELIVERED, f"{target.place.address}:{target.place.port}")
+
+    return [(each.verdict.why, round(each.odds, 2)) for each in every(journey).outcomes]
+
+
+def test_a_cluster_that_is_not_there_or_empty_is_no_target():
+    missing = find(Walk(), Resources(), "c", TO, Workload("caller"), _World())
+    assert (missing.flags, missing.detail) == ("NC", "cluster_not_found")
+    assert _found(Cluster(name="c", type=Cluster.EDS)) == [("UH", 1.0)]
+
+
+def test_endpoints_that_cannot_be_told_apart_are_one_choice():
+    eds = Cluster(name="c", type=Cluster.EDS)
+    assert _found(eds, "10.0.0.1", "10.0.0.2") == [("10.0.0.1:80", 1.0)]
+    assert _found(eds, "10.0.0.1", "10.0.0.2", "10.0.0.3") == [("10.0.0.1:80", 0.67), ("10.0.0.3:80", 0.33)]
+
+
+def test_the_address_that_was_called_may_get_another_port():
+    cluster = Cluster(name="c", type=Cluster.ORIGINAL_DST)
+    assert _found(cluster) == [("192.0.2.1:8080", 1.0)]
+    cluster.original_dst_lb_config.upstream_port_override.value = 9090
+    assert _found(cluster) == [("192.0.2.1:9090", 1.0)]
+
+
+def test_names_behind_a_cluster_are_resolved():
+    cluster = Cluster(name="c", load_assignment=_assignment("db.example"))
+    cluster.cluster_type.name = "envoy.clusters.dns"
+    world = _World(**{"db.example": ("192.0.2.7", "192.0.2.8")})
+    assert _found(cluster, world=world) == [("192.0.2.7:80", 0.5), ("192.0.2.8:80", 0.5)]
+    assert _found(cluster) == [("UH", 1.0)]

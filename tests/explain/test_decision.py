@@ -1,0 +1,24 @@
+from weft.explain.decision import Explanation, Kind, Outcome, Source, Verdict, policy_source, sources_of
+from weft.model.names import ObjectKey, Origin
+from weft.translate.provenance import of_objects, of_route
+
+
+def test_a_resources_sources_are_read_with_file_and_line_where_it_carries_them():
+    origin = Origin(ObjectKey("VirtualService", "shop", "orders"), "v1", "mesh.yaml", 7)
+    assert [str(each) for each in sources_of(of_route((origin,), 12))] == ["VirtualService shop/orders (mesh.yaml:12)"]
+    assert [str(each) for each in sources_of(of_objects((origin.key,)))] == ["VirtualService shop/orders"]
+    assert sources_of(of_objects(())) == ()
+
+
+def test_the_name_of_a_rule_tells_its_policy():
+    assert policy_source("ns[shop]-policy[orders]-rule[2]") == (
+        Source("AuthorizationPolicy", "shop", "orders", part="rule[2]"),
+    )
+    assert policy_source("weft-disguised-path") == ()
+
+
+def test_an_explanation_is_certain_with_one_known_outcome():
+    sure = Outcome(1.0, (), Verdict(Kind.DELIVERED, ""))
+    assert Explanation((sure,)).certain and Explanation((sure,)).verdict is sure.verdict
+    assert not Explanation((sure, sure)).certain
+    assert not Explanation((Outcome(1.0, (), Verdict(Kind.UNKNOWN, "")),)).certain

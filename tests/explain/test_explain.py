@@ -1,0 +1,100 @@
+import msgspec
+import pytest
+
+from explain.worlds import LEGACY, ORDERS, SmallWorld, policy, virtual_service
+from weft.explain.decision import Kind
+from weft.explain.explain import explain
+from weft.explain.request import Request, Speaks
+from weft.explain.text import lines
+
+
+def _ask(*texts, caller="frontend", host="orders", **request):
+    return explain(Request(host=host, caller=caller, **request), SmallWorld(ORDERS, LEGACY, *texts))
+
+
+def test_the_whole_journey_is_told_from_the_name_to_the_workload():
+    explained = _ask()
+    assert explained.certain and explained.verdict.kind is Kind.DELIVERED and explained.verdict.workload == "orders"
+    stages = [step.stage for step in explained.outcomes[0].steps]
+    in_order = ["name", "listener", "route", "endpoint", "tls", "inbound", "tls", "route", "cluster", "workload"]
+    assert [str(stage) for stage in dict.fromkeys(stages)] == list(dict.fromkeys(in_order))
+    said = list(lines(explained))
+    assert said[0] == "frontend: name: orders is 10.96.0.1" and said[-1].startswith("→ delivered: it reaches orders")
+
+
+def test_a_name_that_nobody_has_goes_nowhere():
+    verdict = _ask(host="nobody").verdict
+    assert (verdict.kind, verdict.why) == (Kind.FAILED, "nobody does not resolve")
+
+
+def test_a_caller_without_a_proxy_goes_straight_to_the_address():
+    world = SmallWorld(ORDERS, LEGACY)
+    address = world.workload("orders").addresses[0]
+    verdict = explain(Request(host="orders", caller="legacy", address=address, port=8080), world).verdict
+    assert verdict.kind is Kind.DELIVERED and verdict.cluster == "inbound|8080||" and verdict.route == "default"
+    assert explain(Request(host="x", caller="unheard-of", address="192.0.2.1"), world).verdict.kind is Kind.PASSED_ON
+
+
+def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():
+    assert _ask(host="web", address="192.0.2.1").verdict.cluster == "PassthroughCluster"
+    only = policy("Sidecar", "{outboundTrafficPolicy: {mode: REGISTRY_ONLY}}", "default", "networking.istio.io")
+    blocked = _ask(only, host="web", address="192.0.2.1").verdict
+    assert (blocked.kind, blocked.status) == (Kind.ANSWERED, 502)
+    assert _ask(only, host="web", address="192.0.2.1", port=5432).verdict.kind is Kind.CLOSED
+
+
+def test_bytes_go_to_their_cluster_by_weight():
+    tcp = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: orders, namespace: shop}
+spec:
+  hosts: [orders]
+  tcp:
+    - match: [{port: 7000}]
+      route:
+        - {destination: {host: orders, port: {number: 7000}}, weight: 75}
+        - {destination: {host: nobody, port: {number: 7000}}, weight: 25}
+"""
+    outcomes = _ask(tcp, port=7000, speaks=Speaks.BYTES).outcomes
+    assert [(each.odds, each.verdict.kind) for each in outcomes] == [(0.75, Kind.DELIVERED), (0.25, Kind.CLOSED)]
+
+
+def test_an_undeclared_port_is_looked_at():
+    http = _ask(port=9000).outcomes[0]
+    assert http.verdict.path == "/" and any("ALPN istio-http/1.0" in step.what for step in http.steps)
+    other = _ask(port=9000, speaks=Speaks.BYTES).outcomes[0]
+    assert any("offering istio for" in step.what for step in other.steps)
+    assert other.verdict.kind is Kind.DELIVERED
+
+
+def test_who_is_not_the_service_is_not_called():
+    world = SmallWorld(ORDERS)
+    server = world.workload("orders")
+    world.addresses[server.addresses[0]] = msgspec.structs.replace(
+        server, identity="spiffe://cluster.local/ns/shop/sa/x"
+    )
+    verdict = explain(Request(host="orders", caller="frontend"), world).verdict
+    assert (verdict.kind, verdict.status, verdict.flags) == (Kind.FAILED, 503, "URX,UF")
+    assert (
+        explain(Request(host="orders", caller="frontend", port=7000, speaks=Speaks.BYTES), world).verdict.kind
+        is Kind.CLOSED
+    )
+
+
+def test_a_grpc_caller_gets_200_with_a_status_of_its_own():
+    verdict = _ask(virtual_service("{directResponse: {status: 503}}"), headers=(("content-type", "application/grpc"),))
+    assert (verdict.verdict.status, verdict.verdict.grpc_status) == (200, 14)
+
+
+@pytest.mark.parametrize(("address", "kind"), [("192.0.2.1", Kind.PASSED_ON), ("10.96.0.1", Kind.DELIVERED)])
+def test_an_applications_own_tls_is_bytes(address, kind):
+    verdict = _ask(address=address, port=7000, speaks=Speaks.TLS, server_name="orders").verdict
+    assert verdict.kind is kind and not verdict.path
+
+
+def test_a_caller_may_leave_its_proxy_out():
+    world = SmallWorld(ORDERS, bypassed={("frontend", 8080)})
+    asked = Request(host="orders", caller="frontend", port=8080, address=world.workload("orders").addresses[0])
+    (outcome,) = explain(asked, world).outcomes
+    assert "does not send this through its proxy" in outcome.steps[0].what

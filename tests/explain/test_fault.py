@@ -1,0 +1,55 @@
+import pytest
+from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy
+from envoy.extensions.filters.http.fault.v3.fault_pb2 import HTTPFault
+from google.protobuf.json_format import ParseDict
+
+from weft.explain.decision import Kind, Unsure
+from weft.explain.fault import inject, preflight
+from weft.explain.request import Headers
+from weft.explain.walk import Walk, every
+
+
+def _outcomes(**fault):
+    config = ParseDict(fault, HTTPFault())
+    explained = every(lambda walk: inject(walk, config, ()) or walk.end(Kind.DELIVERED, ""))
+    return [(round(each.odds, 2), each.verdict.status, each.verdict.delay) for each in explained.outcomes]
+
+
+def test_faults_hit_their_share():
+    half = {"numerator": 50}
+    assert _outcomes(abort={"http_status": 418, "percentage": half}) == [(0.5, 418, 0.0), (0.5, 0, 0.0)]
+    delay = {"fixed_delay": "2s", "percentage": {"numerator": 250_000, "denominator": "MILLION"}}
+    assert _outcomes(delay=delay) == [(0.75, 0, 0.0), (0.25, 0, 2.0)]
+    assert _outcomes(delay=delay, abort={"http_status": 500, "percentage": {"numerator": 100}}) == [
+        (0.75, 500, 0.0),
+        (0.25, 500, 2.0),
+    ]
+
+
+def test_a_grpc_fault_is_an_answer_of_200():
+    config = ParseDict({"abort": {"grpc_status": 14, "percentage": {"numerator": 100}}}, HTTPFault())
+    verdict = every(lambda walk: inject(walk, config, ())).verdict
+    assert (verdict.status, verdict.grpc_status, verdict.flags) == (200, 14, "FI")
+
+
+@pytest.mark.parametrize("fault", [{"abort": {"header_abort": {}}}, {"delay": {"header_delay": {}}}])
+def test_what_a_header_decides_is_not_guessed(fault):
+    with pytest.raises(Unsure):
+        inject(Walk(), ParseDict(fault, HTTPFault()), ())
+
+
+def _preflight(policy, **headers):
+    given = Headers([(":method", "OPTIONS"), *((name.replace("_", "-"), value) for name, value in headers.items())])
+    config = ParseDict({"allow_origin_string_match": [{"exact": "https://a"}], **policy}, CorsPolicy())
+    return preflight(Walk(), config, given, ())
+
+
+def test_a_preflight_is_answered_unless_it_is_to_be_passed_on():
+    asked = {"origin": "https://a", "access_control_request_method": "GET"}
+    assert _preflight({}, **asked).detail == "cors_response"
+    assert _preflight({}, **(asked | {"origin": "https://b"})).status == 200
+    forward = {"forward_not_matching_preflights": True}
+    assert _preflight(forward, **(asked | {"origin": "https://b"})) is None
+    assert _preflight({}, origin="https://a") is None
+    star = {"allow_origin_string_match": [{"prefix": "*"}]}
+    assert _preflight(forward | star, **asked).detail == "cors_response"

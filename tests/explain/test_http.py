@@ -1,0 +1,95 @@
+from explain.worlds import ORDERS, SmallWorld, policy, virtual_service
+from weft.explain.decision import Kind, Stage
+from weft.explain.explain import explain
+from weft.explain.request import Request
+
+TO_ORDERS = "route: [{destination: {host: orders}}]"
+
+
+def _ask(*routes, path="/", more=(), **request):
+    world = SmallWorld(ORDERS, virtual_service(*routes), *more)
+    return explain(Request(host="orders", path=path, caller="frontend", **request), world)
+
+
+def test_a_route_that_redirects_or_answers_needs_nobody():
+    moved = _ask("{redirect: {uri: /there, redirectCode: 308}}").verdict
+    assert (moved.kind, moved.status, moved.location) == (Kind.ANSWERED, 308, "http://orders/there")
+    said = _ask("{directResponse: {status: 418}}").verdict
+    assert (said.status, said.detail, said.location) == (418, "direct_response", "")
+    assert _ask("{directResponse: {status: 201}}", path="/x").verdict.location == "http://orders/x"
+
+
+def test_what_no_route_takes_is_not_found():
+    verdict = _ask(f"{{match: [{{uri: {{exact: /a}}}}], {TO_ORDERS}}}", path="/b").verdict
+    assert (verdict.status, verdict.flags, verdict.detail) == (404, "NR", "route_not_found")
+
+
+def test_the_route_is_told_with_the_file_and_line_it_comes_from():
+    (outcome,) = _ask(f"{{name: first, {TO_ORDERS}}}").outcomes
+    step = next(each for each in outcome.steps if "the route first takes it" in each.what)
+    assert step.sources[0].kind == "VirtualService" and step.sources[0].file == "mesh.yaml" and step.sources[0].line
+    assert outcome.verdict.route == "first"
+
+
+def test_path_authority_and_headers_arrive_as_they_were_rewritten():
+    changes = "headers: {request: {set: {x-env: prod}, remove: [x-user]}}"
+    route = f"{{match: [{{uri: {{prefix: /a}}}}], rewrite: {{uri: /b, authority: other}}, {changes}, {TO_ORDERS}}}"
+    verdict = _ask(route, path="/a/../a/c", headers=(("x-user", "alice"), ("connection", "close"))).verdict
+    assert (verdict.path, verdict.host) == ("/b/c", "other")
+    sent = dict(verdict.headers)
+    assert sent["x-env"] == "prod" and sent["x-envoy-original-path"] == "/a/c"
+    assert "x-user" not in sent and "connection" not in sent
+
+
+def test_weights_make_outcomes_with_odds():
+    weighted = "route: [{destination: {host: orders}, weight: 90}, {destination: {host: nobody}, weight: 10}]"
+    outcomes = _ask(f"{{{weighted}}}").outcomes
+    assert [(round(each.odds, 2), each.verdict.kind) for each in outcomes] == [
+        (0.9, Kind.DELIVERED),
+        (0.1, Kind.FAILED),
+    ]
+    assert outcomes[1].verdict.flags == "NC"
+
+
+def test_timeouts_and_retries_are_told():
+    (outcome,) = _ask(
+        f"{{timeout: 3s, retries: {{attempts: 5, perTryTimeout: 1s, retryOn: 5xx}}, {TO_ORDERS}}}"
+    ).outcomes
+    assert any("within 3 s" in each.what and "5 times on 5xx, 1 s each" in each.what for each in outcome.steps)
+
+
+def test_a_grpc_server_is_told_the_deadline():
+    grpc = (("content-type", "application/grpc"),)
+    assert ("grpc-timeout", "3000m") in _ask(f"{{timeout: 3s, {TO_ORDERS}}}", headers=grpc).verdict.headers
+    assert not [each for each in _ask(f"{{{TO_ORDERS}}}", headers=grpc).verdict.headers if each[0] == "grpc-timeout"]
+
+
+def test_a_path_that_is_none_is_refused():
+    assert _ask(f"{{{TO_ORDERS}}}", path="/a#b").verdict.status == 400
+    assert _ask(f"{{{TO_ORDERS}}}", path="a").verdict.detail == "http1.codec_error"
+
+
+def test_whether_an_authorizer_agrees_nobody_knows():
+    mesh_config = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data:
+  mesh: |
+    extensionProviders:
+      - name: gate
+        envoyExtAuthzGrpc: {service: orders.shop.svc.cluster.local, port: 9000}
+"""
+    asked = policy(
+        "AuthorizationPolicy", "{action: CUSTOM, provider: {name: gate}, rules: [{to: [{operation: {paths: [/a]}}]}]}"
+    )
+    explained = _ask(f"{{{TO_ORDERS}}}", path="/a", more=(mesh_config, asked))
+    assert explained.verdict.kind is Kind.UNKNOWN and "authorizer outbound|9000||orders" in explained.verdict.why
+    assert explained.outcomes[0].steps[-1].stage is Stage.POLICY
+    assert _ask(f"{{{TO_ORDERS}}}", path="/b", more=(mesh_config, asked)).verdict.kind is Kind.DELIVERED
+
+
+def test_the_value_of_a_header_that_a_proxy_makes_up_is_not_guessed():
+    by_id = "{match: [{headers: {x-request-id: {exact: a}}}], directResponse: {status: 200}}"
+    assert _ask(by_id).verdict.kind is Kind.UNKNOWN
+    assert _ask(by_id, headers=(("x-request-id", "a"),)).verdict.status == 200

@@ -1,0 +1,98 @@
+import msgspec
+import pytest
+
+from explain.worlds import LEGACY, ORDERS, SmallWorld, policy
+from weft.explain.decision import Kind
+from weft.explain.explain import explain
+from weft.explain.request import Request, Speaks
+
+SELECTED = "selector: {matchLabels: {app: orders}}"
+
+
+def _mode(mode):
+    return policy("PeerAuthentication", f"{{{SELECTED}, mtls: {{mode: {mode}}}}}")
+
+
+def _ask(*texts, caller="legacy", port=8080, **request):
+    world = SmallWorld(ORDERS, LEGACY, *texts)
+    address = world.workload("orders").addresses[0]
+    return explain(Request(host="orders", port=port, address=address, caller=caller, **request), world)
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind"), [("STRICT", Kind.CLOSED), ("PERMISSIVE", Kind.DELIVERED), ("DISABLE", Kind.DELIVERED)]
+)
+def test_plaintext_comes_in_unless_the_mode_is_strict(mode, kind):
+    assert _ask(_mode(mode)).verdict.kind is kind
+    assert _ask(_mode(mode), port=7000, speaks=Speaks.BYTES).verdict.kind is kind
+
+
+def test_the_refusal_names_the_port_and_the_chain_its_peer_authentication():
+    assert "no plaintext on port 8080" in _ask(_mode("STRICT")).verdict.why
+    (outcome,) = _ask(_mode("PERMISSIVE")).outcomes
+    chain = next(each for each in outcome.steps if each.stage == "inbound")
+    assert "PeerAuthentication shop/orders" in [str(each) for each in chain.sources]
+
+
+def test_through_a_callers_proxy_a_refused_connection_is_a_503():
+    assert _ask(_mode("STRICT"), caller="frontend").verdict.kind is Kind.CLOSED  # it passes bytes on, unread
+    rule = policy(
+        "DestinationRule", "{host: orders, trafficPolicy: {tls: {mode: DISABLE}}}", group="networking.istio.io"
+    )
+    world = SmallWorld(ORDERS, _mode("STRICT"), rule)
+    verdict = explain(Request(host="orders", caller="frontend"), world).verdict
+    assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
+
+
+def test_policies_know_the_caller_by_its_certificate():
+    only = policy("AuthorizationPolicy", f"{{{SELECTED}, rules: [{{from: [{{source: {{namespaces: [shop]}}}}]}}]}}")
+    world = SmallWorld(ORDERS, LEGACY, only)
+    known = explain(Request(host="orders", caller="frontend"), world).verdict
+    unknown = explain(
+        Request(host="orders", caller="legacy", port=8080, address=world.workload("orders").addresses[0]), world
+    )
+    assert known.kind is Kind.DELIVERED
+    assert (unknown.verdict.kind, unknown.verdict.status) == (Kind.DENIED, 403)
+    assert unknown.verdict.detail == "rbac_access_denied_matched_policy[none]"
+    assert str(unknown.outcomes[0].steps[-1].sources[0]) == "AuthorizationPolicy shop/orders rule[0]"
+
+
+def test_a_denied_connection_is_closed():
+    deny = policy(
+        "AuthorizationPolicy", f"{{{SELECTED}, action: DENY, rules: [{{to: [{{operation: {{ports: ['7000']}}}}]}}]}}"
+    )
+    assert _ask(deny, port=7000, speaks=Speaks.BYTES).verdict.kind is Kind.CLOSED
+    assert _ask(deny).verdict.kind is Kind.DELIVERED
+
+
+def test_bytes_are_no_http():
+    assert _ask(speaks=Speaks.BYTES).verdict.kind is Kind.CLOSED
+
+
+def test_an_application_that_does_not_listen_cannot_be_reached():
+    world = SmallWorld(ORDERS, LEGACY)
+    server = world.workload("orders")
+
+    world.addresses[server.addresses[0]] = msgspec.structs.replace(server, ports=frozenset({1}))
+    verdict = explain(Request(host="orders", caller="frontend"), world).verdict
+    assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
+
+
+def test_a_port_that_is_not_intercepted_goes_past_the_proxy():
+    world = SmallWorld(ORDERS, LEGACY, _mode("STRICT"), bypassed={("orders", 8080)})
+    asked = Request(host="orders", caller="legacy", port=8080, address=world.workload("orders").addresses[0])
+    assert explain(asked, world).verdict.kind is Kind.DELIVERED
+    assert explain(Request(host="orders", caller="frontend"), world).verdict.kind is Kind.FAILED
+
+
+def test_where_the_proxy_speaks_no_tls_the_meshs_own_is_answered_by_nobody():
+    always = policy(
+        "DestinationRule", "{host: orders, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}", group="networking.istio.io"
+    )
+    world = SmallWorld(ORDERS, _mode("DISABLE"), always)
+    verdict = explain(Request(host="orders", caller="frontend"), world).verdict
+    assert (verdict.status, verdict.flags) == (503, "URX,UF")
+    assert (
+        explain(Request(host="orders", caller="frontend", port=7000, speaks=Speaks.BYTES), world).verdict.kind
+        is Kind.CLOSED
+    )

@@ -1,0 +1,35 @@
+from weft.explain.decision import Explanation, Kind, Outcome, Source, Stage, Step, Verdict
+from weft.explain.text import lines, verdict
+
+STEP = Step(Stage.ROUTE, "the route r takes it", (Source("VirtualService", "shop", "orders", "mesh.yaml", 7),), "web")
+
+
+def test_each_decision_is_a_line_with_its_source_and_the_verdict_is_last():
+    one = Outcome(1.0, (STEP,), Verdict(Kind.DENIED, "no", status=403, detail="rbac"))
+    assert list(lines(Explanation((one,)))) == [
+        "web: route: the route r takes it  [VirtualService shop/orders (mesh.yaml:7)]",
+        "→ denied 403: no (rbac)",
+    ]
+
+
+def test_what_outcomes_share_is_told_once():
+    a, b = Step(Stage.CLUSTER, "a"), Step(Stage.CLUSTER, "b")
+    outcomes = (
+        Outcome(0.75, (STEP, a), Verdict(Kind.DELIVERED, "yes", method="GET", host="h", path="/p")),
+        Outcome(0.25, (STEP, b), Verdict(Kind.FAILED, "no", status=503, flags="UH", delay=2.0)),
+    )
+    said = list(lines(Explanation(outcomes)))
+    assert said[1:] == [
+        "75 % of requests:",
+        "  -: cluster: a",
+        "  → delivered: yes as GET h/p",
+        "25 % of requests:",
+        "  -: cluster: b",
+        "  → failed 503 after 2 s: no (UH)",
+    ]
+    same = Outcome(0.5, (STEP,), Verdict(Kind.DELIVERED, "yes"))
+    assert len(list(lines(Explanation((same, same))))) == 5
+
+
+def test_a_grpc_status_is_told():
+    assert "200 (gRPC status 14)" in verdict(Verdict(Kind.FAILED, "no", status=200, grpc_status=14))

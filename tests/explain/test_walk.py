@@ -1,0 +1,43 @@
+from weft.explain.decision import Kind, Stage, Unsure
+from weft.explain.walk import every
+
+
+def test_every_way_is_gone_and_the_odds_add_up():
+    def journey(walk):
+        first = walk.choose([(80, "a"), (20, "b")])
+        second = walk.choose([(1, "x"), (1, "y"), (0, "never")]) if first == "a" else "only"
+        walk.tell(Stage.ROUTE, f"{first}{second}")
+        return walk.end(Kind.DELIVERED, first + second)
+
+    found = [(outcome.verdict.why, outcome.odds) for outcome in every(journey).outcomes]
+    assert sorted(found) == [("ax", 0.4), ("ay", 0.4), ("bonly", 0.2)]
+    assert found[0][1] >= found[-1][1]
+
+
+def test_what_cannot_be_told_is_unknown_with_the_steps_before_it():
+    def journey(walk):
+        walk.tell(Stage.ROUTE, "so far")
+        walk.cluster = "c"
+        raise Unsure("nobody knows")
+
+    (outcome,) = every(journey).outcomes
+    assert (outcome.verdict.kind, outcome.verdict.why, outcome.verdict.cluster) == (Kind.UNKNOWN, "nobody knows", "c")
+    assert len(outcome.steps) == 1
+
+
+def test_too_many_ways_end_in_one_that_says_so():
+    def journey(walk):
+        chosen = [walk.choose([(1, 0), (1, 1)]) for _ in range(10)]
+        return walk.end(Kind.DELIVERED, str(chosen))
+
+    outcomes = every(journey).outcomes
+    assert len(outcomes) == 129 and abs(sum(outcome.odds for outcome in outcomes) - 1) < 1e-9
+    assert outcomes[0].verdict.kind is Kind.UNKNOWN
+
+
+def test_a_delay_is_part_of_the_flags():
+    def journey(walk):
+        walk.delay = 2.0
+        return walk.end(Kind.FAILED, "", status=503, flags="UH")
+
+    assert every(journey).verdict.flags == "DI,UH"

@@ -1,0 +1,24 @@
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.listener.v3.listener_pb2 import Listener
+from google.protobuf.any_pb2 import Any
+
+from weft.explain.world import Resources
+from weft.xds.types import CLUSTER, LISTENER, SECRET
+
+
+def test_resources_are_read_from_the_bytes_that_were_sent():
+    sent = [
+        (LISTENER, Listener(name="l").SerializeToString()),
+        (CLUSTER, Cluster(name="c").SerializeToString()),
+        (SECRET, b"never opened"),
+    ]
+    read = Resources.from_bytes(sent)
+    assert list(read.listeners) == ["l"] and list(read.clusters) == ["c"] and not read.routes
+
+
+def test_what_is_packed_is_opened_once_and_only_as_what_it_is():
+    packed = Any()
+    packed.Pack(Cluster(name="c"))
+    resources = Resources()
+    assert resources.opened(packed, Cluster) is resources.opened(packed, Cluster)
+    assert resources.opened(packed, Listener) is None

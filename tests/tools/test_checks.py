@@ -1,0 +1,16 @@
+"""The reference page is what the table of checks says."""
+
+import importlib.util
+from pathlib import Path
+
+from weft.analyze.checks import CHECKS
+
+TOOL = Path(__file__).resolve().parent.parent.parent / "tools" / "checks.py"
+
+
+def test_the_page_has_every_check_and_is_what_the_table_says_now():
+    found = importlib.util.spec_from_file_location("checks_page", TOOL)
+    tool = importlib.util.module_from_spec(found)
+    found.loader.exec_module(tool)
+    assert tool.PAGE.read_text() == tool.page(), "run: make reference"
+    assert all(f"### {code}: " in tool.page() for code in CHECKS)
