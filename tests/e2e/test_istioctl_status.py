@@ -33,7 +33,8 @@ def run(istioctl, tmp_path):
     (tmp_path / "kubeconfig").write_text(json.dumps(KUBECONFIG))
 
     async def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [str(istioctl), *words, "--kubeconfig", str(tmp_path / "kubeconfig")]
+        # Without a revision it first asks a cluster for the default one, for ever if there is none.
+        command = [str(istioctl), *words, "--revision", "default", "--kubeconfig", str(tmp_path / "kubeconfig")]
         return await asyncio.to_thread(
             subprocess.run, command, capture_output=True, text=True, timeout=120, check=False
         )
@@ -66,9 +67,29 @@ async def test_it_shows_the_state_of_each_type(run, owner):
     assert found["ECDS"] == "IGNORED"
 
 
+async def test_it_finds_nothing_that_differs_between_what_was_sent_and_what_envoy_has(run, owner, mesh, tmp_path):
+    for name in ("client", "app"):
+        dump = await mesh.engine.find_pod(name).proxy.admin.read("/config_dump", {})
+        (tmp_path / "dump.json").write_bytes(dump)
+        done = await run("proxy-status", f"{name}-0.shop", "--file", str(tmp_path / "dump.json"), *owner)
+        assert "Don't Match" not in done.stdout, done.stdout
+        assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+            ["Clusters", "Match"],
+            ["Listeners", "Match"],
+            ["Routes", "Match"],
+        ], done.stderr
+
+
+async def test_by_the_socket_of_the_proxies_it_is_told_nothing(run, mesh):
+    done = await run(
+        "proxy-status", "--xds-address", f"unix://{socket_of(mesh.engine.name).with_name('xds.sock')}", "--plaintext"
+    )
+    assert done.returncode == 1 and "PermissionDenied" in done.stderr
+
+
 async def test_it_reads_every_page(run, owner):
     for page, said in (
-        ("syncz", '"proxy":"app-0.shop"'),
+        ("syncz", '"proxy": "app-0.shop"'),
         ("registryz", "app.shop.svc.cluster.local"),
         ("adsz", "watches"),
     ):
