@@ -83,3 +83,16 @@ def test_a_port_that_is_not_intercepted_goes_past_the_proxy():
     asked = Request(host="orders", caller="legacy", port=8080, address=world.workload("orders").addresses[0])
     assert explain(asked, world).verdict.kind is Kind.DELIVERED
     assert explain(Request(host="orders", caller="frontend"), world).verdict.kind is Kind.FAILED
+
+
+def test_where_the_proxy_speaks_no_tls_the_meshs_own_is_answered_by_nobody():
+    always = policy(
+        "DestinationRule", "{host: orders, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}", group="networking.istio.io"
+    )
+    world = SmallWorld(ORDERS, _mode("DISABLE"), always)
+    verdict = explain(Request(host="orders", caller="frontend"), world).verdict
+    assert (verdict.status, verdict.flags) == (503, "URX,UF")
+    assert (
+        explain(Request(host="orders", caller="frontend", port=7000, speaks=Speaks.BYTES), world).verdict.kind
+        is Kind.CLOSED
+    )

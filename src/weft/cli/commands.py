@@ -43,11 +43,14 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     "YAML before it runs": (
         Command("validate", "validate:validate", "Check YAML files, and that what they refer to is there."),
         Command("analyze", "analyze_:analyze", "Find what does not fit together, in files or in a mesh."),
+        Command("test", "test_:test", "Test what requests are expected to do."),
+        Command("diff", "diff:diff", "Show what a change would change, before it is applied."),
         Command("kube-inject", "kube_inject:kube_inject", "Put the proxy into the pods of workloads in files."),
         Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
     ),
     "Look inside": (
         Command("explain", "explain_:explain", "Explain what would happen to a request."),
+        Command("bisect", "bisect:bisect", "Find the change after which a request ended otherwise."),
         Command("history", "history:history", "Show what has changed in a mesh, and when."),
         Command("proxy-config", "proxy_config:app", "Show what a pod's Envoy has."),
         Command("pc", "proxy_config:app", "The same.", hidden=True),

@@ -12,10 +12,11 @@ import msgspec
 from weft.base.problem import Problem, Where
 from weft.control.debug import Answer, Page, Query
 from weft.control.question import Question, answer, moment
+from weft.control.trial import culprit
 from weft.model.names import ObjectKey, where_of
 
 if TYPE_CHECKING:
-    from weft.control.history import Edit
+    from weft.control.history import Edit, Moment
     from weft.control.plane import ControlPlane
 
 
@@ -38,9 +39,21 @@ class Past(msgspec.Struct, frozen=True):
     moments: tuple[PastMoment, ...]
 
 
+class Flip(msgspec.Struct, frozen=True):
+    """Where a request began to end as it does; no moment: it has always done so, as far as anybody remembers."""
+
+    moment: PastMoment | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
 def pages(plane: ControlPlane) -> dict[str, Page]:
     return {
         "explain": ("What would happen to a request: question={…}", _guarded(lambda query: _explain(plane, query))),
+        "bisect": (
+            "The last change after which a request ended otherwise",
+            _guarded(lambda query: _bisect(plane, query)),
+        ),
         "history": ("What has changed, oldest first", _guarded(lambda query: _history(plane, query))),
     }
 
@@ -51,11 +64,23 @@ def _explain(plane: ControlPlane, query: Query) -> object:
     return answer(plane.stage(number), question, _now())
 
 
+def _bisect(plane: ControlPlane, query: Query) -> object:
+    question = msgspec.json.decode(query.get("question", ""), type=Question)
+    found = culprit(plane.stage(), plane.history, question, _now())
+    if found is None:
+        return Flip()
+    return Flip(_past(found.moment), found.before, found.after)
+
+
 def _history(plane: ControlPlane, _query: Query) -> object:
     return Past(
         plane.history.begun,
-        tuple(PastMoment(each.number, each.at, tuple(map(_changed, each.edits))) for each in plane.history.moments()),
+        tuple(map(_past, plane.history.moments())),
     )
+
+
+def _past(moment: Moment) -> PastMoment:
+    return PastMoment(moment.number, moment.at, tuple(map(_changed, moment.edits)))
 
 
 def _changed(edit: Edit) -> Changed:

@@ -57,6 +57,7 @@ def find(
     walk.tell(Stage.ENDPOINT, f"{name}: {_odds(found)}", sources)
     place, workload = chosen[0]
     walk.endpoint = _written(place)
+    walk.endpoints = tuple((_written(each), each.share) for each in found)
     return Target(cluster, place, workload)
 
 

@@ -23,8 +23,8 @@ from weft.explain.action import REDIRECTS, change_headers, location, rewrite
 from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.listener import is_address
 from weft.explain.path import normalized
-from weft.explain.request import Request
-from weft.explain.route import first_match, virtual_host
+from weft.explain.request import Headers, Request
+from weft.explain.route import first_match, is_grpc, virtual_host
 from weft.explain.walk import Walk
 from weft.explain.world import Resources
 
@@ -205,6 +205,8 @@ def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
     after = (headers.value(":authority"), headers.value(":path"))
     if before != after:
         walk.tell(Stage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
+    if action.HasField("max_grpc_timeout") and (limit := _seconds(action.timeout)) and is_grpc(headers):
+        _tell_deadline(headers, limit)
     if told := _patience(action):
         walk.tell(Stage.ROUTE, told, sources)
     for mirror in action.request_mirror_policies:
@@ -231,6 +233,15 @@ def _cluster(walk: Walk, route: Route, seen: rbac.Seen) -> str:
     if chosen.host_rewrite_literal:
         seen.headers.set(":authority", chosen.host_rewrite_literal)
     return str(chosen.name)
+
+
+def _tell_deadline(headers: Headers, limit: float) -> None:
+    """gRPC's caller may have said less; the server learns what is left of it."""
+    if headers.has("grpc-timeout"):
+        headers.remove("grpc-timeout")
+        headers.make_up("grpc-timeout")
+    else:
+        headers.set("grpc-timeout", f"{round(limit * 1000)}m")
 
 
 def _patience(action: RouteAction) -> str:
