@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from weft.api.request_test import RequestCase
 from weft.control.stage import Stage
 from weft.control.trial import Turned, every_call, turned
+from weft.model.group import Group
+from weft.xds.types import ROUTE
 
 _SHORT = {"Listener": "listener", "RouteConfiguration": "route", "Cluster": "cluster"}
 MOST_CALLS = 2_000
@@ -49,6 +52,7 @@ def difference(before: Stage, after: Stage, cases: Iterable[RequestCase], now: d
             ChangedResource(_kind(type_url), name, _what(old.get((type_url, name)), new.get((type_url, name))))
             for type_url, name in sorted({*old, *new})
             if old.get((type_url, name)) != new.get((type_url, name))
+            and not _is_moved(before, after, group, type_url, name)
         )
         if found:
             changed.append(ChangedProxies(str(group), tuple(becomes.get(group) or was[group]), found))
@@ -58,6 +62,25 @@ def difference(before: Stage, after: Stage, cases: Iterable[RequestCase], now: d
     calls = {str(call): call for call in (*every_call(before, MOST_CALLS), *every_call(after, MOST_CALLS))}
     every = (*declared, *calls.values())
     return Difference(tuple(changed), untouched, tuple(turned(before, after, every, now)), len(every))
+
+
+def _is_moved(before: Stage, after: Stage, group: Group, type_url: str, name: str) -> bool:
+    """Whether only the place is another, in a file or of a file, from which a route comes."""
+    if type_url != ROUTE:
+        return False
+    bodies = [stage.resources(group)[ROUTE].get(name) for stage in (before, after)]
+    meanings = [_without_places(body) if body is not None else None for body in bodies]
+    return meanings[0] == meanings[1]
+
+
+def _without_places(body: bytes) -> bytes:
+    configuration = RouteConfiguration.FromString(body)
+    for host in configuration.virtual_hosts:
+        host.ClearField("metadata")
+        for route in host.routes:
+            route.ClearField("metadata")
+    meaning: bytes = configuration.SerializeToString(deterministic=True)
+    return meaning
 
 
 def _kind(type_url: str) -> str:
