@@ -18,7 +18,7 @@ from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sou
 from weft.explain.http import manage
 from weft.explain.inbound import Arrival, receive
 from weft.explain.listener import Connection
-from weft.explain.request import Headers, Request, Speaks, headers_of
+from weft.explain.request import Headers, Request, Speaks, headers_of, is_target
 from weft.explain.route import is_grpc
 from weft.explain.walk import Walk, every
 from weft.explain.world import Resources, Workload, World
@@ -44,7 +44,8 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
         others = f", the first of {len(addresses)}" if len(addresses) > 1 else ""
         walk.tell(Stage.NAME, f"{request.host} is {address}{others}")
     source = next(iter(caller.addresses), "127.0.0.1")
-    connection = Connection(source, address, request.port, request.speaks, request.server_name, request.offers)
+    spoken = _spoken(headers_of(request), request.speaks) if request.is_http else request.speaks
+    connection = Connection(source, address, request.port, spoken, request.server_name, request.offers)
     if caller.resources is not None and world.intercepts(caller, address, request.port, inbound=False):
         return _Outbound(walk, request, world, caller, caller.resources).go(connection)
     why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
@@ -105,7 +106,7 @@ class _Outbound:
                 connection.source, place.address, place.port, Speaks.TLS, made.server_name, made.offers
             )
         else:
-            spoken = Speaks.HTTP if headers is not None else request.speaks
+            spoken = request.speaks if headers is None else _spoken(headers, Speaks.HTTP)
             arriving = Connection(
                 connection.source, place.address, place.port, spoken, connection.server_name, connection.offers
             )
@@ -114,6 +115,11 @@ class _Outbound:
         if result.kind is Kind.CLOSED and headers is not None:
             return _failed(walk, headers, result.why, result.flags, "upstream_reset_before_response_started")
         return result
+
+
+def _spoken(headers: Headers, meant: Speaks) -> Speaks:
+    """What those take it for who look at the first bytes."""
+    return meant if is_target(headers.value(":method"), headers.value(":path")) else Speaks.BYTES
 
 
 def _failed(walk: Walk, headers: Headers | None, why: str, flags: str, detail: str) -> Verdict:
