@@ -109,5 +109,8 @@ def test_a_path_that_is_none_makes_bytes_of_a_request_where_first_bytes_are_look
     )
     looked_at = _ask(stripped, plain, port=9000, path="/a").verdict
     assert (looked_at.kind, looked_at.path) == (Kind.DELIVERED, "a")
-    declared = _ask(stripped, plain, path="/a").verdict
-    assert (declared.kind, declared.status) == (Kind.ANSWERED, 400)
+    old = "{host: orders, trafficPolicy: {tls: {mode: DISABLE}, connectionPool: {http: {h2UpgradePolicy: DO_NOT_UPGRADE}}}}"
+    declared = _ask(stripped, policy("DestinationRule", old, group="networking.istio.io"), path="/a").verdict
+    assert (declared.kind, declared.status, declared.detail) == (Kind.ANSWERED, 400, "http1.codec_error")
+    between_proxies = _ask(stripped, path="/a").verdict
+    assert (between_proxies.kind, between_proxies.status) == (Kind.FAILED, 503)

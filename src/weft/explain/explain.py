@@ -13,12 +13,12 @@ from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 i
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.explain import listener, rbac, tls
-from weft.explain.cluster import NoTarget, find
+from weft.explain.cluster import NoTarget, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.http import manage
 from weft.explain.inbound import Arrival, receive
 from weft.explain.listener import Connection
-from weft.explain.request import Headers, Request, Speaks, headers_of, is_target
+from weft.explain.request import Headers, Request, Speaks, headers_of
 from weft.explain.route import is_grpc
 from weft.explain.walk import Walk, every
 from weft.explain.world import Resources, Workload, World
@@ -54,7 +54,7 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     server = world.at(address)
     if server is None:
         return _passed_on(walk, address, request.port, headers)
-    return receive(walk, server, Arrival(connection, headers), request, world)
+    return receive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
 
 
 class _Outbound:
@@ -80,7 +80,8 @@ class _Outbound:
             if (state := resources.opened(each.typed_config, SetFilterState)) is not None:
                 offers = _offers(state) or offers
             elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
-                seen = rbac.Seen(connection, headers=headers_of(self._request))
+                http2 = self._request.speaks is Speaks.HTTP2
+                seen = rbac.Seen(connection, headers=headers_of(self._request), http2=http2)
                 result = manage(walk, resources, manager, self._request, seen)
                 if isinstance(result, Verdict):
                     return result
@@ -101,25 +102,27 @@ class _Outbound:
             return _passed_on(walk, place.address, place.port, headers)
         if made is not None and made.foreign:
             raise Unsure(f"whether {server.name} shows a certificate that the rule's files trust")
+        http2 = headers is not None and speaks_http2(self._resources, target.cluster, request.speaks)
         if made is not None:
             arriving = Connection(
                 connection.source, place.address, place.port, Speaks.TLS, made.server_name, made.offers
             )
         else:
-            spoken = request.speaks if headers is None else _spoken(headers, Speaks.HTTP)
+            spoken = request.speaks if headers is None else _spoken(headers, Speaks.HTTP2 if http2 else Speaks.HTTP)
             arriving = Connection(
                 connection.source, place.address, place.port, spoken, connection.server_name, connection.offers
             )
         inner = headers if headers is not None else headers_of(request) if request.is_http else None
-        result = receive(walk, server, Arrival(arriving, inner, made), request, self._world)
+        result = receive(walk, server, Arrival(arriving, inner, http2, made), request, self._world)
         if result.kind is Kind.CLOSED and headers is not None:
             return _failed(walk, headers, result.why, result.flags, "upstream_reset_before_response_started")
         return result
 
 
 def _spoken(headers: Headers, meant: Speaks) -> Speaks:
-    """What those take it for who look at the first bytes."""
-    return meant if is_target(headers.value(":method"), headers.value(":path")) else Speaks.BYTES
+    """What those take it for who look at the first bytes, which in HTTP/2 are not yet the request's."""
+    recognized = meant is Speaks.HTTP2 or headers.value(":path")[:1] in ("/", "*")
+    return meant if recognized else Speaks.BYTES
 
 
 def _failed(walk: Walk, headers: Headers | None, why: str, flags: str, detail: str) -> Verdict:

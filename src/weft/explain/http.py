@@ -66,6 +66,8 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdic
     written = headers.value(":path")
     if not is_target(headers.value(":method"), written):
         walk.tell(Stage.ROUTE, f"{written!r} is no path")
+        if seen.http2:
+            return walk.end(Kind.CLOSED, "its path does not begin with a slash", detail="http2.invalid.header.field")
         return walk.end(Kind.ANSWERED, "its path does not begin with a slash", status=400, detail="http1.codec_error")
     target = normalized(manager, written)
     if target is None:

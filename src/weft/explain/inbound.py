@@ -28,6 +28,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
     connection: Connection
     headers: Headers | None  # None: not HTTP, as far as anybody knows
+    http2: bool = False
     offer: tls.Offer | None = None  # where a caller's proxy speaks TLS; an application's own is bytes to all proxies
 
 
@@ -91,7 +92,7 @@ def _filters(
         elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
             if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
                 return walk.end(Kind.CLOSED, f"{server.name} expects HTTP, which this is not")
-            seen.headers = arrival.headers
+            seen.headers, seen.http2 = arrival.headers, arrival.http2
             route = walk.route
             result = manage(walk, resources, manager, request, seen)
             walk.route = route if walk.cluster else walk.route  # of two proxies' routes the caller's is meant

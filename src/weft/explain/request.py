@@ -104,7 +104,7 @@ class Headers:
 
 
 def is_target(method: str, target: str) -> bool:
-    """Whether a request may ask for it: what does not begin with a slash, nobody even takes for HTTP."""
+    """Whether a request may ask for it."""
     return target.startswith("/") or (method, target) == ("OPTIONS", "*")
 
 
