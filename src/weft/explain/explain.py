@@ -102,7 +102,9 @@ class _Outbound:
             return _passed_on(walk, place.address, place.port, headers)
         if made is not None and made.foreign:
             raise Unsure(f"whether {server.name} shows a certificate that the rule's files trust")
-        http2 = headers is not None and speaks_http2(self._resources, target.cluster, request.speaks)
+        http2 = request.speaks is Speaks.HTTP2
+        if headers is not None:
+            http2 = speaks_http2(self._resources, target.cluster, request.speaks)
         if made is not None:
             arriving = Connection(
                 connection.source, place.address, place.port, Speaks.TLS, made.server_name, made.offers
