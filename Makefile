@@ -12,7 +12,7 @@ KUBE_PACKAGES := containerd runc containernetworking-plugins
   packages kube-packages clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 demo: $(READY) packages ## Run the example shop on this machine and watch its traffic
 	$(BIN)/weft demo

@@ -42,6 +42,8 @@ from weft.translate.service import base
 from weft.translate.view import group_view
 from weft.xds.types import CLUSTER
 
+# However slow the machine: what a connection speaks is found out, and who is there is reached.
+PATIENT = Settings(detection_timeout=timedelta(minutes=1), connect_timeout=timedelta(minutes=1))
 CALLERS = {"frontend": "shop", "batch": "jobs"}
 _LOG = {
     "case": "%REQ(X-CASE)%",
@@ -73,10 +75,6 @@ class RigWorld:
 
     def intercepts(self, workload, address, port, *, inbound):
         return True
-
-
-# However slow the machine: what a connection speaks is found out, and who is there is reached.
-PATIENT = Settings(detection_timeout=timedelta(minutes=1), connect_timeout=timedelta(minutes=1))
 
 
 async def compare(cases, settings=PATIENT):

@@ -28,7 +28,9 @@ def test_plaintext_comes_in_unless_the_mode_is_strict(mode, kind):
 
 
 def test_the_refusal_names_the_port_and_the_chain_its_peer_authentication():
-    assert "no plaintext on port 8080" in _ask(_mode("STRICT")).verdict.why
+    refused = _ask(_mode("STRICT"))
+    assert "no plaintext on port 8080" in refused.verdict.why
+    assert "PeerAuthentication shop/orders" in [str(each) for each in refused.outcomes[0].steps[-1].sources]
     (outcome,) = _ask(_mode("PERMISSIVE")).outcomes
     chain = next(each for each in outcome.steps if each.stage == "inbound")
     assert "PeerAuthentication shop/orders" in [str(each) for each in chain.sources]

@@ -13,7 +13,7 @@ from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 i
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.explain import listener, rbac, tls
-from weft.explain.cluster import NoTarget, find
+from weft.explain.cluster import NoTarget, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.http import manage
 from weft.explain.inbound import Arrival, receive
@@ -44,7 +44,8 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
         others = f", the first of {len(addresses)}" if len(addresses) > 1 else ""
         walk.tell(Stage.NAME, f"{request.host} is {address}{others}")
     source = next(iter(caller.addresses), "127.0.0.1")
-    connection = Connection(source, address, request.port, request.speaks, request.server_name, request.offers)
+    spoken = _spoken(headers_of(request), request.speaks) if request.is_http else request.speaks
+    connection = Connection(source, address, request.port, spoken, request.server_name, request.offers)
     if caller.resources is not None and world.intercepts(caller, address, request.port, inbound=False):
         return _Outbound(walk, request, world, caller, caller.resources).go(connection)
     why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
@@ -53,7 +54,7 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     server = world.at(address)
     if server is None:
         return _passed_on(walk, address, request.port, headers)
-    return receive(walk, server, Arrival(connection, headers), request, world)
+    return receive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
 
 
 class _Outbound:
@@ -79,7 +80,8 @@ class _Outbound:
             if (state := resources.opened(each.typed_config, SetFilterState)) is not None:
                 offers = _offers(state) or offers
             elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
-                seen = rbac.Seen(connection, headers=headers_of(self._request))
+                http2 = self._request.speaks is Speaks.HTTP2
+                seen = rbac.Seen(connection, headers=headers_of(self._request), http2=http2)
                 result = manage(walk, resources, manager, self._request, seen)
                 if isinstance(result, Verdict):
                     return result
@@ -100,20 +102,29 @@ class _Outbound:
             return _passed_on(walk, place.address, place.port, headers)
         if made is not None and made.foreign:
             raise Unsure(f"whether {server.name} shows a certificate that the rule's files trust")
+        http2 = request.speaks is Speaks.HTTP2
+        if headers is not None:
+            http2 = speaks_http2(self._resources, target.cluster, request.speaks)
         if made is not None:
             arriving = Connection(
                 connection.source, place.address, place.port, Speaks.TLS, made.server_name, made.offers
             )
         else:
-            spoken = Speaks.HTTP if headers is not None else request.speaks
+            spoken = request.speaks if headers is None else _spoken(headers, Speaks.HTTP2 if http2 else Speaks.HTTP)
             arriving = Connection(
                 connection.source, place.address, place.port, spoken, connection.server_name, connection.offers
             )
         inner = headers if headers is not None else headers_of(request) if request.is_http else None
-        result = receive(walk, server, Arrival(arriving, inner, made), request, self._world)
+        result = receive(walk, server, Arrival(arriving, inner, http2, made), request, self._world)
         if result.kind is Kind.CLOSED and headers is not None:
             return _failed(walk, headers, result.why, result.flags, "upstream_reset_before_response_started")
         return result
+
+
+def _spoken(headers: Headers, meant: Speaks) -> Speaks:
+    """What those take it for who look at the first bytes, which in HTTP/2 are not yet the request's."""
+    recognized = meant is Speaks.HTTP2 or headers.value(":path")[:1] in ("/", "*")
+    return meant if recognized else Speaks.BYTES
 
 
 def _failed(walk: Walk, headers: Headers | None, why: str, flags: str, detail: str) -> Verdict:

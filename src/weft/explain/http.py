@@ -23,7 +23,7 @@ from weft.explain.action import REDIRECTS, change_headers, location, rewrite
 from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.listener import is_address
 from weft.explain.path import normalized
-from weft.explain.request import Headers, Request
+from weft.explain.request import Headers, Request, is_target
 from weft.explain.route import first_match, is_grpc, virtual_host
 from weft.explain.walk import Walk
 from weft.explain.world import Resources
@@ -64,8 +64,10 @@ def manage(
 def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdict | None:
     headers = seen.headers
     written = headers.value(":path")
-    if not written.startswith("/") and (headers.value(":method"), written) != ("OPTIONS", "*"):
+    if not is_target(headers.value(":method"), written):
         walk.tell(Stage.ROUTE, f"{written!r} is no path")
+        if seen.http2:
+            return walk.end(Kind.CLOSED, "its path does not begin with a slash", detail="http2.invalid.header.field")
         return walk.end(Kind.ANSWERED, "its path does not begin with a slash", status=400, detail="http1.codec_error")
     target = normalized(manager, written)
     if target is None:

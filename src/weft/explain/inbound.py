@@ -17,7 +17,7 @@ from weft.explain import matchers, rbac, tls
 from weft.explain.cluster import NoTarget, find
 from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.http import manage
-from weft.explain.listener import INBOUND, Connection, chain
+from weft.explain.listener import INBOUND, Connection, chain, chains_of
 from weft.explain.request import Headers, Request, Speaks
 from weft.explain.walk import Walk
 from weft.explain.world import Workload, World
@@ -28,6 +28,7 @@ class Arrival(msgspec.Struct, frozen=True):
 
     connection: Connection
     headers: Headers | None  # None: not HTTP, as far as anybody knows
+    http2: bool = False
     offer: tls.Offer | None = None  # where a caller's proxy speaks TLS; an application's own is bytes to all proxies
 
 
@@ -44,7 +45,9 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
     found = chain(listener, connection)
     if found is None:
         how = "TLS" if connection.speaks is Speaks.TLS else "plaintext"
-        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}")
+        refusing = chains_of(listener, connection)
+        sources = tuple(dict.fromkeys(source for each in refusing for source in sources_of(each.metadata)))
+        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}", sources)
         return walk.end(
             Kind.CLOSED, f"{server.name} takes no {how} on port {connection.port}", detail="filter_chain_not_found"
         )
@@ -90,8 +93,10 @@ def _filters(
                 raise Unsure(f"the authorizer {cluster} decides")
         elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
             if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
-                return walk.end(Kind.CLOSED, f"{server.name} expects HTTP, which this is not")
-            seen.headers = arrival.headers
+                return walk.end(
+                    Kind.CLOSED, f"{server.name} expects HTTP, which this is not", detail="http1.codec_error"
+                )
+            seen.headers, seen.http2 = arrival.headers, arrival.http2
             route = walk.route
             result = manage(walk, resources, manager, request, seen)
             walk.route = route if walk.cluster else walk.route  # of two proxies' routes the caller's is meant
