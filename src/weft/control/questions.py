@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.control.debug import Answer, Page, Query
+from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
+from weft.control.description_text import pod_lines, service_lines
 from weft.control.question import Question, answer, moment
 from weft.model.names import ObjectKey, where_of
 
@@ -38,9 +40,26 @@ class Past(msgspec.Struct, frozen=True):
     moments: tuple[PastMoment, ...]
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """Who is to be described."""
+
+    kind: Literal["pod", "service"]
+    name: str
+    namespace: str = ""
+
+
+class Told(msgspec.Struct, frozen=True):
+    facts: PodFacts | ServicePicture
+    lines: tuple[str, ...]  # the same, for people
+
+
 def pages(plane: ControlPlane) -> dict[str, Page]:
     return {
         "explain": ("What would happen to a request: question={…}", _guarded(lambda query: _explain(plane, query))),
+        "describe": (
+            "What is known of a pod or a service: question={…}",
+            _guarded(lambda query: _describe(plane, query)),
+        ),
         "history": ("What has changed, oldest first", _guarded(lambda query: _history(plane, query))),
     }
 
@@ -49,6 +68,15 @@ def _explain(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
     number = moment(plane.history, question.when, _now) if question.when else None
     return answer(plane.stage(number), question, _now())
+
+
+def _describe(plane: ControlPlane, query: Query) -> object:
+    asked = msgspec.json.decode(query.get("question", ""), type=Asked)
+    if asked.kind == "pod":
+        pod = describe_pod(plane.mesh, plane.stage(), plane.problems(), asked.name, asked.namespace)
+        return Told(pod, tuple(pod_lines(pod)))
+    service = describe_service(plane.mesh, plane.problems(), asked.name, asked.namespace)
+    return Told(service, tuple(service_lines(service)))
 
 
 def _history(plane: ControlPlane, _query: Query) -> object:
