@@ -81,3 +81,8 @@ async def test_a_pod_or_a_service_is_described(plane, kind, name):
 async def test_who_is_not_there_is_described_with_a_problem(plane):
     status, problem = await asked(plane, "describe", question='{"kind": "service", "name": "paymnts"}')
     assert (status, problem["hint"]) == (400, "did you mean `payments`?")
+
+
+async def test_callers_and_servers_are_compared(plane):
+    status, (row,) = await asked(plane, "tls-check", question='{"host": "payments.shop", "caller": "orders"}')
+    assert (status, row["status"], row["client"]) == (200, "OK", "auto (mTLS)")

@@ -9,7 +9,7 @@ import pytest
 from e2e import looking
 from e2e.looking import parsed, weft
 from e2e.mesh import eventually
-from e2e.objects import text, to, virtual_service, workload
+from e2e.objects import destination_rule, text, to, virtual_service, workload
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
 
@@ -81,3 +81,28 @@ async def test_what_is_missing_is_told_with_its_line(mesh):
         return re.search(r"test.yaml:\d+: VirtualService shop/ledger.*v9", await weft("describe", "svc", "ledger"))
 
     assert await eventually(told)
+
+
+async def test_callers_and_servers_that_agree_get_through_and_others_do_not(mesh):
+    said = await weft("authn", "tls-check", "app.shop:80", "--from", "client-0.shop")
+    head, *rows = [re.split(r" {2,}", line) for line in said.splitlines()]
+    assert head == ["HOST:PORT", "STATUS", "SERVER", "CLIENT", "AUTHN POLICY", "DESTINATION RULE"]
+    place = "app.shop.svc.cluster.local:80"
+    assert rows == [
+        [place, "OK", "PERMISSIVE", "auto (mTLS)", "-", "app/shop"],
+        [place, "OK", "STRICT", "auto (mTLS)", "door/shop", "app/shop"],
+    ]
+    assert (await mesh.get("client", "http://app/old"))["status"] == 200
+    before = mesh.directory.joinpath("app.yaml").read_text()
+    rule = text(destination_rule("app", "v1", "v2"))
+    broken = text(destination_rule("app", "v1", "v2", tls={"mode": "DISABLE"}))
+    assert rule in before
+    await mesh.edit({"app.yaml": before.replace(rule, broken)})
+    try:
+        words = await weft("authn", "tls-check", "app.shop:80", code=1)
+        said = r"conflict: .* at app-v2-0.shop; by DestinationRule shop/app \(\S*app.yaml:\d+\)"
+        assert re.search(rf"{said} and PeerAuthentication shop/door \(\S*door.yaml:1\)\n", words), words
+        assert (await mesh.get("client", "http://app/old"))["status"] == 503
+        assert (await mesh.get("client", "http://app/"))["status"] == 200
+    finally:
+        await mesh.edit({"app.yaml": before})

@@ -13,6 +13,7 @@ from weft.base.problem import Problem, Where
 from weft.control.debug import Answer, Page, Query
 from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.control.description_text import pod_lines, service_lines
+from weft.control.description_tls import tls_check
 from weft.control.question import Question, answer, moment
 from weft.model.names import ObjectKey, where_of
 
@@ -48,6 +49,15 @@ class Asked(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
+class TlsQuestion(msgspec.Struct, frozen=True):
+    """About calls to a host. `namespace` is the host's, if its name does not say it."""
+
+    host: str
+    port: int = 0
+    caller: str = ""
+    namespace: str = ""
+
+
 class Told(msgspec.Struct, frozen=True):
     facts: PodFacts | ServicePicture
     lines: tuple[str, ...]  # the same, for people
@@ -59,6 +69,10 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
         "describe": (
             "What is known of a pod or a service: question={…}",
             _guarded(lambda query: _describe(plane, query)),
+        ),
+        "tls-check": (
+            "Whether callers and servers agree: question={…}",
+            _guarded(lambda query: _tls_check(plane, query)),
         ),
         "history": ("What has changed, oldest first", _guarded(lambda query: _history(plane, query))),
     }
@@ -77,6 +91,13 @@ def _describe(plane: ControlPlane, query: Query) -> object:
         return Told(pod, tuple(pod_lines(pod)))
     service = describe_service(plane.mesh, plane.problems(), asked.name, asked.namespace)
     return Told(service, tuple(service_lines(service)))
+
+
+def _tls_check(plane: ControlPlane, query: Query) -> object:
+    asked = msgspec.json.decode(query.get("question", ""), type=TlsQuestion)
+    return tls_check(
+        plane.mesh, plane.stage(), asked.host, port=asked.port, caller=asked.caller, namespace=asked.namespace
+    )
 
 
 def _history(plane: ControlPlane, _query: Query) -> object:
