@@ -49,6 +49,8 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
     ),
     "Look inside": (
+        Command("authn", "authn:app", "Mutual TLS: whether callers and servers agree."),
+        Command("describe", "describe:describe", "Describe a pod or a service in plain English."),
         Command("explain", "explain_:explain", "Explain what would happen to a request."),
         Command("bisect", "bisect:bisect", "Find the change after which a request ended otherwise."),
         Command("history", "history:history", "Show what has changed in a mesh, and when."),

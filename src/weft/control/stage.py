@@ -83,6 +83,10 @@ class Stage:
     def find(self, word: str, namespace: str = "") -> str:
         """The name, in this world, of a pod: `POD`, `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where it is needed,
         or `deploy/WORKLOAD`. Raises NoSuchWorkload."""
+        return self._as_workload(self.instance(word, namespace)).name
+
+    def instance(self, word: str, namespace: str = "") -> Instance:
+        """The same, as the mesh has it."""
         wanted = word.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
         if "/" in wanted:
             namespace, _, wanted = wanted.partition("/")
@@ -95,10 +99,9 @@ class Stage:
             ]
             if found:
                 # The one that is called so, rather than one of those; who is ready, rather than who is not.
-                best = min(
+                return min(
                     found, key=lambda each: (each.name != name, each.workload != name, not each.ready, each.name)
                 )
-                return self._as_workload(best).name
         raise NoSuchWorkload(word, (each.workload or each.name for each in self._instances))
 
     def resources(self, group: Group) -> Mapping[str, Mapping[str, bytes]]:
