@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weft import __version__
 from weft.base.problem import Problem, Where
+from weft.control import audit_page
 from weft.control.debug import Answer, Page, Query
 from weft.control.question import Question, answer, moment
 from weft.model.names import ObjectKey, where_of
@@ -40,6 +42,8 @@ class Past(msgspec.Struct, frozen=True):
 
 def pages(plane: ControlPlane) -> dict[str, Page]:
     return {
+        "audit": audit_page.page(plane.mesh),
+        "version": ("Which weft this is", _guarded(lambda _query: {"version": __version__})),
         "explain": ("What would happen to a request: question={…}", _guarded(lambda query: _explain(plane, query))),
         "history": ("What has changed, oldest first", _guarded(lambda query: _history(plane, query))),
     }
