@@ -72,7 +72,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
             "Print the iptables rules of a pod.",
             {**_AS_IT_COMES, "help_option_names": ["--help"]},
         ),
-        Command("version", "version:version", "Print the versions of weft, Envoy and Python."),
+        Command("version", "version:version", "Print the versions of the command, the control plane and the proxies."),
     ),
     # Usually not even started by way of this list; hidden, because nobody types them.
     "In pods": tuple(
