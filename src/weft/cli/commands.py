@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     "Look inside": (
         Command("authn", "authn:app", "Mutual TLS: whether callers and servers agree."),
         Command("describe", "describe:describe", "Describe a pod or a service in plain English."),
+        Command("audit", "audit:audit", "Look a whole mesh over for what should be acted upon."),
         Command("explain", "explain_:explain", "Explain what would happen to a request."),
         Command("bisect", "bisect:bisect", "Find the change after which a request ended otherwise."),
         Command("history", "history:history", "Show what has changed in a mesh, and when."),
@@ -76,7 +77,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
             "Print the iptables rules of a pod.",
             {**_AS_IT_COMES, "help_option_names": ["--help"]},
         ),
-        Command("version", "version:version", "Print the versions of weft, Envoy and Python."),
+        Command("version", "version:version", "Print the versions of the command, the control plane and the proxies."),
     ),
     # Usually not even started by way of this list; hidden, because nobody types them.
     "In pods": tuple(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from weft.analyze.facts import Facts
 from weft.analyze.finding import coded
 from weft.analyze.namespaces import INJECTION, REVISION
 from weft.analyze.outside import of_outside
@@ -40,6 +41,7 @@ class Running(msgspec.Struct, frozen=True):
 class Examined(msgspec.Struct, frozen=True):
     objects: int
     problems: tuple[Problem, ...]
+    facts: Facts | None = None  # of the whole
 
 
 def examine(
@@ -71,7 +73,7 @@ def examine(
         pods = [each for each in templates if each.document.key.kind == "Pod"]
         problems += of_proxies(result.facts, pods, running.installed, injection.wants)
         problems += running.problems
-    return Examined(len(written), _in_order(_heard(dict.fromkeys(map(coded, problems)), written)))
+    return Examined(len(written), _in_order(_heard(dict.fromkeys(map(coded, problems)), written)), result.facts)
 
 
 def written_pods(documents: Iterable[Document]) -> Iterator[tuple[ObjectKey, Instance]]:

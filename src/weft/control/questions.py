@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from weft import __version__
 from weft.base.problem import Problem, Where
+from weft.control import audit_page
 from weft.control.debug import Answer, Page, Query
 from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.control.description_text import pod_lines, service_lines
@@ -74,6 +76,8 @@ class Told(msgspec.Struct, frozen=True):
 
 def pages(plane: ControlPlane) -> dict[str, Page]:
     return {
+        "audit": audit_page.page(plane.mesh),
+        "version": ("Which weft this is", _guarded(lambda _query: {"version": __version__})),
         "explain": ("What would happen to a request: question={…}", _guarded(lambda query: _explain(plane, query))),
         "bisect": (
             "The last change after which a request ended otherwise",
