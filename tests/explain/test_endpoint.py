@@ -44,6 +44,7 @@ def test_localities_have_weights_where_the_cluster_asks_for_them():
     far = {"load_balancing_weight": 1, "lb_endpoints": [_host(3)]}
     weighted = {"common_lb_config": {"locality_weighted_lb_config": {}}}
     assert _shares(near, far, cluster=weighted) == {"1": 0.375, "2": 0.375, "3": 0.25}
+    assert _shares({"lb_endpoints": [_host(1)]}, cluster=weighted) == {}  # a locality without a weight gets nothing
     assert _shares(near, far) == {"1": 0.333, "2": 0.333, "3": 0.333}
 
 

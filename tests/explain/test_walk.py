@@ -41,3 +41,7 @@ def test_a_delay_is_part_of_the_flags():
         return walk.end(Kind.FAILED, "", status=503, flags="UH")
 
     assert every(journey).verdict.flags == "DI,UH"
+
+
+def test_of_nothing_nothing_is_chosen():
+    assert every(lambda walk: walk.choose([(0, None)])).verdict.kind is Kind.UNKNOWN

@@ -67,7 +67,7 @@ def _spread(cluster: Cluster, level: list[LocalityLbEndpoints], share: float, pa
     weights = [each.load_balancing_weight.value for each in level] if by_locality else [1]
     groups = [[each for each in group if all_of_them or _is_healthy(each)] for group in groups]
     total = sum(weight for weight, group in zip(weights, groups, strict=True) if group)
-    for weight, group in zip(weights, groups, strict=True):
+    for weight, group in zip(weights, groups, strict=True) if total else ():
         inside = sum(map(_weight, group))
         for each in group:
             yield _place(each, share * weight / total * _weight(each) / inside)

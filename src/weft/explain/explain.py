@@ -167,7 +167,7 @@ def _offers(state: SetFilterState) -> tuple[str, ...]:
 
 
 def _end(chain: FilterChain) -> str:
-    return "for HTTP" if chain.filters[-1].name.endswith("http_connection_manager") else "for bytes"
+    return "for HTTP" if any(each.name.endswith("http_connection_manager") for each in chain.filters) else "for bytes"
 
 
 def _as_grpc(request: Request, verdict: Verdict) -> Verdict:

@@ -247,10 +247,11 @@ def _parameters(target: str) -> dict[str, str]:
 
 
 def _without_parameter(target: str, name: str) -> str:
-    """Envoy writes the others anew, sorted by name."""
+    """Envoy writes the others anew: decoded, and sorted by name."""
     path, _, query = target.partition("?")
     left = [part.partition("=") for part in query.split("&") if part.partition("=")[0] != name]
-    written = "&".join(f"{key}={value}" for key, _, value in sorted(left, key=lambda part: part[0]))
+    decoded = [(unquote(key), unquote(value)) for key, _, value in left]
+    written = "&".join(f"{key}={value}" for key, value in sorted(decoded, key=lambda part: part[0]))
     return f"{path}?{written}" if left else path
 
 

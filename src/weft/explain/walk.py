@@ -64,6 +64,8 @@ class Walk:
     def choose(self, options: Sequence[tuple[float, T]]) -> T:
         """One of these, with its share of all weights. What has no weight is never chosen."""
         possible = [option for option in options if option[0] > 0]
+        if not possible:
+            raise Unsure("there is nothing to choose from")
         if len(possible) == 1:
             return possible[0][1]
         number = len(self.taken)
