@@ -69,7 +69,7 @@ def test_an_error_with_a_problem_is_printed_with_its_hint_and_no_traceback(monke
     def fails() -> None:
         raise TestError
 
-    monkeypatch.setattr("weft.cli.version.version", fails)
+    monkeypatch.setattr("weft.cli.version.print_here", fails)
     result = run("--version")
     assert result.exit_code == 1
     assert result.stderr == "error: namespace x: cannot be made\nhint: run as root\n"

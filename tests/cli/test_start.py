@@ -49,6 +49,6 @@ def test_they_are_commands_like_the_others_all_the_same(command):
 
 def test_every_other_command_is_found_as_before():
     found = subprocess.run(
-        [sys.executable, "-m", "weft.cli", "version"], capture_output=True, text=True, env=ENVIRONMENT, check=True
+        [sys.executable, "-m", "weft.cli", "--version"], capture_output=True, text=True, env=ENVIRONMENT, check=True
     )
     assert found.stdout.startswith("weft ")

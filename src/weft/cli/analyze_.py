@@ -181,12 +181,12 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
             return taken, cluster.connection.namespace, cluster.connection.server
 
     inventory, usual, server = asyncio.run(run())
-    examined = examine(inventory.documents, running=_running(inventory), laid_over=over.documents)
+    examined = examine(inventory.documents, running=running(inventory), laid_over=over.documents)
     wanted = "" if everywhere else namespace or ("" if over.documents else usual)
     return _joined(examined, over.flaws, wanted), f"cluster {server}" + (f", namespace {wanted}" if wanted else "")
 
 
-def _running(inventory: Inventory) -> Running:
+def running(inventory: Inventory) -> Running:
     from weft.analyze.proxies import Installed
     from weft.control.examination import Running
     from weft.inject.settings import Settings, SettingsError, read

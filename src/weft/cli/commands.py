@@ -43,6 +43,8 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     "YAML before it runs": (
         Command("validate", "validate:validate", "Check YAML files, and that what they refer to is there."),
         Command("analyze", "analyze_:analyze", "Find what does not fit together, in files or in a mesh."),
+        Command("test", "test_:test", "Test what requests are expected to do."),
+        Command("diff", "diff:diff", "Show what a change would change, before it is applied."),
         Command("kube-inject", "kube_inject:kube_inject", "Put the proxy into the pods of workloads in files."),
         Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
     ),
@@ -50,7 +52,9 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("authn", "authn:app", "Mutual TLS: whether callers and servers agree."),
         Command("check-inject", "check_inject:check_inject", "Show which webhook injects a pod, and why."),
         Command("describe", "describe:describe", "Describe a pod or a service in plain English."),
+        Command("audit", "audit:audit", "Look a whole mesh over for what should be acted upon."),
         Command("explain", "explain_:explain", "Explain what would happen to a request."),
+        Command("bisect", "bisect:bisect", "Find the change after which a request ended otherwise."),
         Command("history", "history:history", "Show what has changed in a mesh, and when."),
         Command("proxy-config", "proxy_config:app", "Show what a pod's Envoy has."),
         Command("pc", "proxy_config:app", "The same.", hidden=True),
@@ -74,7 +78,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
             "Print the iptables rules of a pod.",
             {**_AS_IT_COMES, "help_option_names": ["--help"]},
         ),
-        Command("version", "version:version", "Print the versions of weft, Envoy and Python."),
+        Command("version", "version:version", "Print the versions of the command, the control plane and the proxies."),
     ),
     # Usually not even started by way of this list; hidden, because nobody types them.
     "In pods": tuple(

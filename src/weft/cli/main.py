@@ -77,9 +77,9 @@ def options(
     show_version: bool = typer.Option(False, "--version", help="Print the version and end."),
 ) -> None:
     if show_version:
-        from weft.cli.version import version
+        from weft.cli.version import print_here
 
-        version()
+        print_here()
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

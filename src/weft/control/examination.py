@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from weft.analyze.facts import Facts
 from weft.analyze.finding import coded
 from weft.analyze.namespaces import INJECTION, REVISION
 from weft.analyze.outside import of_outside
@@ -40,6 +41,7 @@ class Running(msgspec.Struct, frozen=True):
 class Examined(msgspec.Struct, frozen=True):
     objects: int
     problems: tuple[Problem, ...]
+    facts: Facts | None = None  # of the whole
 
 
 def examine(
@@ -71,7 +73,18 @@ def examine(
         pods = [each for each in templates if each.document.key.kind == "Pod"]
         problems += of_proxies(result.facts, pods, running.installed, injection.wants)
         problems += running.problems
-    return Examined(len(written), _in_order(_heard(dict.fromkeys(map(coded, problems)), written)))
+    return Examined(len(written), _in_order(_heard(dict.fromkeys(map(coded, problems)), written)), result.facts)
+
+
+def written_pods(documents: Iterable[Document]) -> Iterator[tuple[ObjectKey, Instance]]:
+    """One pod of each Deployment and the like, with a proxy if it would get one."""
+    written = tuple(documents)
+    namespaces = {each.key.name: _labels(each) for each in written if each.key.kind == "Namespace"}
+    templates = [each for document in written if (each := template_of(document)) is not None]
+    for key, values in _would_be(templates, None, {}, _Injection(namespaces, None)):
+        for value in values:
+            if isinstance(value, Instance):
+                yield key, value
 
 
 def _is_read(document: Document) -> bool:

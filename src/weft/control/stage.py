@@ -18,6 +18,7 @@ from weft.model.group import Group, ProxyKind
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
+from weft.model.service import Service
 from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names
 from weft.xds.snapshot import Snapshots
@@ -119,6 +120,9 @@ class Stage:
             for type_url in _TYPES
             for name, each in snapshots.resources(group, type_url).items()
         }
+
+    def services(self) -> Iterable[Service]:
+        return self._mesh.services()
 
     def groups(self) -> dict[Group, list[str]]:
         """Those that proxies are of, each with its pods."""

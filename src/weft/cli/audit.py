@@ -1,0 +1,130 @@
+"""`weft audit`: a mesh looked over, section by section, with the next command for whatever should be acted upon. Reads,
+and changes nothing; what could not be read is told and stops nothing else."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from weft.cli.cluster import CONTEXT, KUBECONFIG
+from weft.cli.output import print_json, say
+from weft.cli.reach import KUBERNETES, MESH, SYSTEM
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft.base.problem import Problem
+    from weft.control.audit import Report
+    from weft.control.audit_memory import Cost
+
+_COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+def audit(
+    namespace: str = typer.Option("", "-n", "--namespace", help="Only this namespace; all if none is given."),
+    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table, or json for a program."),
+    mesh: str | None = MESH,
+    kubernetes: bool = KUBERNETES,
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+    system: str = SYSTEM,
+    revision: str = typer.Option("default", "-r", "--revision", help="Whose settings count, on a cluster."),
+) -> None:
+    """Look a whole mesh over for what should be acted upon. Who injects where, workloads without a proxy, plaintext
+    that is still accepted, certificates near expiry, policies that match nothing, and what the proxies cost in memory.
+
+    \b
+    Exit codes: 0 nothing to be done, 1 something, 2 a command line that makes no sense.
+
+    \b
+    Example: weft audit
+             weft audit -n shop -o json
+    """
+    from weft.cli.reach import Local, reach
+
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    try:
+        if isinstance(reached, Local):
+            from weft.cli.audit_local import look_over
+
+            report = look_over(reached, namespace)
+        else:
+            from weft.cli.audit_kubernetes import look_over as look_over_cluster
+
+            report = look_over_cluster(kubeconfig, context, system=system, revision=revision, namespace=namespace)
+    finally:
+        reached.close()
+    if output is Output.JSON:
+        print_json(report)
+    else:
+        for line in _lines(report):
+            typer.echo(line)
+    _summary(report)
+    if report.must_act:
+        raise typer.Exit(1)
+
+
+def _lines(report: Report) -> Iterator[str]:
+    for section in report.sections:
+        yield typer.style(section.title, bold=True)
+        yield from (f"  {told}" for told in section.told)
+        if section.name == "memory":
+            yield from (f"  {line}" for line in _memory(report.memory))
+        if not section.findings and not section.told:
+            yield "  nothing found"
+        for finding in section.findings:
+            yield from _finding(finding)
+        yield ""
+
+
+def _finding(problem: Problem) -> Iterator[str]:
+    level = typer.style(problem.level, fg=_COLOURS[problem.severity])
+    place = f"{problem.where}: " if str(problem.where) else ""
+    yield f"  {level}: {place}{problem.what}"
+    if problem.hint:
+        yield f"      next: {problem.hint}"
+
+
+def _memory(rows: tuple[Cost, ...]) -> list[str]:
+    from weft.cli.columns import lines
+
+    if not rows:
+        return []
+    header = ("WORKLOAD", "PODS", "PROXY", "APPLICATION", "SHARE", "PROXIES ON ITS NODE")
+    return lines(
+        header,
+        [
+            (
+                f"{row.namespace}/{row.workload}",
+                str(row.pods),
+                _bytes(row.proxy, row.proxy_from),
+                _bytes(row.application, row.application_from),
+                "-" if row.share is None else f"{row.share:.0%}",
+                str(row.sharing),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _bytes(amount: int | None, source: str) -> str:
+    if amount is None:
+        return source or "-"
+    return f"{amount / 1e6:.1f} MB ({source})"
+
+
+def _summary(report: Report) -> None:
+    severities = [each.severity.value for section in report.sections for each in section.findings]
+    count = ", ".join(
+        f"{severities.count(name)} {name}{'s' * (name != 'info' and severities.count(name) != 1)}"
+        for name in ("error", "warning", "info")
+    )
+    say(f"{report.mesh}: {count}")

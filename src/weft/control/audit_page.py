@@ -1,0 +1,34 @@
+"""The page on which a control plane looks its own mesh over, for `weft audit`: a namespace comes in, or none for all;
+who accepts plaintext leaves, and what does not fit together. The work is done on another thread than the mesh's own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weft.analyze.facts import facts_of
+from weft.analyze.findings import findings
+from weft.control.audit import LookedOver, plaintext
+
+if TYPE_CHECKING:
+    from weft.control.debug import Page, Query
+    from weft.model.mesh import Mesh, Value
+    from weft.model.settings import Settings
+
+
+def page(mesh: Mesh) -> Page:
+    from weft.control.debug import Answer
+
+    async def answer(query: Query) -> Answer:
+        objects = [values for _, values in mesh.values()]
+        looked = await asyncio.to_thread(_look_over, mesh.settings, objects, query.get("namespace", ""))
+        return Answer(msgspec.json.encode(looked))
+
+    return "Who accepts plaintext, and what does not fit together: namespace=NAMESPACE", answer
+
+
+def _look_over(settings: Settings, objects: list[tuple[Value, ...]], namespace: str) -> LookedOver:
+    facts = facts_of(settings, objects)
+    return LookedOver(plaintext(facts, namespace), findings(facts))
