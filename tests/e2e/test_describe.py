@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from e2e import looking
-from e2e.looking import parsed, weft
+from e2e.looking import envoy, parsed, weft
 from e2e.mesh import eventually
 from e2e.objects import destination_rule, text, to, virtual_service, workload
 
@@ -106,3 +107,25 @@ async def test_callers_and_servers_that_agree_get_through_and_others_do_not(mesh
         assert (await mesh.get("client", "http://app/"))["status"] == 200
     finally:
         await mesh.edit({"app.yaml": before})
+
+
+async def test_the_policies_in_force_are_those_that_envoy_has(mesh):
+    said = await weft("x", "authz", "check", "app-v1-0.shop")
+    assert said.splitlines()[0].split() == ["ACTION", "AuthorizationPolicy", "RULES"]
+    assert "ALLOW    guard.shop" in said
+    really = json.dumps(await envoy(mesh, "app-v1", "/config_dump"))
+    assert "ns[shop]-policy[guard]-rule[0]" in really
+    assert "guard" not in await weft("x", "authz", "check", "ledger-0.shop")
+    await mesh.edit({"test.yaml": text(deny("nobody"))})
+    assert re.search(r"^DENY +nobody.shop +1$", await weft("x", "authz", "check", "app-v1"), re.MULTILINE)
+    assert (await mesh.get("client", "http://app/"))["status"] == 403
+    assert re.search(r"AuthorizationPolicy shop/nobody .*: DENY, 1 rule\n", await weft("describe", "pod", "app-v1"))
+
+
+def deny(name):
+    return {
+        "apiVersion": "security.istio.io/v1",
+        "kind": "AuthorizationPolicy",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"action": "DENY", "selector": {"matchLabels": {"version": "v1"}}, "rules": [{}]},
+    }

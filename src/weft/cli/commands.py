@@ -50,6 +50,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     ),
     "Look inside": (
         Command("authn", "authn:app", "Mutual TLS: whether callers and servers agree."),
+        Command("check-inject", "check_inject:check_inject", "Show which webhook injects a pod, and why."),
         Command("describe", "describe:describe", "Describe a pod or a service in plain English."),
         Command("audit", "audit:audit", "Look a whole mesh over for what should be acted upon."),
         Command("explain", "explain_:explain", "Explain what would happen to a request."),

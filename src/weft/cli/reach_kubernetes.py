@@ -68,7 +68,7 @@ class Kubernetes:
         return answer.body
 
     def names(self) -> list[str]:
-        return [str(_proxy(pod)) for pod in self._run(self._all()) if _has_proxy(pod)]
+        return [str(_proxy(pod)) for pod in self._run(self._all()) if has_proxy(pod)]
 
     def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
         name = replica or self._run(control_pods.replicas(self._client, self._system))[0]
@@ -115,7 +115,7 @@ class Kubernetes:
             fail(
                 f"no pod of `{word}` runs", f"see why: kubectl describe pod {found[0]['metadata']['name']} -n {within}"
             )
-        meshed = [pod for pod in running if _has_proxy(pod)]
+        meshed = [pod for pod in running if has_proxy(pod)]
         if not meshed:
             hint = f"is injection on? kubectl get namespace {within} -L istio-injection,istio.io/rev"
             fail(f"`{word}` has no proxy", hint)
@@ -195,7 +195,7 @@ def _phase(pod: dict[str, Any]) -> str:
     return str(pod.get("status", {}).get("phase", ""))
 
 
-def _has_proxy(pod: dict[str, Any]) -> bool:
+def has_proxy(pod: dict[str, Any]) -> bool:
     """A sidecar is among the containers, or a container that starts before them and stays."""
     spec = pod.get("spec", {})
     return any(

@@ -82,30 +82,30 @@ def tls_check(
     if port and not ports:
         raise NoSuchPort(service, port)
     rows: dict[TlsRow, tuple[set[str], set[str]]] = {}
-    for name, group in _callers(mesh, stage, service, caller):
+    for names, group in _callers(mesh, stage, service, caller):
         for each in ports:
             for row, server in _of_caller(mesh, service, each, group):
                 servers, callers = rows.setdefault(row, (set(), set()))
                 servers |= {server} if server else set()
-                callers |= {name} if name else set()
+                callers.update(names)
     return tuple(
         msgspec.structs.replace(row, servers=tuple(sorted(servers)), callers=tuple(sorted(callers)))
         for row, (servers, callers) in sorted(rows.items(), key=lambda item: _order(item[0]))
     )
 
 
-def _callers(mesh: Mesh, stage: Stage, service: Service, caller: str) -> Iterator[tuple[str, Group | None]]:
-    """Each with a name; without a group, it has no proxy."""
+def _callers(mesh: Mesh, stage: Stage, service: Service, caller: str) -> Iterator[tuple[list[str], Group | None]]:
+    """Pods that call alike. Without a group, they have no proxy."""
     if caller:
         pod = stage.instance(caller)
-        yield f"{pod.name}.{pod.namespace}", group_of(pod) if pod.meshed else None
+        yield [f"{pod.name}.{pod.namespace}"], group_of(pod) if pod.meshed else None
         return
     groups = stage.groups()
     if not groups:
-        yield "", group_of(Instance("", service.namespace, ()))
+        yield [], group_of(Instance("", service.namespace, ()))
     for group, pods in groups.items():
         if mesh.scope(group).ports(service):
-            yield from ((pod, group) for pod in pods)
+            yield pods, group
 
 
 def _of_caller(mesh: Mesh, service: Service, port: ServicePort, group: Group | None) -> Iterator[tuple[TlsRow, str]]:

@@ -1,0 +1,232 @@
+"""`weft check-inject`: whether a pod gets a proxy, by which webhook and revision, and why. On one machine the Workload
+itself says so; on a cluster its webhooks, the namespace and the pod do, read with the rights of whoever asks."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from weft.cli.cluster import CONTEXT, KUBECONFIG
+from weft.cli.output import fail, print_json, say
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from weft.cli.check_inject_webhooks import Configuration, Verdict
+    from weft.cli.reach import Local
+    from weft.inject.settings import Settings
+    from weft.kube.client import Client
+    from weft.kube.resource import Resource
+
+COLUMNS = ("WEBHOOK", "REVISION", "INJECTED", "REASON")
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+def check_inject(
+    target: str | None = typer.Argument(None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload."),
+    labels: str = typer.Option("", "-l", "--labels", metavar="A=B,…", help="A pod with these labels, instead."),
+    file: Path | None = typer.Option(None, "-f", "--file", help="The first pod or workload of this YAML, instead."),
+    namespace: str = NAMESPACE,
+    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table or json."),
+    mesh: str | None = MESH,
+    kubernetes: bool = KUBERNETES,
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+) -> None:
+    """Show which webhook injects a pod, and why. Labels count when a pod is made: one that runs may have been made
+    before they changed, and then that is said.
+
+    \b
+    Example: weft check-inject web-0.shop
+             weft check-inject deploy/web -n shop
+             weft check-inject -n shop -l app=web,sidecar.istio.io/inject=false
+    """
+    if sum((target is not None, bool(labels), file is not None)) != 1:
+        fail("one pod is to be named", "give one of: a POD, -l LABELS, or --file FILE", code=2)
+    from weft.cli.reach import Local, reach
+
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    reached.close()
+    if isinstance(reached, Local):
+        if target is None:
+            fail("labels and files are asked of a cluster", "on one machine, name a pod or a workload: weft ps", code=2)
+        _print([_by_workload(reached, target, namespace)], output)
+        return
+    import asyncio
+
+    from weft.cli.cluster import client
+
+    async def asked() -> list[Verdict]:
+        async with client(kubeconfig, context) as cluster:
+            within = namespace or cluster.connection.namespace
+            if target is not None:
+                pod, within = await _found(cluster, target, namespace)
+            elif file is not None:
+                pod, within = _of_file(file, namespace, within)
+            else:
+                pod = {"metadata": {"labels": _labels(labels)}}
+            return await _of_cluster(cluster, pod, within)
+
+    _print(asyncio.run(asked()), output)
+
+
+def _by_workload(reached: Local, target: str, namespace: str) -> Verdict:
+    import msgspec
+
+    from weft.cli.check_inject_webhooks import Verdict
+
+    question = msgspec.json.encode({"kind": "pod", "name": target, "namespace": namespace}).decode()
+    proxy = msgspec.json.decode(reached.ask("describe", {"question": question}))["facts"]["proxy"]
+    where = proxy["where"]
+    place = f": {where['object']} ({where['file']}:{where['line']})" if where else ""
+    return Verdict("-", "-", proxy["has"], f"{proxy['why']}{place}")
+
+
+async def _of_cluster(cluster: Client, pod: dict[str, Any], namespace: str) -> list[Verdict]:
+    from weft.cli.check_inject_webhooks import configurations, verdict
+    from weft.kube.error import ApiError
+    from weft.kube.resource import MUTATING_WEBHOOKS, NAMESPACES
+
+    try:
+        found = await cluster.get(NAMESPACES, namespace)
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        fail(f"there is no namespace {namespace}", "kubectl get namespaces lists them; another one: -n NAMESPACE")
+    labels = found["metadata"].get("labels") or {}
+    webhooks = configurations((await cluster.list(MUTATING_WEBHOOKS, dict)).items)
+    if not webhooks:
+        say(
+            "no webhook of this cluster injects a proxy\n"
+            "hint: weft install, or kubectl get mutatingwebhookconfigurations"
+        )
+    verdicts = [verdict(each, pod, namespace, labels, await _settings(cluster, each)) for each in webhooks]
+    _tell(pod, verdicts)
+    return verdicts
+
+
+async def _settings(cluster: Client, configuration: Configuration) -> Settings:
+    """Those of the injector that would be asked; Istio's defaults where nobody may read them."""
+    from weft.inject.settings import Settings, SettingsError, read
+    from weft.install.names import Names
+    from weft.kube.error import ApiError
+    from weft.kube.resource import CONFIG_MAPS
+
+    names = Names(configuration.revision, configuration.namespace)
+    where = f"ConfigMap {names.namespace}/{names.injector}"
+    try:
+        found = await cluster.get(CONFIG_MAPS, names.injector, namespace=names.namespace or "default")
+        return read((found.get("data") or {}).get("values", "{}"), where)
+    except SettingsError:
+        return Settings()  # of another mesh
+    except ApiError as error:
+        if error.forbidden:
+            say(f"you may not read {where}: the injector is taken to have its defaults")
+        elif not error.not_found:
+            raise
+        return Settings()
+
+
+async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, Any], str]:
+    """A pod, or what a workload would make, and its namespace."""
+    from weft.cli.reach import split
+    from weft.kube import resource
+    from weft.kube.error import ApiError
+
+    kind, name, said = split(word, namespace)
+    within = said or cluster.connection.namespace
+    resources: dict[str, Resource] = {
+        "pod": resource.PODS,
+        "deployment": resource.DEPLOYMENTS,
+        "statefulset": resource.STATEFUL_SETS,
+        "daemonset": resource.DAEMON_SETS,
+        "replicaset": resource.REPLICA_SETS,
+        "job": resource.JOBS,
+    }
+    if kind == "service":
+        fail(f"`{word}` is no workload", "name one of its pods, or deploy/NAME")
+    for each in (kind,) if kind else ("pod", "deployment", "statefulset", "daemonset"):
+        try:
+            found = await cluster.get(resources[each], name, namespace=within)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            continue
+        return (found if each == "pod" else found["spec"]["template"]), within
+    return fail(
+        f"there is no {kind or 'pod or workload'} `{name}` in namespace {within}", f"kubectl get pods -n {within}"
+    )
+
+
+def _of_file(file: Path, namespace: str, otherwise: str) -> tuple[dict[str, Any], str]:
+    import yaml
+
+    try:
+        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        fail(f"{file} cannot be read: {getattr(error, 'strerror', '') or error}", "give a file of Kubernetes objects")
+    for each in documents:
+        pod = _pod_of(each)
+        if pod is not None:
+            return pod, namespace or (each.get("metadata") or {}).get("namespace") or otherwise
+    return fail(
+        f"{file} has no pod and no workload", "give a file with a Pod, a Deployment, or another that makes pods"
+    )
+
+
+def _pod_of(document: Any) -> dict[str, Any] | None:
+    if not isinstance(document, dict):
+        return None
+    spec = document.get("spec")
+    if document.get("kind") == "CronJob" and isinstance(spec, dict):
+        spec = (spec.get("jobTemplate") or {}).get("spec")
+    if document.get("kind") == "Pod":
+        return document
+    template = spec.get("template") if isinstance(spec, dict) else None
+    return template if isinstance(template, dict) and isinstance(template.get("spec"), dict) else None
+
+
+def _labels(text: str) -> dict[str, str]:
+    pairs = [each.partition("=") for each in text.split(",") if each.strip()]
+    if not pairs or any(not equals or not name.strip() for name, equals, _ in pairs):
+        fail(f"`{text}` are no labels", "for example: -l app=web,version=v1", code=2)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _tell(pod: Mapping[str, Any], verdicts: Iterable[Verdict]) -> None:
+    """What the table does not say: two that inject, and a pod that is not as it would be made now."""
+    injecting = [each.webhook for each in verdicts if each.injected]
+    if len(injecting) > 1:
+        say(f"warning: several webhooks inject it: {', '.join(injecting)}\nhint: remove one revision's label")
+    if not (pod.get("status") or {}).get("phase"):
+        return
+    from weft.cli.reach_kubernetes import has_proxy
+
+    if has_proxy(dict(pod)) and not injecting:
+        say(
+            "the pod that runs has a proxy: it was made when something injected it\nhint: it goes with the next restart"
+        )
+    if injecting and not has_proxy(dict(pod)):
+        say(
+            "the pod that runs has no proxy: it was made before\n"
+            "hint: make it again: kubectl rollout restart, or delete it"
+        )
+
+
+def _print(verdicts: list[Verdict], output: Output) -> None:
+    from weft.cli.columns import lines
+
+    if output is Output.JSON:
+        print_json(verdicts)
+        return
+    rows = [(each.webhook, each.revision, "✔" if each.injected else "✘", each.reason) for each in verdicts]
+    for line in lines(COLUMNS, rows):
+        typer.echo(line)
