@@ -94,7 +94,7 @@ def test_the_cluster_knows_it_by_the_name_that_is_installed(archive):
 
 
 def test_weft_and_envoy_start_on_a_read_only_root_as_a_user_without_rights(tree):
-    assert f"weft {version()}\nenvoy 1.4" in run(tree, "weft", "version")
+    assert f"weft {version()}\nenvoy 1.4" in run(tree, "weft", "--version")
     assert "/RELEASE/BoringSSL" in run(tree, "envoy", "--version")
     written = enter(tree, '"$chroot" "$ROOT_TREE" python3 -c "open(\'/tmp/file\', \'w\')"')
     assert "Read-only file system" in written.stderr

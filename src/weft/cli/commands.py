@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
     ),
     "Look inside": (
+        Command("bug-report", "bug_report:bug_report", "Collect what is needed to see what is wrong, without secrets."),
         Command("audit", "audit:audit", "Look a whole mesh over for what should be acted upon."),
         Command("explain", "explain_:explain", "Explain what would happen to a request."),
         Command("history", "history:history", "Show what has changed in a mesh, and when."),
