@@ -182,7 +182,8 @@ def _narrowest(facts: Facts, place: str, runner: Runner) -> PeerAuthentication |
 
 def _accepts(place: str, mode: TlsMode, decider: PeerAuthentication | None, workloads: list[str]) -> Problem:
     listed = ", ".join(workloads[:_LISTED]) + (f" and {len(workloads) - _LISTED} more" * (len(workloads) > _LISTED))
-    does = "take only plaintext" if mode is TlsMode.DISABLE else "accept plaintext beside mutual TLS"
+    ending = "s" if len(workloads) == 1 else ""
+    does = f"take{ending} only plaintext" if mode is TlsMode.DISABLE else f"accept{ending} plaintext beside mutual TLS"
     if decider is None:
         what = f"{listed} {does}: {mode} is the default, and no PeerAuthentication says otherwise"
         hint = f"once nobody calls in plaintext, write a PeerAuthentication of mode STRICT for namespace {place}"
