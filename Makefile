@@ -8,11 +8,11 @@ PACKAGES := iproute2 iptables util-linux python3-venv
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-kube kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
+.PHONY: help demo test test-explain test-kube kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
   packages kube-packages clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 demo: $(READY) packages ## Run the example shop on this machine and watch its traffic
 	$(BIN)/weft demo
@@ -20,14 +20,18 @@ demo: $(READY) packages ## Run the example shop on this machine and watch its tr
 test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
 	$(BIN)/python -m pytest -m 'not kube'
 
+test-explain: $(READY) ## Send ten thousand generated requests through real Envoys and compare with what explain says
+	WEFT_EXPLAIN_CASES=10000 $(BIN)/python -m pytest tests/explain/test_agreement.py
+
 test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
 	$(BIN)/python -m tools.kube.suite
 
-kube-build: $(READY) ## Build Kubernetes into ~/.cache/weft; the first time takes a quarter of an hour
+kube-build: $(READY) ## Build Kubernetes and istioctl into ~/.cache/weft; the first time takes a quarter of an hour and more
 	@command -v go >/dev/null || [ -n "$$GOPROXY" ] || \
 	  { echo "installing golang-go, which knows where newer ones are"; \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends golang-go; }
 	$(BIN)/python -m tools.kube.build
+	$(BIN)/python -m tools.istioctl
 
 kube-up: kube-build packages kube-packages ## Start a Kubernetes cluster on this machine and say how to use it
 	$(BIN)/python -m tools.kube.cluster up

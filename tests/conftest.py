@@ -13,7 +13,7 @@ if os.environ.get("CI"):
 
 
 # Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.
-_KUBERNETES = {"api_server", "own_api_server", "cluster", "helm"}
+_KUBERNETES = {"api_server", "own_api_server", "cluster", "helm", "istioctl"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -36,6 +36,10 @@ def pytest_collection_finish(session):
         from tools import helm
 
         helm.ensure(tell=terminal.write_line)
+    if any("istioctl" in getattr(item, "fixturenames", ()) for item in session.items):
+        from tools import istioctl
+
+        istioctl.ensure(tell=terminal.write_line)
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +67,14 @@ def helm():
     from tools import helm
 
     return helm.path()
+
+
+@pytest.fixture(scope="session")
+def istioctl():
+    """The real program: its path."""
+    from tools import istioctl
+
+    return istioctl.path()
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,12 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 
 from cluster import apps
+from e2e.looking import rows
 from weft.cli.reach_kubernetes import Kubernetes
 from weft.envoy.dump_clusters import COLUMNS
 
@@ -61,6 +63,19 @@ def test_shows_endpoints_and_certificates_and_never_a_key(mesh, namespace):
     assert [line.split()[0] for line in secrets[1:]] == ["default", "ROOTCA"]
     assert secrets[1].split()[-1] == "cluster.local"
     assert "PRIVATE KEY" not in told("all", "-o", "json")
+
+
+@pytest.mark.parametrize("command", ["clusters", "listeners", "routes", "endpoints"])
+def test_istioctl_itself_reaches_the_pod_and_shows_the_same(mesh, namespace, istioctl, command):
+    (pod, *_) = apps.get(mesh.cluster, "pods", namespace, selector="app=web")
+    given = ["proxy-config", command, f"{pod['metadata']['name']}.{namespace}"]
+    theirs = subprocess.run(
+        [istioctl, *given, f"--kubeconfig={mesh.cluster.kubeconfig}"], capture_output=True, text=True, check=False
+    )
+    assert theirs.returncode == 0, theirs.stderr
+    expected, shown = rows(theirs.stdout), rows(mesh.weft(*given, only_output=True))
+    assert shown[0] == expected[0]
+    assert sorted(shown) == sorted(expected) and len(shown) > 1
 
 
 def test_sets_what_all_pods_of_a_deployment_log(mesh, namespace):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 
 import pytest
 
@@ -71,3 +72,19 @@ def test_who_may_not_ask_is_told_which_right_it_takes(mesh, namespace, tmp_path)
     (tmp_path / "config").write_text(json.dumps(config))
     with pytest.raises(AssertionError, match=r"(?s)hint: .*"):
         mesh.weft("proxy-status", "--kubeconfig", str(tmp_path / "config"))
+
+
+def test_the_real_istioctl_is_told_the_same(mesh, namespace, istioctl):
+    """It gets a token of its own for the stream with TLS, and goes through the API server to pods."""
+
+    def asked(*words):
+        command = [str(istioctl), *words, "--kubeconfig", str(mesh.cluster.kubeconfig)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    wanted = [f"{pod}.{namespace}" for pod in pods(mesh, namespace, "app=web")]
+    done = asked("proxy-status", "-n", namespace)
+    shown = [line.split() for line in done.stdout.splitlines()[1:]]
+    assert [row[0] for row in shown] == wanted, done.stderr
+    assert {row[2] for row in shown} <= set(pods(mesh, NAMESPACE, "app=istiod"))
+    done = asked("proxy-status", wanted[0])
+    assert "Clusters Match" in done.stdout and "Don't Match" not in done.stdout, done.stdout + done.stderr

@@ -73,9 +73,10 @@ async def test_services_endpoints_and_objects_are_told(debug):
 
 async def test_what_there_is_can_be_listed(debug):
     names = await read(debug, "list")
-    assert {"syncz", "config_dump", "registryz", "endpointz", "adsz"} <= set(names)
+    istios = {"adsz", "config_dump", "configz", "connections", "endpointShardz", "endpointz", "registryz", "syncz"}
+    assert names == sorted(names) and istios <= set(names)
     assert list(await read(debug, "")) == names
-    for name in names:
+    for name in istios:
         assert (await debug.answer(name, {"proxyID": "web-0"})).status == 200
 
 

@@ -68,3 +68,21 @@ async def test_a_bad_question_is_answered_with_a_problem(plane, asks, said):
     status, problem = await asked(plane, "explain", question=asks)
     assert status == 400
     assert said in problem["what"]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("pod", "payments"), ("service", "payments")])
+async def test_a_pod_or_a_service_is_described(plane, kind, name):
+    status, said = await asked(plane, "describe", question=json.dumps({"kind": kind, "name": name}))
+    assert status == 200
+    assert said["lines"][0].startswith(("Pod: payments.shop", "Service: shop/payments"))
+    assert said["facts"]["namespace"] == "shop"
+
+
+async def test_who_is_not_there_is_described_with_a_problem(plane):
+    status, problem = await asked(plane, "describe", question='{"kind": "service", "name": "paymnts"}')
+    assert (status, problem["hint"]) == (400, "did you mean `payments`?")
+
+
+async def test_callers_and_servers_are_compared(plane):
+    status, (row,) = await asked(plane, "tls-check", question='{"host": "payments.shop", "caller": "orders"}')
+    assert (status, row["status"], row["client"]) == (200, "OK", "auto (mTLS)")

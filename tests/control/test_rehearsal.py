@@ -61,3 +61,31 @@ def test_an_error_is_said_alone_and_not_again_for_all_who_refer_to_its_object():
         WEB.replace("metadata: {name: web-v1", "bogus: 1\nmetadata: {name: web-v1").replace("web-v2", "web-v1")
     )
     assert "unknown field `bogus`" in line
+
+
+def test_a_host_is_looked_at_from_every_namespace_that_may_see_it_in_another_way():
+    """Exported to one namespace by name: from there it is well, from a third it is hidden."""
+    place = "namespace: shop"
+    bank, pub = (WEB.replace(place, f"namespace: {name}") for name in ("bank", "pub"))
+    rule = istio(
+        "VirtualService", "{hosts: [web], http: [{route: [{destination: {host: web.bank.svc.cluster.local}}]}]}"
+    )
+    limited = bank.replace(
+        "{name: web, namespace: bank}",
+        "{name: web, namespace: bank, annotations: {networking.istio.io/exportTo: 'shop,bank'}}",
+    )
+    (line,) = said(f"{WEB}---{limited}---{pub}" + rule)
+    assert "destination web.bank.svc.cluster.local is hidden from namespace pub" in line
+    everywhere = limited.replace("'shop,bank'", "'shop,pub,bank'")
+    assert said(f"{WEB}---{everywhere}---{pub}" + rule) == []
+
+
+def test_a_sidecar_is_asked_only_about_what_it_shows():
+    bank = WEB.replace("namespace: shop", "namespace: bank")
+    sidecars = istio("Sidecar", "{egress: [{hosts: ['./*', 'bank/*']}]}") + istio(
+        "Sidecar", "{egress: [{hosts: ['./*']}]}", namespace="bank"
+    )
+    rule = istio(
+        "VirtualService", "{hosts: [web], http: [{route: [{destination: {host: web.bank.svc.cluster.local}}]}]}"
+    )
+    assert said(f"{WEB}---{bank}" + sidecars + rule) == []

@@ -8,11 +8,18 @@ import pytest
 
 from e2e import looking
 from e2e.looking import parsed, weft
+from e2e.mesh import eventually
 from e2e.objects import text, to, virtual_service
 
 pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module")]
 
 files = looking.files
+NOBODY = {
+    "apiVersion": "security.istio.io/v1",
+    "kind": "AuthorizationPolicy",
+    "metadata": {"name": "nobody", "namespace": "shop"},
+    "spec": {"action": "DENY", "rules": [{}]},
+}
 
 
 @pytest.mark.parametrize(
@@ -64,3 +71,17 @@ async def test_history_knows_what_was_and_explain_looks_at_it(mesh):
     then = await weft("explain", "client", "--to", "http://app/zzz", "--at", f"@{before[-1]['number']}")
     assert "shop/app" in then
     assert "no time" in await weft("explain", "client", "--to", "http://app/", "--at", "soon", code=1)
+
+
+async def test_bisect_finds_the_change_that_turned_a_request(mesh):
+    await mesh.edit({"denied.yaml": text(NOBODY)})
+    said = await weft("bisect", "client", "--to", "http://app/one")
+    assert "AuthorizationPolicy shop/nobody added" in said
+    assert "  - delivered: outbound|80|v2|" in said
+    assert "  + denied 403" in said
+
+    async def denied():
+        return (await mesh.get("client", "http://app/one"))["status"] == 403
+
+    assert await eventually(denied)  # a connection that is open may be judged by the old rules for a while
+    await mesh.edit({"denied.yaml": None})

@@ -12,14 +12,19 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from explain.asked import Asked, Case
+from explain.difference import disagreement
 from explain.meshes import cases
-from explain.rig import Asked, Case, compare, disagreement
+from explain.rig import PATIENT, compare
 from weft.explain.decision import Kind
 from weft.explain.text import lines
+from weft.model.settings import PathNormalization
 
 CASES = int(os.environ.get("WEFT_EXPLAIN_CASES", "600"))
 SEED = int(os.environ.get("WEFT_EXPLAIN_SEED", "1"))
 PER_SERVICE, PER_BATCH = 20, 100
+MOST_SHOWN = 5
+PATHS = (PathNormalization.BASE, *(each for each in PathNormalization if each is not PathNormalization.BASE))
 
 
 def generated():
@@ -44,10 +49,13 @@ def generated():
 @pytest.mark.timeout(1800)
 async def test_envoys_do_what_explain_says():
     services, told = generated(), []
-    for start in range(0, len(services), PER_BATCH):
-        told += await compare(services[start : start + PER_BATCH])
+    for number, start in enumerate(range(0, len(services), PER_BATCH)):
+        normalization = PATHS[number % len(PATHS)]
+        wanted = msgspec.structs.replace(PATIENT, path_normalization=normalization)
+        told += await compare(services[start : start + PER_BATCH], wanted)
     assert len(told) >= CASES * 0.9
-    assert not [described(each) for each in told if each.disagreement]
+    wrong = [described(each) for each in told if each.disagreement]
+    assert not wrong, f"{len(wrong)} of {len(told)}, among them:\n\n" + "\n\n".join(wrong[:MOST_SHOWN])
     kinds = {outcome.verdict.kind for each in told for outcome in each.explanation.outcomes}
     assert kinds >= {Kind.DELIVERED, Kind.ANSWERED, Kind.DENIED, Kind.FAILED, Kind.CLOSED} and Kind.UNKNOWN not in kinds
 

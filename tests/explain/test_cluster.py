@@ -1,8 +1,9 @@
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 from google.protobuf.json_format import ParseDict
 
-from weft.explain.cluster import NoTarget, find
+from weft.explain.cluster import NoTarget, find, speaks_http2
 from weft.explain.decision import Kind
 from weft.explain.listener import Connection
 from weft.explain.request import Speaks
@@ -66,3 +67,16 @@ def test_names_behind_a_cluster_are_resolved():
     world = _World(**{"db.example": ("192.0.2.7", "192.0.2.8")})
     assert _found(cluster, world=world) == [("192.0.2.7:80", 0.5), ("192.0.2.8:80", 0.5)]
     assert _found(cluster) == [("UH", 1.0)]
+
+
+def test_which_http_a_cluster_speaks():
+    def speaks(options, called=Speaks.HTTP):
+        cluster = Cluster(name="c")
+        packed = cluster.typed_extension_protocol_options["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"]
+        packed.Pack(ParseDict(options, HttpProtocolOptions()))
+        return speaks_http2(Resources(), cluster, called)
+
+    assert speaks({"explicit_http_config": {"http2_protocol_options": {}}})
+    assert not speaks({"explicit_http_config": {"http_protocol_options": {}}})
+    assert speaks({"use_downstream_protocol_config": {}}, Speaks.HTTP2)
+    assert not speaks({"use_downstream_protocol_config": {}}) and not speaks_http2(Resources(), Cluster(), Speaks.HTTP2)

@@ -98,3 +98,19 @@ def test_a_caller_may_leave_its_proxy_out():
     asked = Request(host="orders", caller="frontend", port=8080, address=world.workload("orders").addresses[0])
     (outcome,) = explain(asked, world).outcomes
     assert "does not send this through its proxy" in outcome.steps[0].what
+
+
+def test_a_path_that_is_none_makes_bytes_of_a_request_where_first_bytes_are_looked_at():
+    stripped = virtual_service(
+        "{rewrite: {uriRegexRewrite: {match: ^/, rewrite: ''}}, route: [{destination: {host: orders}}]}"
+    )
+    plain = policy(
+        "DestinationRule", "{host: orders, trafficPolicy: {tls: {mode: DISABLE}}}", group="networking.istio.io"
+    )
+    looked_at = _ask(stripped, plain, port=9000, path="/a").verdict
+    assert (looked_at.kind, looked_at.path) == (Kind.DELIVERED, "a")
+    old = "{host: orders, trafficPolicy: {tls: {mode: DISABLE}, connectionPool: {http: {h2UpgradePolicy: DO_NOT_UPGRADE}}}}"
+    declared = _ask(stripped, policy("DestinationRule", old, group="networking.istio.io"), path="/a").verdict
+    assert (declared.kind, declared.status, declared.detail) == (Kind.ANSWERED, 400, "http1.codec_error")
+    between_proxies = _ask(stripped, path="/a").verdict
+    assert (between_proxies.kind, between_proxies.status) == (Kind.FAILED, 503)

@@ -28,7 +28,9 @@ def test_plaintext_comes_in_unless_the_mode_is_strict(mode, kind):
 
 
 def test_the_refusal_names_the_port_and_the_chain_its_peer_authentication():
-    assert "no plaintext on port 8080" in _ask(_mode("STRICT")).verdict.why
+    refused = _ask(_mode("STRICT"))
+    assert "no plaintext on port 8080" in refused.verdict.why
+    assert "PeerAuthentication shop/orders" in [str(each) for each in refused.outcomes[0].steps[-1].sources]
     (outcome,) = _ask(_mode("PERMISSIVE")).outcomes
     chain = next(each for each in outcome.steps if each.stage == "inbound")
     assert "PeerAuthentication shop/orders" in [str(each) for each in chain.sources]
@@ -83,3 +85,16 @@ def test_a_port_that_is_not_intercepted_goes_past_the_proxy():
     asked = Request(host="orders", caller="legacy", port=8080, address=world.workload("orders").addresses[0])
     assert explain(asked, world).verdict.kind is Kind.DELIVERED
     assert explain(Request(host="orders", caller="frontend"), world).verdict.kind is Kind.FAILED
+
+
+def test_where_the_proxy_speaks_no_tls_the_meshs_own_is_answered_by_nobody():
+    always = policy(
+        "DestinationRule", "{host: orders, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}", group="networking.istio.io"
+    )
+    world = SmallWorld(ORDERS, _mode("DISABLE"), always)
+    verdict = explain(Request(host="orders", caller="frontend"), world).verdict
+    assert (verdict.status, verdict.flags) == (503, "URX,UF")
+    assert (
+        explain(Request(host="orders", caller="frontend", port=7000, speaks=Speaks.BYTES), world).verdict.kind
+        is Kind.CLOSED
+    )

@@ -9,6 +9,7 @@ from weft.model.settings import Settings
 from weft.translate import tls as made
 
 ORDERS = "spiffe://cluster.local/ns/shop/sa/orders"
+FRONTEND = "spiffe://cluster.local/ns/shop/sa/frontend"
 SETTINGS = Settings()
 MARKED = Place("10.0.0.1", 80, marks=(("tlsMode", "istio"),))
 
@@ -20,12 +21,12 @@ def _cluster():
 
 
 def _offer(cluster, place=MARKED, instead=()):
-    return tls.offer(Walk(), Resources(), cluster, place, instead)
+    return tls.offer(Walk(), Resources(), cluster, place, instead, FRONTEND)
 
 
 def test_marked_endpoints_are_called_over_the_meshs_tls_and_others_in_plaintext():
     offered = _offer(_cluster())
-    assert (offered.server_name, offered.offers, offered.shows) == ("outbound_.80_._.orders", made.HTTP2, True)
+    assert (offered.server_name, offered.offers, offered.identity) == ("outbound_.80_._.orders", made.HTTP2, FRONTEND)
     assert not offered.foreign
     assert _offer(_cluster(), Place("10.0.0.1", 80)) is None and _offer(Cluster()) is None
     assert _offer(_cluster(), instead=("istio",)).offers == ("istio",)
@@ -58,4 +59,4 @@ def test_foreign_tls_is_told_from_the_meshs():
     foreign = Cluster(name="c")
     foreign.transport_socket.CopyFrom(made.upstream((ORDERS,), "x", (), SETTINGS))
     foreign.transport_socket.typed_config.Pack(UpstreamTlsContext(sni="db.example"))
-    assert _offer(foreign).foreign
+    assert _offer(foreign).foreign and not _offer(foreign).identity

@@ -5,7 +5,7 @@ import pytest
 from model.builders import group, instance, put, service
 from weft.model.mesh import EVERYWHERE, Mesh
 from weft.model.names import labels_of
-from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode
+from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode, decider
 
 STRICT, PERMISSIVE, DISABLE = TlsMode.STRICT, TlsMode.PERMISSIVE, TlsMode.DISABLE
 ROOT = "istio-system"
@@ -102,3 +102,21 @@ def test_a_group_is_asked_by_its_labels():
 def put_one(mesh, value):
     put(mesh, value)
     return next(key for key, _ in mesh.values())
+
+
+@pytest.mark.parametrize("levels", list(itertools.product((None, *TlsMode), repeat=4)))
+def test_who_decides_says_what_holds(levels):
+    mesh, namespace, workload, port = levels
+    policies = [
+        policy(mesh, ROOT, "mesh"),
+        policy(namespace, name="namespace"),
+        policy(workload, name="workload", selector=APP, ports=((80, port),)),
+    ]
+    found = modes(*policies)
+    for number in (0, 80, 90):
+        deciding = decider(policies, ROOT, number)
+        at = found.at(number)
+        if deciding is None:
+            assert at is PERMISSIVE
+        else:
+            assert at is (dict(deciding.ports).get(number) or deciding.mode)

@@ -125,11 +125,13 @@ async def test_serves_on_several_addresses_and_says_which_one_was_called(server,
 async def test_one_address_has_so_many_streams_and_others_have_their_own(snapshots, observer, tmp_path):
     server = Server(snapshots, observer, most_streams=2)
     first, other = [await server.listen(f"unix:{tmp_path}/{name}.sock") for name in ("first", "other")]
-    silent, speaking, late, elsewhere = (Client(each) for each in (first, first, first, other))
+    silent = Client(first)
     await silent.call.wait_for_connection()
+    speaking = Client(first)
     await speaking.send(CLUSTER)
     assert await speaking.take() == ["a", "b"]
-    async with asyncio.timeout(10):
+    late, elsewhere = Client(first), Client(other)
+    async with asyncio.timeout(30):
         assert await late.call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     await elsewhere.send(CLUSTER)
     assert await elsewhere.take() == ["a", "b"]

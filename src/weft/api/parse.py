@@ -81,7 +81,7 @@ NOT_READ = frozenset(
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
     WasmPlugin IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
-    BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor
+    BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor RequestTest
     """)
 )
 
@@ -148,6 +148,8 @@ def _report_kind(report: Report, kind: str) -> None:
 
 def _instead(kind: str) -> str:
     runs = {"Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"}
+    if kind == "RequestTest":
+        return "weft test tries it"
     return "to run a process here, write a Workload (weft.dev/v1alpha1)" if kind in runs else ""
 
 

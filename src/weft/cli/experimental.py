@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from weft.cli import precheck, proxy_status
+from weft.cli import describe, precheck, proxy_status
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -12,6 +12,7 @@ app = typer.Typer(
     help="Commands that may still change.",
     epilog="Example: weft x precheck",
 )
+app.command("describe")(describe.describe)
 app.command("precheck")(precheck.precheck)
 app.command("proxy-status")(proxy_status.proxy_status)
 

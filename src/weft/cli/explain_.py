@@ -19,16 +19,25 @@ class Output(StrEnum):
     JSON = "json"
 
 
+TO = typer.Option(..., "--to", metavar="URL", help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
+METHOD = typer.Option("GET", "-X", "--request", metavar="METHOD", help="Of the request.")
+HEADER = typer.Option([], "-H", "--header", metavar="'NAME: VALUE'", help="Of the request; repeat it.")
+JWT = typer.Option(
+    [],
+    "--jwt",
+    metavar="TOKEN",
+    help="A token that it carries; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
+)
+
+
 def explain(
     caller: str = typer.Argument(..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME."),
-    to: str = typer.Option(..., "--to", metavar="URL", help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT."),
-    method: str = typer.Option("GET", "-X", "--request", metavar="METHOD", help="Of the request."),
-    header: list[str] = typer.Option([], "-H", "--header", metavar="'NAME: VALUE'", help="Of the request; repeat it."),
-    jwt: list[str] = typer.Option(
-        [],
-        "--jwt",
-        metavar="TOKEN",
-        help="A token that it carries; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
+    to: str = TO,
+    method: str = METHOD,
+    header: list[str] = HEADER,
+    jwt: list[str] = JWT,
+    files: list[Path] = typer.Option(
+        [], "-f", "--filename", help="Of a mesh that is only written: files, directories."
     ),
     at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17 or @-1."),
     namespace: str = NAMESPACE,
@@ -46,13 +55,30 @@ def explain(
     \b
     Example: weft explain frontend --to http://payments/charge -X POST
              weft explain frontend --to http://orders/ -H 'x-user: ann' --at 14:03
+             weft explain frontend --to http://payments/ -f examples/shop
              weft explain web --to http://api/ --jwt '{"iss": "https://issuer.example", "sub": "ann"}'
     """
     import msgspec
 
     from weft.cli.reach import reach
 
-    question = {
+    question = asked(caller, to, namespace, method, header, jwt, at)
+    if files:
+        _print(_offline(files, question), output)
+        return
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    try:
+        said = reached.ask("explain", {"question": msgspec.json.encode(question).decode()})
+    finally:
+        reached.close()
+    _print(msgspec.json.decode(said), output)
+
+
+def asked(
+    caller: str, to: str, namespace: str, method: str, header: list[str], jwt: list[str], at: str = ""
+) -> dict[str, Any]:
+    """The question (`weft.control.question`), as it goes over a socket."""
+    return {
         "caller": caller,
         "to": to,
         "namespace": namespace,
@@ -61,12 +87,26 @@ def explain(
         "tokens": [_token(each) for each in jwt],
         "when": at,
     }
-    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
-    try:
-        said = reached.ask("explain", {"question": msgspec.json.encode(question).decode()})
-    finally:
-        reached.close()
-    answer = msgspec.json.decode(said)
+
+
+def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
+    from datetime import UTC, datetime
+
+    import msgspec
+
+    from weft.cli.trial_source import check, read, stage_of
+    from weft.control.question import Question, answer
+
+    if question["when"]:
+        fail("files have no past", "leave out --at, or -f", code=2)
+    found = read(files)
+    check(found.problems)
+    asked = msgspec.convert(question, Question)
+    made: dict[str, Any] = msgspec.to_builtins(answer(stage_of(found.documents), asked, datetime.now(UTC)))
+    return made
+
+
+def _print(answer: dict[str, Any], output: Output) -> None:
     if output is Output.JSON:
         print_json({"request": answer["request"], **answer["explanation"]})
         return

@@ -54,9 +54,12 @@ def history(
     if not moments:
         say(f"nothing has changed since {_time(past['begun'])}" if past["begun"] else "nothing has been read yet")
         return
-    rows = [(f"@{each['number']}", _time(each["at"]), _told(each["changes"])) for each in moments]
-    for line in lines(("MOMENT", "TIME", "WHAT CHANGED"), rows):
+    for line in lines(("MOMENT", "TIME", "WHAT CHANGED"), [told_moment(each) for each in moments]):
         typer.echo(line)
+
+
+def told_moment(moment: dict[str, Any]) -> tuple[str, str, str]:
+    return f"@{moment['number']}", _time(moment["at"]), _told(moment["changes"])
 
 
 def _of_endpoints(moment: dict[str, Any]) -> bool:

@@ -56,8 +56,8 @@ class Debug:
         """`name`: what follows `/debug/`; nothing, or `list`, for the names there are."""
         query = query or {}
         if name in ("", "list"):
-            pages = {page: line for page, (line, _) in self._pages.items()}
-            return _json(sorted(pages) if name else pages, query)
+            pages = {page: line for page, (line, _) in sorted(self._pages.items())}
+            return _json(list(pages) if name else pages, query)
         page = self._pages.get(name)
         return await page[1](query) if page is not None else _text(404, NO_PAGE)
 

@@ -76,6 +76,17 @@ def examine(
     return Examined(len(written), _in_order(_heard(dict.fromkeys(map(coded, problems)), written)), result.facts)
 
 
+def written_pods(documents: Iterable[Document]) -> Iterator[tuple[ObjectKey, Instance]]:
+    """One pod of each Deployment and the like, with a proxy if it would get one."""
+    written = tuple(documents)
+    namespaces = {each.key.name: _labels(each) for each in written if each.key.kind == "Namespace"}
+    templates = [each for document in written if (each := template_of(document)) is not None]
+    for key, values in _would_be(templates, None, {}, _Injection(namespaces, None)):
+        for value in values:
+            if isinstance(value, Instance):
+                yield key, value
+
+
 def _is_read(document: Document) -> bool:
     """What a mesh reads, what it might, and what nobody knows. Whatever else there is in a cluster is not its."""
     kind = document.key.kind

@@ -113,6 +113,14 @@ class History:
             values[edit.key] = edit.before
         return mesh_of(values.items(), self._settings)
 
+    def backwards(self) -> Iterator[tuple[Moment, Mesh]]:
+        """Each moment, the newest first, with the mesh as it was before it. It is one mesh, which goes back in time."""
+        mesh = mesh_of(self._mesh.values(), self._settings)
+        for moment in reversed(self._moments):
+            for edit in moment.edits:
+                mesh.apply(edit.key, edit.before)
+            yield moment, mesh
+
     def _backwards(self, wanted: int) -> Iterator[Edit]:
         for moment in reversed(self._moments):
             if moment.number <= wanted:

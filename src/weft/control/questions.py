@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -13,11 +13,15 @@ from weft import __version__
 from weft.base.problem import Problem, Where
 from weft.control import audit_page
 from weft.control.debug import Answer, Page, Query
+from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
+from weft.control.description_text import pod_lines, service_lines
+from weft.control.description_tls import tls_check
 from weft.control.question import Question, answer, moment
+from weft.control.trial import culprit
 from weft.model.names import ObjectKey, where_of
 
 if TYPE_CHECKING:
-    from weft.control.history import Edit
+    from weft.control.history import Edit, Moment
     from weft.control.plane import ControlPlane
 
 
@@ -40,11 +44,53 @@ class Past(msgspec.Struct, frozen=True):
     moments: tuple[PastMoment, ...]
 
 
+class Flip(msgspec.Struct, frozen=True):
+    """Where a request began to end as it does; no moment: it has always done so, as far as anybody remembers."""
+
+    moment: PastMoment | None = None
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """Who is to be described."""
+
+    kind: Literal["pod", "service"]
+    name: str
+    namespace: str = ""
+
+
+class TlsQuestion(msgspec.Struct, frozen=True):
+    """About calls to a host. `namespace` is the host's, if its name does not say it."""
+
+    host: str
+    port: int = 0
+    caller: str = ""
+    namespace: str = ""
+
+
+class Told(msgspec.Struct, frozen=True):
+    facts: PodFacts | ServicePicture
+    lines: tuple[str, ...]  # the same, for people
+
+
 def pages(plane: ControlPlane) -> dict[str, Page]:
     return {
         "audit": audit_page.page(plane.mesh),
         "version": ("Which weft this is", _guarded(lambda _query: {"version": __version__})),
         "explain": ("What would happen to a request: question={…}", _guarded(lambda query: _explain(plane, query))),
+        "bisect": (
+            "The last change after which a request ended otherwise",
+            _guarded(lambda query: _bisect(plane, query)),
+        ),
+        "describe": (
+            "What is known of a pod or a service: question={…}",
+            _guarded(lambda query: _describe(plane, query)),
+        ),
+        "tls-check": (
+            "Whether callers and servers agree: question={…}",
+            _guarded(lambda query: _tls_check(plane, query)),
+        ),
         "history": ("What has changed, oldest first", _guarded(lambda query: _history(plane, query))),
     }
 
@@ -55,11 +101,39 @@ def _explain(plane: ControlPlane, query: Query) -> object:
     return answer(plane.stage(number), question, _now())
 
 
+def _bisect(plane: ControlPlane, query: Query) -> object:
+    question = msgspec.json.decode(query.get("question", ""), type=Question)
+    found = culprit(plane.stage(), plane.history, question, _now())
+    if found is None:
+        return Flip()
+    return Flip(_past(found.moment), found.before, found.after)
+
+
+def _describe(plane: ControlPlane, query: Query) -> object:
+    asked = msgspec.json.decode(query.get("question", ""), type=Asked)
+    if asked.kind == "pod":
+        pod = describe_pod(plane.mesh, plane.stage(), plane.problems(), asked.name, asked.namespace)
+        return Told(pod, tuple(pod_lines(pod)))
+    service = describe_service(plane.mesh, plane.problems(), asked.name, asked.namespace)
+    return Told(service, tuple(service_lines(service)))
+
+
+def _tls_check(plane: ControlPlane, query: Query) -> object:
+    asked = msgspec.json.decode(query.get("question", ""), type=TlsQuestion)
+    return tls_check(
+        plane.mesh, plane.stage(), asked.host, port=asked.port, caller=asked.caller, namespace=asked.namespace
+    )
+
+
 def _history(plane: ControlPlane, _query: Query) -> object:
     return Past(
         plane.history.begun,
-        tuple(PastMoment(each.number, each.at, tuple(map(_changed, each.edits))) for each in plane.history.moments()),
+        tuple(map(_past, plane.history.moments())),
     )
+
+
+def _past(moment: Moment) -> PastMoment:
+    return PastMoment(moment.number, moment.at, tuple(map(_changed, moment.edits)))
 
 
 def _changed(edit: Edit) -> Changed:

@@ -33,6 +33,7 @@ _ADDRESS = "192.0.2.1"  # of pods that would be there; it is nobody's (RFC 5737)
 _MOST_ASKED = 5  # groups that are asked for a host's ports until one sees it
 
 Values = tuple[ObjectKey, tuple[Value, ...]]
+_Scoped = tuple[Group, Scope]
 Kind = TypeVar("Kind")
 
 
@@ -105,62 +106,58 @@ def _of_translation(mesh: Mesh) -> Iterator[Problem]:
 
 class _Callers:
     """From where a host is to be looked at: from everywhere where it may look different, and no more, for in a large
-    mesh there are very many hosts and very many callers."""
+    mesh there are very many hosts and very many callers.
+
+    Different are the namespaces that own one of the objects or that one is exported to by name; all others see the
+    same, unless a Sidecar says what they see. Then they are asked if it may show them the host.
+    """
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
-        scoped = [(group, mesh.scope(group)) for group in _groups(mesh)]
-        self._every = scoped
-        self._bounded = [each for each in scoped if each[1].imports is not None]
-        self._free: dict[str, list[tuple[Group, Scope]]] = defaultdict(list)  # by namespace
-        for group, scope in scoped:
+        self._every = [(group, mesh.scope(group)) for group in _groups(mesh)]
+        self._free: dict[str, list[_Scoped]] = defaultdict(list)  # without a Sidecar, by namespace
+        self._shown: dict[str, list[_Scoped]] = defaultdict(list)  # with one, by the namespaces that it shows
+        self._asking: dict[str, list[_Scoped]] = defaultdict(list)  # by hosts that proxies ask of themselves
+        for group, scope in self._every:
+            for host in scope.asked:
+                self._asking[host].append((group, scope))
             if scope.imports is None:
                 self._free[group.namespace].append((group, scope))
-        self._rules: dict[str, set[str]] = defaultdict(set)  # by host or wildcard, the namespaces that have one
+            for place in dict.fromkeys(each.namespace for each in scope.imports or ()):
+                self._shown[place].append((group, scope))
+        self._services: dict[str, set[str]] = defaultdict(set)  # by host, the namespaces that are different
+        for service in mesh.services():
+            self._services[service.host] |= {service.namespace, *service.export_to}
+        self._rules: dict[str, set[str]] = defaultdict(set)  # by host or wildcard
         for rule in _of_kind(mesh, DestinationRule):
-            self._rules[rule.host].add(rule.namespace)
+            self._rules[rule.host] |= {rule.namespace, *rule.export_to}
         self._routes: dict[str, list[VirtualService]] = defaultdict(list)  # by host or wildcard
         for routing in _of_kind(mesh, VirtualService):
             for host in routing.hosts:
                 self._routes[host].append(routing)
-        settings = mesh.settings
-        defaults = (settings.virtual_service_export_to, settings.destination_rule_export_to, settings.service_export_to)
-        self._all_exported = all(_is_open(export_to) for export_to in defaults)
-        self._services: dict[str, set[str]] = defaultdict(set)  # by host, the namespaces that have it
-        self._hidden: set[str] = set()  # hosts that are not exported to everybody
-        for service in mesh.services():
-            self._services[service.host].add(service.namespace)
-            if not _is_open(service.export_to):
-                self._hidden.add(service.host)
 
-    def of(self, host: str) -> Iterable[tuple[Group, Scope]]:
+    def of(self, host: str) -> Iterable[_Scoped]:
         routing = [each for pattern in patterns(host) for each in self._routes.get(pattern, ())]
         if not routing:
             return self._for_ports(host)
-        goals = {host, *(goal.host for each in routing for _, goal in destinations(each))}
-        open_to_all = self._all_exported and all(_is_open(each.export_to) for each in routing)
-        if not open_to_all or goals & self._hidden:
-            return self._every
-        places = {each.namespace for each in routing}
-        for goal in goals:
+        places = {place for each in routing for place in (each.namespace, *each.export_to)}
+        for goal in {host, *(goal.host for each in routing for _, goal in destinations(each))}:
             places |= self._services.get(goal, set())
             for pattern in patterns(goal):
                 places |= self._rules.get(pattern, set())
-        concerned = [each for place in sorted(places) for each in self._free.get(place, ())]
+        different = [each for place in sorted(places) for each in self._free.get(place, ())]
         others = next((held[:1] for place, held in self._free.items() if place not in places), [])
-        return [*concerned, *others, *self._bounded]
+        owners = {*self._services.get(host, ()), *(each.namespace for each in routing), "*"}
+        bounded = [each for place in sorted(owners) for each in self._shown.get(place, ())]
+        return dict.fromkeys([*different, *others, *bounded, *self._asking.get(host, ())])
 
-    def _for_ports(self, host: str) -> Iterator[tuple[Group, Scope]]:
+    def _for_ports(self, host: str) -> Iterator[_Scoped]:
         """Without routes there is only one thing to be said, and it is the same for everybody who sees the host."""
         own = [each for place in sorted(self._services.get(host, ())) for each in self._free.get(place, ())[:1]]
-        for group, scope in [*own, *self._every][:_MOST_ASKED]:
+        for group, scope in [*own, *self._every[:_MOST_ASKED]]:
             if self._mesh.service(host, scope) is not None:
                 yield group, scope
                 return
-
-
-def _is_open(export_to: tuple[str, ...]) -> bool:
-    return not export_to or "*" in export_to
 
 
 def _groups(mesh: Mesh) -> list[Group]:

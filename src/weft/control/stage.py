@@ -18,6 +18,7 @@ from weft.model.group import Group, ProxyKind
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
+from weft.model.service import Service
 from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names
 from weft.xds.snapshot import Snapshots
@@ -82,6 +83,10 @@ class Stage:
     def find(self, word: str, namespace: str = "") -> str:
         """The name, in this world, of a pod: `POD`, `WORKLOAD`, with `.NAMESPACE` or `NAMESPACE/` where it is needed,
         or `deploy/WORKLOAD`. Raises NoSuchWorkload."""
+        return self._as_workload(self.instance(word, namespace)).name
+
+    def instance(self, word: str, namespace: str = "") -> Instance:
+        """The same, as the mesh has it."""
         wanted = word.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
         if "/" in wanted:
             namespace, _, wanted = wanted.partition("/")
@@ -94,10 +99,9 @@ class Stage:
             ]
             if found:
                 # The one that is called so, rather than one of those; who is ready, rather than who is not.
-                best = min(
+                return min(
                     found, key=lambda each: (each.name != name, each.workload != name, not each.ready, each.name)
                 )
-                return self._as_workload(best).name
         raise NoSuchWorkload(word, (each.workload or each.name for each in self._instances))
 
     def resources(self, group: Group) -> Mapping[str, Mapping[str, bytes]]:
@@ -116,6 +120,9 @@ class Stage:
             for type_url in _TYPES
             for name, each in snapshots.resources(group, type_url).items()
         }
+
+    def services(self) -> Iterable[Service]:
+        return self._mesh.services()
 
     def groups(self) -> dict[Group, list[str]]:
         """Those that proxies are of, each with its pods."""

@@ -38,6 +38,7 @@ _SENSITIVE = frozenset(
     {"private_key", "private_key_provider", "pkcs12", "password", "session_ticket_keys", "generic_secret"}
     | {"hmac_secret", "token_secret", "client_secret", "auth_password", "auth_passwords", "secret_access_key"}
 )
+_MOST_DIGITS = 20  # of 64 bits
 _SHORTEST_KEY = 48  # letters, of which most are the words around it
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{48}")  # its beginning; most long texts have a dot or a space by then
 
@@ -109,9 +110,14 @@ def text(value: Any, *path: str) -> str:
 
 def number(value: Any, *path: str) -> int:
     found = at(value, *path)
-    if isinstance(found, str) and found.isdecimal():  # 64-bit numbers are strings in JSON
-        return int(found)
+    if isinstance(found, str):  # as 64-bit numbers are in JSON
+        return digits(found)
     return found if isinstance(found, int) else 0
+
+
+def digits(word: str) -> int:
+    """0 if it is no number, or none of Envoy's."""
+    return int(word) if word.isdecimal() and len(word) <= _MOST_DIGITS else 0
 
 
 def items(value: Any, *path: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from weft.envoy.dump import CLUSTERS, Dump, Table, managed_by, text
+from weft.envoy.dump import CLUSTERS, Dump, Table, digits, managed_by, text
 
 COLUMNS = ("SERVICE FQDN", "PORT", "SUBSET", "DIRECTION", "TYPE", "DESTINATION RULE")
 
@@ -46,7 +46,7 @@ def parse_name(name: str) -> ClusterName:
     if len(parts) != 4:
         return ClusterName("", 0, "", name)
     direction, port, subset, host = parts
-    return ClusterName(direction, int(port) if port.isdecimal() else 0, subset, host)
+    return ClusterName(direction, digits(port), subset, host)
 
 
 def clusters(dump: Dump, wanted: ClusterFilter | None = None) -> list[dict[str, Any]]:

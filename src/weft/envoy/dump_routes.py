@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.envoy.dump import ROUTES, Dump, Table, at, items, managed_by, text, words
+from weft.envoy.dump import ROUTES, Dump, Table, at, digits, items, managed_by, text, words
 
 COLUMNS = ("NAME", "VHOST NAME", "DOMAINS", "MATCH", "VIRTUAL SERVICE")
 BRIEF = ("NAME", "VIRTUAL HOSTS")
@@ -43,7 +43,7 @@ def match(route: dict[str, Any]) -> str:
 
 def _order(route_configuration: dict[str, Any]) -> tuple[bool, int, str]:
     name = text(route_configuration, "name")
-    return (not name.isdecimal(), int(name) if name.isdecimal() else 0, name)
+    return (not name.isdecimal(), digits(name), name)
 
 
 def _hosts(route_configuration: dict[str, Any]) -> list[dict[str, Any]]:

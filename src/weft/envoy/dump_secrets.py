@@ -63,12 +63,15 @@ def _pem(value: Any, *path: str) -> list[bytes]:
 
 
 def _row(pem: bytes, trust_domain: str, now: datetime) -> tuple[str, ...]:
-    from cryptography.x509 import load_pem_x509_certificate
+    from cryptography.x509 import DuplicateExtension, UnsupportedGeneralNameType, load_pem_x509_certificate
 
     try:
-        certificate = load_pem_x509_certificate(pem)
-    except ValueError:
+        return _certificate_row(load_pem_x509_certificate(pem), trust_domain, now)
+    except (ValueError, DuplicateExtension, UnsupportedGeneralNameType):
         return ("", "false", "", "", "", trust_domain or "-")
+
+
+def _certificate_row(certificate: Certificate, trust_domain: str, now: datetime) -> tuple[str, ...]:
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return (
         "CA" if _is_authority(certificate) else "Cert Chain",
@@ -85,7 +88,7 @@ def _is_authority(certificate: Certificate) -> bool:
 
     try:
         return certificate.extensions.get_extension_for_class(BasicConstraints).value.ca
-    except (ExtensionNotFound, ValueError):
+    except ExtensionNotFound:
         return False
 
 
@@ -94,7 +97,7 @@ def _trust_domain(certificate: Certificate) -> str:
 
     try:
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
-    except (ExtensionNotFound, ValueError):
+    except ExtensionNotFound:
         return ""
     found = [name for name in names.get_values_for_type(UniformResourceIdentifier) if name.startswith("spiffe://")]
     return found[0].removeprefix("spiffe://").partition("/")[0] if found else ""

@@ -8,14 +8,17 @@ from __future__ import annotations
 import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
+from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from weft.explain.decision import Stage, sources_of
 from weft.explain.endpoint import Place, places
 from weft.explain.listener import Connection, is_address
+from weft.explain.request import Speaks
 from weft.explain.walk import Walk
 from weft.explain.world import Resources, Workload, World
 
 _MOST_NAMED = 4
+_HTTP_OPTIONS = HttpProtocolOptions.DESCRIPTOR.full_name
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -57,7 +60,19 @@ def find(
     walk.tell(Stage.ENDPOINT, f"{name}: {_odds(found)}", sources)
     place, workload = chosen[0]
     walk.endpoint = _written(place)
+    walk.endpoints = tuple((_written(each), each.share) for each in found)
     return Target(cluster, place, workload)
+
+
+def speaks_http2(resources: Resources, cluster: Cluster, called: Speaks) -> bool:
+    if _HTTP_OPTIONS not in cluster.typed_extension_protocol_options:
+        return False
+    options = resources.opened(cluster.typed_extension_protocol_options[_HTTP_OPTIONS], HttpProtocolOptions)
+    if options is None:
+        return False
+    if options.HasField("use_downstream_protocol_config"):
+        return called is Speaks.HTTP2
+    return bool(options.explicit_http_config.HasField("http2_protocol_options"))
 
 
 def _places(resources: Resources, cluster: Cluster, caller: Workload, world: World) -> tuple[Place, ...]:

@@ -75,6 +75,7 @@ class Verdict(msgspec.Struct, frozen=True):
     route: str = ""
     cluster: str = ""
     endpoint: str = ""
+    endpoints: tuple[tuple[str, float], ...] = ()  # all that the cluster may choose, each with its share
     workload: str = ""
     location: str = ""  # of a redirect
     delay: float = 0.0  # seconds that a fault adds

@@ -13,7 +13,7 @@ from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 i
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.explain import listener, rbac, tls
-from weft.explain.cluster import NoTarget, find
+from weft.explain.cluster import NoTarget, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.http import manage
 from weft.explain.inbound import Arrival, receive
@@ -44,105 +44,100 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
         others = f", the first of {len(addresses)}" if len(addresses) > 1 else ""
         walk.tell(Stage.NAME, f"{request.host} is {address}{others}")
     source = next(iter(caller.addresses), "127.0.0.1")
-    connection = Connection(source, address, request.port, request.speaks, request.server_name, request.offers)
-    if caller.resources is None or not world.intercepts(caller, address, request.port, inbound=False):
-        why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
-        walk.tell(Stage.LISTENER, f"{caller.name or 'the caller'} {why}: straight to {address}:{request.port}")
-        return _arrive(walk, world, Arrival(connection, "", headers_of(request) if request.is_http else None), request)
-    return _outbound(walk, request, world, caller, caller.resources, connection)
-
-
-def _outbound(
-    walk: Walk, request: Request, world: World, caller: Workload, resources: Resources, connection: Connection
-) -> Verdict:
-    taking = listener.outbound(resources, connection)
-    if taking is None:
-        raise Unsure(f"{caller.name} has no listener for what goes out")
-    chain = listener.chain(taking, connection)
-    where = f"the listener {taking.name} takes {connection.address}:{connection.port}"
-    if chain is None:
-        walk.tell(Stage.LISTENER, f"{where}, and none of its chains", sources_of(taking.metadata))
-        return walk.end(Kind.CLOSED, "no filter chain takes it", detail="filter_chain_not_found")
-    walk.tell(Stage.LISTENER, f"{where}, chain {chain.name or _end(chain)}", sources_of(taking.metadata))
-    offers: tuple[str, ...] = ()
-    for each in chain.filters:
-        if (state := resources.opened(each.typed_config, SetFilterState)) is not None:
-            offers = _offers(state) or offers
-        elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
-            seen = rbac.Seen(connection, headers=headers_of(request))
-            result = manage(walk, resources, manager, request, seen)
-            if isinstance(result, Verdict):
-                return result
-            sent = _send(walk, request, world, caller, resources, connection, result.cluster, seen.headers, offers)
-            return _after_retries(sent, result.route)
-        elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
-            cluster = _tcp_cluster(walk, proxy)
-            return _send(walk, request, world, caller, resources, connection, cluster, None, offers)
-    raise Unsure(f"the chain {chain.name} ends nowhere")
-
-
-def _send(
-    walk: Walk,
-    request: Request,
-    world: World,
-    caller: Workload,
-    resources: Resources,
-    connection: Connection,
-    cluster: str,
-    headers: Headers | None,
-    offers: tuple[str, ...],
-) -> Verdict:
-    """From the caller's proxy to whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""
-    target = find(walk, resources, cluster, connection, caller, world)
-    if isinstance(target, NoTarget):
-        if headers is None:
-            return walk.end(Kind.CLOSED, target.why, flags=target.flags, detail=target.detail)
-        return walk.end(Kind.FAILED, target.why, status=503, flags=target.flags, detail=target.detail)
-    made = tls.offer(walk, resources, target.cluster, target.place, offers)
-    if target.workload is None:
-        walk.tell(Stage.ENDPOINT, f"{target.place.address}:{target.place.port} is nobody that the mesh knows")
-        return walk.end(Kind.PASSED_ON, f"it goes on to {target.place.address}:{target.place.port}", headers=headers)
-    server = target.workload
-    identity = caller.identity if made and made.shows else ""
-    if made is not None and server.resources is None and not made.foreign:
-        walk.tell(Stage.TLS, f"{server.name} has no proxy that would answer")
-        return _broken(walk, headers, "the TLS handshake fails", "UF")
-    if made is not None and made.foreign:
-        raise Unsure(f"whether {server.name} shows a certificate that the rule's files trust")
-    speaks = Speaks.TLS if made else Speaks.HTTP if headers is not None else request.speaks
-    arriving = Connection(
-        connection.source,
-        target.place.address,
-        target.place.port,
-        speaks,
-        made.server_name if made else connection.server_name,
-        made.offers if made else connection.offers,
-    )
-    inner = headers if headers is not None else headers_of(request) if request.is_http else None
-    if made is not None and not tls.takes_server(walk, made, server.identity):
-        return _broken(walk, headers, f"{server.name} is not who should answer", "UF")
-    result = receive(walk, server, Arrival(arriving, identity, inner), request, world)
-    if result.kind is Kind.CLOSED and headers is not None:
-        return _broken(walk, headers, result.why, "")
-    return result
-
-
-def _arrive(walk: Walk, world: World, arrival: Arrival, request: Request) -> Verdict:
-    connection = arrival.connection
-    server = world.at(connection.address)
+    spoken = _spoken(headers_of(request), request.speaks) if request.is_http else request.speaks
+    connection = Connection(source, address, request.port, spoken, request.server_name, request.offers)
+    if caller.resources is not None and world.intercepts(caller, address, request.port, inbound=False):
+        return _Outbound(walk, request, world, caller, caller.resources).go(connection)
+    why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
+    walk.tell(Stage.LISTENER, f"{caller.name or 'the caller'} {why}: straight to {address}:{request.port}")
+    headers = headers_of(request) if request.is_http else None
+    server = world.at(address)
     if server is None:
-        walk.tell(Stage.ENDPOINT, f"{connection.address} is nobody that the mesh knows")
-        return walk.end(
-            Kind.PASSED_ON, f"it goes on to {connection.address}:{connection.port}", headers=arrival.headers
-        )
-    return receive(walk, server, arrival, request, world)
+        return _passed_on(walk, address, request.port, headers)
+    return receive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
 
 
-def _broken(walk: Walk, headers: Headers | None, why: str, flags: str) -> Verdict:
-    """What a caller gets to see of a connection between two proxies that does not come about."""
+class _Outbound:
+    """The caller's proxy."""
+
+    def __init__(self, walk: Walk, request: Request, world: World, caller: Workload, resources: Resources) -> None:
+        self._walk, self._request, self._world = walk, request, world
+        self._caller, self._resources = caller, resources
+
+    def go(self, connection: Connection) -> Verdict:
+        walk, resources = self._walk, self._resources
+        taking = listener.outbound(resources, connection)
+        if taking is None:
+            raise Unsure(f"{self._caller.name} has no listener for what goes out")
+        chain = listener.chain(taking, connection)
+        where = f"the listener {taking.name} takes {connection.address}:{connection.port}"
+        if chain is None:
+            walk.tell(Stage.LISTENER, f"{where}, and none of its chains", sources_of(taking.metadata))
+            return walk.end(Kind.CLOSED, "no filter chain takes it", detail="filter_chain_not_found")
+        walk.tell(Stage.LISTENER, f"{where}, chain {chain.name or _end(chain)}", sources_of(taking.metadata))
+        offers: tuple[str, ...] = ()
+        for each in chain.filters:
+            if (state := resources.opened(each.typed_config, SetFilterState)) is not None:
+                offers = _offers(state) or offers
+            elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
+                http2 = self._request.speaks is Speaks.HTTP2
+                seen = rbac.Seen(connection, headers=headers_of(self._request), http2=http2)
+                result = manage(walk, resources, manager, self._request, seen)
+                if isinstance(result, Verdict):
+                    return result
+                return _after_retries(self._send(connection, result.cluster, seen.headers, offers), result.route)
+            elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
+                return self._send(connection, _tcp_cluster(walk, proxy), None, offers)
+        raise Unsure(f"the chain {chain.name} ends nowhere")
+
+    def _send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
+        """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""
+        walk, request = self._walk, self._request
+        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
+        if isinstance(target, NoTarget):
+            return _failed(walk, headers, target.why, target.flags, target.detail)
+        place, server = target.place, target.workload
+        made = tls.offer(walk, self._resources, target.cluster, place, offers, self._caller.identity)
+        if server is None:
+            return _passed_on(walk, place.address, place.port, headers)
+        if made is not None and made.foreign:
+            raise Unsure(f"whether {server.name} shows a certificate that the rule's files trust")
+        http2 = request.speaks is Speaks.HTTP2
+        if headers is not None:
+            http2 = speaks_http2(self._resources, target.cluster, request.speaks)
+        if made is not None:
+            arriving = Connection(
+                connection.source, place.address, place.port, Speaks.TLS, made.server_name, made.offers
+            )
+        else:
+            spoken = request.speaks if headers is None else _spoken(headers, Speaks.HTTP2 if http2 else Speaks.HTTP)
+            arriving = Connection(
+                connection.source, place.address, place.port, spoken, connection.server_name, connection.offers
+            )
+        inner = headers if headers is not None else headers_of(request) if request.is_http else None
+        result = receive(walk, server, Arrival(arriving, inner, http2, made), request, self._world)
+        if result.kind is Kind.CLOSED and headers is not None:
+            return _failed(walk, headers, result.why, result.flags, "upstream_reset_before_response_started")
+        return result
+
+
+def _spoken(headers: Headers, meant: Speaks) -> Speaks:
+    """What those take it for who look at the first bytes, which in HTTP/2 are not yet the request's."""
+    recognized = meant is Speaks.HTTP2 or headers.value(":path")[:1] in ("/", "*")
+    return meant if recognized else Speaks.BYTES
+
+
+def _failed(walk: Walk, headers: Headers | None, why: str, flags: str, detail: str) -> Verdict:
+    """What a caller gets to see of a connection that does not come about between its proxy and the next."""
     if headers is None:
-        return walk.end(Kind.CLOSED, why, flags=flags)
-    return walk.end(Kind.FAILED, why, status=503, flags=flags, detail="upstream_reset_before_response_started")
+        return walk.end(Kind.CLOSED, why, flags=flags, detail=detail)
+    return walk.end(Kind.FAILED, why, status=503, flags=flags.removeprefix("DI,"), detail=detail)
+
+
+def _passed_on(walk: Walk, address: str, port: int, headers: Headers | None) -> Verdict:
+    where = f"{address}:{port}" if port else address
+    walk.tell(Stage.ENDPOINT, f"{where} is nobody that the mesh knows")
+    return walk.end(Kind.PASSED_ON, f"it goes on to {where}", headers=headers)
 
 
 def _after_retries(verdict: Verdict, route: Route) -> Verdict:

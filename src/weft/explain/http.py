@@ -23,8 +23,8 @@ from weft.explain.action import REDIRECTS, change_headers, location, rewrite
 from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.listener import is_address
 from weft.explain.path import normalized
-from weft.explain.request import Request
-from weft.explain.route import first_match, virtual_host
+from weft.explain.request import Headers, Request, is_target
+from weft.explain.route import first_match, is_grpc, virtual_host
 from weft.explain.walk import Walk
 from weft.explain.world import Resources
 
@@ -64,8 +64,10 @@ def manage(
 def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdict | None:
     headers = seen.headers
     written = headers.value(":path")
-    if not written.startswith("/") and (headers.value(":method"), written) != ("OPTIONS", "*"):
+    if not is_target(headers.value(":method"), written):
         walk.tell(Stage.ROUTE, f"{written!r} is no path")
+        if seen.http2:
+            return walk.end(Kind.CLOSED, "its path does not begin with a slash", detail="http2.invalid.header.field")
         return walk.end(Kind.ANSWERED, "its path does not begin with a slash", status=400, detail="http1.codec_error")
     target = normalized(manager, written)
     if target is None:
@@ -205,6 +207,8 @@ def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
     after = (headers.value(":authority"), headers.value(":path"))
     if before != after:
         walk.tell(Stage.ROUTE, f"it is rewritten to {after[0]}{after[1]}", sources)
+    if action.HasField("max_grpc_timeout") and (limit := _seconds(action.timeout)) and is_grpc(headers):
+        _tell_deadline(headers, limit)
     if told := _patience(action):
         walk.tell(Stage.ROUTE, told, sources)
     for mirror in action.request_mirror_policies:
@@ -231,6 +235,15 @@ def _cluster(walk: Walk, route: Route, seen: rbac.Seen) -> str:
     if chosen.host_rewrite_literal:
         seen.headers.set(":authority", chosen.host_rewrite_literal)
     return str(chosen.name)
+
+
+def _tell_deadline(headers: Headers, limit: float) -> None:
+    """gRPC's caller may have said less; the server learns what is left of it."""
+    if headers.has("grpc-timeout"):
+        headers.remove("grpc-timeout")
+        headers.make_up("grpc-timeout")
+    else:
+        headers.set("grpc-timeout", f"{round(limit * 1000)}m")
 
 
 def _patience(action: RouteAction) -> str:

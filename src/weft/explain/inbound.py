@@ -17,7 +17,7 @@ from weft.explain import matchers, rbac, tls
 from weft.explain.cluster import NoTarget, find
 from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.http import manage
-from weft.explain.listener import INBOUND, Connection, chain
+from weft.explain.listener import INBOUND, Connection, chain, chains_of
 from weft.explain.request import Headers, Request, Speaks
 from weft.explain.walk import Walk
 from weft.explain.world import Workload, World
@@ -27,8 +27,9 @@ class Arrival(msgspec.Struct, frozen=True):
     """What reaches the server's proxy."""
 
     connection: Connection
-    identity: str  # of the certificate that the caller's proxy shows, if any
     headers: Headers | None  # None: not HTTP, as far as anybody knows
+    http2: bool = False
+    offer: tls.Offer | None = None  # where a caller's proxy speaks TLS; an application's own is bytes to all proxies
 
 
 def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, world: World) -> Verdict:
@@ -38,25 +39,35 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
     listener = resources.listeners.get(INBOUND) if resources else None
     passed = not world.intercepts(server, connection.address, connection.port, inbound=True)
     if resources is None or listener is None or passed:
-        if connection.speaks is Speaks.TLS and arrival.identity:
-            walk.tell(Stage.TLS, f"{server.name} has no proxy on port {connection.port} that would answer")
-            return walk.end(Kind.CLOSED, "the TLS handshake fails")
+        if arrival.offer is not None:
+            return _unanswered(walk, server, connection)
         return _deliver(walk, server, arrival, connection.port)
     found = chain(listener, connection)
     if found is None:
         how = "TLS" if connection.speaks is Speaks.TLS else "plaintext"
-        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}")
+        refusing = chains_of(listener, connection)
+        sources = tuple(dict.fromkeys(source for each in refusing for source in sources_of(each.metadata)))
+        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}", sources)
         return walk.end(
             Kind.CLOSED, f"{server.name} takes no {how} on port {connection.port}", detail="filter_chain_not_found"
         )
     walk.tell(Stage.INBOUND, f"the filter chain {found.name} takes it{_criteria(found)}", sources_of(found.metadata))
-    identity = ""
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
+    identity = ""
+    if context is None and arrival.offer is not None:
+        return _unanswered(walk, server, connection)
     if context is not None:
-        identity = arrival.identity
+        if arrival.offer is not None and not tls.takes_server(walk, arrival.offer, server.identity):
+            return walk.end(Kind.CLOSED, f"{server.name} is not who should answer", flags="UF", detail="tls_error")
+        identity = arrival.offer.identity if arrival.offer is not None else ""
         if not tls.takes_client(walk, context, identity):
             return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
     return _filters(walk, server, found, arrival, identity, request, world)
+
+
+def _unanswered(walk: Walk, server: Workload, connection: Connection) -> Verdict:
+    walk.tell(Stage.TLS, f"no proxy answers the mesh's TLS on port {connection.port} of {server.name}")
+    return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
 
 
 def _filters(
@@ -82,8 +93,10 @@ def _filters(
                 raise Unsure(f"the authorizer {cluster} decides")
         elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
             if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
-                return walk.end(Kind.CLOSED, f"{server.name} expects HTTP, which this is not")
-            seen.headers = arrival.headers
+                return walk.end(
+                    Kind.CLOSED, f"{server.name} expects HTTP, which this is not", detail="http1.codec_error"
+                )
+            seen.headers, seen.http2 = arrival.headers, arrival.http2
             route = walk.route
             result = manage(walk, resources, manager, request, seen)
             walk.route = route if walk.cluster else walk.route  # of two proxies' routes the caller's is meant
@@ -97,9 +110,10 @@ def _filters(
 
 def _to_workload(walk: Walk, server: Workload, cluster: str, arrival: Arrival, world: World) -> Verdict:
     assert server.resources is not None  # noqa: S101 (the caller has looked)
-    called, endpoint = walk.cluster, walk.endpoint
+    called = walk.cluster, walk.endpoint, walk.endpoints
     target = find(walk, server.resources, cluster, arrival.connection, server, world)
-    walk.cluster, walk.endpoint = called or cluster, endpoint
+    if called[0]:  # by a caller's proxy, whose choice it is that a person means
+        walk.cluster, walk.endpoint, walk.endpoints = called
     if isinstance(target, NoTarget):
         if arrival.headers is None:
             return walk.end(Kind.CLOSED, target.why, detail=target.detail)

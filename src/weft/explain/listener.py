@@ -47,10 +47,18 @@ def outbound(resources: Resources, connection: Connection) -> Listener | None:
 
 def chain(listener: Listener, connection: Connection) -> FilterChain | None:
     transport, protocols = _detected(listener, connection)
-    found = _find(listener.filter_chains, connection, transport, protocols)
+    found = _find(chains_of(listener, connection), connection, transport, protocols)
     if found is None and listener.HasField("default_filter_chain"):
         return listener.default_filter_chain
     return found
+
+
+def chains_of(listener: Listener, connection: Connection) -> list[FilterChain]:
+    """Those that may take connections to its port: the port's own, or, if it has none, those of every other."""
+    named = [each for each in listener.filter_chains if _port(each) == connection.port]
+    return named or [
+        each for each in listener.filter_chains if not each.filter_chain_match.HasField("destination_port")
+    ]
 
 
 def _by_address(resources: Resources) -> dict[tuple[str, int], Listener]:
@@ -94,19 +102,19 @@ def _holds(predicate: ListenerFilterChainMatchPredicate, connection: Connection)
 
 
 def _find(
-    chains: Iterable[FilterChain], connection: Connection, transport: str, protocols: tuple[str, ...]
+    chains: list[FilterChain], connection: Connection, transport: str, protocols: tuple[str, ...]
 ) -> FilterChain | None:
-    left = list(chains)
-    wanted_port = connection.port
-    named = [each for each in left if each.filter_chain_match.destination_port.value == wanted_port]
-    left = named or [each for each in left if not each.filter_chain_match.HasField("destination_port")]
-    left = _by_range(left, connection.address, lambda each: each.filter_chain_match.prefix_ranges)
+    left = _by_range(chains, connection.address, lambda each: each.filter_chain_match.prefix_ranges)
     left = _by_name(left, connection.server_name if connection.speaks is Speaks.TLS else "")
     left = _by_value(left, (transport,), lambda each: (each.filter_chain_match.transport_protocol or "",))
     left = _by_value(left, protocols, lambda each: each.filter_chain_match.application_protocols or ("",))
     left = _by_range(left, connection.source, lambda each: each.filter_chain_match.direct_source_prefix_ranges)
     left = _by_range(left, connection.source, lambda each: each.filter_chain_match.source_prefix_ranges)
     return left[0] if left else None
+
+
+def _port(entry: FilterChain) -> int:
+    return int(entry.filter_chain_match.destination_port.value)
 
 
 def _by_value(

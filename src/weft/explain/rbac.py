@@ -25,6 +25,7 @@ class Seen(msgspec.Struct):
     identities: tuple[str, ...] = ()  # of the certificate that the caller has shown
     remote: str = ""  # who called first, as X-Forwarded-For says
     headers: Headers = msgspec.field(default_factory=Headers)
+    http2: bool = False
     metadata: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
 

@@ -17,6 +17,7 @@ from weft.explain.world import Resources
 class _Hosts(msgspec.Struct, frozen=True):
     """The domains of a configuration, by how they are looked up: the longest wildcard first."""
 
+    of: RouteConfiguration  # held, so that no other can come to stand where it stands in memory
     exact: Mapping[str, VirtualHost]
     suffixes: tuple[tuple[str, VirtualHost], ...]  # of `*.example.com`, without the star
     prefixes: tuple[tuple[str, VirtualHost], ...]  # of `example.*`
@@ -112,4 +113,4 @@ def _hosts(configuration: RouteConfiguration) -> _Hosts:
     def longest(found: dict[str, VirtualHost]) -> tuple[tuple[str, VirtualHost], ...]:
         return tuple(sorted(found.items(), key=lambda entry: -len(entry[0])))
 
-    return _Hosts(exact, longest(suffixes), longest(prefixes), rest)
+    return _Hosts(configuration, exact, longest(suffixes), longest(prefixes), rest)

@@ -21,12 +21,14 @@ class Offer(msgspec.Struct, frozen=True):
 
     server_name: str
     offers: tuple[str, ...]
-    shows: bool  # a certificate of its own
+    identity: str  # of the certificate that it shows, if it shows one
     names: tuple[SubjectAltNameMatcher, ...]  # one of which the server must have; none: any will do
     foreign: bool  # not the mesh's: whom it trusts is written in files
 
 
-def offer(walk: Walk, resources: Resources, cluster: Cluster, place: Place, instead: tuple[str, ...]) -> Offer | None:
+def offer(
+    walk: Walk, resources: Resources, cluster: Cluster, place: Place, instead: tuple[str, ...], identity: str
+) -> Offer | None:
     """None for plaintext. `instead`: what the chain's connections offer whatever the cluster would."""
     socket, why = _socket(cluster, place)
     context = resources.opened(socket.typed_config, UpstreamTlsContext) if socket else None
@@ -37,7 +39,7 @@ def offer(walk: Walk, resources: Resources, cluster: Cluster, place: Place, inst
     common = context.common_tls_context
     names = validation(common).match_typed_subject_alt_names
     offers = instead or tuple(common.alpn_protocols)
-    shows = bool(common.tls_certificate_sds_secret_configs)
+    shown = identity if common.tls_certificate_sds_secret_configs else ""
     foreign = (
         common.combined_validation_context.validation_context_sds_secret_config.sds_config.WhichOneof(
             "config_source_specifier"
@@ -46,7 +48,7 @@ def offer(walk: Walk, resources: Resources, cluster: Cluster, place: Place, inst
     )
     told = f"with TLS ({why}), offering {', '.join(offers) or 'nothing'}"
     walk.tell(Stage.TLS, f"{told} for {context.sni}" if context.sni else told, sources)
-    return Offer(context.sni, offers, shows, tuple(names), foreign)
+    return Offer(context.sni, offers, shown, tuple(names), foreign)
 
 
 def takes_server(walk: Walk, made: Offer, identity: str) -> bool:

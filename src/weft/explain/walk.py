@@ -21,6 +21,7 @@ class Walk:
         self.proxy = ""  # whose decisions are being told
         self.taken: list[tuple[int, int]] = []  # the choice, and of how many
         self.route = self.cluster = self.endpoint = self.workload = ""  # what the verdict will say of the way
+        self.endpoints: tuple[tuple[str, float], ...] = ()
         self.delay = 0.0
         self._given = given
 
@@ -56,6 +57,7 @@ class Walk:
             route=self.route,
             cluster=self.cluster,
             endpoint=self.endpoint,
+            endpoints=self.endpoints,
             workload=self.workload,
         )
 

@@ -137,6 +137,10 @@ def passes_on(rule: DestinationRule | None) -> bool:
     return any(balancer is not None and balancer.simple is SimpleBalancer.PASSTHROUGH for balancer in balancers)
 
 
+def asks_for_tls(policy: TrafficPolicy) -> bool:
+    return policy.tls is not None and policy.tls.mode is not ClientTlsMode.DISABLE
+
+
 def effective(rule: DestinationRule | None, port: int, subset: Subset | None = None) -> TrafficPolicy:
     """What holds for a port of a host, or of one of its subsets. A port-level entry stands for everything of its own
     level; a subset's level then overrides its host's field by field."""

@@ -45,6 +45,24 @@ def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> P
     """Of the policies that select one workload, the oldest first within a namespace. The narrower level wins: mesh,
     namespace, workload, port; within a level the oldest. As in Istio, a selector in the root namespace selects nobody,
     and only a workload's policy has ports."""
+    levels = _levels(policies, root_namespace)
+    mode = TlsMode.PERMISSIVE
+    for level in levels:
+        mode = level.mode or mode
+    ports = tuple((number, written or mode) for number, written in _ports(levels))
+    return PeerModes(mode, ports, tuple(level.origin.key for level in levels if level.origin is not None))
+
+
+def decider(policies: Iterable[PeerAuthentication], root_namespace: str, port: int = 0) -> PeerAuthentication | None:
+    """Which of these policies decides at a port, or in general; None where nobody says anything."""
+    levels = _levels(policies, root_namespace)
+    if port and dict(_ports(levels)).get(port) is not None:
+        return levels[-1]
+    return next((level for level in reversed(levels) if level.mode is not None), None)
+
+
+def _levels(policies: Iterable[PeerAuthentication], root_namespace: str) -> list[PeerAuthentication]:
+    """The one of the mesh, of the namespace and of the workload, as far as there are any."""
     mesh = namespace = workload = None
     for policy in policies:
         if not policy.selector and policy.namespace == root_namespace:
@@ -53,9 +71,9 @@ def peer_modes(policies: Iterable[PeerAuthentication], root_namespace: str) -> P
             namespace = namespace or policy
         elif policy.namespace != root_namespace:
             workload = workload or policy
-    mode = TlsMode.PERMISSIVE
-    levels = [level for level in (mesh, namespace, workload) if level is not None]
-    for level in levels:
-        mode = level.mode or mode
-    ports = tuple((number, written or mode) for number, written in workload.ports) if workload else ()
-    return PeerModes(mode, ports, tuple(level.origin.key for level in levels if level.origin is not None))
+    return [level for level in (mesh, namespace, workload) if level is not None]
+
+
+def _ports(levels: list[PeerAuthentication]) -> tuple[tuple[int, TlsMode | None], ...]:
+    narrowest = levels[-1] if levels else None
+    return narrowest.ports if narrowest is not None and narrowest.selector else ()

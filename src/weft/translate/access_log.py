@@ -46,7 +46,7 @@ _COUNTER = {
     "stats_scope": {"prefix": "weft"},
     "counters": [
         {
-            "value_fixed": 1,
+            "value_fixed": "1",  # as Envoy itself writes a 64-bit number: its dump then says what was sent
             "stat": {
                 "name": "answered_by_proxy",
                 "tags": [

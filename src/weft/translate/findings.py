@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from weft.base.problem import Problem, Severity
 from weft.base.suggest import did_you_mean_name
-from weft.model.destination_rule import effective
+from weft.model.destination_rule import asks_for_tls, effective
 from weft.model.group import ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import Origin, where_of
@@ -17,10 +17,7 @@ from weft.model.service import Resolution
 from weft.model.virtual_service import Destination
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
-from weft.translate.grpc import asks_for_tls
-from weft.translate.listeners import takes_whole_port
-from weft.translate.routes import deciding
-from weft.translate.view import ServiceView, destinations
+from weft.translate.view import ServiceView, deciding, destinations, takes_whole_port
 
 _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
 

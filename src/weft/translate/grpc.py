@@ -14,7 +14,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
     HttpFilter,
 )
 
-from weft.model.destination_rule import ClientTlsMode, Subset, TrafficPolicy
+from weft.model.destination_rule import Subset, asks_for_tls
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.translate import filters, names, policy
@@ -38,6 +38,7 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
             _cluster(view, port, subset, settings)
             for port in ports
             for subset in subsets
+            # What this client does not do here: it has no such cluster then, and no call goes out in plaintext.
             if not asks_for_tls(policy.effective(view.rule, port.number, subset))
         ),
         listeners=tuple(
@@ -48,12 +49,6 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
         ),
         hosts=tuple((f"{view.host}:{port.number}", _host(view, port)) for port in ports),
     )
-
-
-def asks_for_tls(chosen: TrafficPolicy) -> bool:
-    """Whether a rule wants what this client does not do here: it has no such cluster then, and no call goes out in
-    plaintext."""
-    return chosen.tls is not None and chosen.tls.mode is not ClientTlsMode.DISABLE
 
 
 def _cluster(view: ServiceView, port: ServicePort, subset: Subset | None, settings: Settings) -> Built:

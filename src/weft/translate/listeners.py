@@ -21,7 +21,7 @@ from envoy.config.listener.v3.listener_pb2 import AdditionalAddress, Listener
 from weft.api.syntax import is_address
 from weft.model.names import ObjectKey
 from weft.model.proxy import OUTBOUND_PORT, TAKEN_PORTS
-from weft.model.service import Protocol, Resolution, ServicePort
+from weft.model.service import Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.translate import names
@@ -34,7 +34,7 @@ from weft.translate.protos import duration, socket_address
 from weft.translate.provenance import of_objects
 from weft.translate.routes import configuration_name, stands_alone
 from weft.translate.streams import Stream, filter_chain, matching, streams
-from weft.translate.view import ServiceView
+from weft.translate.view import ServiceView, told_by_name
 
 
 def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
@@ -111,7 +111,7 @@ def chains_without_address(view: ServiceView, port: ServicePort, settings: Setti
     ranges = tuple(address for address in service.addresses if "/" in address)
     if service.addresses and not ranges:
         return ()
-    by_name = not ranges and _told_by_name(view, port)
+    by_name = not ranges and told_by_name(view, port)
     if not ranges and not by_name and service.resolution is Resolution.STATIC:
         # Better than the whole port: only what is sent to the endpoints' own addresses can mean this service.
         known = dict(view.endpoints).get(port.number, ())
@@ -124,19 +124,6 @@ def chains_without_address(view: ServiceView, port: ServicePort, settings: Setti
     )
 
 
-def takes_whole_port(view: ServiceView, port: ServicePort) -> bool:
-    """Whether nothing tells connections to this service from any others to its port."""
-    service = view.service
-    return (
-        service is not None
-        and port.protocol.is_tcp
-        and not service.headless
-        and not service.addresses
-        and not _told_by_name(view, port)
-        and service.resolution is not Resolution.STATIC
-    )
-
-
 def wait_for_first_bytes(listener: Listener, settings: Settings) -> None:
     listener.listener_filters_timeout.CopyFrom(duration(settings.detection_timeout))
     listener.continue_on_listener_filters_timeout = True
@@ -145,10 +132,6 @@ def wait_for_first_bytes(listener: Listener, settings: Settings) -> None:
 def on_both_families(listener: Listener, port: int) -> None:
     listener.address.CopyFrom(socket_address("0.0.0.0", port))
     listener.additional_addresses.append(AdditionalAddress(address=socket_address("::", port)))
-
-
-def _told_by_name(view: ServiceView, port: ServicePort) -> bool:
-    return port.protocol in (Protocol.TLS, Protocol.HTTPS) and view.host != "*"
 
 
 def _at_address(

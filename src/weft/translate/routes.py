@@ -16,7 +16,7 @@ from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
-from weft.model.virtual_service import HttpMatch, HttpRoute, VirtualService
+from weft.model.virtual_service import HttpMatch, HttpRoute
 from weft.translate import names
 from weft.translate.actions import act, plain, wait
 from weft.translate.built import Built, from_parts
@@ -26,7 +26,7 @@ from weft.translate.domains import domains
 from weft.translate.filters import enable
 from weft.translate.matches import applies, catches_all, route_match
 from weft.translate.provenance import keys, of_objects, of_route
-from weft.translate.view import ServiceView
+from weft.translate.view import ServiceView, deciding
 
 _MESSAGE = RouteConfiguration.DESCRIPTOR.full_name
 _LARGEST_DIRECT_RESPONSE = 1 << 20
@@ -63,11 +63,6 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHo
     host.routes.extend(routes(view, port))
     fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
     return VirtualHost(host.name, fragment, sources, claimed, frozenset(domain.lower() for domain in claimed))
-
-
-def deciding(view: ServiceView) -> VirtualService | None:
-    """One VirtualService speaks for a host in the mesh: the first with a route for HTTP."""
-    return next((routing for routing in view.routes if routing.http), None)
 
 
 def routes(view: ServiceView, port: int) -> list[Route]:

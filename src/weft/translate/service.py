@@ -11,7 +11,7 @@ from weft.translate import clusters, grpc, listeners, request_authentication, ro
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.inbound import virtual_inbound
-from weft.translate.view import GroupView, ServiceView
+from weft.translate.view import GroupView, ServiceView, deciding
 
 _HTTP_PORT = 80  # what a host without a service is called on, as far as a destination without a port depends on it
 
@@ -56,7 +56,7 @@ def base(view: GroupView) -> Contribution:
 def _unowned(view: ServiceView, settings: Settings) -> Contribution:
     """A host that only a VirtualService speaks for is known on every HTTP port. Ports that a match names have their
     own virtual host, which must stand before the one for every port."""
-    routing = routes.deciding(view)
+    routing = deciding(view)
     if routing is None:
         return Contribution()
     named = sorted({match.port for route in routing.http for match in route.match if match.port})

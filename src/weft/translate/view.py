@@ -134,6 +134,29 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
     )
 
 
+def deciding(view: ServiceView) -> VirtualService | None:
+    """One VirtualService speaks for a host in the mesh: the first with a route for HTTP."""
+    return next((routing for routing in view.routes if routing.http), None)
+
+
+def told_by_name(view: ServiceView, port: ServicePort) -> bool:
+    """Whether connections to a port say for which host they are."""
+    return port.protocol in (Protocol.TLS, Protocol.HTTPS) and view.host != "*"
+
+
+def takes_whole_port(view: ServiceView, port: ServicePort) -> bool:
+    """Whether nothing tells connections to this service from any others to its port."""
+    service = view.service
+    return (
+        service is not None
+        and port.protocol.is_tcp
+        and not service.headless
+        and not service.addresses
+        and not told_by_name(view, port)
+        and service.resolution is not Resolution.STATIC
+    )
+
+
 def depends_on_labels(mesh: Mesh, view: ServiceView, namespace: str) -> bool:
     """Whether groups of this namespace may see the host in another way for their labels alone."""
     hosts = (view.host, *(target.host for target in view.targets))

@@ -1,0 +1,56 @@
+"""`weft bisect`: which change made a request end as it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from weft.cli.cluster import CONTEXT, KUBECONFIG
+from weft.cli.explain_ import HEADER, JWT, METHOD, TO, Output, asked
+from weft.cli.history import told_moment
+from weft.cli.output import print_json, say
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
+
+
+def bisect(
+    caller: str = typer.Argument(..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME."),
+    to: str = TO,
+    method: str = METHOD,
+    header: list[str] = HEADER,
+    jwt: list[str] = JWT,
+    namespace: str = NAMESPACE,
+    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text or json."),
+    mesh: str | None = MESH,
+    kubernetes: bool = KUBERNETES,
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+    system: str = SYSTEM,
+) -> None:
+    """Find the change after which a request ended otherwise. The control plane goes back through what it remembers
+    (weft history), and tries the request after each change.
+
+    \b
+    Example: weft bisect frontend --to http://payments/charge
+    """
+    import msgspec
+
+    from weft.cli.reach import reach
+
+    question = asked(caller, to, namespace, method, header, jwt)
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    try:
+        flip = msgspec.json.decode(reached.ask("bisect", {"question": msgspec.json.encode(question).decode()}))
+    finally:
+        reached.close()
+    if output is Output.JSON:
+        print_json(flip)
+        return
+    if flip["moment"] is None:
+        say("it has ended so ever since the control plane started, or for longer than it remembers")
+        return
+    typer.echo("  ".join(told_moment(flip["moment"])))
+    for line in flip["before"]:
+        typer.echo(f"  - {line}")
+    for line in flip["after"]:
+        typer.echo(f"  + {line}")

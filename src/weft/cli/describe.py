@@ -1,0 +1,65 @@
+"""`weft describe`: what a mesh makes of one pod or one service, in plain English."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from weft.cli.cluster import CONTEXT, KUBECONFIG
+from weft.cli.output import fail, print_json
+from weft.cli.reach import KINDS, KUBERNETES, MESH, NAMESPACE, SYSTEM
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def describe(
+    kind: str = typer.Argument(..., metavar="pod|svc", help="What it is: pod or svc; or at once, as in deploy/web."),
+    name: str | None = typer.Argument(None, metavar="NAME", help="POD, POD.NAMESPACE, a workload; or a service."),
+    namespace: str = NAMESPACE,
+    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text or json."),
+    mesh: str | None = MESH,
+    kubernetes: bool = KUBERNETES,
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+    system: str = SYSTEM,
+) -> None:
+    """Describe a pod or a service in plain English. Who it is, why it has a proxy or none, which services and routes
+    lead to it, which mutual TLS mode holds and who decides that, which policies guard it, and what is wrong with any of
+    these objects.
+
+    \b
+    Example: weft describe pod web-0.shop
+             weft describe svc payments -n shop
+    """
+    import msgspec
+
+    from weft.cli.reach import reach
+
+    wanted, word = _wanted(kind, name)
+    question = msgspec.json.encode({"kind": wanted, "name": word, "namespace": namespace}).decode()
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    try:
+        answer = msgspec.json.decode(reached.ask("describe", {"question": question}))
+    finally:
+        reached.close()
+    if output is Output.JSON:
+        print_json(answer["facts"])
+        return
+    for line in answer["lines"]:
+        typer.echo(line)
+
+
+def _wanted(kind: str, name: str | None) -> tuple[str, str]:
+    if name is None:
+        kind, slash, name = kind.partition("/")
+        if not slash:
+            fail("nobody is named", "for example: weft describe pod web-0, or weft describe svc web", code=2)
+    known = KINDS.get(kind.lower())
+    if known is None:
+        fail(f"`{kind}` cannot be described", "weft describe pod NAME, or weft describe svc NAME", code=2)
+    return ("service" if known == "service" else "pod"), name

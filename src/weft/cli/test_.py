@@ -1,0 +1,61 @@
+"""`weft test`: what is expected of requests, held against what would happen to them. Nothing is sent or started."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from weft.cli.output import fail, print_json, say
+
+
+class Output(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+def test(
+    paths: list[Path] = typer.Argument(..., help="Files and directories: the mesh's YAML, and RequestTests."),
+    verbose: bool = typer.Option(False, "-v", "--verbose", help="Also why, for each that is not as expected."),
+    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text or json."),
+) -> None:
+    """Test what requests are expected to do. A RequestTest says who calls what, and how that should end; the mesh's
+    YAML decides how it would end. Nothing is started and nothing is sent, so it takes milliseconds, and CI can do it.
+
+    \b
+    Exit codes: 0 all as expected, 1 something is not, 2 a command line that makes no sense.
+
+    \b
+    Example: weft test examples/shop tests/requests.yaml
+    """
+    import time
+    from datetime import UTC, datetime
+
+    from weft.cli.trial_source import check, read, stage_of
+    from weft.control.trial import try_case
+
+    found = read(paths)
+    check(found.problems)
+    if not found.cases:
+        fail("there is no RequestTest in what was given", "docs/explain.md shows how to write one", code=2)
+    stage = stage_of(found.documents)
+    now, started = datetime.now(UTC), time.monotonic()
+    tried = [try_case(stage, case, now) for case in found.cases]
+    took = 1000 * (time.monotonic() - started) / len(tried)
+    if output is Output.JSON:
+        print_json([{"request": str(each.case), "where": each.case.where, "wrong": each.wrong} for each in tried])
+    else:
+        for each in tried:
+            typer.echo(
+                f"{'FAIL' if each.wrong else 'ok  '} {each.case}  ({each.case.where.file}:{each.case.where.line})"
+            )
+            for word in each.wrong:
+                typer.echo(f"     {word}")
+            if each.wrong and verbose:
+                for line in each.lines:
+                    typer.echo(f"       {line}")
+    wrong = sum(bool(each.wrong) for each in tried)
+    say(f"{len(tried)} requests, {wrong} not as expected; {took:.1f} ms each")
+    if wrong:
+        raise typer.Exit(1)

@@ -1,0 +1,214 @@
+"""How calls come to the pods of a service: the DestinationRules for its host with their subsets, and the
+VirtualServices that send something there, route by route, with the conditions in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from weft.base.problem import Where
+from weft.model.destination_rule import DestinationRule, Subset, TrafficPolicy, levels
+from weft.model.group import Group
+from weft.model.instance import Instance
+from weft.model.mesh import Mesh
+from weft.model.names import Labels, Origin, host_covers, selects, where_of
+from weft.model.service import Service
+from weft.model.virtual_service import (
+    Destination,
+    HttpMatch,
+    HttpRoute,
+    L4Match,
+    L4Route,
+    MatchKind,
+    StringMatch,
+    VirtualService,
+    WeightedDestination,
+)
+
+T = TypeVar("T")
+
+
+class SubsetFacts(msgspec.Struct, frozen=True):
+    name: str
+    labels: dict[str, str]
+    pods: tuple[str, ...]  # of those that are described
+
+
+class Rule(msgspec.Struct, frozen=True):
+    where: Where
+    host: str
+    subsets: tuple[SubsetFacts, ...]
+    policy: tuple[str, ...]  # what it sets, in words
+    in_force: bool  # for callers of the same namespace and labels
+
+
+class RouteFacts(msgspec.Struct, frozen=True):
+    number: int  # from 1, as a person counts
+    kind: str  # http, tls or tcp
+    name: str
+    where: Where
+    when: str
+    goes: str
+    reaches: bool  # the pods that are described
+
+
+class Routing(msgspec.Struct, frozen=True):
+    where: Where
+    hosts: tuple[str, ...]
+    gateways: tuple[str, ...]
+    in_force: bool  # it is what sidecars of the same namespace go by, for this host
+    routes: tuple[RouteFacts, ...]
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def origin(self) -> Origin | None: ...
+
+
+def named(value: _Named, *, line: int = 0) -> Where:
+    """The object that a value is, and where it stands."""
+    return where_of(
+        value.origin, "" if value.origin else f"{type(value).__name__} {value.namespace}/{value.name}", line=line
+    )
+
+
+def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[Rule]:
+    """Every rule that covers the host, the one in force first."""
+    chosen = mesh.destination_rule(service.host, service, viewer)
+    covering = [each for each in _all(mesh, DestinationRule) if host_covers(each.host, service.host)]
+    for rule in sorted(covering, key=lambda each: (each is not chosen, each.namespace, each.name)):
+        yield Rule(
+            where=named(rule),
+            host=rule.host,
+            subsets=tuple(_subset(each, pods) for each in rule.subsets),
+            policy=tuple(dict.fromkeys(word for level in levels(rule) for word in _policy(level))),
+            in_force=rule is chosen,
+        )
+
+
+def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[Routing]:
+    """Who speaks for the host, or sends calls to other hosts there."""
+    host = service.host
+    rule = mesh.destination_rule(host, service, viewer)
+    subsets = {each.name: each.labels for each in rule.subsets} if rule else {}
+    in_force = mesh.virtual_services(host, mesh.scope(viewer))
+    for routing in sorted(_all(mesh, VirtualService), key=lambda each: (each.namespace, each.name)):
+        speaks = any(host_covers(each, host) for each in routing.hosts)
+        listed = [
+            _route(routing, number, kind, route, host, subsets, pods)
+            for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp))
+            for number, route in enumerate(routes, 1)
+            if speaks or any(each.destination.host == host for each in route.route)
+        ]
+        if speaks or listed:
+            yield Routing(
+                where=named(routing),
+                hosts=routing.hosts,
+                gateways=tuple(each for each in routing.gateways if each != "mesh"),
+                in_force=routing in in_force if speaks else "mesh" in routing.gateways,
+                routes=tuple(listed),
+            )
+
+
+def _route(
+    routing: VirtualService,
+    number: int,
+    kind: str,
+    route: HttpRoute | L4Route,
+    host: str,
+    subsets: dict[str, Labels],
+    pods: list[Instance],
+) -> RouteFacts:
+    def reaches(destination: Destination) -> bool:
+        wanted = subsets.get(destination.subset) if destination.subset else ()
+        return destination.host == host and wanted is not None and any(selects(wanted, pod.labels) for pod in pods)
+
+    return RouteFacts(
+        number=number,
+        kind=kind,
+        name=route.name if isinstance(route, HttpRoute) else "",
+        where=named(routing, line=route.line),
+        when=" or ".join(map(_condition, route.match)) or "always",
+        goes=_goes(route),
+        reaches=any(reaches(each.destination) and (each.weight or len(route.route) == 1) for each in route.route),
+    )
+
+
+def _goes(route: HttpRoute | L4Route) -> str:
+    if isinstance(route, HttpRoute):
+        if route.redirect is not None:
+            return f"is redirected ({route.redirect.code})"
+        if route.direct_response is not None:
+            return f"is answered with {route.direct_response.status}"
+        if route.delegate is not None:
+            return f"goes by VirtualService {route.delegate.namespace}/{route.delegate.name}"
+    return "goes to " + ", ".join(_share(each, route.route) for each in route.route)
+
+
+def _share(each: WeightedDestination, of: Iterable[WeightedDestination]) -> str:
+    total = sum(one.weight for one in of)
+    share = f" ({100 * each.weight / total:g} %)" if total and each.weight != total else ""
+    target = each.destination
+    port = f":{target.port}" if target.port else ""
+    return f"{target.host}{port}{f' subset {target.subset}' if target.subset else ''}{share}"
+
+
+def _condition(match: HttpMatch | L4Match) -> str:
+    parts: list[str] = []
+    if isinstance(match, HttpMatch):
+        for word, wanted in (
+            ("path", match.uri),
+            ("method", match.method),
+            ("authority", match.authority),
+            ("scheme", match.scheme),
+        ):
+            parts += [f"{word} {_text(wanted)}"] if wanted is not None else []
+        parts += [f"header {name} {_text(wanted)}" for name, wanted in match.headers]
+        parts += [f"not header {name} {_text(wanted)}" for name, wanted in match.without_headers]
+        parts += [f"query {name} {_text(wanted)}" for name, wanted in match.query_params]
+    else:
+        parts += [f"server name {', '.join(match.sni_hosts)}"] if match.sni_hosts else []
+        parts += [f"to {', '.join(match.destination_subnets)}"] if match.destination_subnets else []
+    parts += [f"port {match.port}"] if match.port else []
+    parts += [f"callers with {labels(match.source_labels)}"] if match.source_labels else []
+    parts += [f"callers in {match.source_namespace}"] if match.source_namespace else []
+    return " and ".join(parts) or "always"
+
+
+def _text(wanted: StringMatch) -> str:
+    if wanted.kind is MatchKind.PRESENT:
+        return "is there"
+    word = {MatchKind.EXACT: "is", MatchKind.PREFIX: "begins with", MatchKind.REGEX: "fits"}[wanted.kind]
+    return f"{word} {wanted.value}"
+
+
+def labels(pairs: Labels | dict[str, str]) -> str:
+    items = pairs.items() if isinstance(pairs, dict) else pairs
+    return ",".join(f"{name}={value}" for name, value in items)
+
+
+def _subset(subset: Subset, pods: list[Instance]) -> SubsetFacts:
+    inside = tuple(pod.name for pod in pods if selects(subset.labels, pod.labels))
+    return SubsetFacts(subset.name, dict(subset.labels), inside)
+
+
+def _policy(level: TrafficPolicy) -> Iterator[str]:
+    if level.tls is not None:
+        yield f"TLS {level.tls.mode}"
+    if level.load_balancer is not None:
+        balancer = level.load_balancer
+        yield f"load balancer {balancer.simple or (balancer.consistent_hash and 'by hash') or 'warmup'}"
+    if level.connection_pool is not None:
+        yield "connection pool"
+    if level.outlier_detection is not None:
+        yield "outlier detection"
+
+
+def _all(mesh: Mesh, kind: type[T]) -> Iterator[T]:
+    return (value for _, values in mesh.values() for value in values if isinstance(value, kind))

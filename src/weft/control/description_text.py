@@ -1,0 +1,152 @@
+"""A description as lines for a person, in the order in which he would ask: who is it, how is it called, who may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from weft.base.problem import Problem, Where
+from weft.control.description import Guard, Mode, PodFacts, Port, ServiceFacts, ServicePicture
+from weft.control.description_routes import Routing, Rule, labels
+
+_BAR = "-" * 20
+
+
+def pod_lines(pod: PodFacts) -> Iterator[str]:
+    yield f"Pod: {pod.name}.{pod.namespace}" + ("" if pod.ready else " (not ready)")
+    if pod.workload:
+        yield f"   Workload: {pod.workload}"
+    yield f"   Labels: {labels(pod.labels) or 'none'}"
+    yield f"   Addresses: {', '.join(pod.addresses) or 'none'}"
+    why = f"{pod.proxy.why}{_in(pod.proxy.where)}"
+    if pod.proxy.has:
+        yield f"   Proxy: yes, {why}"
+        yield f"   Identity: {pod.identity}"
+    else:
+        yield f"   Proxy: none, {why}"
+        yield "   Identity: none; callers reach it in plaintext, and no policy guards it"
+    if not pod.services:
+        yield _BAR
+        yield "Services: none selects it, so that nobody calls it by a name"
+    for service in pod.services:
+        yield _BAR
+        yield from _service_lines(service, "this pod")
+    if pod.proxy.has:
+        yield _BAR
+        yield "Mutual TLS:"
+        yield from (f"   {_mode(mode, alone=len(pod.modes) == 1)}" for mode in pod.modes)
+        yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
+        yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
+        yield f"Sidecar: {_told(pod.sidecar) if pod.sidecar else 'none, so that it sees all that is exported to it'}"
+        if pod.telemetry:
+            yield f"Telemetry: {', '.join(map(_told, pod.telemetry))}"
+    yield from _problems(pod.problems)
+
+
+def service_lines(picture: ServicePicture) -> Iterator[str]:
+    yield from _service_lines(picture.service, "some pod")
+    addresses = ", ".join(picture.addresses)
+    yield f"   Addresses: {addresses or 'none of its own'}" + (" (outside of the mesh)" if picture.external else "")
+    yield _BAR
+    if not picture.members and not picture.written:
+        yield "Pods: none, so that nobody answers"
+    elif picture.members:
+        yield "Pods:"
+    for member in picture.members:
+        yield f"   {member.name}: " + ", ".join(
+            (
+                "ready" if member.ready else "not ready",
+                "with a proxy" if member.proxy else "without a proxy",
+                *([f"subset {', '.join(member.subsets)}"] if member.subsets else []),
+            )
+        )
+        yield from (f"      {_mode(mode, alone=False)}" for mode in member.modes)
+    if picture.written:
+        yield f"Endpoints beside pods: {', '.join(picture.written)}"
+    yield from _problems(picture.problems)
+
+
+def _service_lines(service: ServiceFacts, whom: str) -> Iterator[str]:
+    yield _titled("Service", service.where)
+    yield f"   Host: {service.host}"
+    yield from (f"   {_port(port)}" for port in service.ports)
+    for rule in service.rules:
+        yield from _rule_lines(rule, whom)
+    for routing in service.routings:
+        yield from _routing_lines(routing, whom)
+    if not service.routings:
+        yield "   VirtualServices: none, so that calls go to any of its pods"
+
+
+def _port(port: Port) -> str:
+    name = f" {port.name}" if port.name else ""
+    said = f"Port:{name} {port.number}/{port.protocol.upper()} targets pod port {port.target}"
+    return said if port.served else f"{said}, which no pod has"
+
+
+def _rule_lines(rule: Rule, whom: str) -> Iterator[str]:
+    unused = "" if rule.in_force else ", not in force for callers in its namespace: another one is nearer"
+    yield f"   {_titled('DestinationRule', rule.where)} for {rule.host}{unused}"
+    inside = [f"{each.name} ({labels(each.labels)})" for each in rule.subsets if each.pods]
+    outside = [f"{each.name} ({labels(each.labels)})" for each in rule.subsets if not each.pods]
+    if inside:
+        yield f"      Subsets that {whom} is in: {', '.join(inside)}"
+    if outside:
+        nobody = "this pod is not in" if whom == "this pod" else "no pod is in"
+        yield f"      Subsets that {nobody}: {', '.join(outside)}"
+    yield f"      Traffic policy: {', '.join(rule.policy) or 'none'}"
+
+
+def _routing_lines(routing: Routing, whom: str) -> Iterator[str]:
+    notes = "" if routing.in_force else ", not in force for sidecars of its namespace"
+    if routing.gateways:
+        notes += f", at gateway {', '.join(routing.gateways)}"
+    yield f"   {_titled('VirtualService', routing.where)}{notes}"
+    for route in routing.routes:
+        name = f" {route.name}" if route.name else ""
+        line = f" (line {route.where.line})" if route.where.file and route.where.line else ""
+        mark = f"reaches {whom}" if route.reaches else f"does not reach {'it' if whom == 'this pod' else 'any pod'}"
+        yield f"      {route.kind} route {route.number}{name}{line}: {route.when}: {route.goes}; {mark}"
+
+
+def _mode(mode: Mode, *, alone: bool) -> str:
+    at = f"Port {mode.port}" if mode.port else "Every port" if alone else "Other ports"
+    if not mode.intercepted:
+        return f"{at}: past the proxy, so that no policy holds there"
+    meaning = {
+        "STRICT": "only mutual TLS comes in",
+        "PERMISSIVE": "mutual TLS and plaintext come in",
+        "DISABLE": "only plaintext comes in",
+    }[mode.mode]
+    return f"{at}: {mode.mode}, {meaning}; {_told(mode.decided_by) if mode.decided_by else 'by default'}"
+
+
+def _guards(title: str, guards: tuple[Guard, ...], otherwise: str) -> Iterator[str]:
+    if not guards:
+        yield f"{title}: {otherwise}"
+        return
+    yield f"{title}:"
+    yield from (f"   {_told(each.where)}: {each.says}" for each in guards)
+
+
+def _problems(problems: Iterable[Problem]) -> Iterator[str]:
+    found = list(problems)
+    if found:
+        yield _BAR
+        yield "Problems:"
+        yield from (f"   {problem}" for problem in found)
+
+
+def _titled(title: str, where: Where) -> str:
+    return f"{title}: {_told(where).removeprefix(f'{title} ')}"
+
+
+def _told(where: Where) -> str:
+    return f"{where.object}{_place(where)}"
+
+
+def _in(where: Where | None) -> str:
+    return f": {_told(where)}" if where is not None else ""
+
+
+def _place(where: Where) -> str:
+    return f" ({where.file}:{where.line})" if where.file else ""

@@ -1,0 +1,132 @@
+"""Requests tried out upon a mesh: the cases of `weft test`, and for `weft diff` what happens to each before and after a
+change. Cases come in, outcomes leave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import msgspec
+
+from weft.api.request_test import RequestCase
+from weft.base.problem import Problem, Where
+from weft.control.history import History, Moment
+from weft.control.question import Question, answer
+from weft.control.stage import Stage
+from weft.explain.decision import Explanation
+from weft.explain.expectation import Expectation, Expected, differences
+from weft.explain.request import Token
+from weft.explain.text import lines
+from weft.model.service import Protocol
+
+_HTTP = (Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC)
+
+
+class Tried(msgspec.Struct, frozen=True):
+    case: RequestCase
+    wrong: tuple[str, ...]  # what is not as expected
+    lines: tuple[str, ...] = ()  # what happens to it
+
+
+class Turned(msgspec.Struct, frozen=True):
+    """A request to which something else happens than before."""
+
+    request: str
+    before: tuple[str, ...]  # one for each way it may go
+    after: tuple[str, ...]
+    where: Where = Where()  # of the test that declares it
+
+
+def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
+    """Never raises: what cannot be asked is wrong."""
+    explained = _explained(stage, case, now)
+    if isinstance(explained, Problem):
+        hint = f" ({explained.hint})" if explained.hint else ""
+        return Tried(case, (f"{explained.what}{hint}",))
+    expectation = Expectation(
+        Expected(case.verdict) if case.verdict else None,
+        case.status,
+        case.workload,
+        case.subset,
+        case.path,
+        case.odds,
+    )
+    return Tried(case, tuple(differences(expectation, explained)), tuple(lines(explained)))
+
+
+def turned(before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime) -> Iterator[Turned]:
+    for case in cases:
+        was, becomes = _ways(_explained(before, case, now)), _ways(_explained(after, case, now))
+        if was != becomes:
+            yield Turned(str(case), was, becomes, case.where)
+
+
+class Culprit(msgspec.Struct, frozen=True):
+    moment: Moment
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+def culprit(stage: Stage, history: History, question: Question, now: datetime) -> Culprit | None:
+    """The last change after which the request ended otherwise than before; None if there is none that is remembered.
+    Raises what carries a problem, if it cannot be asked now."""
+    after = _ways(answer(stage, question, now).explanation)
+    for moment, mesh in history.backwards():
+        try:
+            before = _ways(answer(Stage(mesh), question, now).explanation)
+        except Exception as error:
+            problem = getattr(error, "problem", None)
+            if not isinstance(problem, Problem):
+                raise
+            before = _ways(problem)
+        if before != after:
+            return Culprit(moment, before, after)
+    return None
+
+
+def every_call(stage: Stage, most: int) -> Iterator[RequestCase]:
+    """A request from a pod of each group to each HTTP port: what is tried when nobody says what to try."""
+    calls = (
+        RequestCase(Where(), pods[0], f"http://{service.host}:{port.number}/")
+        for _, pods in sorted(stage.groups().items())
+        for service in sorted(stage.services(), key=lambda each: each.host)
+        for port in service.ports
+        if port.protocol in _HTTP and "*" not in service.host
+    )
+    for number, call in enumerate(calls):
+        if number == most:
+            return
+        yield call
+
+
+def _explained(stage: Stage, case: RequestCase, now: datetime) -> Explanation | Problem:
+    tokens = (Token("a-token", json.loads(case.claims)),) if case.claims else ()
+    namespace = "" if "." in case.caller or "/" in case.caller else case.namespace
+    question = Question(case.caller, case.to, namespace, case.method, case.headers, tokens)
+    try:
+        return answer(stage, question, now).explanation
+    except Exception as error:
+        problem = getattr(error, "problem", None)
+        if not isinstance(problem, Problem):
+            raise
+        return problem
+
+
+def _ways(explained: Explanation | Problem) -> tuple[str, ...]:
+    """What a caller would notice, without which pod of a workload it meets."""
+    if isinstance(explained, Problem):
+        return (explained.what,)
+    odds: dict[str, float] = {}
+    for outcome in explained.outcomes:
+        verdict = outcome.verdict
+        status = f" {verdict.status}" if verdict.status else ""
+        place = verdict.cluster or verdict.location or verdict.why
+        said = f"{verdict.kind}{status}: {place}"
+        if verdict.path:
+            said += f" as {verdict.method} {verdict.host}{verdict.path}"
+        if verdict.delay:
+            said += f" after {verdict.delay:g} s"
+        odds[said] = odds.get(said, 0.0) + outcome.odds
+    ordered = sorted(odds.items(), key=lambda pair: (-pair[1], pair[0]))
+    return tuple(said if share > 0.9999 else f"{100 * share:.3g} % {said}" for said, share in ordered)

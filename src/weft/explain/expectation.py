@@ -1,0 +1,77 @@
+"""What somebody expects of a request, held against what would happen to it. Pure; what differs is said in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from weft.explain.decision import Explanation, Kind, Verdict
+
+_REACHED = (Kind.DELIVERED, Kind.PASSED_ON)
+
+
+class Expected(StrEnum):
+    ALLOWED = "allowed"  # it reaches somebody
+    DENIED = "denied"  # a policy, a token or a handshake stops it
+    ANSWERED = "answered"  # by a proxy: a redirect, a fault, no such route
+    FAILED = "failed"  # nobody can be reached
+
+
+class Expectation(msgspec.Struct, frozen=True):
+    """What is empty is not looked at. `odds`: of how many in a hundred requests the rest holds."""
+
+    verdict: Expected | None = None
+    status: int = 0
+    workload: str = ""  # who gets it: a workload, a pod, or the app's name
+    subset: str = ""
+    path: str = ""  # as it arrives
+    odds: float = 100.0
+
+
+def differences(expectation: Expectation, explanation: Explanation) -> Iterator[str]:
+    """Nothing, if it is as expected."""
+    met = sum(outcome.odds for outcome in explanation.outcomes if not _wrong(expectation, outcome.verdict))
+    if abs(100 * met - expectation.odds) < 0.05:
+        return
+    if expectation.odds == 100:
+        for outcome in explanation.outcomes:
+            for word in _wrong(expectation, outcome.verdict):
+                share = f" for {100 * outcome.odds:.3g} % of requests" if outcome.odds < 1 else ""
+                yield f"{word}{share}"
+    else:
+        yield f"expected of {expectation.odds:g} % of requests, and it is so of {100 * met:.3g} %"
+
+
+def _wrong(expectation: Expectation, verdict: Verdict) -> list[str]:
+    found = []
+    if expectation.verdict is not None and not _is(expectation.verdict, verdict):
+        found.append(f"expected to be {expectation.verdict}, and it is {verdict.kind}: {verdict.why}")
+    pairs = (
+        ("status", expectation.status, verdict.status),
+        ("subset", expectation.subset, verdict.cluster.split("|")[2] if verdict.cluster.count("|") == 3 else ""),
+        ("path", expectation.path, verdict.path),
+    )
+    found += (f"expected {name} {want}, and it is {got or 'none'}" for name, want, got in pairs if want and want != got)
+    if expectation.workload and not _is_of(expectation.workload, verdict.workload):
+        found.append(f"expected to reach {expectation.workload}, and it reaches {verdict.workload or 'nobody'}")
+    return found
+
+
+def _is(expected: Expected, verdict: Verdict) -> bool:
+    match expected:
+        case Expected.ALLOWED:
+            return verdict.kind in _REACHED
+        case Expected.DENIED:
+            return verdict.kind in (Kind.DENIED, Kind.CLOSED)
+        case Expected.ANSWERED:
+            return verdict.kind is Kind.ANSWERED
+        case Expected.FAILED:
+            return verdict.kind is Kind.FAILED
+
+
+def _is_of(wanted: str, pod: str) -> bool:
+    """`payments-v2` has the pod `payments-v2-0.shop`."""
+    name = pod.rpartition(".")[0]
+    return wanted in (pod, name) or name.rpartition("-")[0] == wanted or name.rsplit("-", 2)[0] == wanted

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+import typer
+
+from weft.cli import describe
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("pod", "a"), ("pod", "a")),
+        (("po", "a"), ("pod", "a")),
+        (("svc", "a"), ("service", "a")),
+        (("Service", "a"), ("service", "a")),
+        (("svc/a", None), ("service", "a")),
+        (("deploy/a", None), ("pod", "a")),
+    ],
+)
+def test_kinds_are_those_of_kubectl(words, wanted):
+    assert describe._wanted(*words) == wanted
+
+
+@pytest.mark.parametrize("words", [("web", None), ("gateway", "a")])
+def test_what_cannot_be_described_is_a_usage_error(words):
+    with pytest.raises(typer.Exit) as raised:
+        describe._wanted(*words)
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("command", [("describe",), ("x", "describe")])
+def test_a_running_mesh_is_asked(weft, mesh, command):
+    done = weft(*command, "pod", "talker-0", "--mesh", mesh)
+    assert done.returncode == 0, done.stderr
+    assert "   Identity: spiffe://cluster.local/ns/shop/sa/default\n" in done.stdout
+    assert "Services: none selects it" in done.stdout
+    facts = json.loads(weft(*command, "pod", "talker-0", "--mesh", mesh, "-o", "json").stdout)
+    assert facts["proxy"]["where"]["object"] == "Workload shop/talker"
+    done = weft(*command, "svc", "talker", "--mesh", mesh)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "there is no service `talker`" in done.stderr

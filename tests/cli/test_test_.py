@@ -1,0 +1,55 @@
+import json
+
+SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: web, namespace: shop, labels: {app: web}}
+spec: {command: [sleep, "1"], ports: [{name: http, port: 8080}]}
+"""
+TESTS = """
+apiVersion: weft.dev/v1alpha1
+kind: RequestTest
+metadata: {name: web, namespace: shop}
+spec:
+  requests:
+  - {from: web, to: http://web/, expect: allowed}
+"""
+
+
+def test_all_as_expected_is_well(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE)
+    (tmp_path / "tests.yaml").write_text(TESTS)
+    done = weft("test", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ok   web GET http://web/  (")
+    assert "1 requests, 0 not as expected" in done.stderr
+
+
+def test_what_is_not_as_expected_fails_with_its_place_and_why(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE)
+    (tmp_path / "tests.yaml").write_text(TESTS.replace("allowed", "denied"))
+    done = weft("test", tmp_path, "-v")
+    assert done.returncode == 1
+    assert "tests.yaml:7)" in done.stdout
+    assert "expected to be denied, and it is delivered" in done.stdout
+    assert "→ delivered: it reaches web-0.shop" in done.stdout
+    (said,) = json.loads(weft("test", tmp_path, "-o", "json").stdout)
+    assert (said["request"], len(said["wrong"])) == ("web GET http://web/", 1)
+
+
+def test_errors_in_the_yaml_are_told_and_nothing_is_tried(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE.replace("port: 80,", "port: eighty,"))
+    (tmp_path / "tests.yaml").write_text(TESTS)
+    done = weft("test", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "web.yaml:" in done.stderr
+
+
+def test_without_a_test_there_is_nothing_to_do(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE)
+    assert "there is no RequestTest" in weft("test", tmp_path).stderr

@@ -1,0 +1,105 @@
+"""A description as a person reads it."""
+
+from model.builders import instance, put, service
+from weft.base.problem import Problem, Where
+from weft.control.description import describe_pod, describe_service
+from weft.control.description_text import pod_lines, service_lines
+from weft.control.stage import Stage
+from weft.model.authorization_policy import AuthorizationPolicy, Rule
+from weft.model.destination_rule import DestinationRule, Subset
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey, Origin, labels_of
+from weft.model.peer_authentication import PeerAuthentication, TlsMode
+from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
+
+HOST = "app.shop.svc.cluster.local"
+
+
+def made():
+    mesh = Mesh()
+    subsets = tuple(Subset(name, labels_of({"version": name})) for name in ("v1", "v2"))
+    origin = Origin(ObjectKey("PeerAuthentication", "shop", "door"), file="door.yaml", line=7)
+    put(
+        mesh,
+        service("app"),
+        DestinationRule("app", "shop", HOST, subsets=subsets),
+        VirtualService(
+            "app", "shop", (HOST,), http=(HttpRoute("all", route=(WeightedDestination(Destination(HOST)),)),)
+        ),
+        PeerAuthentication("door", "shop", mode=TlsMode.STRICT, origin=origin),
+        AuthorizationPolicy("guard", "shop", rules=(Rule(),)),
+    )
+    for pod in (
+        instance("app-0", "app", labels={"version": "v1"}, meshed=True, workload="app", excluded_ports=(9999,)),
+        instance("bare-0", "bare", ready=False, address="10.0.0.2"),
+    ):
+        mesh.apply(ObjectKey("Pod", "shop", pod.name), (pod,))
+    return mesh
+
+
+def told(word, *problems):
+    mesh = made()
+    return list(pod_lines(describe_pod(mesh, Stage(mesh), problems, word)))
+
+
+def test_a_pod_is_told_from_who_it_is_to_who_may_call_it():
+    assert told("app-0", Problem(Where(object="Service shop/app"), "a typo")) == [
+        "Pod: app-0.shop",
+        "   Workload: app",
+        "   Labels: app=app,version=v1",
+        "   Addresses: 10.244.0.1",
+        "   Proxy: yes, it was injected when it was made",
+        "   Identity: spiffe://cluster.local/ns/shop/sa/default",
+        "--------------------",
+        "Service: shop/app",
+        "   Host: app.shop.svc.cluster.local",
+        "   Port: http 80/HTTP targets pod port 8080",
+        "   DestinationRule: shop/app for app.shop.svc.cluster.local",
+        "      Subsets that this pod is in: v1 (version=v1)",
+        "      Subsets that this pod is not in: v2 (version=v2)",
+        "      Traffic policy: none",
+        "   VirtualService: shop/app",
+        "      http route 1 all: always: goes to app.shop.svc.cluster.local; reaches this pod",
+        "--------------------",
+        "Mutual TLS:",
+        "   Port 8080: STRICT, only mutual TLS comes in; PeerAuthentication shop/door (door.yaml:7)",
+        "   Other ports: STRICT, only mutual TLS comes in; PeerAuthentication shop/door (door.yaml:7)",
+        "AuthorizationPolicies:",
+        "   AuthorizationPolicy shop/guard: ALLOW, 1 rule",
+        "RequestAuthentications: none, so that no token is checked",
+        "Sidecar: none, so that it sees all that is exported to it",
+        "--------------------",
+        "Problems:",
+        "   Service shop/app: error: a typo",
+    ]
+
+
+def test_a_pod_without_a_proxy_or_a_service_says_so():
+    assert told("bare-0") == [
+        "Pod: bare-0.shop (not ready)",
+        "   Labels: app=bare",
+        "   Addresses: 10.0.0.2",
+        "   Proxy: none, nobody injected it when it was made; weft x check-inject says why",
+        "   Identity: none; callers reach it in plaintext, and no policy guards it",
+        "--------------------",
+        "Services: none selects it, so that nobody calls it by a name",
+    ]
+
+
+def test_a_service_is_told_with_its_pods():
+    lines = list(service_lines(describe_service(made(), (), "app")))
+    assert "      Subsets that some pod is in: v1 (version=v1)" in lines
+    assert "      Subsets that no pod is in: v2 (version=v2)" in lines
+    assert lines[-3:] == [
+        "Pods:",
+        "   app-0.shop: ready, with a proxy, subset v1",
+        "      Port 8080: STRICT, only mutual TLS comes in; PeerAuthentication shop/door (door.yaml:7)",
+    ]
+
+
+def test_a_service_that_nobody_answers_for_says_so():
+    mesh = Mesh()
+    put(mesh, service("app"))
+    lines = list(service_lines(describe_service(mesh, (), "app")))
+    assert lines[-1] == "Pods: none, so that nobody answers"
+    assert "   VirtualServices: none, so that calls go to any of its pods" in lines

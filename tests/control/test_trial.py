@@ -1,0 +1,69 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from control.test_stage import shop
+from model.builders import service
+from weft.api.request_test import RequestCase
+from weft.base.problem import Where
+from weft.control.history import History
+from weft.control.question import Question
+from weft.control.stage import NoSuchWorkload, Stage
+from weft.control.trial import culprit, every_call, try_case, turned
+from weft.model.names import ObjectKey
+from weft.model.settings import Settings
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+PAYMENTS = ObjectKey("Service", "shop", "payments")
+
+
+def case(caller="orders", to="http://payments/", **more):
+    return RequestCase(Where(), caller, to, "shop", **more)
+
+
+def test_a_case_that_is_as_expected_has_nothing_wrong():
+    assert try_case(Stage(shop()), case(verdict="allowed", workload="payments"), NOW).wrong == ()
+    assert try_case(Stage(shop()), case(verdict="denied"), NOW).wrong
+
+
+def test_what_cannot_be_asked_is_wrong_and_says_why():
+    (said,) = try_case(Stage(shop()), case("odrers", verdict="allowed"), NOW).wrong
+    assert said == "there is no workload or pod `odrers` (did you mean `orders`?)"
+    assert "not a scheme" in try_case(Stage(shop()), case(to="ftp://x"), NOW).wrong[0]
+
+
+def test_a_request_that_ends_otherwise_is_told_with_both_ends():
+    without = shop()
+    without.apply(PAYMENTS, ())
+    (found,) = turned(Stage(shop()), Stage(without), [case(), case(to="http://nobody/")], NOW)
+    assert found.request == "orders GET http://payments/"
+    assert found.before[0].startswith("delivered: outbound|80||payments.shop.svc.cluster.local as GET payments/")
+    assert found.after == ("failed: payments does not resolve",)
+
+
+def test_everybody_calls_every_http_port_but_no_more_than_asked():
+    calls = [str(each) for each in every_call(Stage(shop()), 100)]
+    assert "frontend-0.shop GET http://payments.shop.svc.cluster.local:80/" in calls
+    assert len(calls) == 3
+    assert len(list(every_call(Stage(shop()), 2))) == 2
+
+
+def test_the_change_that_turned_a_request_is_found():
+    mesh = shop()
+    mesh.apply(PAYMENTS, ())
+    history = History(mesh, Settings(), clock=lambda: 1.0)
+    history.seal()
+
+    def change(key, *values):
+        before = mesh.get(key)
+        mesh.apply(key, values)
+        history.note(key, before, mesh.get(key))
+        history.seal()
+
+    change(PAYMENTS, service("payments", addresses=("10.96.0.7",)))
+    change(ObjectKey("Service", "shop", "other"), service("other", addresses=("10.96.0.8",)))
+    found = culprit(Stage(mesh), history, Question("orders", "http://payments/"), NOW)
+    assert (found.moment.number, found.before) == (1, ("failed: payments does not resolve",))
+    assert culprit(Stage(mesh), history, Question("orders", "http://nobody/"), NOW) is None
+    with pytest.raises(NoSuchWorkload):
+        culprit(Stage(mesh), history, Question("nobody", "http://payments/"), NOW)

@@ -1,0 +1,127 @@
+"""The real istioctl reads the dumps of weft's proxies, and its tables say what weft's say, row by row."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+
+import pytest
+import pytest_asyncio
+
+from e2e import looking
+from e2e.looking import envoy, rows, weft
+
+pytestmark = [pytest.mark.root, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+
+files = looking.files
+WORKLOADS = ["client", "app-v1", "ledger"]
+# Even for a file istioctl wants to know of a cluster; it never asks this one.
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "none",
+    "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
+    "users": [{"name": "none", "user": {}}],
+}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def dumps(whole_mesh, tmp_path_factory):
+    """For each workload its dump and what it says of its endpoints, as a person with curl gets them."""
+    directory = tmp_path_factory.mktemp("dumps")
+    for name in WORKLOADS:
+        dump = await envoy(whole_mesh, name, "/config_dump?include_eds=true")
+        (directory / f"{name}.json").write_text(json.dumps(dump))
+        clusters = await envoy(whole_mesh, name, "/clusters?format=json")
+        (directory / f"{name}-clusters.json").write_text(json.dumps(clusters))
+    (directory / "kubeconfig").write_text(json.dumps(KUBECONFIG))
+    return directory
+
+
+@pytest.fixture
+def both(istioctl, dumps):
+    """What istioctl and weft print for the same words."""
+
+    async def run(*words: str, file: str) -> tuple[str, str]:
+        given = [*words, "--file", str(dumps / file)]
+        command = [str(istioctl), "proxy-config", *given, "--kubeconfig", str(dumps / "kubeconfig")]
+        done = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout, await weft("proxy-config", *given)
+
+    return run
+
+
+def same(theirs: str, ours: str) -> None:
+    """The same headings, and the same rows; of equal ones istioctl leaves the order to chance."""
+    expected, shown = rows(theirs), rows(ours)
+    assert shown[0] == expected[0]
+    assert sorted(shown[1:]) == sorted(expected[1:])
+    assert len(shown) > 1
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("command", ["clusters", "listeners", "routes", "endpoints"])
+async def test_tables_are_the_same(both, command, workload):
+    file = f"{workload}-clusters.json" if command == "endpoints" else f"{workload}.json"
+    same(*await both(command, file=file))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "clusters --fqdn app.shop.svc.cluster.local --subset v1",
+        "clusters --direction outbound --port 7000",
+        "listeners --port 15006",
+        "listeners --type TCP",
+        "listeners --address 0.0.0.0 --type HTTP+TCP",
+        "routes --name 80",
+        "endpoints --port 8080",
+        "endpoints --status healthy --cluster outbound|80||app.shop.svc.cluster.local",
+    ],
+)
+async def test_filters_choose_the_same(both, words):
+    file = "client-clusters.json" if words.startswith("endpoints") else "client.json"
+    same(*await both(*words.split(), file=file))
+
+
+async def test_rows_that_have_an_order_have_the_same(both):
+    theirs, ours = await both("clusters", file="client.json")
+    assert [row[:4] for row in rows(ours)] == [row[:4] for row in rows(theirs)]
+
+
+async def test_secrets_are_the_same_and_weft_knows_the_trust_domain(both):
+    theirs, ours = (rows(each) for each in await both("secret", file="client.json"))
+    width = len(theirs[0])
+    assert [row[:width] for row in ours] == theirs
+    assert ours[0][-1] == "TRUST DOMAIN"
+
+
+async def test_versions_are_the_same(both):
+    theirs, ours = await both("bootstrap", "-o", "short", file="client.json")
+    assert [line.split() for line in ours.splitlines()] == [line.split() for line in theirs.splitlines()]
+
+
+async def test_all_of_it_is_the_same(both):
+    """Section by section: tables are apart by empty lines."""
+    theirs, ours = (
+        [part for part in each.split("\n\n") if part.strip()] for each in await both("all", file="client.json")
+    )
+    assert len(ours) == len(theirs) == 6
+    assert [line.split() for line in ours[0].splitlines()] == [line.split() for line in theirs[0].splitlines()]
+    # Where a name has no parts, istioctl's second column repeats the first one's prefix.
+    theirs[1] = re.sub(r"(?<= )cluster/(\S+)", r"\1        ", theirs[1])
+    for index in (1, 2, 3, 5):
+        same(theirs[index], ours[index])
+
+
+@pytest.mark.parametrize("command", ["clusters", "listeners", "routes"])
+async def test_whole_resources_are_the_same(both, command):
+    """istioctl spells fields as JSON's mapping of protobuf does, and leaves out what is the default."""
+    theirs, ours = (json.loads(each) for each in await both(command, "-o", "json", file="client.json"))
+    assert sorted(each.get("name", "") for each in ours) == sorted(each.get("name", "") for each in theirs)

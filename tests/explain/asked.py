@@ -1,0 +1,84 @@
+"""What is asked, of whom, and what came of it: the values that generated cases, the rig and the comparison share."""
+
+import functools
+import json
+import os
+import time
+from dataclasses import dataclass, field
+
+import jwt
+
+from translate import tokens
+from weft.explain.jwt import read_token
+from weft.explain.request import Request, Speaks, Token
+
+HTTP_PORT, TCP_PORT, OPEN_PORT = 8080, 7000, 9000  # the last is undeclared
+NETWORK = f"127.{16 + os.getpid() % 200}"  # of its own, so that runs beside each other do not meet
+PODS = f"{NETWORK}.0.0/17"
+PLAIN = f"{NETWORK}.255.1"  # a workload without a proxy, behind every service's subset v2 and behind no service at all
+NOBODY = f"{NETWORK}.255.2"  # where nothing listens
+ISSUERS = (tokens.ISSUER, tokens.PARTNER)
+KEYS = tokens.key_set(rsa=tokens.RSA_KEY)
+
+
+@dataclass
+class Asked:
+    """One request of a case. `to`: "service", "pod" (its own address), "plain", or "nobody"."""
+
+    caller: str = "frontend"  # or "legacy", which has no proxy
+    to: str = "service"
+    port: int = 80
+    method: str = "GET"
+    path: str = "/"
+    host: str = ""  # of the service, unless said
+    headers: list = field(default_factory=list)
+    token: dict | None = None
+    speaks: Speaks = Speaks.HTTP
+    offers: tuple = ()  # of the application's own TLS
+
+
+@dataclass
+class Case:
+    """A service's documents, written for the name SERVICE, and what is asked of it."""
+
+    documents: list
+    asked: list
+    alone: bool = False  # without the instance that has no proxy, so that proxies speak HTTP/2 to each other
+    account: str = "orders"  # which the workload should have; the proxy that answers is `orders`
+
+
+@dataclass
+class Answer:
+    status: int = 0  # 0: closed without an answer; of bytes 200 if they came back
+    location: str = ""
+    app: list | None = None  # the lines of the request that the application saw
+    logged: dict = field(default_factory=dict)
+    server_logged: dict = field(default_factory=dict)
+
+
+@dataclass
+class Told:
+    case: Case
+    asked: Asked
+    request: Request
+    explanation: object
+    answer: Answer
+    disagreement: str = ""
+
+
+def made_token(wanted):
+    """`forged`, `malformed`, or claims to be signed."""
+    claims = {name: value for name, value in wanted.items() if name not in ("where", "forged", "malformed", "late")}
+    claims.setdefault("exp", int(time.time()) + (-600 if wanted.get("late") else 600))
+    if wanted.get("malformed"):
+        return read_token(wanted["malformed"])
+    text = _signed(
+        json.dumps({"iss": tokens.ISSUER, "sub": "alice", **claims}, sort_keys=True), bool(wanted.get("forged"))
+    )
+    return Token(text, {"iss": tokens.ISSUER, "sub": "alice", **claims}, verified=not wanted.get("forged"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _signed(claims, forged):
+    key = tokens.OTHER_KEY if forged else tokens.RSA_KEY
+    return jwt.api_jws.encode(claims.encode(), key, "RS256", headers={"typ": "JWT", "kid": "rsa"})

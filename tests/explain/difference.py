@@ -1,0 +1,81 @@
+"""Whether what happened is one of the outcomes that were said, and what is different if not."""
+
+import re
+
+from weft.explain.request import Speaks
+
+
+def disagreement(told):
+    """What is different; "" if one of the outcomes is what happened."""
+    found = [_difference(outcome, told) for outcome in told.explanation.outcomes]
+    return "" if "" in found else "; or ".join(found)
+
+
+def is_routed(told):
+    """Whether the caller's proxy read its HTTP; elsewhere it passes on bytes, and logs no case."""
+    return any(step.stage == "route" and step.proxy == told.asked.caller for step in told.explanation.outcomes[0].steps)
+
+
+def _difference(outcome, told):
+    verdict, answer, asked = outcome.verdict, told.answer, told.asked
+    proxied = asked.caller != "legacy" and asked.speaks is Speaks.HTTP
+    said = []
+
+    def same(what, expected, actual):
+        if expected != actual:
+            said.append(f"{what}: {expected!r} was said, {actual!r} it was")
+
+    if verdict.kind == "unknown":
+        return f"unknown: {verdict.why}"
+    if verdict.kind in ("delivered", "passed on"):
+        same("reached", True, answer.app is not None)
+        if answer.app and asked.speaks is Speaks.HTTP:
+            same("head", _head(verdict), _app_head(answer.app))
+            same("headers", _compared(verdict.headers), _compared(_app_headers(answer.app)))
+    else:
+        same("reached", False, answer.app is not None)
+        same("status", verdict.status, answer.status)
+        same("location", verdict.location, answer.location)
+    if answer.status > 0 and proxied and is_routed(told) and not answer.logged:
+        said.append("nothing was logged")
+    if proxied and answer.logged:
+        same("route", verdict.route, _dash(answer.logged["route"]))
+        if verdict.cluster and "NC" not in verdict.flags:  # Envoy does not log the name of a cluster that is not there
+            same("cluster", verdict.cluster, _dash(answer.logged["cluster"]))
+        if verdict.endpoint and verdict.kind in ("delivered", "denied"):
+            same("endpoint", verdict.endpoint, answer.logged["host"])
+        if verdict.kind in ("answered", "failed") and outcome.steps[-1].proxy == asked.caller:
+            if verdict.flags:
+                same("flags", verdict.flags, _dash(answer.logged["flags"]))
+            if verdict.detail and verdict.kind == "answered":
+                same("detail", verdict.detail, answer.logged["details"])
+    if verdict.kind == "denied":
+        same("detail", verdict.detail, (answer.server_logged or {}).get("details"))
+    return "; ".join(said)
+
+
+def _dash(text):
+    return "" if text in (None, "-") else text
+
+
+def _head(verdict):
+    return verdict.method, verdict.path, verdict.host
+
+
+def _app_head(lines):
+    method, path, _ = lines[0].split(" ", 2)
+    hosts = [line.partition(":")[2].strip() for line in lines[1:] if line.lower().startswith("host:")]
+    return method, path, hosts[0]
+
+
+def _app_headers(lines):
+    return [(line.partition(":")[0].strip(), line.partition(":")[2].strip()) for line in lines[1:] if line]
+
+
+_OWN = re.compile(
+    r"x-envoy-(?!original-path).*|x-request-id|x-forwarded-proto|x-forwarded-client-cert|content-length|host|transfer-encoding|connection"
+)
+
+
+def _compared(headers):
+    return sorted((name.lower(), value) for name, value in headers if not _OWN.fullmatch(name.lower()))

@@ -1,0 +1,138 @@
+"""Envoys, the application behind them, and requests as bytes."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+import tempfile
+from pathlib import Path
+
+from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
+
+from explain.asked import HTTP_PORT, OPEN_PORT, PLAIN, TCP_PORT, Answer
+from translate.live import agent
+from weft.envoy import binary
+from weft.model.proxy import SDS_CLUSTER
+
+HELLO = b"TLS!"  # which is none
+
+
+@contextlib.asynccontextmanager
+async def app():
+    """An application on loopback, whose port is yielded, and as the plain workload on every port that services name."""
+    async with contextlib.AsyncExitStack() as stack:
+        server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1000)
+        stack.callback(server.close)
+        for port in (80, HTTP_PORT, OPEN_PORT, TCP_PORT):
+            plain = await asyncio.start_server(_answer, PLAIN, port, backlog=1000)
+            stack.callback(plain.close)
+        yield server.sockets[0].getsockname()[1]
+
+
+async def _answer(reader, writer):
+    """To HTTP it says in a header what it got, other lines come back, and to TLS it says that it has heard it."""
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while (first := await reader.read(1)) and first != b"\x16":
+            line = first + await reader.readline()
+            if line == b"ping\n":
+                writer.write(line)
+                continue
+            head = (line + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            said = json.dumps(head.split("\r\n")[:-2]).encode()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-app: %b\r\n\r\n" % said)
+            await writer.drain()
+        if first:
+            writer.write(HELLO)
+            await reader.read(65536)  # lest what is unread resets the connection
+    writer.close()
+
+
+@contextlib.asynccontextmanager
+async def envoy(document, identity, places):
+    """Yields the path of its access log."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "bootstrap.pb")
+        async with agent(f"{directory}/sds", identity, {}):
+            for cluster in document.static_resources.clusters:
+                if cluster.name == SDS_CLUSTER:
+                    del cluster.load_assignment.endpoints[:]
+                    place = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
+                    place.address.pipe.path = f"{directory}/sds"
+                    options = HttpProtocolOptions()
+                    options.explicit_http_config.http2_protocol_options.SetInParent()
+                    cluster.typed_extension_protocol_options[HttpProtocolOptions.DESCRIPTOR.full_name].Pack(options)
+            file.write_bytes(document.SerializeToString())
+            process = await asyncio.create_subprocess_exec(
+                *(str(binary.find()), "--config-path", str(file), "--disable-hot-restart", "--concurrency", "1"),
+                *("--log-level", "error", "--file-flush-interval-msec", "20"),
+                cwd=directory,
+            )
+            try:
+                for place in places:
+                    await _listening(place, process)
+                yield Path(directory, "access.log")
+            finally:
+                process.terminate()
+                await process.wait()
+
+
+async def _listening(place, process):
+    while True:
+        assert process.returncode is None, "Envoy did not start"
+        try:
+            _, writer = await asyncio.open_connection(*place)
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.01)
+        else:
+            writer.close()
+            return
+
+
+async def ask_http(reader, writer, request):
+    lines = [f"{request.method} {request.path} HTTP/1.1", f"Host: {request.host}"]
+    lines += [f"{name}: {value}" for name, value in request.headers]
+    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    headers = {}
+    for line in head.split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        headers.setdefault(name.lower(), value.strip())
+    body = b""
+    if request.method != "HEAD" and (length := int(headers.get("content-length", 0))):
+        body = await reader.readexactly(length)
+    app = json.loads(headers["x-app"]) if "x-app" in headers else None
+    del body
+    return Answer(int(head.split()[1]), headers.get("location", ""), app)
+
+
+async def ask_tls(reader, writer, request):
+    """Says hello as an application does whose TLS is its own business."""
+    context = ssl.create_default_context()
+    if request.offers:
+        context.set_alpn_protocols(list(request.offers))
+    heard, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(heard, said, server_hostname=request.server_name).do_handshake()
+    writer.write(said.read())
+    return Answer(200, app=[]) if await reader.read(4) == HELLO else Answer()
+
+
+async def ask_bytes(reader, writer, request):
+    writer.write(b"ping\n")
+    said = await reader.readline()
+    return Answer(200, app=["ping"]) if said == b"ping\n" else Answer()
+
+
+async def logged(log, wanted):
+    """The access log by case, once all of these are in it."""
+    for _ in range(250):
+        text = log.read_text() if log.exists() else ""
+        found = {}
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError):
+                entry = json.loads(line)
+                found[str(entry["case"])] = entry
+        if wanted <= found.keys():
+            break
+        await asyncio.sleep(0.02)
+    return {case: line for case, line in found.items() if case.isdigit()}

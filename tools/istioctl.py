@@ -1,0 +1,74 @@
+"""Builds the real istioctl from the Go module proxy into the cache outside the checkout: the judge of what weft's
+proxies say of themselves. `ensure` builds it if it is missing; `python -m tools.istioctl` does so from a shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tools.kube import build, go
+
+# Istio's program has no version that Go knows: this is a commit of the release's branch that the module proxy has. Of
+# some libraries it has not what that commit asks for, but the release that followed.
+RELEASE = "1.31"
+VERSION = "v0.0.0-20260827124520-eed52ebb66ad"
+PACKAGE = "istio.io/istio"
+LIBRARIES = {
+    "istio.io/api": "v1.31.1",
+    "istio.io/client-go": "v1.31.1",
+    "github.com/envoyproxy/go-control-plane/envoy": "v1.37.1-0.20260729145720-a2d8c7492908",
+    "github.com/envoyproxy/go-control-plane/contrib": "v1.36.1-0.20260729145720-a2d8c7492908",
+}
+
+
+def path() -> Path:
+    return build.cache().parent / f"istioctl-{RELEASE}-{VERSION.rpartition('-')[2]}"
+
+
+def ensure(*, tell: Callable[[str], None]) -> None:
+    if path().exists():
+        return
+    directory = build.cache().parent / "module" / path().name
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "go.mod").write_text(_module())
+    part = path().with_name(f".{path().name}.{os.getpid()}.part")
+    begun = time.monotonic()
+    tell(f"building istioctl {RELEASE}")
+    # Istio asks for a newer Go than Kubernetes; whichever is there fetches that one by itself.
+    newer = {"GOTOOLCHAIN": "auto", "GOWORK": "off", "GOFLAGS": "-mod=mod -buildvcs=false", "CGO_ENABLED": "0"}
+    flags = f"-s -w -X {PACKAGE}/pkg/version.buildVersion={RELEASE}"
+    command: list[Path | str] = ["nice", "-n", "19", go.find(build.cache().parent, tell), "build", "-trimpath"]
+    command += ["-ldflags", flags, "-o", part, f"{PACKAGE}/istioctl/cmd/istioctl"]
+    done = subprocess.run(
+        command, cwd=directory, env={**os.environ, **newer}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise build.BuildFailed(f"istioctl could not be built:\n{done.stderr[-2000:]}")
+    part.rename(path())
+    tell(f"built istioctl in {time.monotonic() - begun:.0f} s")
+
+
+def _module() -> str:
+    replaced = "".join(f"\t{name} => {name} {version}\n" for name, version in LIBRARIES.items())
+    tool = f"{PACKAGE}/istioctl/cmd/istioctl"
+    return (
+        f"module weft/istioctl\n\ngo 1.26.0\n\ntool {tool}\n\nrequire {PACKAGE} {VERSION}\n\nreplace (\n{replaced})\n"
+    )
+
+
+def main() -> int:
+    try:
+        ensure(tell=lambda line: print(line, flush=True))
+    except (build.BuildFailed, go.NoGo) as failed:
+        print(failed, file=sys.stderr)
+        return 1
+    print(f"istioctl {RELEASE} is {path()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
