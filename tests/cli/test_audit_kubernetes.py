@@ -2,12 +2,16 @@
 
 import itertools
 import json
+from datetime import timedelta
 
 import pytest
+from cryptography import x509
 
+from authority import Authority
 from weft.analyze.templates import template_of
 from weft.api.document import Document
-from weft.cli.audit_kubernetes import Asked, _envoys_memory, memory_of
+from weft.cli.audit_kubernetes import Asked, _envoys_memory, ending_roots, memory_of
+from weft.install.names import ROOT_CONFIG_MAP
 from weft.kube.resource import MUTATING_WEBHOOKS, NAMESPACES
 from weft.model.names import ObjectKey
 
@@ -97,6 +101,25 @@ def test_memory_that_cannot_be_measured_is_what_is_written(cluster_cli, place):
     assert (row["proxy_from"], row["application_from"]) == ("request; limit 1073.7 MB", "limit")
     certificates = next(each for each in said["sections"] if each["name"] == "certificates")
     assert "1 of 1 proxies could not be asked" in certificates["findings"][0]["what"]
+
+
+def test_a_root_that_ends_soon_is_found():
+    pem = Authority().issue("x").root.decode()
+    ends = x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
+    assert ending_roots(pem, ends - timedelta(days=31)) == [] and ending_roots("", ends) == []
+    (soon,) = ending_roots(pem, ends - timedelta(days=29))
+    (ended,) = ending_roots(pem, ends)
+    assert (soon.severity, ended.severity) == ("warning", "error") and f"{ends:%Y-%m-%d}" in soon.what
+    assert "is none" in ending_roots("-----BEGIN CERTIFICATE-----\nx", ends)[0].what
+
+
+def test_a_root_that_a_cluster_has_published_is_looked_at(cluster_cli, place):
+    """As far as its control plane's namespace is: here that of the test."""
+    data = {"root-cert.pem": "no certificate"}
+    body = {"metadata": {"name": ROOT_CONFIG_MAP}, "data": data}
+    cluster_cli.server.request("POST", f"/api/v1/namespaces/{place}/configmaps", body)
+    done = cluster_cli("audit", "-n", place, "-i", place)
+    assert done.returncode == 1 and "error: CA: what is published as roots is none" in done.stdout
 
 
 def test_what_its_envoy_says_wins_over_what_is_written():

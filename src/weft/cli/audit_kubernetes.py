@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,11 @@ from weft.analyze.templates import PodTemplate, template_of
 from weft.base.problem import Problem, Severity, Where
 from weft.control import audit, audit_memory
 from weft.inject.quantity import amount
+from weft.install.names import ROOT_CONFIG_MAP
 from weft.kube import port_forward
 from weft.kube.error import KubeError
 from weft.kube.inventory import Inventory, take
-from weft.kube.resource import MUTATING_WEBHOOKS
+from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS
 from weft.kube.revisions import INJECTION_LABEL, REVISION_LABEL
 from weft.model.proxy import ADMIN_PORT
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 MOST_ASKED = 200  # proxies: each is a connection through the API server
 _AT_ONCE = 8
 _PATIENCE = 10.0  # seconds for one proxy
+_NOTICE = timedelta(days=30)  # before a root ends
 _INJECTORS = ".sidecar-injector.istio.io"  # how the names of webhooks end that put proxies into pods
 _PROXY = "istio-proxy"
 
@@ -52,14 +55,15 @@ def look_over(
     from weft.cli.cluster import client
     from weft.control.examination import examine
 
-    async def read() -> tuple[Inventory, list[Webhook], dict[str, Asked], str]:
+    async def read() -> tuple[Inventory, list[Webhook], dict[str, Asked], list[Problem], str]:
         async with client(kubeconfig, context) as cluster:
             inventory = await take(cluster, root_namespace=system, revision=revision)
             webhooks = await injecting(cluster)
             pods = [each for each in _pods(inventory, namespace) if each.proxy is not None]
-            return inventory, webhooks, await _ask(cluster, pods[:MOST_ASKED]), cluster.connection.server
+            asked = await _ask(cluster, pods[:MOST_ASKED])
+            return inventory, webhooks, asked, await _roots(cluster, system), cluster.connection.server
 
-    inventory, webhooks, asked, server = asyncio.run(read())
+    inventory, webhooks, asked, roots, server = asyncio.run(read())
     examined = examine(inventory.documents, running=running(inventory))
     problems = [each for each in examined.problems if _is_in(each, namespace)]
     pods = _pods(inventory, namespace)
@@ -69,7 +73,7 @@ def look_over(
         _namespaces(inventory, pods, webhooks, problems, namespace),
         without_proxy(pods, webhooks, problems),
         *((plaintext,) if plaintext is not None else ()),
-        _certificates(asked, sum(pod.proxy is not None for pod in pods)),
+        _certificates(asked, sum(pod.proxy is not None for pod in pods), roots),
         audit.Section("policies", "Policies that match nothing", findings=audit.of_codes(problems, audit.OF_POLICIES)),
         audit.Section(
             "memory",
@@ -180,10 +184,37 @@ def _says(labels: Mapping[str, str]) -> str:
     return f"{'injects' if injects else 'does not inject'} ({', '.join(said) or 'no label'})"
 
 
-def _certificates(asked: Mapping[str, Asked], proxies: int) -> audit.Section:
+async def _roots(client: Client, system: str) -> list[Problem]:
+    """What of the roots that everybody trusts ends soon; nothing where none are published, or may be read."""
+    try:
+        published = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=system)
+    except KubeError:
+        return []
+    return ending_roots(str((published.get("data") or {}).get("root-cert.pem", "")), datetime.now(UTC))
+
+
+def ending_roots(pem: str, now: datetime) -> list[Problem]:
+    from cryptography.x509 import load_pem_x509_certificates
+
+    where, found = Where(object="CA"), []
+    try:
+        roots = load_pem_x509_certificates(pem.encode()) if pem else []
+    except ValueError as error:
+        return [Problem(where, f"what is published as roots is none: {error}", "weft ca show --kubernetes")]
+    for each in roots:
+        ends = each.not_valid_after_utc
+        if ends - now < _NOTICE:
+            severity = Severity.ERROR if ends <= now else Severity.WARNING
+            named = f"root {each.subject.rfc4514_string()!a}"
+            what = f"{named} ends at {ends:%Y-%m-%d %H:%M:%S} UTC, and no certificate outlives it"
+            found.append(Problem(where, what, "weft ca rotate --kubernetes", severity))
+    return found
+
+
+def _certificates(asked: Mapping[str, Asked], proxies: int, roots: list[Problem]) -> audit.Section:
     held = [certificate for each in asked.values() for certificate in each.certificates]
     silent = sorted(name for name, each in asked.items() if each.error)
-    findings = []
+    findings = [*roots]
     if silent:
         what = f"{len(silent)} of {proxies} proxies could not be asked, the first of them: {asked[silent[0]].error}"
         hint = "it takes the right to create pods/portforward: kubectl auth can-i create pods/portforward"

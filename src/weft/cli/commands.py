@@ -53,6 +53,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("check-inject", "check_inject:check_inject", "Show which webhook injects a pod, and why."),
         Command("describe", "describe:describe", "Describe a pod or a service in plain English."),
         Command("audit", "audit:audit", "Look a whole mesh over for what should be acted upon."),
+        Command("bug-report", "bug_report:bug_report", "Collect what is needed to see what is wrong, without secrets."),
         Command("explain", "explain_:explain", "Explain what would happen to a request."),
         Command("bisect", "bisect:bisect", "Find the change after which a request ended otherwise."),
         Command("history", "history:history", "Show what has changed in a mesh, and when."),

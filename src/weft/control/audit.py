@@ -114,7 +114,7 @@ def certificates(held: Iterable[Certificate], authority: Iterable[Problem], now:
     for each in held:
         left, life = each.expires - now, each.expires - each.not_before
         where = Where(object=f"Proxy {each.proxy}")
-        hint = f"see why it is not renewed: weft status; its certificate: weft proxy-config secret {each.proxy}"
+        hint = f"look at it: weft proxy-config secret {each.proxy}; why it is not renewed, its node's agent says"
         if left <= timedelta():
             what = f"its certificate expired at {_time(each.expires)}: its calls are refused"
             findings.append(Problem(where, what, hint))
@@ -182,13 +182,15 @@ def _narrowest(facts: Facts, place: str, runner: Runner) -> PeerAuthentication |
 
 def _accepts(place: str, mode: TlsMode, decider: PeerAuthentication | None, workloads: list[str]) -> Problem:
     listed = ", ".join(workloads[:_LISTED]) + (f" and {len(workloads) - _LISTED} more" * (len(workloads) > _LISTED))
-    does = "take only plaintext" if mode is TlsMode.DISABLE else "accept plaintext beside mutual TLS"
+    ending = "s" if len(workloads) == 1 else ""
+    does = f"take{ending} only plaintext" if mode is TlsMode.DISABLE else f"accept{ending} plaintext beside mutual TLS"
+    see = f"see: weft describe pod {workloads[0]}.{place}"
     if decider is None:
         what = f"{listed} {does}: {mode} is the default, and no PeerAuthentication says otherwise"
-        hint = f"once nobody calls in plaintext, write a PeerAuthentication of mode STRICT for namespace {place}"
+        hint = f"once nobody calls in plaintext, write a PeerAuthentication of mode STRICT for namespace {place}; {see}"
         return Problem(Where(object=f"Namespace {place}"), what, hint, Severity.WARNING)
     what = f"{listed} of namespace {place} {does}: {mode}, decided here"
-    hint = "write mode: STRICT there once nobody calls in plaintext"
+    hint = f"write mode: STRICT there once nobody calls in plaintext; {see}"
     return Problem(where_of(decider.origin, field="spec.mtls.mode"), what, hint, Severity.WARNING)
 
 
