@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("describe", "describe:describe", "Describe a pod or a service in plain English."),
         Command("audit", "audit:audit", "Look a whole mesh over for what should be acted upon."),
         Command("bug-report", "bug_report:bug_report", "Collect what is needed to see what is wrong, without secrets."),
+        Command("why", "why:why", "Show which objects made a resource of a proxy."),
         Command("explain", "explain_:explain", "Explain what would happen to a request."),
         Command("bisect", "bisect:bisect", "Find the change after which a request ended otherwise."),
         Command("history", "history:history", "Show what has changed in a mesh, and when."),

@@ -18,6 +18,7 @@ from weft.control.description_text import pod_lines, service_lines
 from weft.control.description_tls import tls_check
 from weft.control.question import Question, answer, moment
 from weft.control.trial import culprit
+from weft.control.why import why
 from weft.model.names import ObjectKey, where_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,15 @@ class TlsQuestion(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
+class WhyQuestion(msgspec.Struct, frozen=True):
+    """Of the resource of this name at a pod's proxy; `below`: only of parts whose path begins so."""
+
+    proxy: str
+    resource: str
+    namespace: str = ""
+    below: str = ""
+
+
 class Told(msgspec.Struct, frozen=True):
     facts: PodFacts | ServicePicture
     lines: tuple[str, ...]  # the same, for people
@@ -91,6 +101,7 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
             "Whether callers and servers agree: question={…}",
             _guarded(lambda query: _tls_check(plane, query)),
         ),
+        "why": ("Which objects made a resource: question={…}", _guarded(lambda query: _why(plane, query))),
         "history": ("What has changed, oldest first", _guarded(lambda query: _history(plane, query))),
     }
 
@@ -107,6 +118,12 @@ def _bisect(plane: ControlPlane, query: Query) -> object:
     if found is None:
         return Flip()
     return Flip(_past(found.moment), found.before, found.after)
+
+
+def _why(plane: ControlPlane, query: Query) -> object:
+    asked = msgspec.json.decode(query.get("question", ""), type=WhyQuestion)
+    stage = plane.stage()
+    return why(plane.mesh, stage, stage.find(asked.proxy, asked.namespace), asked.resource, asked.below)
 
 
 def _describe(plane: ControlPlane, query: Query) -> object:

@@ -121,6 +121,13 @@ class Stage:
             for name, each in snapshots.resources(group, type_url).items()
         }
 
+    def group(self, name: str) -> Group:
+        """What the proxy of a pod is, by the pod's name in this world. Raises NoSuchWorkload if it has none."""
+        for each in self._instances:
+            if _name(each) == name and each.meshed:
+                return group_of(each)
+        raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.meshed))
+
     def services(self) -> Iterable[Service]:
         return self._mesh.services()
 

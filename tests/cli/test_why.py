@@ -1,0 +1,27 @@
+import json
+
+import pytest
+
+
+@pytest.mark.root
+def test_a_resource_of_a_running_mesh_is_told_part_by_part(weft, mesh):
+    done = weft("why", "talker", "virtualInbound", "--mesh", mesh)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("listener virtualInbound of talker-0.shop, version ")
+    (said,) = json.loads(weft("why", "talker", "BlackHoleCluster", "--mesh", mesh, "-o", "json").stdout)
+    assert said["parts"] == [{"path": "", "sources": []}]
+    assert "weft's default" in weft("why", "talker", "BlackHoleCluster", "--mesh", mesh).stdout
+
+
+@pytest.mark.root
+def test_a_part_is_named_after_a_colon(weft, mesh):
+    done = weft("why", "talker", "virtualInbound:filter_chains", "--mesh", mesh, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert all(part["path"].startswith("filter_chains") for part in json.loads(done.stdout)[0]["parts"])
+
+
+@pytest.mark.root
+def test_what_is_not_there_is_an_error_with_a_hint(weft, mesh):
+    done = weft("why", "talker", "virtualInbond", "--mesh", mesh)
+    assert done.returncode == 1
+    assert "did you mean `virtualInbound`?" in done.stderr
