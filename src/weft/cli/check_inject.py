@@ -11,7 +11,7 @@ import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import fail, print_json, say
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, complete
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,7 +31,9 @@ class Output(StrEnum):
 
 
 def check_inject(
-    target: str | None = typer.Argument(None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload."),
+    target: str | None = typer.Argument(
+        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload.", autocompletion=complete
+    ),
     labels: str = typer.Option("", "-l", "--labels", metavar="A=B,…", help="A pod with these labels, instead."),
     file: Path | None = typer.Option(None, "-f", "--file", help="The first pod or workload of this YAML, instead."),
     namespace: str = NAMESPACE,
@@ -110,7 +112,23 @@ async def _of_cluster(cluster: Client, pod: dict[str, Any], namespace: str) -> l
         )
     verdicts = [verdict(each, pod, namespace, labels, await _settings(cluster, each)) for each in webhooks]
     _tell(pod, verdicts)
+    await _tell_unanswered(cluster)
     return verdicts
+
+
+async def _tell_unanswered(cluster: Client) -> None:
+    """Of weft's own webhooks, those from which the API server gets no answer: no pod of theirs can be made."""
+    from weft.kube.error import ApiError
+    from weft.kube.webhooks import unanswered
+
+    try:
+        problems = await unanswered(cluster, "app.kubernetes.io/name=weft,app=sidecar-injector")
+    except ApiError as error:
+        if not error.forbidden:
+            raise
+        return
+    for problem in problems:
+        say(str(problem))
 
 
 async def _settings(cluster: Client, configuration: Configuration) -> Settings:

@@ -10,7 +10,7 @@ import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import fail, print_json, say
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM, complete
 
 COLUMNS = ("HOST:PORT", "STATUS", "SERVER", "CLIENT", "AUTHN POLICY", "DESTINATION RULE")
 
@@ -22,7 +22,9 @@ class Output(StrEnum):
 
 def tls_check(
     host: str = typer.Argument(..., metavar="HOST[:PORT]", help="A service: NAME, NAME.NAMESPACE, or its whole host."),
-    caller: str = typer.Option("", "--from", metavar="POD", help="Who calls; everyone with a proxy, if not given."),
+    caller: str = typer.Option(
+        "", "--from", metavar="POD", help="Who calls; everyone with a proxy, if not given.", autocompletion=complete
+    ),
     namespace: str = NAMESPACE,
     output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table or json."),
     mesh: str | None = MESH,

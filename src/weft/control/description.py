@@ -23,6 +23,7 @@ from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.names import selects
 from weft.model.peer_authentication import PeerAuthentication, TlsMode, decider
+from weft.model.policies import Policy
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Service
 from weft.model.telemetry import Telemetry
@@ -131,10 +132,11 @@ def describe_pod(mesh: Mesh, stage: Stage, problems: Iterable[Problem], word: st
     peer = mesh.policies(PeerAuthentication, group)
     sidecar = mesh.sidecar(group)
     telemetry = mesh.policies(Telemetry, group)
+    policies: list[Policy] = [*authorization, *authentication, *peer, *telemetry]
     involved = {
         f"Pod {pod.namespace}/{pod.name}",
         *(str(each.origin.key) for each in (pod, sidecar) if each is not None and each.origin is not None),
-        *(named(each).object for each in (*authorization, *authentication, *peer, *telemetry)),
+        *(named(each).object for each in policies),
         *(found for each in services for found in _objects(each)),
     }
     return PodFacts(
@@ -292,7 +294,8 @@ def _selected(mesh: Mesh, service: Service, pod: Instance) -> bool:
 
 def _objects(facts: ServiceFacts) -> Iterator[str]:
     yield facts.where.object
-    yield from (each.where.object for each in (*facts.rules, *facts.routings))
+    yield from (rule.where.object for rule in facts.rules)
+    yield from (routing.where.object for routing in facts.routings)
 
 
 def _about(problems: Iterable[Problem], objects: set[str]) -> tuple[Problem, ...]:

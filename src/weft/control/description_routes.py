@@ -100,9 +100,14 @@ def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) 
     in_force = mesh.virtual_services(host, mesh.scope(viewer))
     for routing in sorted(_all(mesh, VirtualService), key=lambda each: (each.namespace, each.name)):
         speaks = any(host_covers(each, host) for each in routing.hosts)
+        kinds: tuple[tuple[str, tuple[HttpRoute | L4Route, ...]], ...] = (
+            ("http", routing.http),
+            ("tls", routing.tls),
+            ("tcp", routing.tcp),
+        )
         listed = [
             _route(routing, number, kind, route, host, subsets, pods)
-            for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp))
+            for kind, routes in kinds
             for number, route in enumerate(routes, 1)
             if speaks or any(each.destination.host == host for each in route.route)
         ]
