@@ -150,3 +150,8 @@ def test_an_object_is_named_with_its_place_or_by_itself():
     origin = Origin(ObjectKey("DestinationRule", "b", "a"), file="x.yaml", line=3)
     assert str(named(DestinationRule("a", "b", "c", origin=origin), line=7)) == "x.yaml:7: DestinationRule b/a"
     assert labels({"a": "b", "c": "d"}) == "a=b,c=d"
+
+
+def test_a_route_of_the_host_that_leads_elsewhere_does_not_reach_it(mesh):
+    (routing,) = routes(mesh, HttpRoute(route=(to(host="other"),)), HttpRoute(route=(to(),)))
+    assert [each.reaches for each in routing.routes] == [False, True]
