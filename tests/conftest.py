@@ -13,7 +13,7 @@ if os.environ.get("CI"):
 
 
 # Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.
-_KUBERNETES = {"api_server", "own_api_server", "cluster", "helm", "istioctl"}
+_KUBERNETES = {"api_server", "own_api_server", "plain_server", "cluster", "helm", "istioctl"}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -45,6 +45,7 @@ def test_an_account_may_do_only_what_a_role_says(api_server):
     assert refused.value.code == 403
 
 
+@pytest.mark.kube
 def test_what_is_stored_survives_a_restart_and_old_revisions_do_not_survive_a_compaction(tmp_path):
     with started(tmp_path) as server:
         before = server.make_namespace("kept")

@@ -291,6 +291,7 @@ async def test_a_closed_client_says_so(api_server):
         await client.raw("GET", "/version")
 
 
+@pytest.mark.kube
 async def test_a_stopped_server_is_unavailable_and_a_restarted_one_is_found_again(tmp_path):
     with started(tmp_path) as server:
         async with connected(server) as client:

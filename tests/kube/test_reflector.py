@@ -304,6 +304,7 @@ async def test_a_token_that_runs_out_is_replaced_by_the_files_new_one(api_server
         await told.until(lambda told: "one" in told.objects)
 
 
+@pytest.mark.kube
 @pytest.mark.timeout(300)
 async def test_survives_whatever_happens_to_the_server(tmp_path, caplog):
     caplog.set_level(logging.INFO, "weft.kube")

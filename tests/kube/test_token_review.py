@@ -138,6 +138,7 @@ async def test_that_we_may_not_ask_is_not_the_bearers_fault(client, api_server, 
     assert token not in str(away.value)
 
 
+@pytest.mark.kube
 async def test_a_server_that_does_not_answer_is_not_the_bearers_fault(tmp_path):
     with started(tmp_path) as server:
         async with connected(server) as client:
