@@ -63,11 +63,9 @@ def test_pull_secrets_come_with_the_account():
 
 
 def test_the_command_knows_every_argument():
-    from typer.main import get_command
-
-    from weft.cli.main import app
+    from weft.cli.commands import by_name, load
 
     values = values_of({"injection": {"redirectBy": "node"}, "control": {"plaintextXds": True}})
     command, *flags = control.arguments(values)
-    known = {name for option in get_command(app).commands[command].params for name in option.opts}
+    known = {name for option in load(by_name()[command]).params for name in option.opts}
     assert {flag.partition("=")[0] for flag in flags} <= known
