@@ -4,6 +4,7 @@ import asyncio
 import gc
 import ssl
 import warnings
+from asyncio.sslproto import SSLProtocol
 from datetime import timedelta
 
 import grpc
@@ -130,6 +131,15 @@ async def test_forgets_visitors_who_go(rig):
     gc.collect()
     await until(lambda: not rig.front._visitors and not rig.front._sides)
     assert rig.front.identity_of(peer) is None and rig.front.host_of(peer) == ""
+
+
+async def test_a_connection_holds_little_memory(rig):
+    async with channel(rig, *rig.certificate("shop", "web")) as to:
+        await Proxy(to).subscribe(CLUSTER)
+        await until(lambda: rig.front._sides)
+        held = [len(each._ssl_buffer) for each in gc.get_objects() if type(each) is SSLProtocol]
+        assert held
+        assert max(held) <= 32 * 1024
 
 
 async def test_who_speaks_no_tls_or_says_nothing_is_sent_away_and_harms_nobody(rig, monkeypatch):

@@ -37,8 +37,8 @@ Page = tuple[str, Callable[[Query], Awaitable[Answer]]]  # a line of what it say
 
 
 class Debug:
-    def __init__(self, diagnosis: Diagnosis, mesh: Mesh, more: Mapping[str, Page] | None = None) -> None:
-        """`more`: pages that are weft's own."""
+    def __init__(self, diagnosis: Diagnosis, mesh: Mesh, more: Callable[[], Mapping[str, Page]] = dict) -> None:
+        """`more`: pages that are weft's own; made when one is asked for."""
         self.diagnosis, self._mesh = diagnosis, mesh
         self._pages: dict[str, Page] = {
             "adsz": ("The connected proxies, and what they have asked for", self._adsz),
@@ -49,16 +49,16 @@ class Debug:
             "endpointz": ("The same", self._endpoints),
             "registryz": ("The services", self._registry),
             "syncz": ("How far each proxy is", self._syncz),
-            **(more or {}),
         }
+        self._more = more
 
     async def answer(self, name: str, query: Query | None = None) -> Answer:
         """`name`: what follows `/debug/`; nothing, or `list`, for the names there are."""
         query = query or {}
         if name in ("", "list"):
-            pages = {page: line for page, (line, _) in sorted(self._pages.items())}
+            pages = {page: line for page, (line, _) in sorted({**self._pages, **self._more()}.items())}
             return _json(list(pages) if name else pages, query)
-        page = self._pages.get(name)
+        page = self._pages.get(name) or self._more().get(name)
         return await page[1](query) if page is not None else _text(404, NO_PAGE)
 
     async def _syncz(self, query: Query) -> Answer:

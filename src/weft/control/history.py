@@ -70,6 +70,8 @@ class History:
 
     def note(self, key: ObjectKey, before: tuple[Value, ...], after: tuple[Value, ...]) -> None:
         """An object has become another. `seal` makes a moment of everything that was noted since the last."""
+        if not self._begun:
+            return  # how it all begins is no change
         first = self._gathering.get(key)
         self._gathering[key] = Edit(key, first.before if first else before, after)
 

@@ -7,15 +7,15 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import grpc
 import msgspec
 
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
-from weft.control import questions
 from weft.control.analysis import Analysis
-from weft.control.debug import Debug
+from weft.control.debug import Debug, Page
 from weft.control.debug_stream import DebugStream
 from weft.control.diagnosis import Diagnosis
 from weft.control.direct import Direct
@@ -26,7 +26,6 @@ from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
-from weft.control.stage import Stage
 from weft.model.group import Group
 from weft.model.mesh import Mesh, Value, joined
 from weft.model.names import ObjectKey, where_of
@@ -38,6 +37,9 @@ from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
+
+if TYPE_CHECKING:
+    from weft.control.stage import Stage
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +91,7 @@ class ControlPlane:
         self.diagnosis = Diagnosis(
             self._snapshots, self._server, self._node_server, self._quarantine.said, replica=replica
         )
-        self.debug = Debug(self.diagnosis, self.mesh, questions.pages(self))
+        self.debug = Debug(self.diagnosis, self.mesh, self._own_pages)
         self._debug_stream = DebugStream(self.debug, namespace)
         self._server.debugger = self._debug_stream
 
@@ -148,7 +150,14 @@ class ControlPlane:
     def stage(self, moment: int | None = None) -> Stage:
         """The mesh as an explanation looks at it: as it is served now, or as it was. Use it at once. Raises
         Forgotten."""
+        from weft.control.stage import Stage  # most control planes are never asked
+
         return Stage(self.mesh, self._snapshots) if moment is None else Stage(self.history.mesh_at(moment))
+
+    def _own_pages(self) -> dict[str, Page]:
+        from weft.control.questions import pages
+
+        return pages(self)
 
     # Proxies
 
