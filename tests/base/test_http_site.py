@@ -120,6 +120,23 @@ async def test_all_hosts_together_have_their_limit_too(monkeypatch):
             each.close()
 
 
+async def test_a_full_port_takes_a_newcomer_and_sends_away_the_idlest_of_the_greediest(monkeypatch):
+    monkeypatch.setattr(http_site, "MOST_CONNECTIONS", 3)
+    async with serving() as port:
+        greedy = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(3)]
+        for reader, writer in greedy:
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"hello\n")
+        newcomer, asking = await asyncio.open_connection("127.0.0.1", port)
+        asking.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert (await newcomer.read()).endswith(b"hello\n")
+        assert await ends(greedy[0][0])
+        greedy[1][1].write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await greedy[1][0].readuntil(b"hello\n")
+        for each in (asking, *(writer for _, writer in greedy)):
+            each.close()
+
+
 async def test_who_never_shakes_hands_is_counted_and_sent_away(monkeypatch, tmp_path):
     monkeypatch.setattr(http_site, "HANDSHAKE_SECONDS", 0.3)
     monkeypatch.setattr(http_site, "MOST_OF_ONE_HOST", 1)

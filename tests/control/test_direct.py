@@ -11,7 +11,7 @@ from model.builders import group
 from relay_rig import cluster
 from weft.ca.tokens import Caller
 from weft.control.access import Principal
-from weft.control.direct import Direct
+from weft.control.direct import MOST_STREAMS, Direct
 from weft.model.group import ProxyKind
 from weft.xds.request import NodeInfo, Refused
 from weft.xds.types import CLUSTER
@@ -80,6 +80,17 @@ WEB = Principal("shop", "web")
 def test_refuses_who_names_a_pod_that_is_not_of_its_account(rig, pod, metadata, principal, why):
     with pytest.raises(Refused, match=why):
         Direct(rig.placed, lambda *_: None).join(1, NodeInfo(NODE.format(pod), "", metadata), group("web"), principal)
+
+
+def test_one_pod_has_so_many_streams(rig):
+    direct = Direct(rig.placed, lambda *_: None)
+    node = NodeInfo(NODE.format("web-0"), "", {})
+    for number in range(MOST_STREAMS):
+        direct.join(number, node, group("web"), WEB)
+    with pytest.raises(Refused, match="has 16 streams already"):
+        direct.join(99, node, group("web"), WEB)
+    direct.leave(0)
+    direct.join(99, node, group("web"), WEB)
 
 
 def test_where_no_pods_are_known_nobody_is_believed():

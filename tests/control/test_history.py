@@ -124,6 +124,15 @@ def test_edits_are_bounded_too_but_the_last_moment_stays(rig, monkeypatch):
     assert [moment.number for moment in rig.history.moments()] == [3]
 
 
+def test_what_is_large_is_remembered_for_a_shorter_time(rig, monkeypatch):
+    monkeypatch.setattr(history, "BYTES", 2_000)
+    key = ObjectKey("Service", "shop", "large")
+    for number in range(1, 20):
+        rig.change((key, (service("large", port=number, addresses=("10.0.0.1",) * 50),)))
+    assert 1 < len(rig.history.moments()) < 5
+    assert rig.history.moments()[-1].number == 19
+
+
 NAMES = st.sampled_from(["orders", "payments", "reports"])
 CHANGES = st.lists(st.lists(st.tuples(NAMES, st.integers(0, 3)), max_size=3), max_size=12)
 

@@ -75,6 +75,35 @@ async def test_a_group_whose_push_fails_takes_nothing_from_the_others(rig, monke
     assert "proxies keep what they have" in caplog.text
 
 
+async def test_a_place_whose_push_fails_takes_nothing_from_the_others(rig, monkeypatch, caplog):
+    for namespace in ("bad", "shop"):
+        rig.push.join(group("web", namespace))
+    translate = rig.push._push_place
+
+    def push_place(place, hosts, views):
+        if place.scope.namespace == "bad":
+            raise ValueError("poison")
+        return translate(place, hosts, views)
+
+    monkeypatch.setattr(rig.push, "_push_place", push_place)
+    changed = rig.put(service("orders"), AuthorizationPolicy("all", "bad", Action.DENY, rules=(Rule(),)))
+    assert (LISTENER, "virtualInbound") in changed[group("web", "bad")]
+    assert (CLUSTER, f"outbound|80||{ORDERS}") in changed[group("web", "shop")]
+    assert "proxies of bad failed" in caplog.text
+
+
+async def test_a_place_that_cannot_be_looked_from_is_forgotten(rig, monkeypatch):
+    rig.put(service("orders"))
+    refresh = rig.push._refresh_place
+    monkeypatch.setattr(rig.push, "_refresh_place", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        rig.push.join(group("web"))
+    monkeypatch.setattr(rig.push, "_refresh_place", refresh)
+    assert not rig.push._places
+    rig.push.join(group("api"))
+    assert (CLUSTER, f"outbound|80||{ORDERS}") in rig.versions(group("api"))
+
+
 async def test_endpoints_follow_the_policies_of_another_root_namespace(rig):
     rig.put(service("orders"), instance("orders-0", "orders", meshed=True))
     rig.put(PeerAuthentication("default", "other", mode=TlsMode.DISABLE))

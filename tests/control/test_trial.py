@@ -62,8 +62,8 @@ def test_the_change_that_turned_a_request_is_found():
 
     change(PAYMENTS, service("payments", addresses=("10.96.0.7",)))
     change(ObjectKey("Service", "shop", "other"), service("other", addresses=("10.96.0.8",)))
-    found = culprit(Stage(mesh), history, Question("orders", "http://payments/"), NOW)
+    found = culprit(history.past(), Question("orders", "http://payments/"), NOW)
     assert (found.moment.number, found.before) == (1, ("failed: payments does not resolve",))
-    assert culprit(Stage(mesh), history, Question("orders", "http://nobody/"), NOW) is None
+    assert culprit(history.past(), Question("orders", "http://nobody/"), NOW) is None
     with pytest.raises(NoSuchWorkload):
-        culprit(Stage(mesh), history, Question("nobody", "http://payments/"), NOW)
+        culprit(history.past(), Question("nobody", "http://payments/"), NOW)

@@ -69,3 +69,9 @@ def test_the_command_knows_every_argument():
     command, *flags = control.arguments(values)
     known = {name for option in load(by_name()[command]).params for name in option.opts}
     assert {flag.partition("=")[0] for flag in flags} <= known
+
+
+def test_an_eviction_leaves_one_replica():
+    budget, deployment = control.budget(values_of({})), control.deployment(values_of({}))
+    assert budget["spec"] == {"minAvailable": 1, "selector": deployment["spec"]["selector"]}
+    assert deployment["spec"]["replicas"] == 2

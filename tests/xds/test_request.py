@@ -8,12 +8,19 @@ from envoy.service.discovery.v3 import discovery_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.xds.request import NAME_LENGTH, NAMES, Locality, Refused, Request, parse
+from weft.xds.request import METADATA_BYTES, NAME_LENGTH, NAMES, Locality, Refused, Request, parse
 from weft.xds.types import CLUSTER
 
 
 def delta(**fields: object) -> bytes:
     return discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, **fields).SerializeToString()
+
+
+def test_a_node_that_tells_too_much_of_itself_is_refused():
+    message = discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, node={"id": "a"})
+    message.node.metadata.update({"LABELS": "x" * METADATA_BYTES})
+    with pytest.raises(Refused, match="bytes of node metadata"):
+        parse(DELTA, message.SerializeToString())
 
 
 def test_reads_a_delta_request():

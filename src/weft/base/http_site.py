@@ -27,8 +27,14 @@ _BACKLOG = 128
 
 class HttpSite:
     def __init__(
-        self, app: web.Application, *, tls: ssl.SSLContext | None = None, shutdown_seconds: float = 5.0
+        self,
+        app: web.Application,
+        *,
+        tls: ssl.SSLContext | None = None,
+        shutdown_seconds: float = 5.0,
+        most_of_one_host: int | None = None,
     ) -> None:
+        self._most_of_one_host = most_of_one_host or MOST_OF_ONE_HOST
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -69,12 +75,25 @@ class HttpSite:
                 await asyncio.sleep(0.1)
                 continue
             hosts = self._hosts()
-            if hosts[address[0]] >= MOST_OF_ONE_HOST or hosts.total() >= MOST_CONNECTIONS:
+            full = hosts.total() >= MOST_CONNECTIONS
+            if hosts[address[0]] >= self._most_of_one_host or (full and not self._make_room(hosts)):
                 connection.close()
                 continue
             entering = asyncio.create_task(self._enter(connection))
             self._entering[entering] = address[0]
             entering.add_done_callback(self._entering.pop)
+
+    def _make_room(self, hosts: Counter[str]) -> bool:
+        """Close the connection that has been idle longest, of the host that has most: it does not miss it most."""
+        server = self._runner.server
+        (greediest, number), *_ = hosts.most_common(1)
+        if server is None or number < 2:
+            return False
+        for each in server.connections:  # the oldest first
+            if each.peername and each.peername[0] == greediest and each._current_request is None:
+                each.force_close()
+                return True
+        return False
 
     async def _enter(self, connection: socket.socket) -> None:
         server = self._runner.server

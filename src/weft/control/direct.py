@@ -16,6 +16,8 @@ from weft.control.relays import Placements
 from weft.model.group import Group
 from weft.xds.request import NodeInfo, Refused
 
+MOST_STREAMS = 16  # of one pod
+
 
 class Direct:
     def __init__(self, placements: Placements | None, restart: Callable[[int, str], None]) -> None:
@@ -23,6 +25,7 @@ class Direct:
         self._placements = placements
         self._restart = restart
         self._unfollow: dict[int, Callable[[], None]] = {}  # by stream
+        self._pods: dict[int, str] = {}  # by stream, the pod's UID
 
     def join(self, stream_id: int, node: NodeInfo, claimed: Group, principal: object) -> Group:
         """The group of the caller's pod. Raises Refused."""
@@ -42,12 +45,16 @@ class Direct:
             raise Refused(f"pod {principal.namespace}/{pod} is not known here, yet or any more; try again if it is new")
         if (group.namespace, group.service_account) != (principal.namespace, principal.service_account):
             raise Refused(f"pod {group.namespace}/{named} is of {group.service_account}, and its caller is {principal}")
+        if sum(each == uid for each in self._pods.values()) >= MOST_STREAMS:
+            raise Refused(f"pod {group.namespace}/{principal.pod or named} has {MOST_STREAMS} streams already")
+        self._pods[stream_id] = uid
         self._unfollow[stream_id] = self._placements.follow(
             uid, lambda: self._restart(stream_id, "its pod has other labels now, or is gone")
         )
         return msgspec.structs.replace(group, kind=claimed.kind)
 
     def leave(self, stream_id: int) -> None:
+        self._pods.pop(stream_id, None)
         unfollow = self._unfollow.pop(stream_id, None)
         if unfollow is not None:
             unfollow()

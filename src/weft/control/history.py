@@ -22,6 +22,7 @@ from weft.model.settings import Settings
 
 MOMENTS = 1_000
 EDITS = 20_000
+BYTES = 8 << 20  # as they would be written; in memory it is some times as much
 GATHERED = 60.0  # seconds of changes of who answers that are one moment
 
 
@@ -56,16 +57,31 @@ class Moment(msgspec.Struct, frozen=True):
         return all(edit.of_endpoints for edit in self.edits)
 
 
+class _Record:
+    """A moment while it may still grow."""
+
+    def __init__(self, number: int, at: float, *, of_endpoints: bool) -> None:
+        self.number, self.at, self.of_endpoints = number, at, of_endpoints
+        self.edits: dict[ObjectKey, Edit] = {}
+        self.bytes = 0
+
+    def add(self, edits: Iterable[Edit]) -> None:
+        for edit in edits:
+            first = self.edits.get(edit.key)
+            self.edits[edit.key] = Edit(edit.key, first.before if first else edit.before, edit.after)
+            if first is None:
+                self.bytes += _weight(edit.before)  # what is after it is in the mesh, or before the next
+
+
 class History:
     def __init__(self, mesh: Mesh, settings: Settings, *, clock: Callable[[], float] = time.time) -> None:
         """`settings`: those of a mesh that has none of its own."""
         self._mesh = mesh
         self._settings = settings
         self._clock = clock
-        self._moments: deque[Moment] = deque()
+        self._records: deque[_Record] = deque()
         self._gathering: dict[ObjectKey, Edit] = {}
         self._number = 0
-        self._edits = 0
         self._begun = 0.0
 
     def note(self, key: ObjectKey, before: tuple[Value, ...], after: tuple[Value, ...]) -> None:
@@ -90,13 +106,13 @@ class History:
 
     def moments(self) -> tuple[Moment, ...]:
         """Oldest first."""
-        return tuple(self._moments)
+        return tuple(Moment(each.number, each.at, tuple(each.edits.values())) for each in self._records)
 
     def number_at(self, at: float) -> int:
         """The last moment at or before that time. Raises Forgotten."""
         if at < self._begun:
             raise Forgotten("the control plane was not there yet", "weft history shows since when it is")
-        before = [moment.number for moment in self._moments if moment.at <= at]
+        before = [record.number for record in self._records if record.at <= at]
         return before[-1] if before else self._oldest()
 
     def number(self, number: int) -> int:
@@ -107,49 +123,58 @@ class History:
             raise Forgotten(what, "list them with: weft history")
         return wanted
 
+    def past(self) -> Past:
+        """All of it, as it is now, for who takes a while to look at it."""
+        return Past(tuple(self._mesh.values()), self.moments(), self._settings)
+
     def mesh_at(self, number: int) -> Mesh:
         """As it was after that moment. Raises Forgotten."""
-        wanted = self.number(number)
-        values = dict(self._mesh.values())
-        for edit in self._backwards(wanted):
-            values[edit.key] = edit.before
-        return mesh_of(values.items(), self._settings)
-
-    def backwards(self) -> Iterator[tuple[Moment, Mesh]]:
-        """Each moment, the newest first, with the mesh as it was before it. It is one mesh, which goes back in time."""
-        mesh = mesh_of(self._mesh.values(), self._settings)
-        for moment in reversed(self._moments):
-            for edit in moment.edits:
-                mesh.apply(edit.key, edit.before)
-            yield moment, mesh
-
-    def _backwards(self, wanted: int) -> Iterator[Edit]:
-        for moment in reversed(self._moments):
-            if moment.number <= wanted:
-                return
-            yield from moment.edits
+        return self.past().mesh_at(self.number(number))
 
     def _oldest(self) -> int:
         """The moment before the first that is remembered: it can still be looked at."""
-        return self._moments[0].number - 1 if self._moments else self._number
+        return self._records[0].number - 1 if self._records else self._number
 
     def _add(self, edits: tuple[Edit, ...]) -> None:
         now = self._clock()
-        last = self._moments[-1] if self._moments else None
-        if last and last.of_endpoints and now - last.at < GATHERED and all(edit.of_endpoints for edit in edits):
-            together = {edit.key: edit for edit in last.edits}
-            for edit in edits:
-                first = together.get(edit.key)
-                together[edit.key] = Edit(edit.key, first.before if first else edit.before, edit.after)
-            self._edits += len(together) - len(last.edits)
-            # Its time stays, or a mesh that is never quiet would have one moment for ever.
-            self._moments[-1] = Moment(last.number, last.at, tuple(together.values()))
-        else:
+        of_endpoints = all(edit.of_endpoints for edit in edits)
+        last = self._records[-1] if self._records else None
+        # Its time stays, or a mesh that is never quiet would have one moment for ever.
+        if last is None or not (of_endpoints and last.of_endpoints and now - last.at < GATHERED):
             self._number += 1
-            self._edits += len(edits)
-            self._moments.append(Moment(self._number, now, edits))
-        while len(self._moments) > MOMENTS or (self._edits > EDITS and len(self._moments) > 1):
-            self._edits -= len(self._moments.popleft().edits)
+            last = _Record(self._number, now, of_endpoints=of_endpoints)
+            self._records.append(last)
+        last.add(edits)
+        while len(self._records) > 1 and (
+            len(self._records) > MOMENTS
+            or sum(len(each.edits) for each in self._records) > EDITS
+            or sum(each.bytes for each in self._records) > BYTES
+        ):
+            self._records.popleft()
+
+
+class Past(msgspec.Struct, frozen=True):
+    """Values that do not change: another thread may look at them."""
+
+    objects: tuple[tuple[ObjectKey, tuple[Value, ...]], ...]
+    moments: tuple[Moment, ...]
+    settings: Settings
+
+    def mesh_at(self, number: int) -> Mesh:
+        """As it was after a moment that is remembered."""
+        mesh = mesh_of(self.objects, self.settings)
+        for moment in reversed(self.moments):
+            if moment.number <= number:
+                break
+            _undo(mesh, moment)
+        return mesh
+
+    def backwards(self) -> Iterator[tuple[Moment, Mesh]]:
+        """Each moment, the newest first, with the mesh as it was before it. It is one mesh, which goes back in time."""
+        mesh = mesh_of(self.objects, self.settings)
+        for moment in reversed(self.moments):
+            _undo(mesh, moment)
+            yield moment, mesh
 
 
 def mesh_of(objects: Iterable[tuple[ObjectKey, tuple[Value, ...]]], settings: Settings) -> Mesh:
@@ -158,3 +183,16 @@ def mesh_of(objects: Iterable[tuple[ObjectKey, tuple[Value, ...]]], settings: Se
         if values:
             mesh.apply(key, values)
     return mesh
+
+
+def _undo(mesh: Mesh, moment: Moment) -> None:
+    for edit in moment.edits:
+        mesh.apply(edit.key, edit.before)
+
+
+def _weight(values: tuple[Value, ...]) -> int:
+    """About how much they hold: as long as they are when they are written."""
+    try:
+        return len(msgspec.msgpack.encode(values))
+    except (TypeError, ValueError):  # something in them cannot be written
+        return 1024

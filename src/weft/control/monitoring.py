@@ -11,6 +11,8 @@ from weft.base.http_site import HttpSite
 
 Counts = Callable[[], Mapping[str, float]]
 
+_MOST_OF_ONE_HOST = 32  # connections: kubelet and who collects figures have a few each
+
 
 class Monitoring:
     def __init__(
@@ -35,7 +37,7 @@ class Monitoring:
         app.router.add_get("/ready", self._is_ready)
         app.router.add_get("/metrics", self._metrics)
         app.add_routes(self._pages)
-        self._site = HttpSite(app)
+        self._site = HttpSite(app, most_of_one_host=_MOST_OF_ONE_HOST)
         return await self._site.listen(host, port)
 
     async def close(self) -> None:

@@ -115,7 +115,10 @@ class ControlPlane:
         if not self._loaded:
             self._loaded = True
             for group in self._waiting:
-                self._push.join(group)
+                try:
+                    self._push.join(group)
+                except Exception:  # a defect of ours: its proxies wait on, and the others do not
+                    log.exception("cannot translate for %s", group)
             self._waiting.clear()
             self._node_server.wake()
         if changes or touched.inbound:
@@ -147,12 +150,11 @@ class ControlPlane:
         """Of these problems, those that proxies which are connected here have told of."""
         return self._quarantine.standing()
 
-    def stage(self, moment: int | None = None) -> Stage:
-        """The mesh as an explanation looks at it: as it is served now, or as it was. Use it at once. Raises
-        Forgotten."""
+    def stage(self) -> Stage:
+        """The mesh as an explanation looks at it, as it is served now. Use it at once."""
         from weft.control.stage import Stage  # most control planes are never asked
 
-        return Stage(self.mesh, self._snapshots) if moment is None else Stage(self.history.mesh_at(moment))
+        return Stage(self.mesh, self._snapshots)
 
     def _own_pages(self) -> dict[str, Page]:
         from weft.control.questions import pages

@@ -193,8 +193,11 @@ class Push:
             here = hosts
             if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
                 here = frozenset({*self._all_hosts(), *place.compiled.hosts, *place.by_labels})
-            if here:
-                changes[place] = self._push_place(place, here, views)
+            if here and place.groups:
+                try:
+                    changes[place] = self._push_place(place, here, views)
+                except Exception:  # what translation chokes on in one place must not keep a policy from the others
+                    log.exception("a push to the proxies of %s failed; they keep what they have", place.scope.namespace)
         updates: dict[Group, Update] = {}
         for group in tuple(self._groups):
             try:
@@ -361,8 +364,13 @@ class Push:
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = Place(key, view, self._configuration)
-            updates = self._refresh_place(place, self._all_hosts(), group)
-            self._snapshots.update_layer(place.layer, merged(updates))
+            try:
+                updates = self._refresh_place(place, self._all_hosts(), group)
+                self._snapshots.update_layer(place.layer, merged(updates))
+            except Exception:
+                self._unwatch(place, place.compiled)
+                del self._places[key]
+                raise
         return place
 
     def _put(self, group: Group, place: Place) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +19,7 @@ from weft.control.description import PodFacts, ServicePicture, describe_pod, des
 from weft.control.description_text import pod_lines, service_lines
 from weft.control.description_tls import tls_check
 from weft.control.question import Question, answer, moment
+from weft.control.stage import Stage
 from weft.control.trial import culprit
 from weft.control.why import why
 from weft.model.names import ObjectKey, where_of
@@ -24,6 +27,11 @@ from weft.model.names import ObjectKey, where_of
 if TYPE_CHECKING:
     from weft.control.history import Edit, Moment
     from weft.control.plane import ControlPlane
+
+
+# Looking back may take long, and the loop has streams to serve; what is looked at does not change, so a thread can do
+# it. One at a time: it is for people.
+_looking_back = asyncio.Lock()
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -106,15 +114,19 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
     }
 
 
-def _explain(plane: ControlPlane, query: Query) -> object:
+async def _explain(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
-    number = moment(plane.history, question.when, _now) if question.when else None
-    return answer(plane.stage(number), question, _now())
+    if not question.when:
+        return answer(plane.stage(), question, _now())
+    number, past = moment(plane.history, question.when, _now), plane.history.past()
+    async with _looking_back:
+        return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number)), question, _now()))
 
 
-def _bisect(plane: ControlPlane, query: Query) -> object:
+async def _bisect(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
-    found = culprit(plane.stage(), plane.history, question, _now())
+    async with _looking_back:
+        found = await asyncio.to_thread(culprit, plane.history.past(), question, _now())
     if found is None:
         return Flip()
     return Flip(_past(found.moment), found.before, found.after)
@@ -164,7 +176,8 @@ def _guarded(say: Callable[[Query], object]) -> Callable[[Query], Awaitable[Answ
 
     async def page(query: Query) -> Answer:
         try:
-            return Answer(msgspec.json.encode(say(query)))
+            said = say(query)
+            return Answer(msgspec.json.encode(await said if inspect.isawaitable(said) else said))
         except msgspec.DecodeError as error:
             problem = Problem(Where(), f"this is not a question: {error}")
         except Exception as error:

@@ -11,7 +11,7 @@ import msgspec
 
 from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
-from weft.control.history import History, Moment
+from weft.control.history import Moment, Past, mesh_of
 from weft.control.question import Question, answer
 from weft.control.stage import Stage
 from weft.explain.decision import Explanation
@@ -68,11 +68,11 @@ class Culprit(msgspec.Struct, frozen=True):
     after: tuple[str, ...]
 
 
-def culprit(stage: Stage, history: History, question: Question, now: datetime) -> Culprit | None:
+def culprit(past: Past, question: Question, now: datetime) -> Culprit | None:
     """The last change after which the request ended otherwise than before; None if there is none that is remembered.
     Raises what carries a problem, if it cannot be asked now."""
-    after = _ways(answer(stage, question, now).explanation)
-    for moment, mesh in history.backwards():
+    after = _ways(answer(Stage(mesh_of(past.objects, past.settings)), question, now).explanation)
+    for moment, mesh in past.backwards():
         try:
             before = _ways(answer(Stage(mesh), question, now).explanation)
         except Exception as error:

@@ -15,6 +15,9 @@ from weft.base.http_site import HttpSite
 Metrics = Mapping[str, tuple[str, str, float]]  # by name: kind, help, value
 
 
+_MOST_OF_ONE_HOST = 32  # connections: kubelet has one or two
+
+
 class Health:
     """`lack` says what is not as it must be, and is empty if nothing is."""
 
@@ -28,7 +31,7 @@ class Health:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/ready", self._ready)
         app.router.add_get("/metrics", self._tell_metrics)
-        self._site = HttpSite(app)
+        self._site = HttpSite(app, most_of_one_host=_MOST_OF_ONE_HOST)
         return await self._site.listen(host, port)
 
     async def close(self) -> None:

@@ -18,6 +18,7 @@ from weft.xds.response import Dialect
 REQUEST_BYTES = 16 << 20
 NAMES = 100_000
 NAME_LENGTH = 4_096
+METADATA_BYTES = 64 * 1024  # a proxy of Istio tells some 4 KB of itself
 
 
 class Refused(Exception):
@@ -99,6 +100,9 @@ def _node(node: Any) -> NodeInfo:
     if node.HasField("user_agent_build_version"):
         number = node.user_agent_build_version.version
         version = f"{number.major_number}.{number.minor_number}.{number.patch}"
+    size = node.metadata.ByteSize()
+    if size > METADATA_BYTES:
+        raise Refused(f"{size} bytes of node metadata; {METADATA_BYTES} are the most")
     try:
         metadata = MessageToDict(node.metadata)
     except (ValueError, SerializeToJsonError) as error:  # an infinite number, say
