@@ -86,5 +86,6 @@ def test_the_real_istioctl_is_told_the_same(mesh, namespace, istioctl):
     shown = [line.split() for line in done.stdout.splitlines()[1:]]
     assert [row[0] for row in shown] == wanted, done.stderr
     assert {row[2] for row in shown} <= set(pods(mesh, NAMESPACE, "app=istiod"))
-    done = asked("proxy-status", wanted[0])
-    assert "Clusters Match" in done.stdout and "Don't Match" not in done.stdout, done.stdout + done.stderr
+    # An agent whose replica was just ended is at another in a moment.
+    done = until(lambda: "Clusters Match" in (found := asked("proxy-status", wanted[0])).stdout and found)
+    assert "Don't Match" not in done.stdout, done.stdout + done.stderr

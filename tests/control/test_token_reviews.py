@@ -13,7 +13,6 @@ from control.kubernetes import unique
 from kube.wire import wire
 from weft.ca.signer import CaUnavailable
 from weft.ca.tokens import TokenReason, TokenRefused
-from weft.control import token_reviews
 from weft.control.token_reviews import TokenReviews
 from weft.kube.client import Client
 from weft.kube.config import Connection, load
@@ -97,9 +96,8 @@ async def test_an_api_server_that_is_away_is_no_refusal(client):
             await TokenReviews(nobody).check("a.b.c")
 
 
-async def test_a_flood_of_tokens_leaves_room_for_everybody_else_who_asks_the_api_server(api_server, monkeypatch):
+async def test_a_flood_of_tokens_leaves_room_for_everybody_else_who_asks_the_api_server(api_server):
     """The Lease is renewed by the same client: whoever shows rubbish fast enough would end the leader's lead."""
-    monkeypatch.setattr(token_reviews, "MOST_WAITING", 100)
     connection = load(api_server.kubeconfig)
     there = urlsplit(connection.server)
     async with (
@@ -107,7 +105,7 @@ async def test_a_flood_of_tokens_leaves_room_for_everybody_else_who_asks_the_api
         Client(msgspec.structs.replace(connection, server=f"https://127.0.0.1:{line.port}")) as client,
     ):
         line.stall()
-        reviews = TokenReviews(client)
+        reviews = TokenReviews(client, waiting=100)
         flood = [asyncio.create_task(reviews.check("a.b.c")) for _ in range(101)]
         done, _ = await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED)
         assert [str(each.exception()) for each in done] == ["too many tokens wait to be reviewed; try again"]
