@@ -116,7 +116,8 @@ async def test_another_user_of_the_pod_is_sent_away(redirects, network, volume):
     assert "ISTIO" not in rules(network)
 
 
-async def test_one_on_the_nodes_own_network_is_refused(redirects, volume):
+async def test_one_on_the_nodes_own_network_is_refused(redirects, network, volume):
+    """`network`: of another pod; without any, the machine would have no place for networks with names."""
     before = rules_of_the_machine()
     code, said = await ask(netns.Namespace("/proc/self/ns/net"), volume, *ARGUMENTS)
     assert code == 1 and "on the node's own network" in said
