@@ -7,12 +7,9 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
-
 from explain.asked import HTTP_PORT, OPEN_PORT, PLAIN, TCP_PORT, Answer
-from translate.live import agent
+from translate.live import agent, ask_for_secrets_at
 from weft.envoy import binary
-from weft.model.proxy import SDS_CLUSTER
 
 HELLO = b"TLS!"  # which is none
 
@@ -53,14 +50,7 @@ async def envoy(document, identity, places):
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "bootstrap.pb")
         async with agent(f"{directory}/sds", identity, {}):
-            for cluster in document.static_resources.clusters:
-                if cluster.name == SDS_CLUSTER:
-                    del cluster.load_assignment.endpoints[:]
-                    place = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
-                    place.address.pipe.path = f"{directory}/sds"
-                    options = HttpProtocolOptions()
-                    options.explicit_http_config.http2_protocol_options.SetInParent()
-                    cluster.typed_extension_protocol_options[HttpProtocolOptions.DESCRIPTOR.full_name].Pack(options)
+            ask_for_secrets_at(document, f"{directory}/sds")
             file.write_bytes(document.SerializeToString())
             process = await asyncio.create_subprocess_exec(
                 *(str(binary.find()), "--config-path", str(file), "--disable-hot-restart", "--concurrency", "1"),

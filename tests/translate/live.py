@@ -113,6 +113,18 @@ async def running(listeners, clusters, *, routes=(), endpoints=(), listening=(),
         yield
 
 
+def ask_for_secrets_at(document, socket):
+    """Let an Envoy that starts with this ask for its secrets at a Unix socket."""
+    for cluster in document.static_resources.clusters:
+        if cluster.name == SDS_CLUSTER:
+            del cluster.load_assignment.endpoints[:]
+            place = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
+            place.address.pipe.path = socket
+            options = HttpProtocolOptions()
+            options.explicit_http_config.http2_protocol_options.SetInParent()
+            cluster.typed_extension_protocol_options[HttpProtocolOptions.DESCRIPTOR.full_name].Pack(options)
+
+
 @contextlib.asynccontextmanager
 async def _envoy(document, listening, identity, change=None, secrets=()):
     """An Envoy with this identity and further secrets, once it listens on its ports."""
@@ -121,14 +133,7 @@ async def _envoy(document, listening, identity, change=None, secrets=()):
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "bootstrap.pb")
         async with agent(f"{directory}/sds", identity, {secret.name: secret for secret in secrets}):
-            for cluster in document.static_resources.clusters:
-                if cluster.name == SDS_CLUSTER:
-                    del cluster.load_assignment.endpoints[:]
-                    place = cluster.load_assignment.endpoints.add().lb_endpoints.add().endpoint
-                    place.address.pipe.path = f"{directory}/sds"
-                    options = HttpProtocolOptions()
-                    options.explicit_http_config.http2_protocol_options.SetInParent()
-                    cluster.typed_extension_protocol_options[HttpProtocolOptions.DESCRIPTOR.full_name].Pack(options)
+            ask_for_secrets_at(document, f"{directory}/sds")
             file.write_bytes(document.SerializeToString())
             process = await asyncio.create_subprocess_exec(
                 *(str(binary.find()), "--config-path", str(file), "--disable-hot-restart", "--concurrency", "1"),

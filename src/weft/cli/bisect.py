@@ -33,16 +33,12 @@ def bisect(
     \b
     Example: weft bisect frontend --to http://payments/charge
     """
-    import msgspec
-
-    from weft.cli.reach import reach
+    from weft.cli.reach import answered
 
     question = asked(caller, to, namespace, method, header, jwt)
-    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
-    try:
-        flip = msgspec.json.decode(reached.ask("bisect", {"question": msgspec.json.encode(question).decode()}))
-    finally:
-        reached.close()
+    flip = answered(
+        "bisect", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+    )
     if output is Output.JSON:
         print_json(flip)
         return

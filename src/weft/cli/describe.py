@@ -36,17 +36,13 @@ def describe(
     Example: weft describe pod web-0.shop
              weft describe svc payments -n shop
     """
-    import msgspec
-
-    from weft.cli.reach import reach
+    from weft.cli.reach import answered
 
     wanted, word = _wanted(kind, name)
-    question = msgspec.json.encode({"kind": wanted, "name": word, "namespace": namespace}).decode()
-    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
-    try:
-        answer = msgspec.json.decode(reached.ask("describe", {"question": question}))
-    finally:
-        reached.close()
+    question = {"kind": wanted, "name": word, "namespace": namespace}
+    answer = answered(
+        "describe", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+    )
     if output is Output.JSON:
         print_json(answer["facts"])
         return

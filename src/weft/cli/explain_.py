@@ -58,20 +58,16 @@ def explain(
              weft explain frontend --to http://payments/ -f examples/shop
              weft explain web --to http://api/ --jwt '{"iss": "https://issuer.example", "sub": "ann"}'
     """
-    import msgspec
-
-    from weft.cli.reach import reach
+    from weft.cli.reach import answered
 
     question = asked(caller, to, namespace, method, header, jwt, at)
     if files:
         _print(_offline(files, question), output)
         return
-    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
-    try:
-        said = reached.ask("explain", {"question": msgspec.json.encode(question).decode()})
-    finally:
-        reached.close()
-    _print(msgspec.json.decode(said), output)
+    said = answered(
+        "explain", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+    )
+    _print(said, output)
 
 
 def asked(

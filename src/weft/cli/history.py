@@ -37,16 +37,10 @@ def history(
     Example: weft history
              weft explain frontend --to http://payments/ --at @-1
     """
-    import msgspec
-
     from weft.cli.columns import lines
-    from weft.cli.reach import reach
+    from weft.cli.reach import answered
 
-    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
-    try:
-        past = msgspec.json.decode(reached.ask("history"))
-    finally:
-        reached.close()
+    past = answered("history", mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     moments = [each for each in past["moments"] if every or not _of_endpoints(each)][-number:]
     if output is Output.JSON:
         print_json({"begun": past["begun"], "moments": moments})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
@@ -99,6 +99,27 @@ def reach(
     from weft.cli.reach_kubernetes import Kubernetes
 
     return Kubernetes(kubeconfig, context, system)
+
+
+def answered(
+    page: str,
+    question: Mapping[str, Any] | None = None,
+    *,
+    mesh: str | None,
+    kubernetes: bool,
+    kubeconfig: Path | None,
+    context: str | None,
+    system: str,
+) -> Any:
+    """What a control plane says on a page of its own (`weft.control.questions`): one question, one answer."""
+    import msgspec
+
+    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    try:
+        query = {} if question is None else {"question": msgspec.json.encode(question).decode()}
+        return msgspec.json.decode(reached.ask(page, query))
+    finally:
+        reached.close()
 
 
 def complete(incomplete: str) -> list[str]:

@@ -44,18 +44,14 @@ def tls_check(
     Example: weft authn tls-check payments.shop
              weft authn tls-check payments.shop:80 --from orders-0.shop
     """
-    import msgspec
-
     from weft.cli.columns import lines
-    from weft.cli.reach import reach
+    from weft.cli.reach import answered
 
     name, port = _split(host)
-    question = msgspec.json.encode({"host": name, "port": port, "caller": caller, "namespace": namespace}).decode()
-    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
-    try:
-        rows = msgspec.json.decode(reached.ask("tls-check", {"question": question}))
-    finally:
-        reached.close()
+    question = {"host": name, "port": port, "caller": caller, "namespace": namespace}
+    rows = answered(
+        "tls-check", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+    )
     if output is Output.JSON:
         print_json(rows)
     else:

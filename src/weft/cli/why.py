@@ -39,20 +39,16 @@ def why(
              weft why frontend 80
              weft why payments-v1 virtualInbound:filter_chains
     """
-    import msgspec
-
-    from weft.cli.reach import reach
+    from weft.cli.reach import answered
 
     # Names have no colon but in addresses, whose ports are numbers; a path never begins with one.
     name, colon, below = resource.rpartition(":")
     if not colon or not below[:1].isalpha():
         name, below = resource, ""
     question = {"proxy": proxy, "resource": name, "namespace": namespace, "below": below}
-    reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
-    try:
-        answers = msgspec.json.decode(reached.ask("why", {"question": msgspec.json.encode(question).decode()}))
-    finally:
-        reached.close()
+    answers = answered(
+        "why", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
+    )
     if output is Output.JSON:
         print_json(answers)
         return
