@@ -3,14 +3,13 @@ and changes nothing; what could not be read is told and stops nothing else."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import print_json, say
+from weft.cli.output import TableOrJson, print_json, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 if TYPE_CHECKING:
@@ -23,14 +22,9 @@ if TYPE_CHECKING:
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
 def audit(
     namespace: str = typer.Option("", "-n", "--namespace", help="Only this namespace; all if none is given."),
-    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table, or json for a program."),
+    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table, or json for a program."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -62,7 +56,7 @@ def audit(
             report = look_over_cluster(kubeconfig, context, system=system, revision=revision, namespace=namespace)
     finally:
         reached.close()
-    if output is Output.JSON:
+    if output is TableOrJson.JSON:
         print_json(report)
     else:
         for line in _lines(report):

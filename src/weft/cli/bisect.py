@@ -7,9 +7,9 @@ from pathlib import Path
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.explain_ import HEADER, JWT, METHOD, TO, Output, asked
+from weft.cli.explain_ import HEADER, JWT, METHOD, TO, asked
 from weft.cli.history import told_moment
-from weft.cli.output import print_json, say
+from weft.cli.output import TextOrJson, print_json, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
@@ -20,7 +20,7 @@ def bisect(
     header: list[str] = HEADER,
     jwt: list[str] = JWT,
     namespace: str = NAMESPACE,
-    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -39,7 +39,7 @@ def bisect(
     flip = answered(
         "bisect", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is Output.JSON:
+    if output is TextOrJson.JSON:
         print_json(flip)
         return
     if flip["moment"] is None:

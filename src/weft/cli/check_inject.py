@@ -3,14 +3,13 @@ itself says so; on a cluster its webhooks, the namespace and the pod do, read wi
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, print_json, say
+from weft.cli.output import TableOrJson, fail, print_json, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, complete
 
 if TYPE_CHECKING:
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
 COLUMNS = ("WEBHOOK", "REVISION", "INJECTED", "REASON")
 
 
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
 def check_inject(
     target: str | None = typer.Argument(
         None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload.", autocompletion=complete
@@ -37,7 +31,7 @@ def check_inject(
     labels: str = typer.Option("", "-l", "--labels", metavar="A=B,…", help="A pod with these labels, instead."),
     file: Path | None = typer.Option(None, "-f", "--file", help="The first pod or workload of this YAML, instead."),
     namespace: str = NAMESPACE,
-    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table or json."),
+    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table or json."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -239,10 +233,10 @@ def _tell(pod: Mapping[str, Any], verdicts: Iterable[Verdict]) -> None:
         )
 
 
-def _print(verdicts: list[Verdict], output: Output) -> None:
+def _print(verdicts: list[Verdict], output: TableOrJson) -> None:
     from weft.cli.columns import lines
 
-    if output is Output.JSON:
+    if output is TableOrJson.JSON:
         print_json(verdicts)
         return
     rows = [(each.webhook, each.revision, "✔" if each.injected else "✘", each.reason) for each in verdicts]

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, print_json
+from weft.cli.output import TextOrJson, fail, print_json
 from weft.cli.reach import KINDS, KUBERNETES, MESH, NAMESPACE, SYSTEM
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 def describe(
     kind: str = typer.Argument(..., metavar="pod|svc", help="What it is: pod or svc; or at once, as in deploy/web."),
     name: str | None = typer.Argument(None, metavar="NAME", help="POD, POD.NAMESPACE, a workload; or a service."),
     namespace: str = NAMESPACE,
-    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -43,7 +37,7 @@ def describe(
     answer = answered(
         "describe", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is Output.JSON:
+    if output is TextOrJson.JSON:
         print_json(answer["facts"])
         return
     for line in answer["lines"]:

@@ -3,25 +3,19 @@ requests something else would happen."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import print_json, say
+from weft.cli.output import TextOrJson, print_json, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 if TYPE_CHECKING:
     from weft.control.what_if import Difference
 
 _MOST_SHOWN = 8  # resources of one group, in the table
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 def diff(
@@ -31,7 +25,7 @@ def diff(
     against: Path | None = typer.Option(
         None, "--against", metavar="DIRECTORY", help="What is there before, if nothing runs: the mesh's YAML."
     ),
-    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -60,7 +54,7 @@ def diff(
     before = stage_of(base.documents, base.running)
     after = stage_of(laid_over(base.documents, change.documents), base.running)
     found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC))
-    if output is Output.JSON:
+    if output is TextOrJson.JSON:
         print_json(found)
     else:
         _tell(found)

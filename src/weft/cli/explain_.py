@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, print_json
+from weft.cli.output import TextOrJson, fail, print_json
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
 
 TO = typer.Option(..., "--to", metavar="URL", help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
 METHOD = typer.Option("GET", "-X", "--request", metavar="METHOD", help="Of the request.")
@@ -41,7 +34,7 @@ def explain(
     ),
     at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17 or @-1."),
     namespace: str = NAMESPACE,
-    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -102,8 +95,8 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _print(answer: dict[str, Any], output: Output) -> None:
-    if output is Output.JSON:
+def _print(answer: dict[str, Any], output: TextOrJson) -> None:
+    if output is TextOrJson.JSON:
         print_json({"request": answer["request"], **answer["explanation"]})
         return
     for line in answer["lines"]:

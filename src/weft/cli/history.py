@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import print_json, say
+from weft.cli.output import TableOrJson, print_json, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 _MOST_SHOWN = 3  # objects of one moment on its line
 
 
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
 def history(
     number: int = typer.Option(20, "-l", "--last", metavar="NUMBER", help="How many moments; 0 for all."),
     every: bool = typer.Option(False, "-A", "--all", help="Also when only pods came, went, or became ready."),
-    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table or json."),
+    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table or json."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -42,7 +36,7 @@ def history(
 
     past = answered("history", mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     moments = [each for each in past["moments"] if every or not _of_endpoints(each)][-number:]
-    if output is Output.JSON:
+    if output is TableOrJson.JSON:
         print_json({"begun": past["begun"], "moments": moments})
         return
     if not moments:

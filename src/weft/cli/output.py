@@ -21,6 +21,16 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class TextOrJson(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+class TableOrJson(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
 def say(words: str) -> None:
     typer.echo(words, err=True)
 

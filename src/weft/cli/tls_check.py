@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, print_json, say
+from weft.cli.output import TableOrJson, fail, print_json, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM, complete
 
 COLUMNS = ("HOST:PORT", "STATUS", "SERVER", "CLIENT", "AUTHN POLICY", "DESTINATION RULE")
-
-
-class Output(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 def tls_check(
@@ -26,7 +20,7 @@ def tls_check(
         "", "--from", metavar="POD", help="Who calls; everyone with a proxy, if not given.", autocompletion=complete
     ),
     namespace: str = NAMESPACE,
-    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table or json."),
+    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table or json."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -52,7 +46,7 @@ def tls_check(
     rows = answered(
         "tls-check", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is Output.JSON:
+    if output is TableOrJson.JSON:
         print_json(rows)
     else:
         for line in lines(COLUMNS, [_cells(row) for row in rows]):

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import print_json
+from weft.cli.output import TextOrJson, print_json
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
 
 
 def why(
@@ -23,7 +17,7 @@ def why(
         ..., metavar="RESOURCE", help="As weft proxy-config calls it, or NAME:PATH of a part."
     ),
     namespace: str = NAMESPACE,
-    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -49,7 +43,7 @@ def why(
     answers = answered(
         "why", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is Output.JSON:
+    if output is TextOrJson.JSON:
         print_json(answers)
         return
     for answer in answers:
