@@ -273,7 +273,9 @@ def test_what_vanished_while_nobody_could_watch_is_gone_from_every_proxy(mesh, t
 
 def test_a_kubelet_that_starts_again_disturbs_nobody_and_still_finds_the_agent(mesh, traffic, namespace):
     def containers():
-        return [traffic.pids(*each) for each in ((namespace, "", "istio-proxy"), (NAMESPACE, "weft-node", "agent"))]
+        # Pods of the tests before this one may still be on their way out.
+        proxies = [traffic.pids(namespace, f"{pod}$", "istio-proxy") for pod in traffic.addresses]
+        return [*proxies, traffic.pids(NAMESPACE, "weft-node", "agent")]
 
     before = containers()
     with traffic.undisturbed():
