@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from weft.api.request_test import RequestCase
     from weft.base.problem import Problem
     from weft.control.stage import Stage
-    from weft.model.mesh import Value
     from weft.model.names import ObjectKey
+    from weft.model.value import Value
 
 
 class Written(NamedTuple):

@@ -46,9 +46,9 @@ from weft.kube.lease import Leader
 from weft.kube.pods import Pods
 from weft.kube.resource import CONFIG_MAPS
 from weft.kube.status import StatusWriter
-from weft.model.mesh import Value
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
+from weft.model.value import Value
 
 log = logging.getLogger("weft.control.cluster")
 

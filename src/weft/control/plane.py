@@ -27,9 +27,11 @@ from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
 from weft.model.group import Group
-from weft.model.mesh import Mesh, Value, joined
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
+from weft.model.touched import joined
+from weft.model.value import Value
 from weft.xds.access import Authenticate
 from weft.xds.clients import Peer, Sync
 from weft.xds.node_server import NodeServer, NodeStatus

@@ -3,7 +3,7 @@ An absent field is None, so that a subset's policy can override field by field."
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from enum import StrEnum
 
@@ -121,6 +121,29 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
+    others: tuple[Origin, ...] = ()  # of rules that were merged into this one
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        return (*((self.origin,) if self.origin else ()), *self.others)
+
+
+def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
+    """Rules of one namespace for the same host and callers, as one: the traffic policy of the first that has one, and
+    everybody's subsets, of two with one name the first."""
+    first, *later = rules
+    if not later:
+        return first
+    subsets: dict[str, Subset] = {}
+    for rule in rules:
+        for subset in rule.subsets:
+            subsets.setdefault(subset.name, subset)
+    return msgspec.structs.replace(
+        first,
+        policy=next((rule.policy for rule in rules if rule.policy is not None), None),
+        subsets=tuple(subsets.values()),
+        others=tuple(rule.origin for rule in later if rule.origin is not None),
+    )
 
 
 def levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:
