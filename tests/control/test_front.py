@@ -135,7 +135,7 @@ async def test_forgets_visitors_who_go(rig):
     assert rig.front.identity_of(peer) is None and rig.front.host_of(peer) == ""
 
 
-async def test_forgets_who_goes_before_there_is_a_way_inside(rig, monkeypatch):
+async def test_forgets_who_goes_before_there_is_a_way_inside(rig, monkeypatch, caplog):
     front, inside, goes = rig.front, Front._inside, asyncio.Event()
 
     async def when_nobody_is_there(self, *, known):
@@ -156,6 +156,7 @@ async def test_forgets_who_goes_before_there_is_a_way_inside(rig, monkeypatch):
     writer.transport.abort()
     await until(lambda: made and not front._entering)
     await until(lambda: not front._sides and not front._visitors and not front._hosts)
+    assert not [each for each in caplog.records if each.name == "asyncio"]  # by ourselves, and not by an accident
 
 
 async def test_a_connection_holds_little_memory(rig):
