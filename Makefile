@@ -56,6 +56,7 @@ reference: $(READY) ## Write docs/resources.md and docs/reference anew from the 
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/command_pages.py
 	$(BIN)/python tools/checks.py
+	$(BIN)/python tools/rules.py
 
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench

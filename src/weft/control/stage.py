@@ -104,20 +104,20 @@ class Stage:
                 )
         raise NoSuchWorkload(word, (each.workload or each.name for each in self._instances))
 
-    def resources(self, group: Group) -> Mapping[str, Mapping[str, bytes]]:
+    def resources(self, group: Group, types: Iterable[str] = _TYPES) -> Mapping[str, Mapping[str, bytes]]:
         """What a proxy of the group is sent: by type, by name."""
         snapshots = self._snapshots(group)
         return {
             type_url: {name: each.body for name, each in snapshots.resources(group, type_url).items()}
-            for type_url in _TYPES
+            for type_url in types
         }
 
-    def versions(self, group: Group) -> dict[tuple[str, str], str]:
+    def versions(self, group: Group, types: Iterable[str] = _TYPES) -> dict[tuple[str, str], str]:
         """By type and name: a digest of what a proxy of the group is sent."""
         snapshots = self._snapshots(group)
         return {
             (type_url, name): each.version
-            for type_url in _TYPES
+            for type_url in types
             for name, each in snapshots.resources(group, type_url).items()
         }
 
