@@ -57,6 +57,9 @@ class Step(msgspec.Struct, frozen=True):
     what: str
     sources: tuple[Source, ...] = ()
     proxy: str = ""  # whose proxy decides
+    about: str = (
+        ""  # the resource that is for everything unknown, or a token's issuer: who is behind it, no resource says
+    )
 
 
 class Kind(StrEnum):
