@@ -57,6 +57,7 @@ reference: $(READY) ## Write docs/resources.md, docs/traffic.md and docs/referen
 	$(BIN)/python tools/command_pages.py
 	$(BIN)/python tools/checks.py
 	$(BIN)/python -m tools.fields
+	$(BIN)/python tools/rules.py
 
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench

@@ -152,6 +152,10 @@ class ControlPlane:
         """Of these problems, those that proxies which are connected here have told of."""
         return self._quarantine.standing()
 
+    def refused(self, group: Group) -> dict[tuple[str, str], tuple[Problem, ...]]:
+        """The same of one group, by type and name of the resource."""
+        return self._quarantine.by_resource(group)
+
     def stage(self) -> Stage:
         """The mesh as an explanation looks at it, as it is served now. Use it at once."""
         from weft.control.stage import Stage  # most control planes are never asked

@@ -45,11 +45,11 @@ def find(
     if cluster.type == Cluster.ORIGINAL_DST:
         port = cluster.original_dst_lb_config.upstream_port_override.value or connection.port
         place = Place(connection.address, port)
-        walk.tell(Stage.CLUSTER, f"{name}: to the address that was called, {_written(place)}", sources)
+        walk.tell(Stage.CLUSTER, f"{name}: to the address that was called, {_written(place)}", sources, about=name)
         return Target(cluster, place, _at(world, place))
     found = _places(resources, cluster, caller, world)
     if not found:
-        walk.tell(Stage.CLUSTER, f"{name}: nobody is behind it", sources)
+        walk.tell(Stage.CLUSTER, f"{name}: nobody is behind it", sources, about=name)
         return NoTarget(f"nobody is behind {name}", "UH", "no_healthy_upstream")
     groups: dict[object, list[tuple[Place, Workload | None]]] = {}
     for place in found:

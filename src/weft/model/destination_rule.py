@@ -180,6 +180,43 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
     )
 
 
+class Level(StrEnum):
+    """Where a rule says something of a port of a host."""
+
+    HOST = "trafficPolicy"
+    HOST_PORT = "trafficPolicy.portLevelSettings"
+    SUBSET = "subsets[].trafficPolicy"
+    SUBSET_PORT = "subsets[].trafficPolicy.portLevelSettings"
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """Which level's word counts for a field. `passed`: a wider one that says something too, and is not heard."""
+
+    level: Level | None  # None: nobody says anything that counts
+    passed: Level | None = None
+
+
+def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
+    """Who decides one field of what `effective` tells. A port's entry silences the rest of its level, even about what
+    it does not mention."""
+    heard: list[tuple[Level, TrafficPolicy]] = []  # the narrowest first
+    silenced: list[tuple[Level, TrafficPolicy]] = []
+    for written, everywhere, at_port in (
+        (subset.policy if subset else None, Level.SUBSET, Level.SUBSET_PORT),
+        (rule.policy if rule else None, Level.HOST, Level.HOST_PORT),
+    ):
+        if written is None:
+            continue
+        entry = next((entry for number, entry in written.ports if number == port), None)
+        closed = any(level is Level.SUBSET_PORT for level, _ in heard)
+        (silenced if closed else heard).append((everywhere, written) if entry is None else (at_port, entry))
+        if entry is not None:
+            silenced.append((everywhere, written))
+    saying = [level for level, policy in heard if getattr(policy, field) is not None]
+    unheard = [*saying[1:], *(level for level, policy in silenced if getattr(policy, field) is not None)]
+    return Decided(saying[0] if saying else None, unheard[0] if unheard else None)
+
+
 def _at_port(policy: TrafficPolicy | None, port: int) -> TrafficPolicy | None:
     if policy is None:
         return None
