@@ -2,7 +2,8 @@ import os
 import subprocess
 import sys
 
-from weft.cli.commands import COMMANDS, by_name, load
+from weft.cli.command import load
+from weft.cli.commands import COMMANDS, by_name
 from weft.cli.start import IN_PODS
 
 
@@ -14,7 +15,7 @@ def test_a_command_is_loaded_only_when_it_is_called():
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    needed = ["commands", "main", "output", "root", "start"]
+    needed = ["command", "commands", "main", "output", "parameters", "root", "start"]
     assert found.stderr.strip() == str([f"weft.cli.{name}" for name in needed])
 
 

@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from weft.base.problem import Problem, Where
-from weft.cli.commands import COMMANDS, load
+from weft.cli.command import load
+from weft.cli.commands import COMMANDS
 from weft.cli.main import Commands, app
 
 LISTED = [command for commands in COMMANDS.values() for command in commands if not command.hidden]

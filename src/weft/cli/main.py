@@ -6,46 +6,22 @@ An error that carries a problem is printed as one, with its hint; nobody who mis
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
-from weft.cli.commands import COMMANDS, by_name, load
+from weft.cli.command import Command, Listed
+from weft.cli.commands import COMMANDS
 from weft.cli.output import fail
 from weft.cli.root import with_this_weft
 
-# Of commands that have four letters, `bogus` and `logs` are two thirds alike, and `exce` and `exec` three quarters.
-_ALIKE = 0.7
 
+class Commands(Listed):
+    """Those of `weft.cli.commands`, with one way for all of them to fail."""
 
-class Commands(TyperGroup):
-    """Those of `weft.cli.commands`, each loaded when it is called; and with one way for all of them to fail."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(by_name())
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands and (command := by_name().get(cmd_name)) is not None:
-            self.commands[cmd_name] = load(command)
-        return self.commands.get(cmd_name)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = max(len(command.name) for command in by_name().values())
-        for heading, commands in COMMANDS.items():
-            rows = [(command.name.ljust(width), command.line) for command in commands if not command.hidden]
-            if rows:
-                with formatter.section(heading):
-                    formatter.write_dl(rows)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        known = self.get_command(ctx, args[0]) if args else None
-        if args and known is None and not args[0].startswith("-"):
-            near = get_close_matches(args[0], by_name(), n=1, cutoff=_ALIKE)
-            hint = f"did you mean `{near[0]}`?" if near else "list them with: weft --help"
-            fail(f"there is no command `{args[0]}`", hint, code=2)
-        return super().resolve_command(ctx, args)
+    def listed(self) -> Mapping[str, tuple[Command, ...]]:
+        return COMMANDS
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from weft.cli.output import fail
-from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_whole
+from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_whole, with_source
 
 if TYPE_CHECKING:
     from weft.cli.reach import Proxy, Reach
 
 
+@with_source
 def log(
     source: Source,
     level: str = typer.Option("", "--level", help="[LOGGER:]LEVEL,…, such as rbac:debug,info."),
