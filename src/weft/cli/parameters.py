@@ -75,8 +75,8 @@ def _reader(described: Any) -> Callable[[Any], Any] | None:
         return partial(_one_of, kind)
     if kind in (str, bool):
         return partial(_same, kind)
-    if kind in (int, float) and settings.min is None and settings.max is None:
-        return partial(_number, kind)
+    if kind in (int, float):
+        return partial(_number, kind, settings)
     demanding = settings.exists or settings.writable or settings.resolve_path or settings.path_type is not None
     if kind is Path and settings.file_okay and settings.dir_okay and not demanding:
         return _path
@@ -89,10 +89,11 @@ def _same(kind: type, value: Any) -> Any:
     return value
 
 
-def _number(kind: type, value: Any) -> Any:
-    if type(value) is str and value.isascii() and value.isdecimal():
-        return kind(value)
-    return _same(kind, value)
+def _number(kind: type, settings: Any, value: Any) -> Any:
+    number = kind(value) if type(value) is str and value.isascii() and value.isdecimal() else _same(kind, value)
+    if (settings.min is not None and number < settings.min) or (settings.max is not None and number > settings.max):
+        raise _NotPlainError
+    return number
 
 
 def _path(value: Any) -> Path:
