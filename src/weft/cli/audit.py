@@ -10,7 +10,7 @@ import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import TableOrJson, print_json, say
-from weft.cli.reach import KUBERNETES, MESH, SYSTEM
+from weft.cli.reach import KUBERNETES, MESH, ONLY_NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def audit(
-    namespace: str = typer.Option("", "-n", "--namespace", help="Only this namespace; all if none is given."),
+    namespace: str = ONLY_NAMESPACE,
     output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table, or json for a program."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,

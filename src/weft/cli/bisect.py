@@ -7,14 +7,14 @@ from pathlib import Path
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.explain_ import HEADER, JWT, METHOD, TO, asked
+from weft.cli.explain_ import FROM, HEADER, JWT, METHOD, TO, asked
 from weft.cli.history import told_moment
 from weft.cli.output import TextOrJson, print_json, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
 def bisect(
-    caller: str = typer.Argument(..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME."),
+    caller: str = FROM,
     to: str = TO,
     method: str = METHOD,
     header: list[str] = HEADER,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import TableOrJson, fail, print_json, say
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, complete
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ COLUMNS = ("WEBHOOK", "REVISION", "INJECTED", "REASON")
 
 def check_inject(
     target: str | None = typer.Argument(
-        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload.", autocompletion=complete
+        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload.", autocompletion=candidates.pods
     ),
     labels: str = typer.Option("", "-l", "--labels", metavar="A=B,…", help="A pod with these labels, instead."),
     file: Path | None = typer.Option(None, "-f", "--file", help="The first pod or workload of this YAML, instead."),

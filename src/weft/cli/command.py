@@ -87,11 +87,25 @@ class Listed(PlainGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         known = self.get_command(ctx, args[0]) if args else None
-        if args and known is None and not args[0].startswith("-"):
+        if args and known is None and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = get_close_matches(args[0], self.list_commands(ctx), n=1, cutoff=_ALIKE)
             hint = f"did you mean `{near[0]}`?" if near else f"list them with: {ctx.command_path} --help"
             fail(f"there is no command `{args[0]}`", hint, code=2)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """From the list: to describe them all would mean to load them all."""
+        from typer.completion import shell_completion  # type: ignore[attr-defined]
+
+        if getattr(ctx, "_protected_args", None):  # there is a command already, and it is none of ours
+            return []
+        if incomplete.startswith("-"):
+            return [each for each in super().shell_complete(ctx, incomplete) if each.value.startswith("-")]
+        return [
+            shell_completion.CompletionItem(command.name, help=command.line)
+            for command in self._every()
+            if command.name.startswith(incomplete) and not command.hidden
+        ]
 
     def _every(self) -> Iterable[Command]:
         return (command for commands in self.listed().values() for command in commands)

@@ -68,6 +68,9 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
             {**_AS_IT_COMES, "help_option_names": ["--help"]},
         ),
         Command("version", "version:version", "Print the versions of the command, the control plane and the proxies."),
+        Command(
+            "completion", "completion:completion", "Print what a shell reads to complete commands, flags and names."
+        ),
     ),
     # Usually not even started by way of this list; hidden, because nobody types them.
     "In pods": tuple(

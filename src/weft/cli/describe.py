@@ -6,14 +6,22 @@ from pathlib import Path
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import TextOrJson, fail, print_json
 from weft.cli.reach import KINDS, KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
 def describe(
-    kind: str = typer.Argument(..., metavar="pod|svc", help="What it is: pod or svc; or at once, as in deploy/web."),
-    name: str | None = typer.Argument(None, metavar="NAME", help="POD, POD.NAMESPACE, a workload; or a service."),
+    kind: str = typer.Argument(
+        ...,
+        metavar="pod|svc",
+        help="What it is: pod or svc; or at once, as in deploy/web.",
+        autocompletion=candidates.one_of("pod", "svc"),
+    ),
+    name: str | None = typer.Argument(
+        None, metavar="NAME", help="POD, POD.NAMESPACE, a workload; or a service.", autocompletion=candidates.described
+    ),
     namespace: str = NAMESPACE,
     output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
     mesh: str | None = MESH,

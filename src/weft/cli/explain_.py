@@ -8,10 +8,14 @@ from typing import Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import TextOrJson, fail, print_json
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
+FROM = typer.Argument(
+    ..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME.", autocompletion=candidates.pods
+)
 TO = typer.Option(..., "--to", metavar="URL", help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
 METHOD = typer.Option("GET", "-X", "--request", metavar="METHOD", help="Of the request.")
 HEADER = typer.Option([], "-H", "--header", metavar="'NAME: VALUE'", help="Of the request; repeat it.")
@@ -24,7 +28,7 @@ JWT = typer.Option(
 
 
 def explain(
-    caller: str = typer.Argument(..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME."),
+    caller: str = FROM,
     to: str = TO,
     method: str = METHOD,
     header: list[str] = HEADER,

@@ -64,6 +64,10 @@ def options(
 def main() -> None:
     # What gRPC's own C code writes, such as about an address that it cannot serve on, we say in words of our own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    if "_WEFT_COMPLETE" in os.environ:  # a shell asks what could come next
+        from weft.cli.completion import answer
+
+        answer(app)
     app(prog_name="weft")
 
 

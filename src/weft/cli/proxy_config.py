@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.command import Command, Group
 from weft.cli.output import say
 from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_rows, print_whole, with_source
@@ -25,14 +26,31 @@ ALIASES = {
 
 ADDRESS = typer.Option("", "--address", help="Only with this address.")
 PORT = typer.Option(0, "--port", help="Only with this port.")
-TYPE = typer.Option("", "--type", help="Only listeners of this type: HTTP, TCP, HTTP+TCP.")
+TYPE = typer.Option(
+    "",
+    "--type",
+    help="Only listeners of this type: HTTP, TCP, HTTP+TCP.",
+    autocompletion=candidates.one_of("HTTP", "TCP", "HTTP+TCP"),
+)
 VERBOSE = typer.Option(True, "--verbose/--brief", help="A line for each filter chain or route, or for each whole.")
-NAME = typer.Option("", "--name", help="Only the route configuration of this name.")
-FQDN = typer.Option("", "--fqdn", help="Only clusters whose service's name has this in it.")
+NAME = typer.Option("", "--name", help="Only the route configuration of this name.", autocompletion=candidates.routes)
+FQDN = typer.Option(
+    "", "--fqdn", help="Only clusters whose service's name has this in it.", autocompletion=candidates.hosts
+)
 SUBSET = typer.Option("", "--subset", help="Only clusters whose subset has this in it.")
-DIRECTION = typer.Option("", "--direction", help="Only clusters of this direction: inbound, outbound.")
-CLUSTER = typer.Option("", "--cluster", help="Only endpoints of this cluster.")
-STATUS = typer.Option("", "--status", help="Only endpoints of this status: healthy, unhealthy, draining.")
+DIRECTION = typer.Option(
+    "",
+    "--direction",
+    help="Only clusters of this direction: inbound, outbound.",
+    autocompletion=candidates.one_of("inbound", "outbound"),
+)
+CLUSTER = typer.Option("", "--cluster", help="Only endpoints of this cluster.", autocompletion=candidates.clusters)
+STATUS = typer.Option(
+    "",
+    "--status",
+    help="Only endpoints of this status: healthy, unhealthy, draining.",
+    autocompletion=candidates.one_of("healthy", "unhealthy", "draining"),
+)
 
 
 GROUP = Group(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.output import fail
 from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_whole, with_source
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 @with_source
 def log(
     source: Source,
-    level: str = typer.Option("", "--level", help="[LOGGER:]LEVEL,…, such as rbac:debug,info."),
+    level: str = typer.Option(
+        "", "--level", help="[LOGGER:]LEVEL,…, such as rbac:debug,info.", autocompletion=candidates.levels
+    ),
     reset: bool = typer.Option(False, "-r", "--reset", help="The levels that it was started with."),
     output: Output = OUTPUT,
 ) -> None:

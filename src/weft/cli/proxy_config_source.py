@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import fail, print_json
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, complete
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE
 
 if TYPE_CHECKING:
     from weft.cli.reach import Proxy, Reach
@@ -34,7 +35,7 @@ TARGET = typer.Argument(
     None,
     metavar="TARGET",
     help="POD, POD.NAMESPACE, deploy/NAME, or a workload's name; or give --file.",
-    autocompletion=complete,
+    autocompletion=candidates.pods,
 )
 FILE = typer.Option(
     None, "-f", "--file", metavar="DUMP", help="Read this instead: what Envoy's admin API said. - is standard input."

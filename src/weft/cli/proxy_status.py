@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import fail, print_json, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
@@ -27,7 +28,10 @@ class Output(StrEnum):
 
 def proxy_status(
     pod: str | None = typer.Argument(
-        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload: what differs at its proxy."
+        None,
+        metavar="[POD]",
+        help="POD, POD.NAMESPACE, deploy/NAME or a workload: what differs at its proxy.",
+        autocompletion=candidates.pods,
     ),
     namespace: str = NAMESPACE,
     file: str | None = typer.Option(None, "--file", metavar="DUMP", help="With a POD: what its Envoy said, from here."),

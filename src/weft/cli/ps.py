@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.output import Format, print_json, print_table, say
 
 
 def ps(
-    name: str | None = typer.Argument(None, help="Only this mesh; all that run if none is given."),
-    mesh: str | None = typer.Option(None, "--mesh", help="The same."),
+    name: str | None = typer.Argument(
+        None, help="Only this mesh; all that run if none is given.", autocompletion=candidates.meshes
+    ),
+    mesh: str | None = typer.Option(None, "--mesh", help="The same.", autocompletion=candidates.meshes),
     output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide or json."),
 ) -> None:
     """List the pods that run, of every mesh on this machine.

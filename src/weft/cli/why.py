@@ -6,15 +6,24 @@ from pathlib import Path
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import TextOrJson, print_json
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
 def why(
-    proxy: str = typer.Argument(..., metavar="PROXY", help="Whose: a pod, a workload, deploy/NAME."),
+    proxy: str = typer.Argument(
+        ...,
+        metavar="PROXY",
+        help="Whose: a pod, a workload, deploy/NAME.",
+        autocompletion=candidates.pods,
+    ),
     resource: str = typer.Argument(
-        ..., metavar="RESOURCE", help="As weft proxy-config calls it, or NAME:PATH of a part."
+        ...,
+        metavar="RESOURCE",
+        help="As weft proxy-config calls it, or NAME:PATH of a part.",
+        autocompletion=candidates.resources,
     ),
     namespace: str = NAMESPACE,
     output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
