@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TableOrJson, print_json, say
+from weft.cli.output import TABLE_OR_JSON, TableOrJson, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, ONLY_NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 def audit(
     namespace: str = ONLY_NAMESPACE,
-    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table, or json for a program."),
+    output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -56,8 +56,8 @@ def audit(
             report = look_over_cluster(kubeconfig, context, system=system, revision=revision, namespace=namespace)
     finally:
         reached.close()
-    if output is TableOrJson.JSON:
-        print_json(report)
+    if is_data(output):
+        print_data(report, output)
     else:
         for line in _lines(report):
             typer.echo(line)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from weft.cli.command import Command, Group
-from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_whole, with_source
+from weft.cli.output import is_data, print_data, say
+from weft.cli.proxy_config_source import OUTPUT, Output, Source, with_source
 
 if TYPE_CHECKING:
     from weft.envoy.dump import Dump
@@ -50,12 +51,11 @@ def check(source: Source, output: Output = OUTPUT) -> None:
              weft x authz check --file dump.json
     """
     from weft.cli.columns import lines
-    from weft.cli.output import say
     from weft.envoy.dump import LISTENERS
 
     found = policies(source.config(LISTENERS) if source.file is None else source.everything())
-    if output in (Output.JSON, Output.YAML):
-        print_whole([{"action": action, "policy": name, "rules": rules} for action, name, rules in found], output)
+    if is_data(output):
+        print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in found], output)
         return
     if not found:
         say("no policy is in force: everybody may call it")

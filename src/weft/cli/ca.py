@@ -11,7 +11,7 @@ import typer
 from weft.cli import ca_kubernetes
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.command import Command, Group
-from weft.cli.output import Format, fail, print_json, print_table, say
+from weft.cli.output import Format, fail, is_data, print_data, print_table, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,7 @@ def init(
 def show(
     path: Path = typer.Argument(DIRECTORY, help="A CA's directory, or a file of certificates in PEM."),
     mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints) or json."),
+    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints), json or yaml."),
     pem: bool = typer.Option(False, "--pem", help="Only the roots, in PEM, for those who shall trust them."),
     kubernetes: bool = typer.Option(False, "--kubernetes", help="The root that a cluster keeps."),
     kubeconfig: Path | None = KUBECONFIG,
@@ -92,8 +92,8 @@ def show(
         if pem:
             _print_roots(status.certificates)
             return
-        if output is Format.JSON:
-            print_json(status)
+        if is_data(output):
+            print_data(status, output)
             return
         print_table(_table(status.certificates, wide=output is Format.WIDE))
         domain = f" for {status.trust_domain}" if status.trust_domain else ""
@@ -107,8 +107,8 @@ def show(
     certificates = _of_file(path)
     if pem:
         _print_roots(certificates)
-    elif output is Format.JSON:
-        print_json(certificates)
+    elif is_data(output):
+        print_data(certificates, output)
     else:
         print_table(_table(certificates, wide=output is Format.WIDE))
 

@@ -10,7 +10,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, fail, print_json
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 FROM = typer.Argument(
@@ -38,7 +38,7 @@ def explain(
     ),
     at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17 or @-1."),
     namespace: str = NAMESPACE,
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -100,8 +100,8 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(answer: dict[str, Any], output: TextOrJson) -> None:
-    if output is TextOrJson.JSON:
-        print_json({"request": answer["request"], **answer["explanation"]})
+    if is_data(output):
+        print_data({"request": answer["request"], **answer["explanation"]}, output)
         return
     for line in answer["lines"]:
         typer.echo(line)

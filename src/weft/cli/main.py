@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 
@@ -16,6 +16,8 @@ from weft.cli.commands import COMMANDS
 from weft.cli.output import fail
 from weft.cli.root import with_this_weft
 
+_UsageError: Any = typer.BadParameter.__base__  # of which that is one
+
 
 class Commands(Listed):
     """Those of `weft.cli.commands`, with one way for all of them to fail."""
@@ -23,15 +25,32 @@ class Commands(Listed):
     def listed(self) -> Mapping[str, tuple[Command, ...]]:
         return COMMANDS
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            _explain(error, ctx)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            _explain(error, ctx)
         except Exception as error:
             problem = getattr(error, "problem", None)
             if problem is None:
                 raise
             place = str(problem.where)
             fail(f"{place}: {problem.what}" if place else problem.what, with_this_weft(problem.hint))
+
+
+def _explain(error: Any, ctx: Any) -> NoReturn:
+    """What makes no sense on a command line, told as every other error."""
+    said = error.format_message().rstrip(".")
+    if not said or type(error).__name__ == "NoArgsIsHelpError":  # whose message is the help
+        raise error
+    command = error.ctx.command_path if error.ctx else f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()
+    fail(f"{said[0].lower()}{said[1:]}", f"see: {command} --help", code=2)
 
 
 # Plain help, not rich's: it needs a fifth of a second less, and it can be grepped.

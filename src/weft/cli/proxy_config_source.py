@@ -15,7 +15,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, print_json
+from weft.cli.output import fail, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE
 
 if TYPE_CHECKING:
@@ -113,15 +113,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def print_whole(value: Any, output: Output) -> None:
-    """JSON or YAML."""
-    if output is Output.JSON:
-        print_json(value)
-        return
-    import yaml
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    typer.echo(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True), nl=False)
+print_whole = print_data  # as JSON or YAML
 
 
 def print_rows(table: Table, *, gap: int | None = None) -> None:

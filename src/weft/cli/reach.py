@@ -106,8 +106,7 @@ def reach(
     system: str = "istio-system",
 ) -> Reach:
     """Close it when nothing more is to be asked. `system`: where a cluster's control plane is."""
-    if mesh is not None and (kubernetes or kubeconfig or context):
-        fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
+    refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if not (kubernetes or kubeconfig or context):
         from weft.cli.choose import choose_mesh, running_meshes
 
@@ -116,6 +115,12 @@ def reach(
     from weft.cli.reach_kubernetes import Kubernetes
 
     return Kubernetes(kubeconfig, context, system)
+
+
+def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> None:
+    """A mesh of this machine and a cluster at once."""
+    if mesh is not None and (kubernetes or kubeconfig or context):
+        fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
 
 
 def answered(

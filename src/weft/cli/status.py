@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from weft.cli import candidates
-from weft.cli.output import Format, fail, print_json, print_table
+from weft.cli.output import Format, fail, is_data, print_data, print_table
 
 
 def status(
@@ -35,8 +35,8 @@ def status(
         watch_mesh(chosen)
         return
     now = fetch_status(chosen)
-    if output is Format.JSON:
-        print_json(now)
+    if is_data(output):
+        print_data(now, output)
     else:
         from weft.cli.view import mesh_view
 

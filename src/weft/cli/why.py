@@ -8,7 +8,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, print_json
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
@@ -26,7 +26,7 @@ def why(
         autocompletion=candidates.resources,
     ),
     namespace: str = NAMESPACE,
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -52,8 +52,8 @@ def why(
     answers = answered(
         "why", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is TextOrJson.JSON:
-        print_json(answers)
+    if is_data(output):
+        print_data(answers, output)
         return
     for answer in answers:
         typer.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}, version {answer['version']}")
