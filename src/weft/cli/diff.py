@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, print_json, say
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def diff(
     against: Path | None = typer.Option(
         None, "--against", metavar="DIRECTORY", help="What is there before, if nothing runs: the mesh's YAML."
     ),
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -54,8 +54,8 @@ def diff(
     before = stage_of(base.documents, base.running)
     after = stage_of(laid_over(base.documents, change.documents), base.running)
     found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC))
-    if output is TextOrJson.JSON:
-        print_json(found)
+    if is_data(output):
+        print_data(found, output)
     else:
         _tell(found)
     say(

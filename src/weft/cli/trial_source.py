@@ -89,7 +89,9 @@ def base_of(
 ) -> Base:
     """A directory, the mesh that runs here, or a cluster."""
     from weft.cli.choose import choose_mesh, running_meshes
+    from weft.cli.reach import refuse_two
 
+    refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if against is not None:
         found = read([against])
         check(found.problems)

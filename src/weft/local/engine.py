@@ -55,7 +55,7 @@ from weft.model.workload import Workload
 from weft.netns import links, namespace
 from weft.netns.links import Bridge
 from weft.netns.namespace import Namespace, NetworkError, ipv6_available
-from weft.netns.process import POD_PATH
+from weft.netns.view import POD_PATH
 from weft.node.proxy import Proxy
 from weft.translate.lookup import Answer, Names
 from weft.xds.server import ListenError
