@@ -60,6 +60,13 @@ def test_a_cluster_names_its_objects(mesh):
     assert cluster.parts[0].sources == ("Service shop/payments (service.yaml:2)",)
 
 
+def test_endpoints_are_of_the_objects_that_made_their_cluster(mesh):
+    name = "outbound|80||payments.shop.svc.cluster.local"
+    found = {each.kind: each.parts for each in why(mesh, Stage(mesh), "orders-0.shop", name)}
+    assert [(part.path, part.sources) for part in found["endpoints"]] == [("", found["cluster"][0].sources)]
+    assert "Service shop/payments" in found["endpoints"][0].sources[0]
+
+
 def test_only_the_parts_below_a_path_are_told(mesh):
     assert all(path.startswith("virtual_hosts[") for path in parts(mesh, "orders-0.shop", "80", "virtual_hosts["))
 

@@ -53,12 +53,16 @@ def why(mesh: Mesh, stage: Stage, proxy: str, name: str, below: str = "") -> lis
     group = stage.group(proxy)
     found = []
     versions = stage.versions(group)
-    for type_url, resources in stage.resources(group).items():
-        body = resources.get(name)
-        if body is None:
+    sent = stage.resources(group)
+    for type_url, resources in sent.items():
+        if name not in resources:
             continue
-        message = _message(type_url, body)
+        # Endpoints have no place in which to say what made them: the same that made their cluster.
+        made_like = CLUSTER if type_url == ENDPOINT and name in sent[CLUSTER] else type_url
+        message = _message(made_like, sent[made_like][name])
         parts = tuple(part for part in _parts(mesh, message, "") if part.path.startswith(below))
+        if made_like != type_url:
+            parts = tuple(part for part in parts if not part.path)
         found.append(Why(proxy, _KINDS[type_url], name, versions[type_url, name], parts or (Made(below),)))
     if not found:
         raise NoSuchResource(name, proxy, sorted({each for _, each in versions}))
