@@ -66,6 +66,15 @@ class Stage:
         found = self._at.get(address)
         return self._as_workload(found) if found is not None else None
 
+    def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
+        """Kubernetes does so (kube-proxy, or who is in its place); on one machine nobody does."""
+        for service in self.mesh.services():
+            if service.sliced and address in service.addresses:
+                called = service.port(port)
+                found = self.mesh.endpoints(service, called) if called is not None else ()
+                return tuple((each.address, each.port) for each in found)
+        return None
+
     def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
         namespace = caller.name.rpartition(".")[2]
         found = self._names.look_up(host.lower().rstrip("."), namespace)
