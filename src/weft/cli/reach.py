@@ -23,6 +23,8 @@ SYSTEM = typer.Option(
 )
 KUBERNETES = typer.Option(False, "--kubernetes", help="A cluster's mesh, though one runs on this machine too.")
 
+_LONGEST_IN_QUERY = 2_000  # bytes; letters of other alphabets become nine of them in a URL, of which 8 KB are read
+
 # As kubectl abbreviates them. A mesh of this machine has only workloads and pods, whatever they are called.
 KINDS = {
     "po": "pod",
@@ -71,8 +73,11 @@ class Reach(Protocol):
     def names(self) -> list[str]:
         """What `find` takes, as a shell completes it: pods that have a proxy."""
 
-    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
-        """What the control plane says under /debug/PAGE: this replica of it, or any."""
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
+        """What the control plane says under /debug/PAGE: this replica of it, or any. `question`: if it is too long for
+        the query."""
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
         """What each replica says, by its name: a proxy is connected to one of them."""
@@ -116,8 +121,10 @@ def answered(
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     try:
-        query = {} if question is None else {"question": msgspec.json.encode(question).decode()}
-        return msgspec.json.decode(reached.ask(page, query))
+        asked = b"" if question is None else msgspec.json.encode(question)
+        if len(asked) > _LONGEST_IN_QUERY:
+            return msgspec.json.decode(reached.ask(page, question=asked))
+        return msgspec.json.decode(reached.ask(page, {"question": asked.decode()} if asked else {}))
     finally:
         reached.close()
 
@@ -156,10 +163,12 @@ class Local:
 
         return [f"{pod.name}.{pod.namespace}" for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
 
-    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
         from weft.local.client import fetch_debug
 
-        return fetch_debug(self.mesh, page, dict(query or {}))
+        return fetch_debug(self.mesh, page, dict(query or {}), question)
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
         return {self.mesh: self.ask(page, query)}

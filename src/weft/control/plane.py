@@ -73,7 +73,7 @@ class ControlPlane:
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._problems = Problems()
-        self.history = History(self.mesh, Settings(domain=domain))
+        self.history = History(self.mesh, Settings(domain=domain), digest=lambda: self._intake.contents.digest())
         self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit, note=self.history.note)
         self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused)
         self._snapshots = Snapshots()
@@ -91,7 +91,7 @@ class ControlPlane:
         self.diagnosis = Diagnosis(
             self._snapshots, self._server, self._node_server, self._quarantine.said, replica=replica
         )
-        self.debug = Debug(self.diagnosis, self.mesh, self._own_pages)
+        self.debug = Debug(self.diagnosis, self.mesh, self._intake.contents, self._own_pages)
         self._debug_stream = DebugStream(self.debug, namespace)
         self._server.debugger = self._debug_stream
 

@@ -40,7 +40,7 @@ class Stage:
     """`served`: what proxies have now, where somebody serves them; other groups are translated here."""
 
     def __init__(self, mesh: Mesh, served: Snapshots | None = None) -> None:
-        self._mesh = mesh
+        self.mesh = self._mesh = mesh
         self._served = served
         self._own = Snapshots()
         self._push = Push(mesh, self._own, Problems())

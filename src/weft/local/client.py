@@ -36,9 +36,9 @@ def fetch_admin(name: str, pod: str, path: str, query: dict[str, str] | None = N
     return _ask(name, method, "/admin", {"pod": pod, "path": path} | (query or {}))
 
 
-def fetch_debug(name: str, page: str, query: dict[str, str] | None = None) -> bytes:
-    """What the control plane knows, as Istio's /debug/PAGE says it."""
-    return _ask(name, "GET", f"/debug/{page}", query)
+def fetch_debug(name: str, page: str, query: dict[str, str] | None = None, question: bytes = b"") -> bytes:
+    """What the control plane knows, as Istio's /debug/PAGE says it. `question`: one that is too long for a query."""
+    return _ask(name, "POST" if question else "GET", f"/debug/{page}", query, question)
 
 
 def fetch_entrance(name: str, pod: str, command: Sequence[str]) -> Entrance:
