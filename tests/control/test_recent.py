@@ -106,6 +106,11 @@ def test_there_is_room_for_so_many_kinds_and_the_rest_is_counted(monkeypatch):
         ("/orders/0b5c6f3e-5a0e-4a58-8f1e-2f0c1c0e9d11", "/orders/*"),
         ("/reset/eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", "/reset/*"),
         ("/v1/charge", "/v1/charge"),
+        (
+            "http://payments.shop.svc.cluster.local:8080/charge/7",
+            "http://payments.shop.svc.cluster.local:8080/charge/*",
+        ),
+        ("", ""),
     ],
 )
 def test_a_path_is_shown_by_its_shape(path, shape):

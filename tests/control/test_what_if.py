@@ -65,7 +65,8 @@ def test_recent_traffic_is_judged_by_how_often_it_was_seen():
     (stopped,) = found.requests
     assert stopped.request == "frontend.shop POST http://payments/charge/* (200)"
     assert (stopped.count, stopped.because) == (3, "AuthorizationPolicy shop/only-orders (deny.yaml:2)")
-    assert stopped.before[0].startswith("delivered") and stopped.after[0].startswith("denied 403")
+    assert stopped.before[0].startswith("delivered") and stopped.before[0].endswith(" as POST payments/charge/*")
+    assert stopped.after[0].startswith("denied 403")
 
 
 def test_what_takes_more_than_a_url_to_be_answered_so_is_not_judged():

@@ -20,6 +20,7 @@ from weft.explain.text import lines
 from weft.explain.url import request_of
 
 _MOMENT = re.compile(r"@(-?\d{1,9})")
+_END = 999_999  # microseconds: the last of a second
 _DIGEST = re.compile(r"@([0-9a-f]{4,64})")
 
 
@@ -72,16 +73,19 @@ def moment(history: History, when: str, now: Callable[[], datetime]) -> int:
 
 
 def _time(when: str, now: datetime) -> datetime:
-    """In the zone of `now`, unless it says another. A time of day is the last that has been."""
-    for form in ("%H:%M", "%H:%M:%S"):
+    """In the zone of `now`, unless it says another. A time of day is the last that has been. A second lasts to its end,
+    as `weft history` shows no less of a time."""
+    for form, end in (("%H:%M", 0), ("%H:%M:%S", _END)):
         try:
             given = datetime.strptime(when, form)  # noqa: DTZ007 - only its hours and minutes are taken
         except ValueError:
             continue
         today = now.replace(hour=given.hour, minute=given.minute, second=given.second, microsecond=0)
-        return today if today <= now else today - timedelta(days=1)
+        return (today if today <= now else today - timedelta(days=1)).replace(microsecond=end)
     try:
         given = datetime.fromisoformat(when)
     except ValueError:
         raise BadTime(when) from None
+    if given.second and not given.microsecond:
+        given = given.replace(microsecond=_END)
     return given if given.tzinfo else given.replace(tzinfo=now.tzinfo)

@@ -94,8 +94,11 @@ class Recent:
 
 
 def shape_of(path: str) -> str:
-    """A path with `*` for what names one thing among many: `/orders/*/items`."""
-    return "/".join("*" if _NAMES_A_THING.fullmatch(part) else part for part in path.split("/"))
+    """A path, or a URL, with `*` for what names one thing among many: `/orders/*/items`."""
+    scheme, is_url, rest = path.rpartition("://")
+    first, *parts = rest.split("/")  # nothing, or whose path it is
+    shown = ("*" if _NAMES_A_THING.fullmatch(part) else part for part in parts)
+    return f"{scheme}{is_url}" + "/".join((first, *shown))
 
 
 def _fields(line: str) -> Mapping[str, str] | None:

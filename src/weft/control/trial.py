@@ -4,7 +4,7 @@ change. Cases come in, outcomes leave."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -64,10 +64,10 @@ class Judged(msgspec.Struct, frozen=True):
     explanation: Explanation | None = None
 
 
-def judged(stage: Stage, case: RequestCase, now: datetime) -> Judged:
-    """Never raises: what cannot be asked has one way, which says why."""
+def judged(stage: Stage, case: RequestCase, now: datetime, shown: Callable[[str], str] = str) -> Judged:
+    """Never raises: what cannot be asked has one way, which says why. `shown`: how paths are to be told."""
     explained = _explained(stage, case, now)
-    return Judged(_ways(explained), None if isinstance(explained, Problem) else explained)
+    return Judged(_ways(explained, shown), None if isinstance(explained, Problem) else explained)
 
 
 class Culprit(msgspec.Struct, frozen=True):
@@ -121,7 +121,7 @@ def _explained(stage: Stage, case: RequestCase, now: datetime) -> Explanation | 
         return problem
 
 
-def _ways(explained: Explanation | Problem) -> tuple[str, ...]:
+def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -> tuple[str, ...]:
     """What a caller would notice, without which pod of a workload it meets."""
     if isinstance(explained, Problem):
         return (explained.what,)
@@ -129,10 +129,10 @@ def _ways(explained: Explanation | Problem) -> tuple[str, ...]:
     for outcome in explained.outcomes:
         verdict = outcome.verdict
         status = f" {verdict.status}" if verdict.status else ""
-        place = verdict.cluster or verdict.location or verdict.why
+        place = verdict.cluster or shown(verdict.location) or verdict.why
         said = f"{verdict.kind}{status}: {place}"
         if verdict.path:
-            said += f" as {verdict.method} {verdict.host}{verdict.path}"
+            said += f" as {verdict.method} {verdict.host}{shown(verdict.path)}"
         if verdict.delay:
             said += f" after {verdict.delay:g} s"
         odds[said] = odds.get(said, 0.0) + outcome.odds

@@ -12,7 +12,7 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from weft.api.request_test import RequestCase
 from weft.control.changed_objects import Attribution, ChangedObject, changed_object, edits
-from weft.control.recent import Seen
+from weft.control.recent import Seen, shape_of
 from weft.control.stage import Stage
 from weft.control.trial import Judged, Turned, every_call, judged
 from weft.explain.decision import Kind
@@ -100,7 +100,7 @@ def _recent(
     found: list[Turned] = []
     for seen in recent:
         case = seen.case
-        was, becomes = judged(before, case, now), judged(after, case, now)
+        was, becomes = (judged(stage, case, now, shape_of) for stage in (before, after))
         if not _agrees(was, seen.status):
             uncounted += seen.count
             continue
