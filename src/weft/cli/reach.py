@@ -1,5 +1,5 @@
-"""How a command reaches a mesh: the one that runs on this machine, or one of a cluster. Who is asked for comes in as a
-word; Envoy's own answers, and the control plane's, leave.
+"""How a command reaches a mesh: the one that runs on this machine, or one of a cluster, or only a control plane. Who is
+asked for comes in as a word; Envoy's own answers, and the control plane's, leave.
 
 Rule: where both could be meant, the mesh of this machine is, unless a flag names a cluster."""
 
@@ -99,11 +99,26 @@ def reach(
     if not (kubernetes or kubeconfig or context):
         from weft.cli.choose import choose_mesh, running_meshes
 
+        place = control_place(mesh)
+        if place is not None:
+            from weft.cli.reach_control import Control
+
+            return Control(place)
         if mesh is not None or running_meshes() or not _has_cluster():
             return Local(choose_mesh(mesh))
     from weft.cli.reach_kubernetes import Kubernetes
 
     return Kubernetes(kubeconfig, context, system)
+
+
+def control_place(mesh: str | None) -> Path | None:
+    """Where the `weft control` is asked that is meant: by its path, or because nothing else runs here."""
+    from weft.cli.choose import running_meshes
+    from weft.cli.control_place import is_place, running_place
+
+    if mesh is not None:
+        return Path(mesh) if is_place(mesh) else None
+    return None if running_meshes() else running_place()
 
 
 def answered(

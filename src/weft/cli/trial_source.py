@@ -91,12 +91,16 @@ def base_of(
 ) -> Base:
     """A directory, the mesh that runs here, or a cluster."""
     from weft.cli.choose import choose_mesh, running_meshes
+    from weft.cli.reach import control_place
     from weft.cli.recent_traffic import seen_here
 
     if against is not None:
         found = read([against])
         check(found.problems)
         return Base(str(against), found.documents, found.cases)
+    if not (kubernetes or kubeconfig or context) and (place := control_place(mesh)) is not None:
+        found = _served(place)
+        return Base(f"weft control at {place}", found.documents, found.cases)
     if kubernetes or kubeconfig or context or (mesh is None and not running_meshes()):
         return _cluster(kubeconfig, context, system)
     from weft.local.client import fetch_status
@@ -105,6 +109,12 @@ def base_of(
     status = fetch_status(name)
     found = read([Path(status.directory)])
     return Base(f"mesh {name}", found.documents, found.cases, recent=seen_here(status))
+
+
+def _served(place: Path) -> Written:
+    from weft.cli.reach_control import Control
+
+    return read([Control(place).directory()])
 
 
 def _cluster(kubeconfig: Path | None, context: str | None, system: str) -> Base:
@@ -131,8 +141,11 @@ def declared_and_seen(
     import asyncio
 
     from weft.cli.choose import choose_mesh, running_meshes
+    from weft.cli.reach import control_place
     from weft.cli.recent_traffic import seen_here, seen_on_cluster
 
+    if not (kubernetes or kubeconfig or context) and (place := control_place(mesh)) is not None:
+        return _served(place).cases, ()
     if not (kubernetes or kubeconfig or context) and (mesh is not None or running_meshes()):
         from weft.local.client import fetch_status
 
