@@ -118,6 +118,19 @@ def test_without_a_name_it_is_found_where_it_usually_is(monkeypatch, running):
     assert isinstance(found, Control) and found.place.name == ".control"
 
 
+def test_istioctl_asks_its_owners_stream_and_no_other(running, proxy):
+    def asked(path):
+        request = discovery_pb2.DiscoveryRequest(type_url="istio.io/debug/syncz")
+        request.node.id = "sidecar~10.0.0.1~test-1.default~default.svc.cluster.local"
+        with grpc.insecure_channel(f"unix:{path}") as channel:
+            stub = ads_pb2_grpc.AggregatedDiscoveryServiceStub(channel)
+            return next(stub.StreamAggregatedResources(iter([request]), timeout=20, wait_for_ready=True))
+
+    assert len(asked(running.place / "xds.sock").resources) == 1
+    with pytest.raises(grpc.RpcError):
+        asked(running.base / "xds.sock")
+
+
 def test_proxies_are_told_by_their_sync(running, proxy):
     done = running.weft("proxy-status")
     assert done.returncode == 0, done.stderr
