@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from weft.ca.authority import Authority
     from weft.ca.signed_tokens import SignedTokens
+    from weft.control.memory import Memory
     from weft.control.plane import ControlPlane
 
 
@@ -48,6 +49,9 @@ def control(
         "--debug",
         metavar="DIRECTORY",
         help="Where its owner alone may ask it, by --mesh DIRECTORY; else in weft's run directory, if there is one.",
+    ),
+    history: Path | None = typer.Option(
+        None, "--history", help="A directory that keeps what weft history shows; by default it ends with the process."
     ),
     log_level: str = typer.Option("info", "--log-level", help="debug, info, warning or error."),
     clock_skew: str = typer.Option(
@@ -94,7 +98,16 @@ def control(
     skew = duration_of(clock_skew, "--clock-skew 60s")
     authority = _ca(ca, ca_listen, trust_domain, (token_keys, token_issuer, token_audience), skew)
     log.configure(level)
-    asyncio.run(_serve(ControlPlane(domain=domain), config, listen, authority, debug))
+    plane = ControlPlane(domain=domain, memory=_memory(history, domain))
+    asyncio.run(_serve(plane, config, listen, authority, debug))
+
+
+def _memory(directory: Path | None, domain: str) -> Memory | None:
+    from weft.cli.up import past_directory
+    from weft.control.memory import Memory
+
+    place = past_directory(directory)
+    return None if place is None else Memory(place, domain=domain)
 
 
 def _is_address(text: str) -> bool:
@@ -195,7 +208,8 @@ async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: Asy
 
     from weft.cli.control_place import PAGES, STREAMS, answers, default_place
     from weft.cli.output import fail, say
-    from weft.control.debug_socket import DebugSocket, NotPrivate, Serving, make_private
+    from weft.control.debug_socket import DebugSocket, Serving
+    from weft.control.private_directory import NotPrivate, make_private
     from weft.xds.server import ListenError
 
     place = Path(given) if given else default_place()

@@ -6,8 +6,6 @@ Rule: the directory around it lets nobody in but its owner, and root, from the f
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 import msgspec
@@ -15,10 +13,6 @@ from aiohttp import web
 
 from weft.control.debug import LONGEST_QUESTION, Debug
 from weft.control.debug_access import debug_page
-
-
-class NotPrivate(Exception):
-    """A directory in which others may look, or that is somebody else's."""
 
 
 class Serving(msgspec.Struct, frozen=True):
@@ -35,8 +29,7 @@ class DebugSocket:
         self._path: Path | None = None
 
     async def listen(self, path: Path) -> None:
-        """Its directory is a private one (`make_private`). A socket at which nobody answers any more is replaced.
-        Raises OSError."""
+        """Its directory is a private one. A socket at which nobody answers any more is replaced. Raises OSError."""
         path.unlink(missing_ok=True)
         app = web.Application(client_max_size=LONGEST_QUESTION)
         app.add_routes(
@@ -65,14 +58,3 @@ class DebugSocket:
 
     async def _page(self, request: web.Request) -> web.Response:
         return await debug_page(self._debug, request)
-
-
-def make_private(directory: Path) -> None:
-    """Raises OSError, or NotPrivate if it is there and not private already: somebody may be looking for its sockets."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        directory.mkdir(mode=0o700)
-    except FileExistsError:
-        found = directory.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise NotPrivate(f"{directory} is not a directory of yours alone") from None

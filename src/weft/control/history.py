@@ -67,6 +67,9 @@ class _Record:
         self.bytes = 0
         self.digest = ""
 
+    def moment(self) -> Moment:
+        return Moment(self.number, self.at, tuple(self.edits.values()), self.digest)
+
     def add(self, edits: Iterable[Edit]) -> None:
         for edit in edits:
             first = self.edits.get(edit.key)
@@ -102,7 +105,8 @@ class History:
         first = self._gathering.get(key)
         self._gathering[key] = Edit(key, first.before if first else before, after)
 
-    def seal(self) -> None:
+    def seal(self) -> Moment | None:
+        """The moment that it made, or that grew."""
         edits = tuple(edit for edit in self._gathering.values() if edit.before != edit.after)
         self._gathering.clear()
         if not self._begun:
@@ -110,6 +114,19 @@ class History:
             self._first = self._digest()
         elif edits:
             self._add(edits)
+            return self._records[-1].moment()
+        return None
+
+    def restore(self, begun: float, moments: Iterable[Moment], first: str) -> None:
+        """What was before this control plane: the moments of earlier ones, oldest first. `first`: the digest before
+        them. Who answered then is not known; it is as now."""
+        self._begun, self._first = begun, first
+        for moment in moments:
+            record = _Record(moment.number, moment.at, of_endpoints=False)
+            record.add(moment.edits)
+            record.digest = moment.digest
+            self._records.append(record)
+            self._number = moment.number
 
     @property
     def begun(self) -> float:
@@ -118,7 +135,7 @@ class History:
 
     def moments(self) -> tuple[Moment, ...]:
         """Oldest first."""
-        return tuple(Moment(each.number, each.at, tuple(each.edits.values()), each.digest) for each in self._records)
+        return tuple(record.moment() for record in self._records)
 
     @property
     def first_digest(self) -> str:
