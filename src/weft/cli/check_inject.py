@@ -49,9 +49,11 @@ def check_inject(
     if sum((target is not None, bool(labels), file is not None)) != 1:
         fail("one pod is to be named", "give one of: a POD, -l LABELS, or --file FILE", code=2)
     from weft.cli.reach import Local, reach
+    from weft.cli.reach_control import only_pods
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     reached.close()
+    only_pods(reached, "injection")
     if isinstance(reached, Local):
         if target is None:
             fail("labels and files are asked of a cluster", "on one machine, name a pod or a workload: weft ps", code=2)
