@@ -57,7 +57,7 @@ def test_a_command_line_that_makes_no_sense_is_a_usage_error(weft, arguments, sa
 def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
     done = weft("diff", "@-1", "--mesh", mesh)
     assert done.returncode == 1 and "moment -1 is not remembered" in done.stderr
-    done = weft("diff", "@0", "--mesh", mesh)
+    done = weft("diff", "@0", "@0", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "from @0 to @0: 0 objects" in done.stderr
     assert "no traffic is recorded here" in done.stderr
