@@ -27,9 +27,13 @@ def test_a_question_in_a_persons_words_is_answered_for_the_pod_that_is_meant():
 
 @pytest.fixture
 def history():
-    """It began at 14:00, and changed at 14:01 and 14:02."""
-    times = [datetime(2026, 11, 16, 14, minute, tzinfo=UTC).timestamp() for minute in (0, 1, 2)]
-    made = History(Mesh(), Settings(), clock=times.pop)
+    """It began at 14:00, and changed at 14:01 and, in the middle of a second, after 14:02."""
+    times = [
+        datetime(2026, 11, 16, 14, 0, tzinfo=UTC).timestamp(),
+        datetime(2026, 11, 16, 14, 1, tzinfo=UTC).timestamp(),
+        datetime(2026, 11, 16, 14, 2, 7, 500_000, tzinfo=UTC).timestamp(),
+    ]
+    made = History(Mesh(), Settings(), digest=lambda: f"c0ffee00000{made.latest}", clock=times.pop)
     times.reverse()
     for number in range(3):
         made.note(ObjectKey("Service", "shop", str(number)), (), (service(str(number)),))
@@ -43,12 +47,21 @@ def history():
         ("14:00", 0),
         ("14:01", 1),
         ("14:01:59", 1),
+        ("14:02:06", 1),
+        ("14:02:07", 2),
+        ("2026-11-16T14:02:07", 2),
+        ("2026-11-16T14:02:07.4", 1),
         ("14:03", 2),
         ("2026-11-16T14:01", 1),
         ("2026-11-16T15:01+01:00", 1),
         ("@1", 1),
         ("@-1", 1),
         ("@-2", 0),
+        ("@14:01", 1),
+        ("@2026-11-16T14:01", 1),
+        ("@c0ffee000001", 1),
+        ("@c0ffee000000", 0),
+        ("@c0ff", 2),
     ],
 )
 def test_a_moment_is_meant_by_its_time_or_its_number(history, when, number):

@@ -43,9 +43,11 @@ def audit(
              weft audit -n shop -o json
     """
     from weft.cli.reach import Local, reach
+    from weft.cli.reach_control import only_pods
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     try:
+        only_pods(reached, "an audit")
         if isinstance(reached, Local):
             from weft.cli.audit_local import look_over
 

@@ -158,10 +158,11 @@ def _of_place(
 ) -> None:
     """What only one kind of place has: processes and their logs here, pods and theirs there."""
     from weft.cli.reach import Local
+    from weft.cli.reach_control import Control
 
     if isinstance(reached, Local):
         _of_pods_here(reached.mesh, bundle, told, namespace)
-    else:
+    elif not isinstance(reached, Control):
         _of_cluster(bundle, told, namespace, *cluster)
 
 

@@ -68,9 +68,11 @@ def check_inject(
         _print_of_files(_of_files(file, namespace, revision, ask), output)
         return
     from weft.cli.reach import Local, reach
+    from weft.cli.reach_control import only_pods
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     reached.close()
+    only_pods(reached, "injection")
     if isinstance(reached, Local):
         if target is None:
             fail("labels are asked of a cluster", "on one machine, name a pod or a workload: weft ps", code=2)

@@ -36,7 +36,7 @@ def explain(
     files: list[Path] = typer.Option(
         [], "-f", "--filename", help="Of a mesh that is only written: files, directories."
     ),
-    at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17 or @-1."),
+    at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17, @-1."),
     namespace: str = NAMESPACE,
     output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,

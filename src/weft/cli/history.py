@@ -24,11 +24,13 @@ def history(
     context: str | None = CONTEXT,
     system: str = SYSTEM,
 ) -> None:
-    """Show what has changed in a mesh, and when. Each moment has a number, by which weft explain --at finds it again.
-    The control plane remembers the last thousand, since it was started.
+    """Show what has changed in a mesh, and when. Each moment has a number, by which weft diff and weft explain --at
+    find it again, and a digest of all that was written then: the same digest, the same words. The control plane
+    remembers the last thousand, since it was started.
 
     \b
     Example: weft history
+             weft diff @-1
              weft explain frontend --to http://payments/ --at @-1
     """
     from weft.cli.columns import lines
@@ -37,17 +39,17 @@ def history(
     past = answered("history", mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     moments = [each for each in past["moments"] if every or not _of_endpoints(each)][-number:]
     if is_data(output):
-        print_data({"begun": past["begun"], "moments": moments}, output)
+        print_data({"begun": past["begun"], "digest": past["digest"], "moments": moments}, output)
         return
     if not moments:
         say(f"nothing has changed since {_time(past['begun'])}" if past["begun"] else "nothing has been read yet")
         return
-    for line in lines(("MOMENT", "TIME", "WHAT CHANGED"), [told_moment(each) for each in moments]):
+    for line in lines(("MOMENT", "TIME", "DIGEST", "WHAT CHANGED"), [told_moment(each) for each in moments]):
         typer.echo(line)
 
 
-def told_moment(moment: dict[str, Any]) -> tuple[str, str, str]:
-    return f"@{moment['number']}", _time(moment["at"]), _told(moment["changes"])
+def told_moment(moment: dict[str, Any]) -> tuple[str, str, str, str]:
+    return f"@{moment['number']}", _time(moment["at"]), moment["digest"] or "-", _told(moment["changes"])
 
 
 def _of_endpoints(moment: dict[str, Any]) -> bool:

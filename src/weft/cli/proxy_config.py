@@ -11,6 +11,7 @@ from weft.cli import candidates
 from weft.cli.command import Command, Group
 from weft.cli.output import say
 from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_rows, print_whole, with_source
+from weft.cli.proxy_config_why import provenance
 
 _LISTENER_GAP = 1  # as istioctl has it: its rows are the longest
 ALIASES = {
@@ -51,6 +52,7 @@ STATUS = typer.Option(
     help="Only endpoints of this status: healthy, unhealthy, draining.",
     autocompletion=candidates.one_of("healthy", "unhealthy", "draining"),
 )
+WHY = typer.Option(False, "--why", help="Say of each who made it: objects with file and line, and rules.")
 
 
 GROUP = Group(
@@ -87,6 +89,7 @@ def listeners(
     port: int = PORT,
     type_: str = TYPE,
     verbose: bool = VERBOSE,
+    why: bool = WHY,
     output: Output = OUTPUT,
 ) -> None:
     """Where it listens, what each filter chain takes, and where that goes.
@@ -98,18 +101,20 @@ def listeners(
     from weft.envoy import dump_listeners
     from weft.envoy.dump import LISTENERS
 
+    made = provenance(source, "listener") if why else None
     found = dump_listeners.listeners(
         source.config(LISTENERS), dump_listeners.ListenerFilter(address=address, port=port, type=type_)
     )
     if _is_table(output):
-        print_rows(dump_listeners.table(found, verbose=verbose), gap=_LISTENER_GAP)
+        table = dump_listeners.table(found, verbose=verbose, why=made.words if made else None)
+        print_rows(table, gap=_LISTENER_GAP)
     else:
-        print_whole(found, output)
+        print_whole(made.beside(found) if made else found, output)
     _tell_of_none(found, "listener")
 
 
 @with_source
-def routes(source: Source, name: str = NAME, verbose: bool = VERBOSE, output: Output = OUTPUT) -> None:
+def routes(source: Source, name: str = NAME, verbose: bool = VERBOSE, why: bool = WHY, output: Output = OUTPUT) -> None:
     """Which paths of which hosts it knows, and the VirtualService behind each.
 
     \b
@@ -119,11 +124,12 @@ def routes(source: Source, name: str = NAME, verbose: bool = VERBOSE, output: Ou
     from weft.envoy import dump_routes
     from weft.envoy.dump import ROUTES
 
+    made = provenance(source, "route") if why else None
     found = dump_routes.routes(source.config(ROUTES), name)
     if _is_table(output):
-        print_rows(dump_routes.table(found, verbose=verbose))
+        print_rows(dump_routes.table(found, verbose=verbose, why=made.words if made else None))
     else:
-        print_whole(found, output)
+        print_whole(made.beside(found) if made else found, output)
     _tell_of_none(found, "route configuration")
 
 
@@ -134,6 +140,7 @@ def clusters(
     port: int = PORT,
     subset: str = SUBSET,
     direction: str = DIRECTION,
+    why: bool = WHY,
     output: Output = OUTPUT,
 ) -> None:
     """Whom it can call, and the DestinationRule behind each.
@@ -145,14 +152,15 @@ def clusters(
     from weft.envoy import dump_clusters
     from weft.envoy.dump import CLUSTERS
 
+    made = provenance(source, "cluster") if why else None
     found = dump_clusters.clusters(
         source.config(CLUSTERS),
         dump_clusters.ClusterFilter(fqdn=fqdn, port=port, subset=subset, direction=direction),
     )
     if _is_table(output):
-        print_rows(dump_clusters.table(found))
+        print_rows(dump_clusters.table(found, why=made.words if made else None))
     else:
-        print_whole(found, output)
+        print_whole(made.beside(found) if made else found, output)
     _tell_of_none(found, "cluster")
 
 
@@ -163,6 +171,7 @@ def endpoints(
     port: int = PORT,
     cluster: str = CLUSTER,
     status: str = STATUS,
+    why: bool = WHY,
     output: Output = OUTPUT,
 ) -> None:
     """Every address behind its clusters, and how it finds each. With --file: what /clusters?format=json said.
@@ -173,17 +182,18 @@ def endpoints(
     """
     from weft.envoy import dump_endpoints
 
+    made = provenance(source, "cluster", "endpoints") if why else None
     wanted = dump_endpoints.EndpointFilter(address=address, port=port, cluster=cluster, status=status)
     found = dump_endpoints.clusters(source.clusters(), wanted)
     if _is_table(output):
-        print_rows(dump_endpoints.table(found, wanted))
+        print_rows(dump_endpoints.table(found, wanted, why=made.words if made else None))
     else:
-        print_whole(found, output)
+        print_whole(made.beside(found) if made else found, output)
     _tell_of_none(found, "endpoint")
 
 
 @with_source
-def secret(source: Source, output: Output = OUTPUT) -> None:
+def secret(source: Source, why: bool = WHY, output: Output = OUTPUT) -> None:
     """Its certificates and what it trusts, and how long each holds. Never a key.
 
     \b
@@ -192,11 +202,17 @@ def secret(source: Source, output: Output = OUTPUT) -> None:
     from weft.envoy import dump_secrets
     from weft.envoy.dump import SECRETS
 
+    made = provenance(source, "secret") if why else None
     section = dump_secrets.secrets(source.config(SECRETS))
     if not _is_table(output):
-        print_whole(section, output)
+        told = (
+            {name: made.beside(each) if isinstance(each, list) else each for name, each in section.items()}
+            if made
+            else {}
+        )
+        print_whole(told or section, output)
         return
-    table = dump_secrets.table(section)
+    table = dump_secrets.table(section, why=made.words if made else None)
     print_rows(table)
     _tell_of_none(table.rows, "secret")
 

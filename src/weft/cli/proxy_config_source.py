@@ -16,7 +16,7 @@ import typer
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import fail, print_data
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
     from weft.cli.reach import Proxy, Reach
@@ -52,18 +52,26 @@ class Source:
         kubernetes: bool = KUBERNETES,
         kubeconfig: Path | None = KUBECONFIG,
         context: str | None = CONTEXT,
+        system: str = SYSTEM,
     ) -> None:
         if (target is None) == (file is None):
             what = "a pod is named, and a file" if target else "no pod is named"
             fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
         self.target, self.namespace, self.file = target or "", namespace, file
         self._mesh, self._kubernetes, self._kubeconfig, self._context = mesh, kubernetes, kubeconfig, context
+        self._system = system
 
     @cached_property
     def reach(self) -> Reach:
         from weft.cli.reach import reach
 
-        return reach(self._mesh, kubernetes=self._kubernetes, kubeconfig=self._kubeconfig, context=self._context)
+        return reach(
+            self._mesh,
+            kubernetes=self._kubernetes,
+            kubeconfig=self._kubeconfig,
+            context=self._context,
+            system=self._system,
+        )
 
     @cached_property
     def proxy(self) -> Proxy:

@@ -1,5 +1,5 @@
-"""How a command reaches a mesh: the one that runs on this machine, or one of a cluster. Who is asked for comes in as a
-word; Envoy's own answers, and the control plane's, leave.
+"""How a command reaches a mesh: the one that runs on this machine, or one of a cluster, or only a control plane. Who is
+asked for comes in as a word; Envoy's own answers, and the control plane's, leave.
 
 Rule: where both could be meant, the mesh of this machine is, unless a flag names a cluster."""
 
@@ -38,6 +38,8 @@ SYSTEM = typer.Option(
     "istio-system", "-i", "--istio-namespace", "--istioNamespace", help="Where the control plane of a cluster is."
 )
 KUBERNETES = typer.Option(False, "--kubernetes", help="A cluster's mesh, though one runs on this machine too.")
+
+_LONGEST_IN_QUERY = 2_000  # bytes; letters of other alphabets become nine of them in a URL, of which 8 KB are read
 
 # As kubectl abbreviates them. A mesh of this machine has only workloads and pods, whatever they are called.
 KINDS = {
@@ -88,8 +90,11 @@ class Reach(Protocol):
         """What somebody could type, for a shell to complete it: pods that have a proxy, deployments (or what else makes
         pods), services, namespaces. With a namespace: of this one, and without its name."""
 
-    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
-        """What the control plane says under /debug/PAGE: this replica of it, or any."""
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
+        """What the control plane says under /debug/PAGE: this replica of it, or any. `question`: if it is too long for
+        the query."""
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
         """What each replica says, by its name: a proxy is connected to one of them."""
@@ -110,6 +115,11 @@ def reach(
     if not (kubernetes or kubeconfig or context):
         from weft.cli.choose import choose_mesh, running_meshes
 
+        place = control_place(mesh)
+        if place is not None:
+            from weft.cli.reach_control import Control
+
+            return Control(place)
         if mesh is not None or running_meshes() or not _has_cluster():
             return Local(choose_mesh(mesh))
     from weft.cli.reach_kubernetes import Kubernetes
@@ -121,6 +131,16 @@ def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, c
     """A mesh of this machine and a cluster at once."""
     if mesh is not None and (kubernetes or kubeconfig or context):
         fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
+
+
+def control_place(mesh: str | None) -> Path | None:
+    """Where the `weft control` is asked that is meant: by its path, or because nothing else runs here."""
+    from weft.cli.choose import running_meshes
+    from weft.cli.control_place import is_place, running_place
+
+    if mesh is not None:
+        return Path(mesh) if is_place(mesh) else None
+    return None if running_meshes() else running_place()
 
 
 def answered(
@@ -138,8 +158,10 @@ def answered(
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     try:
-        query = {} if question is None else {"question": msgspec.json.encode(question).decode()}
-        return msgspec.json.decode(reached.ask(page, query))
+        asked = b"" if question is None else msgspec.json.encode(question)
+        if len(asked) > _LONGEST_IN_QUERY:
+            return msgspec.json.decode(reached.ask(page, question=asked))
+        return msgspec.json.decode(reached.ask(page, {"question": asked.decode()} if asked else {}))
     finally:
         reached.close()
 
@@ -149,6 +171,14 @@ def within(namespace: str, names: Iterable[tuple[str, str]]) -> list[str]:
     if namespace:
         return [name for name, place in names if place == namespace]
     return [f"{name}.{place}" for name, place in names]
+
+
+def service_names(page: bytes, namespace: str) -> list[str]:
+    """Out of the page `registryz`, as `within`."""
+    import msgspec
+
+    known = [each["Attributes"] for each in msgspec.json.decode(page)]
+    return within(namespace, [(each["Name"], each["Namespace"]) for each in known])
 
 
 class Local:
@@ -171,13 +201,10 @@ class Local:
         return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)
 
     def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
-        import msgspec
-
         from weft.local.client import fetch_status
 
         if kind == "service":
-            known = [each["Attributes"] for each in msgspec.json.decode(self.ask("registryz"))]
-            return within(namespace, [(each["Name"], each["Namespace"]) for each in known])
+            return service_names(self.ask("registryz"), namespace)
         pods = [pod for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
         if kind == "namespace":
             return sorted({pod.namespace for pod in pods})
@@ -186,10 +213,12 @@ class Local:
             return workloads
         return [*workloads, *within(namespace, [(pod.name, pod.namespace) for pod in pods])]
 
-    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
         from weft.local.client import fetch_debug
 
-        return fetch_debug(self.mesh, page, dict(query or {}))
+        return fetch_debug(self.mesh, page, dict(query or {}), question)
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
         return {self.mesh: self.ask(page, query)}

@@ -80,17 +80,19 @@ class Kubernetes:
             return [each["name"] for each in found]
         return within(namespace, [(each["name"], each["namespace"]) for each in found])
 
-    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
         name = replica or self._run(control_pods.replicas(self._client, self._system))[0]
-        return self._run(self._ask(name, page, query))
+        return self._run(self._ask(name, page, query, question))
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
         names = self._run(control_pods.replicas(self._client, self._system))
         return {name: self._run(self._ask(name, page, query)) for name in names}
 
-    async def _ask(self, replica: str, page: str, query: Mapping[str, str] | None) -> bytes:
+    async def _ask(self, replica: str, page: str, query: Mapping[str, str] | None, question: bytes = b"") -> bytes:
         self._token = self._token or await control_pods.token(self._client, self._system)
-        answer = await control_pods.debug_page(self._client, self._system, replica, self._token, page, query)
+        answer = await control_pods.debug_page(self._client, self._system, replica, self._token, page, query, question)
         if answer.status != 200:
             problem = _problem(answer.body)
             if problem is not None:

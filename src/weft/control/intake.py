@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable
 from weft.api.document import Change
 from weft.api.parse import parse
 from weft.base.problem import Problem, Where
+from weft.control.contents import Contents
 from weft.control.problems import Problems
-from weft.model.mesh import Mesh, Touched, Value, joined
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
+from weft.model.touched import Touched, joined
+from weft.model.value import Value
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,7 @@ class Intake:
         self._domain = domain
         self._admit = admit or as_it_is
         self._closed: set[ObjectKey] = set()  # never good, and so strict that nothing gets past them
+        self.contents = Contents()  # what is in force, as it was written
         self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # objects with errors, and what they seem to be
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
@@ -78,6 +82,10 @@ class Intake:
             self._closed.add(change.key)
         else:
             self._closed.discard(change.key)
+        if change.document is None:
+            self.contents.drop(change.key)
+        else:
+            self.contents.put(change.document)
         touched = self.values(change.key, values)
         return touched if self._mesh.get(change.key) != before else None
 

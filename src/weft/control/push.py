@@ -20,11 +20,12 @@ from weft.control.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
-from weft.model.mesh import EVERYWHERE, Mesh, Touched
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, host_covers
 from weft.model.scope import Scope
 from weft.model.service import Service
 from weft.model.settings import Settings
+from weft.model.touched import EVERYWHERE, Touched
 from weft.translate import endpoints, routes
 from weft.translate.built import Built
 from weft.translate.contribution import Contribution, VirtualHost

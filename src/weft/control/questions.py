@@ -12,20 +12,23 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from weft import __version__
+from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
 from weft.control import audit_page
+from weft.control.changed_objects import ChangedObject, changed_object
 from weft.control.debug import Answer, Page, Query
 from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.control.description_text import pod_lines, service_lines
 from weft.control.description_tls import tls_check
 from weft.control.question import Question, answer, moment
+from weft.control.recent import Seen
 from weft.control.stage import Stage
 from weft.control.trial import culprit
-from weft.control.why import why
-from weft.model.names import ObjectKey, where_of
+from weft.control.what_if import Difference, difference
+from weft.control.why import every, why
 
 if TYPE_CHECKING:
-    from weft.control.history import Edit, Moment
+    from weft.control.history import Moment
     from weft.control.plane import ControlPlane
 
 
@@ -34,23 +37,32 @@ if TYPE_CHECKING:
 _looking_back = asyncio.Lock()
 
 
-class Changed(msgspec.Struct, frozen=True):
-    """One object of a moment: `what` is added, changed or removed."""
-
-    object: ObjectKey
-    what: str
-    where: Where
-
-
 class PastMoment(msgspec.Struct, frozen=True):
     number: int
     at: float
-    changes: tuple[Changed, ...]
+    changes: tuple[ChangedObject, ...]
+    digest: str = ""  # of all that was written, after it
 
 
 class Past(msgspec.Struct, frozen=True):
     begun: float
     moments: tuple[PastMoment, ...]
+    digest: str = ""  # before all of them
+
+
+class DiffQuestion(msgspec.Struct, frozen=True):
+    """About two moments, named as in `Question.when`; without the second: and now."""
+
+    before: str
+    after: str = ""
+    cases: tuple[RequestCase, ...] = ()
+    recent: tuple[Seen, ...] = ()
+
+
+class PastDifference(msgspec.Struct, frozen=True):
+    before: int
+    after: int
+    difference: Difference
 
 
 class Flip(msgspec.Struct, frozen=True):
@@ -79,12 +91,12 @@ class TlsQuestion(msgspec.Struct, frozen=True):
 
 
 class WhyQuestion(msgspec.Struct, frozen=True):
-    """Of the resource of this name at a pod's proxy; `below`: only of parts whose path begins so."""
+    """Of the resource of this name (`NAME.PATH`: of that part) at a pod's proxy; without a name: of all of the kind."""
 
     proxy: str
-    resource: str
+    resource: str = ""
     namespace: str = ""
-    below: str = ""
+    kind: str = ""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -101,6 +113,10 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
             "The last change after which a request ended otherwise",
             _guarded(lambda query: _bisect(plane, query)),
         ),
+        "diff": (
+            "What changed between two moments: question={…}",
+            _guarded(lambda query: _diff(plane, query)),
+        ),
         "describe": (
             "What is known of a pod or a service: question={…}",
             _guarded(lambda query: _describe(plane, query)),
@@ -109,7 +125,7 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
             "Whether callers and servers agree: question={…}",
             _guarded(lambda query: _tls_check(plane, query)),
         ),
-        "why": ("Which objects made a resource: question={…}", _guarded(lambda query: _why(plane, query))),
+        "why": ("Which objects and rules made a resource: question={…}", _guarded(lambda query: _why(plane, query))),
         "history": ("What has changed, oldest first", _guarded(lambda query: _history(plane, query))),
     }
 
@@ -121,6 +137,20 @@ async def _explain(plane: ControlPlane, query: Query) -> object:
     number, past = moment(plane.history, question.when, _now), plane.history.past()
     async with _looking_back:
         return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number)), question, _now()))
+
+
+async def _diff(plane: ControlPlane, query: Query) -> object:
+    asked = msgspec.json.decode(query.get("question", ""), type=DiffQuestion)
+    before = moment(plane.history, asked.before, _now)
+    after = moment(plane.history, asked.after, _now) if asked.after else plane.history.latest
+    past = plane.history.past()
+
+    def compared() -> Difference:
+        was, is_ = (Stage(past.mesh_at(number)) for number in (before, after))
+        return difference(was, is_, asked.cases, _now(), asked.recent)
+
+    async with _looking_back:
+        return PastDifference(before, after, await asyncio.to_thread(compared))
 
 
 async def _bisect(plane: ControlPlane, query: Query) -> object:
@@ -135,7 +165,11 @@ async def _bisect(plane: ControlPlane, query: Query) -> object:
 def _why(plane: ControlPlane, query: Query) -> object:
     asked = msgspec.json.decode(query.get("question", ""), type=WhyQuestion)
     stage = plane.stage()
-    return why(plane.mesh, stage, stage.find(asked.proxy, asked.namespace), asked.resource, asked.below)
+    proxy = stage.find(asked.proxy, asked.namespace)
+    refused = plane.refused(stage.group(proxy))
+    if not asked.resource:
+        return every(plane.mesh, stage, proxy, asked.kind, refused)
+    return why(plane.mesh, stage, proxy, asked.resource, asked.kind, refused)
 
 
 def _describe(plane: ControlPlane, query: Query) -> object:
@@ -158,17 +192,12 @@ def _history(plane: ControlPlane, _query: Query) -> object:
     return Past(
         plane.history.begun,
         tuple(map(_past, plane.history.moments())),
+        plane.history.first_digest,
     )
 
 
 def _past(moment: Moment) -> PastMoment:
-    return PastMoment(moment.number, moment.at, tuple(map(_changed, moment.edits)))
-
-
-def _changed(edit: Edit) -> Changed:
-    what = "changed" if edit.before and edit.after else "added" if edit.after else "removed"
-    origin = next((value.origin for value in edit.after or edit.before if value.origin is not None), None)
-    return Changed(edit.key, what, where_of(origin, str(edit.key)))
+    return PastMoment(moment.number, moment.at, tuple(map(changed_object, moment.edits)), moment.digest)
 
 
 def _guarded(say: Callable[[Query], object]) -> Callable[[Query], Awaitable[Answer]]:

@@ -14,9 +14,9 @@ import msgspec
 
 from weft.base.problem import Problem
 from weft.local.error import LocalError
-from weft.model.mesh import Value
 from weft.model.names import where_of
 from weft.model.service import Resolution, Service
+from weft.model.value import Value
 
 POD_RANGES = (IPv4Network("10.244.0.0/16"), IPv6Network("fd00:10:244::/64"))
 SERVICE_RANGES = (IPv4Network("10.96.0.0/16"), IPv6Network("fd00:10:96::/64"))
@@ -114,6 +114,12 @@ class Addresses:
         if value.addresses or not _needs_address(value):
             return value
         return msgspec.structs.replace(value, addresses=self.services.take(name).texts)
+
+    def readmit(self, value: Value) -> Value:
+        """The same for a service that was there once: it takes nobody's address, and nobody is told of doubles."""
+        if not isinstance(value, Service) or value.addresses or not _needs_address(value):
+            return value
+        return msgspec.structs.replace(value, addresses=self.services.take(service_name(value)).texts)
 
     def keep_services(self, services: Iterable[Service]) -> tuple[Problem, ...]:
         """Forget all services but these; returns which of them have an address that is another's."""

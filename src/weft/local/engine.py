@@ -27,6 +27,7 @@ from weft.base.problem import Problem, Severity
 from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus
 from weft.control.debug import Debug
+from weft.control.memory import Memory
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
@@ -47,10 +48,10 @@ from weft.local.sidecar import proxy_plan
 from weft.local.status import MeshStatus, Sync, WorkloadStatus
 from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.instance import Instance
-from weft.model.mesh import Value
 from weft.model.names import ObjectKey, where_of
 from weft.model.proxy import PROXY_GID
 from weft.model.settings import Settings
+from weft.model.value import Value
 from weft.model.workload import Workload
 from weft.netns import links, namespace
 from weft.netns.links import Bridge
@@ -76,7 +77,9 @@ class Engine:
         name: str = "default",
         domain: str = "cluster.local",
         trust: Trust = Trust(),  # noqa: B008 - a frozen value
+        history: Path | None = None,
     ) -> None:
+        """`history`: a private directory in which its past is written down; without one it ends with the mesh."""
         self.directory = directory.absolute()
         self.name = name
         self.domain = domain
@@ -85,7 +88,8 @@ class Engine:
         self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
         self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
-        self.control = ControlPlane(domain=domain, admit=self._admit, replica=name)
+        memory = Memory(history, domain=domain, admit=self.addresses.readmit) if history is not None else None
+        self.control = ControlPlane(domain=domain, admit=self._admit, replica=name, memory=memory)
         self.observer = Observer(self)
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
