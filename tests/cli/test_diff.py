@@ -25,7 +25,7 @@ def test_a_change_is_told_by_proxies_and_by_requests(weft, tmp_path):
     assert added.startswith("added AuthorizationPolicy shop/nobody (") and added.endswith("change.yaml:2)")
     assert rest.startswith("sidecar:shop/web (web-0.shop)\n  changed listener virtualInbound\n")
     assert "\n  by AuthorizationPolicy shop/nobody (" in rest
-    assert "\nweb GET http://web/  (" in done.stdout
+    assert "\nweb GET http://web/ (" in done.stdout
     assert "  - delivered: outbound|80||web.shop.svc.cluster.local" in done.stdout
     assert "  + denied 403: outbound|80||web.shop.svc.cluster.local" in done.stdout
     assert "1 objects and 1 groups of proxies change, 0 do not; 2 of 2 requests end otherwise" in done.stderr
@@ -57,7 +57,7 @@ def test_a_command_line_that_makes_no_sense_is_a_usage_error(weft, arguments, sa
 def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
     done = weft("diff", "@-1", "--mesh", mesh)
     assert done.returncode == 1 and "moment -1 is not remembered" in done.stderr
-    done = weft("diff", "@0", "--mesh", mesh)
+    done = weft("diff", "@0", "@0", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "from @0 to @0: 0 objects" in done.stderr
     assert "no traffic is recorded here" in done.stderr
