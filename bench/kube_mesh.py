@@ -48,11 +48,7 @@ def cluster(say: Say) -> Iterator[None]:
             say("putting weft on the cluster")
             before = found.kubectl("get", "pods", f"--namespace={ROOT}", "-o", "name")
             found.load_image(image.build())
-            environment = {**os.environ, "KUBECONFIG": str(found.kubeconfig)}
-            words = [sys.executable, "-m", "weft.cli", "install", "--set", "imagePullPolicy=Never"]
-            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise Failed(f"weft install: {done.stdout}{done.stderr}")
+            _weft(found, "install", "--set", "imagePullPolicy=Never")
             if before:  # an image of the same name may be newer than the pods that run
                 found.kubectl("rollout", "restart", f"--namespace={ROOT}", *_PARTS)
                 for part in _PARTS:
@@ -60,6 +56,25 @@ def cluster(say: Say) -> Iterator[None]:
             yield
     except programs.Failed as failed:
         raise Failed(str(failed)) from failed
+
+
+@contextlib.contextmanager
+def revision(name: str, *values: str) -> Iterator[None]:
+    """A second one beside it, with these values, for as long as the block runs."""
+    given = [word for value in ("imagePullPolicy=Never", *values) for word in ("--set", value)]
+    _weft(found(), "install", "--revision", name, *given)
+    try:
+        yield
+    finally:
+        _weft(found(), "uninstall", "--revision", name, "--force", "--yes")
+
+
+def _weft(running: Cluster, *words: str) -> None:
+    environment = {**os.environ, "KUBECONFIG": str(running.kubeconfig)}
+    command = [sys.executable, "-m", "weft.cli", *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"weft {words[0]}: {done.stdout}{done.stderr}")
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -141,9 +156,12 @@ class Namespace(msgspec.Struct, frozen=True):
 
 
 @contextlib.asynccontextmanager
-async def namespace(client: Client, word: str, *, injected: bool = True) -> AsyncGenerator[Namespace, None]:
+async def namespace(
+    client: Client, word: str, *, injected: bool = True, revision: str = ""
+) -> AsyncGenerator[Namespace, None]:
+    """Injected by the default revision, or by this one."""
     name = f"bench-{word}-{os.getpid()}-{next(_numbers)}"
-    labels = {"istio-injection": "enabled"} if injected else {}
+    labels = {"istio.io/rev": revision} if revision else {"istio-injection": "enabled"} if injected else {}
     await client.create(NAMESPACES, {"metadata": {"name": name, "labels": labels}})
     pods = Pods()
     following = asyncio.create_task(pods.follow(client, name))

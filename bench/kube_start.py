@@ -3,7 +3,8 @@ each goes, by what containerd tells of their containers.
 
 kubelet looks at its containers once a second, and a pod takes as many seconds as it has containers that wait for each
 other. How much of the difference is that is told by pods of a third kind, whose init container and native sidecar do
-nothing. The moments of creation are spread over kubelet's second.
+nothing; and what can be chosen to have fewer of them, by pods whose sidecar is no native one, whose node redirects
+them, and both. The moments of creation are spread over kubelet's second.
 """
 
 from __future__ import annotations
@@ -27,6 +28,14 @@ from bench.kube_mesh import Namespace, Object, Status
 _GOAL_SECONDS = 1.0
 _EVENTS_SECONDS = 2.0
 _PLAIN, _EMPTY, _INJECTED = "plain", "empty", "injected"
+_NO_NATIVE, _BY_NODE, _BOTH = "no-native", "by-node", "both"
+_CHOICES = {
+    _NO_NATIVE: "sidecar that is no native one",
+    _BY_NODE: "redirected by the node",
+    _BOTH: "redirected by the node, sidecar that is no native one",
+}
+_REVISION = "bench-node"  # whose pods are redirected by their node
+_NO_NATIVE_SIDECAR = {"sidecar.istio.io/nativeSidecar": "false"}
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -54,7 +63,8 @@ def run(effort: Effort, say: Say) -> list[Figure]:
         events = Program("ctr", [*node.joined(), "ctr", "-n", "k8s.io", "events"], Path(directory), joined=True)
         events.start()
         try:
-            starts = asyncio.run(_measure(effort.of(12, 2), say))
+            with kube_mesh.revision(_REVISION, "injection.redirectBy=node"):
+                starts = asyncio.run(_measure(effort.of(12, 2), say))
             time.sleep(_EVENTS_SECONDS)
         finally:
             events.stop()
@@ -64,12 +74,16 @@ def run(effort: Effort, say: Say) -> list[Figure]:
 
 async def _measure(number: int, say: Say) -> dict[str, list[Start]]:
     """By the kind of pod."""
-    found: dict[str, list[Start]] = {_PLAIN: [], _EMPTY: [], _INJECTED: []}
-    async with kube_mesh.client() as client, kube_mesh.namespace(client, "start") as space:
+    found: dict[str, list[Start]] = {kind: [] for kind in (_PLAIN, _EMPTY, _INJECTED, *_CHOICES)}
+    async with (
+        kube_mesh.client() as client,
+        kube_mesh.namespace(client, "start") as usual,
+        kube_mesh.namespace(client, "start", revision=_REVISION) as by_node,
+    ):
         for turn in range(number + 1):
             for kind in random.sample(list(found), len(found)):
                 await asyncio.sleep(random.uniform(0, 1))
-                start = await _start(space, kind, turn)
+                start = await _start(by_node if kind in (_BY_NODE, _BOTH) else usual, kind, turn)
                 if turn:  # the first of each finds nothing in any cache
                     found[kind].append(start)
         told = (f"{kind} {median(each.took for each in starts):.2f} s" for kind, starts in found.items())
@@ -80,10 +94,12 @@ async def _measure(number: int, say: Say) -> dict[str, list[Start]]:
 async def _start(space: Namespace, kind: str, turn: int) -> Start:
     name = f"{kind}-{turn}"
     manifest = kube_mesh.pod(name)
-    if kind != _INJECTED:
+    if kind in (_PLAIN, _EMPTY):
         manifest["metadata"]["labels"]["sidecar.istio.io/inject"] = "false"
     if kind == _EMPTY:
         manifest["spec"]["initContainers"] = _doing_nothing(manifest["spec"]["containers"][0])
+    if kind in (_NO_NATIVE, _BOTH):
+        manifest["metadata"]["annotations"].update(_NO_NATIVE_SIDECAR)
     offset = time.time() - time.monotonic()
     created = time.monotonic()
     await space.create(manifest)
@@ -128,6 +144,14 @@ def _figures(found: dict[str, list[Start]], lives: dict[str, Life]) -> list[Figu
         Figure(f"{name}: injected, p90", late[_INJECTED], "s", baseline=late[_PLAIN]),
         Figure(f"{name}: injected, more than plain", ours - usual, "s", _GOAL_SECONDS),
         Figure(f"{name}: with an init container and a sidecar that do nothing", middle[_EMPTY], "s", baseline=usual),
+        *(
+            figure
+            for kind, what in _CHOICES.items()
+            for figure in (
+                Figure(f"{name}: {what}", middle[kind], "s", baseline=usual),
+                Figure(f"{name}: {what}, more than plain", middle[kind] - usual, "s", _GOAL_SECONDS),
+            )
+        ),
     ]
 
     def step(what: str, starts: list[Start], begin: str, end: str) -> float:

@@ -170,7 +170,7 @@ def page() -> str:
         versions = ", ".join(f"`{version}`" for version in reader.versions)
         note = f" {_NOTES[kind]}" if kind in _NOTES else ""
         parts.append(f"## {name}\n\n{versions}.{note}\n")
-        book = _asked(kind)
+        book = asked(kind)
         for fate in (ACTED_ON, WARNED, IGNORED, REFUSED):
             lines = _lines(book, fate)
             if lines:
@@ -200,7 +200,7 @@ def _lines(book: Book, fate: str) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _asked(kind: str) -> Book:
+def asked(kind: str) -> Book:
     """What a kind's reader asks for, of a document that seems to have everything, and of one that has nothing."""
     book = Book()
     for full in (True, False):

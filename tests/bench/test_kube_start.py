@@ -30,7 +30,10 @@ def test_the_steps_of_a_start_add_up_to_all_of_it():
     plain = Start(BEGAN + 1.5, BEGAN + 2.5, Status(container_statuses=containers))
     empty = Start(BEGAN, BEGAN + 3.5, Status(container_statuses=containers))
     starts = {"plain": [plain], "empty": [empty], "injected": [injected]}
-    whole, late, more, kubelets, *steps = _figures(starts, lives_of(LINES))
+    starts |= {kind: [empty] for kind in ("no-native", "by-node", "both")}
+    whole, late, more, kubelets, *rest = _figures(starts, lives_of(LINES))
+    chosen, steps = rest[:6], rest[6:]
+    assert [(each.value, each.goal) for each in chosen] == [(3.5, None), (2.5, 1.0)] * 3
     assert (whole.value, whole.baseline) == (late.value, late.baseline) == (4.0, 1.0)
     assert (kubelets.value, kubelets.baseline) == (3.5, 1.0)
     assert (more.value, more.goal) == (3.0, 1.0)

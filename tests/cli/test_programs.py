@@ -4,7 +4,7 @@ from pathlib import Path
 from api.reading import document
 from weft.api.parse import parse
 from weft.cli.programs import problem_of
-from weft.netns.process import POD_PATH
+from weft.netns.view import POD_PATH
 
 
 def said(tmp_path, spec):

@@ -107,3 +107,11 @@ def test_a_file_that_is_no_dump_is_said_in_words(tmp_path):
     result = run("pc", "clusters", "--file", tmp_path / "x")
     assert result.exit_code == 1
     assert result.stderr.startswith(f"error: {tmp_path / 'x'}: this is not JSON") and "hint: " in result.stderr
+
+
+@pytest.mark.parametrize("command", ["listeners", "routes", "clusters", "endpoints", "secret"])
+def test_a_dump_has_no_provenance_and_that_is_a_usage_error(dump, command):
+    result = run("pc", command, "--file", dump, "--why")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "a dump says what Envoy has, and not why" in result.stderr
+    assert "hint: leave out --why, or name a pod" in result.stderr

@@ -48,7 +48,17 @@ def test_a_command_has_the_flags_of_a_source_and_its_own():
 
     got = []
     made = with_source(command)
-    made(target=None, namespace="", file="x", mesh=None, kubernetes=False, kubeconfig=None, context=None, port=4)
+    made(
+        target=None,
+        namespace="",
+        file="x",
+        mesh=None,
+        kubernetes=False,
+        kubeconfig=None,
+        context=None,
+        system="x",
+        port=4,
+    )
     assert got == [("x", 4)] and made.__doc__ == "Does it."
     assert set(made.__annotations__) > {"target", "namespace", "file", "port"}
 

@@ -61,7 +61,8 @@ def mesh(cluster):
 
 @pytest.fixture(scope="session")
 def canary(mesh):
-    """The name of a second revision beside the default one. Its pods are redirected by their node's agent."""
-    mesh.install("--revision", "canary", "--set", "injection.redirectBy=node")
+    """The name of a second revision beside the default one. Its pods are redirected by their node's agent, and it serves
+    whoever asks without TLS."""
+    mesh.install("--revision", "canary", "--set", "injection.redirectBy=node", "--set", "control.plaintextXds=true")
     yield "canary"
     mesh.weft("uninstall", "--revision", "canary", "--force", "--yes", check=False)

@@ -331,11 +331,12 @@ def test_a_pod_that_is_told_not_to_be_injected_needs_no_webhook(cluster, unanswe
 
 
 def test_where_it_was_chosen_a_pod_runs_without_a_proxy(mesh, cluster, unanswered, canary):
-    """And is plain to see: no status, no proxy, no label of a meshed pod."""
+    """And is plain to see: no status, no proxy, no label of a meshed pod; and an audit names it, at once and later."""
     set_failure_policy(cluster, canary, "Ignore")
     try:
         until(lambda: applied(cluster, apps.pod(unanswered, "bare", python("app", SERVE, "8080"))))
         mesh.wait(unanswered, "pod/bare")
+        meanwhile = audit(mesh, unanswered, f"--revision={canary}")
     finally:
         set_failure_policy(cluster, canary, "Fail")
     pod = get(cluster, "pod", unanswered, "bare")
@@ -343,6 +344,22 @@ def test_where_it_was_chosen_a_pod_runs_without_a_proxy(mesh, cluster, unanswere
     assert "security.istio.io/tlsMode" not in pod["metadata"]["labels"]
     assert [each["name"] for each in pod["spec"]["containers"]] == ["app"]
     assert "initContainers" not in pod["spec"]
+    later = audit(mesh, unanswered)
+    for found in (meanwhile, later):
+        assert list(found["without-proxy"]) == [f"Pod {unanswered}/bare"]
+    injector = f"istio-sidecar-injector-{canary}"
+    assert f"webhook {injector} has failurePolicy Ignore" in meanwhile["without-proxy"][f"Pod {unanswered}/bare"]
+    assert "failurePolicy is Ignore" in meanwhile["namespaces"][f"MutatingWebhookConfiguration {injector}"]
+    assert "failurePolicy" not in json.dumps(later)
+
+
+def audit(mesh, namespace, *more):
+    """By section, by object: what an audit finds there."""
+    report = json.loads(mesh.weft("audit", "-n", namespace, "-o", "json", *more, check=False, only_output=True))
+    return {
+        section["name"]: {found["where"]["object"]: found["what"] for found in section["findings"]}
+        for section in report["sections"]
+    }
 
 
 def applied(cluster, wanted):

@@ -30,6 +30,7 @@ from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.error import ApiUnavailable
 from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SERVICE_ACCOUNTS, SERVICES
+from weft.model.names import ObjectKey
 from weft.xds.types import CLUSTER
 
 
@@ -246,6 +247,25 @@ async def test_what_a_proxy_refuses_is_told_to_people_whichever_replica_it_is_co
 async def published_in(client, namespace):
     found = await client.list(CONFIG_MAPS, dict, namespace=namespace, fields="metadata.name=istio-ca-root-cert")
     return "".join(each["data"]["root-cert.pem"] for each in found.items)
+
+
+async def test_a_defect_in_what_becomes_of_objects_ends_no_control_plane(client, api_server, definitions, root, caplog):
+    namespace = api_server.make_namespace(unique("shop"))
+    async with replica(client, root) as made:
+        failing = [True]
+
+        def defect(_changed):
+            if failing.pop():
+                raise ZeroDivisionError
+
+        made.control.plane.on_change.append(defect)
+        for name in ("first", "second"):
+            service = {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
+            await client.create(SERVICES, service, namespace=namespace)
+            await until(lambda name=name: made.control.plane.mesh.get(ObjectKey("Service", namespace, name)))
+            failing.append(False)
+        assert "could not be taken in whole" in caplog.text
+        assert made.is_ready
 
 
 async def test_of_two_replicas_one_leads_and_both_sign_with_one_root(client, root):

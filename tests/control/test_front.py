@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import socket
 import ssl
+import struct
 import warnings
 from asyncio.sslproto import SSLProtocol
 from datetime import timedelta
@@ -131,6 +133,30 @@ async def test_forgets_visitors_who_go(rig):
     gc.collect()
     await until(lambda: not rig.front._visitors and not rig.front._sides)
     assert rig.front.identity_of(peer) is None and rig.front.host_of(peer) == ""
+
+
+async def test_forgets_who_goes_before_there_is_a_way_inside(rig, monkeypatch, caplog):
+    front, inside, goes = rig.front, Front._inside, asyncio.Event()
+
+    async def when_nobody_is_there(self, *, known):
+        goes.set()
+        await until(lambda: not front._sides)
+        made.append(await inside(self, known=known))
+        return made[-1]
+
+    made = []
+    monkeypatch.setattr(Front, "_inside", when_nobody_is_there)
+    trusting = ssl.create_default_context(cadata="".join(rig.authority.bundle()))
+    trusting.check_hostname = False
+    host, _, port = rig.address.rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
+    await goes.wait()
+    # At once, without a word: what is said in TLS is not read before there is a way inside.
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    await until(lambda: made and not front._entering)
+    await until(lambda: not front._sides and not front._visitors and not front._hosts)
+    assert not [each for each in caplog.records if each.name == "asyncio"]  # by ourselves, and not by an accident
 
 
 async def test_a_connection_holds_little_memory(rig):

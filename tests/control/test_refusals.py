@@ -112,6 +112,32 @@ async def test_who_is_not_heard_of_any_more_has_nothing_to_tell(client, names, m
         assert stays.told == {WORSE}
 
 
+async def test_of_replicas_that_have_gone_nothing_is_left(client, names, monkeypatch):
+    """Neither of those that had nothing to tell in the end, nor of those that died in the middle of it."""
+    monkeypatch.setattr(room, "FORGET_SECONDS", 0.5)
+    monkeypatch.setattr(room, "REPEAT_SECONDS", 0.1)
+
+    async def managers():
+        found = await client.get(CONFIG_MAPS, names.refusals, namespace=names.namespace)
+        return {each["manager"] for each in found["metadata"]["managedFields"]}
+
+    async with replica(client, names, "stays") as stays:
+        stays.own = (WORSE,)
+        for name in ("mended", "dies"):
+            async with replica(client, names, name) as other:
+                other.own = (BAD,)
+                await until(lambda: stays.told == {BAD})
+                if name == "mended":
+                    other.own = ()
+                    await until(lambda: not stays.told)
+        async with asyncio.timeout(10):
+            while (await kept(client, names)).keys() != {"stays"}:
+                await asyncio.sleep(0.05)
+        assert not {"weft-mended", "weft-dies"} & await managers()
+        labels = (await client.get(CONFIG_MAPS, names.refusals, namespace=names.namespace))["metadata"]["labels"]
+        assert labels == names.labels
+
+
 async def test_nonsense_and_floods_harm_nobody(client, names, monkeypatch):
     monkeypatch.setattr(room, "MOST", 3)
     manifest = {"metadata": {"name": names.refusals}, "data": {"broken": "{", "other": "[1]"}}

@@ -111,6 +111,16 @@ async def test_what_is_served_is_what_would_be():
     await plane.close()
 
 
+def test_on_kubernetes_the_network_sends_on_what_is_for_a_services_address():
+    mesh = shop()
+    assert Stage(mesh).behind("10.96.0.7", 80) is None  # on one machine nobody does
+    put(mesh, service("payments", addresses=("10.96.0.7",), sliced=True))
+    stage = Stage(mesh)
+    assert stage.behind("10.96.0.7", 80) == (("10.244.0.3", 8080),)
+    assert stage.behind("10.96.0.7", 81) == ()
+    assert stage.behind("10.244.0.3", 80) is None
+
+
 def test_groups_are_those_of_pods_with_a_proxy():
     mesh = shop(instance("outside", "outside", address="10.244.0.8"))
     stage = Stage(mesh)

@@ -2,9 +2,13 @@ import pytest
 
 from control.test_stage import DENY, shop
 from weft.api.parse import parse
+from weft.base.problem import Problem, Where
+from weft.control.reasons import rules
 from weft.control.stage import NoSuchWorkload, Stage
-from weft.control.why import NoSuchResource, why
+from weft.control.why import KINDS, NoSuchKind, NoSuchPart, NoSuchResource, every, why
 from weft.files.documents import read_documents
+from weft.xds.types import CLUSTER
+from weft.xds.types import ROUTE as ROUTE_TYPE
 
 SERVICE = """
 apiVersion: v1
@@ -33,14 +37,14 @@ def mesh():
     return made
 
 
-def parts(mesh, proxy, name, below=""):
-    (found,) = why(mesh, Stage(mesh), proxy, name, below)
+def parts(mesh, proxy, name, kind=""):
+    (found,) = why(mesh, Stage(mesh), proxy, name, kind)
     return {part.path: part.sources for part in found.parts}
 
 
 def test_each_route_names_the_line_of_the_object_that_made_it(mesh):
     found = parts(mesh, "orders-0.shop", "80")
-    routes = {path: sources for path, sources in found.items() if ".routes[" in path}
+    routes = {path: sources for path, sources in found.items() if ".routes[" in path and path.endswith("]") and sources}
     assert [sources[0] for sources in routes.values()] == [
         "VirtualService shop/payments (route.yaml:8)",
         "VirtualService shop/payments (route.yaml:9)",
@@ -51,7 +55,7 @@ def test_each_route_names_the_line_of_the_object_that_made_it(mesh):
 def test_policies_are_named_with_their_rule_and_where_they_are_written(mesh):
     found = parts(mesh, "payments-0.shop", "virtualInbound")
     policies = {source for path, sources in found.items() if "policies[" in path for source in sources}
-    assert policies == {"AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:2)"}
+    assert policies == {"AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:7)"}
 
 
 def test_a_cluster_names_its_objects(mesh):
@@ -60,12 +64,79 @@ def test_a_cluster_names_its_objects(mesh):
     assert cluster.parts[0].sources == ("Service shop/payments (service.yaml:2)",)
 
 
+def test_endpoints_are_of_the_objects_that_made_their_cluster(mesh):
+    name = "outbound|80||payments.shop.svc.cluster.local"
+    found = {each.kind: each.parts for each in why(mesh, Stage(mesh), "orders-0.shop", name)}
+    whole = found["endpoints"][0]
+    assert (whole.path, whole.sources) == ("", found["cluster"][0].sources)
+    assert "Service shop/payments" in found["endpoints"][0].sources[0]
+
+
 def test_only_the_parts_below_a_path_are_told(mesh):
-    assert all(path.startswith("virtual_hosts[") for path in parts(mesh, "orders-0.shop", "80", "virtual_hosts["))
+    for resource in ("80.virtual_hosts[", "80:virtual_hosts["):
+        found = parts(mesh, "orders-0.shop", resource)
+        assert found and all(path.startswith("virtual_hosts[") for path in found)
 
 
-def test_what_no_object_made_is_a_default(mesh):
-    assert parts(mesh, "orders-0.shop", "BlackHoleCluster") == {"": ()}
+def test_what_no_object_made_is_by_a_default(mesh):
+    (found,) = why(mesh, Stage(mesh), "orders-0.shop", "BlackHoleCluster")
+    assert [(part.path, part.sources, part.rules) for part in found.parts] == [("", (), (rules.BLACK_HOLE,))]
+
+
+def test_a_kind_tells_resources_of_one_name_apart(mesh):
+    name = "outbound|80||payments.shop.svc.cluster.local"
+    for kind in ("cluster", "clusters", "endpoints", "endpoint"):
+        (found,) = why(mesh, Stage(mesh), "orders-0.shop", name, kind)
+        assert found.kind == kind.removesuffix("s") or found.kind == "endpoints"
+    with pytest.raises(NoSuchKind) as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", name, "clutser")
+    assert "listener, route, cluster" in caught.value.problem.hint
+
+
+def test_a_path_may_be_written_by_name_or_by_position_and_deeper_than_anybody_decides(mesh):
+    host = "payments.shop.svc.cluster.local:80"
+    named = parts(mesh, "orders-0.shop", f"80.virtual_hosts[{host}].routes[charge].route.timeout")
+    assert named == parts(mesh, "orders-0.shop", "80.virtual_hosts[0].routes[0].route.timeout")
+    assert list(named) == [f"virtual_hosts[{host}].routes[charge].route.timeout"]
+    cluster = "outbound|80||payments.shop.svc.cluster.local"
+    assert list(parts(mesh, "orders-0.shop", f"{cluster}.circuit_breakers.thresholds[0]", "cluster")) == [
+        "circuit_breakers"
+    ]
+
+
+def test_a_path_that_leads_nowhere_is_said(mesh):
+    cluster = "outbound|80||payments.shop.svc.cluster.local"
+    with pytest.raises(NoSuchPart) as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", f"{cluster}.circuit_braekers", "cluster")
+    assert "did you mean `circuit_breakers`?" in caught.value.problem.hint
+    with pytest.raises(NoSuchPart) as caught:
+        why(mesh, Stage(mesh), "orders-0.shop", "80.virtual_hosts[nobody]")
+    assert "virtual_hosts[" in caught.value.problem.hint
+
+
+def test_every_resource_of_a_kind_is_told_with_those_that_no_stream_carries(mesh):
+    assert [found.name for found in every(mesh, Stage(mesh), "payments-0.shop", "secret")] == ["ROOTCA", "default"]
+    routes = {found.name for found in every(mesh, Stage(mesh), "payments-0.shop", "route")}
+    assert routes == {"80", "inbound|8080||", "InboundPassthroughCluster"}
+    stage = Stage(mesh)
+    served = stage.resources(stage.group("payments-0.shop"))
+    assert {found.name for found in every(mesh, stage, "payments-0.shop", "cluster")} == set(served[CLUSTER])
+
+
+def test_each_part_of_every_resource_has_an_object_or_a_rule(mesh):
+    for kind in KINDS:
+        for found in every(mesh, Stage(mesh), "payments-0.shop", kind):
+            assert all(part.sources or part.rules for part in found.parts), found.name
+            assert (
+                len({part.at for part in found.parts}) == len({part.path for part in found.parts}) == len(found.parts)
+            )
+
+
+def test_what_a_proxy_has_refused_is_said_with_the_object_at_fault(mesh):
+    problem = Problem(Where("route.yaml", 8, "VirtualService shop/payments"), "Envoy refuses it")
+    (found,) = why(mesh, Stage(mesh), "orders-0.shop", "80", "route", {(ROUTE_TYPE, "80"): (problem,)})
+    assert found.refused == ("route.yaml:8: VirtualService shop/payments: Envoy refuses it",)
+    assert rules.LAST_ACCEPTED in found.parts[0].rules
 
 
 def test_what_is_not_there_is_said_with_a_guess(mesh):

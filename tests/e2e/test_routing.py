@@ -8,6 +8,7 @@ import pytest
 
 from e2e.mesh import eventually, tell
 from e2e.objects import destination_rule, http_service, istio, text, to, virtual_service, workload
+from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -93,6 +94,12 @@ async def test_methods_decide(mesh):
     assert await version(mesh, method="GET") == "v1"
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].match[].uri.exact",
+    "spec.http[].match[].uri.prefix",
+    "spec.http[].match[].uri.regex",
+)
 async def test_paths_decide(mesh):
     matches = [{"uri": {"exact": "/one"}}, {"uri": {"prefix": "/two/"}}, {"uri": {"regex": "/three/[a-z]+"}}]
     await mesh.try_out(

@@ -64,3 +64,8 @@ def test_the_whole_name_comes_first_where_several_tables_are_shown():
 )
 def test_filters_join(wanted, count):
     assert len(clusters(DUMP, wanted)) == count
+
+
+def test_who_made_each_row_stands_behind_it():
+    made = table([{"name": "outbound|80||a"}], why=lambda name, at: f"{name}@{at}")
+    assert (made.columns[-1], made.rows[0][-1]) == ("WHY", "outbound|80||a@")

@@ -105,3 +105,9 @@ def test_what_was_told_has_localities():
         ("endpoint//x", "UNKNOWN", "", "xds"),
     )
     assert told(found, EndpointFilter(address="10.0.0.3")).rows == made.rows[1:2]
+
+
+def test_who_made_each_row_is_asked_by_its_address():
+    shown = table(clusters(read(json.dumps(SAID).encode())), why=lambda name, at: f"{name}@{at}")
+    assert shown.columns == (*COLUMNS, "WHY")
+    assert all(row[-1] == f"{row[3]}@{row[0]}" for row in shown.rows)

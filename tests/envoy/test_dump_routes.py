@@ -77,3 +77,13 @@ def test_says_how_paths_match():
     assert match({"match": {"path_separated_prefix": "/a"}}) == "PathPrefix:/a"
     assert match({"match": {"safe_regex": {"regex": "a.*"}}}) == "regex a.*"
     assert match({"match": {"headers": []}}) == match({}) == ""
+
+
+def test_who_made_each_row_is_asked_by_where_it_is():
+    shown = table(routes(DUMP), why=lambda name, at: f"{name}@{at}")
+    assert shown.columns == (*COLUMNS, "WHY")
+    told = {row[-1] for row in shown.rows}
+    assert {"80@virtual_hosts[0].routes[0]", "9090@virtual_hosts[0]"} <= told
+    assert [row[-1] for row in table(routes(DUMP, "80"), verbose=False, why=lambda name, at: f"{name}@{at}").rows] == [
+        "80@"
+    ]

@@ -89,3 +89,9 @@ def test_no_form_of_nonsense_is_an_error():
         7,
     ):
         assert rows(entry("default", tls_certificate={"certificate_chain": odd}))[0][3] == "false"
+
+
+def test_who_made_each_row_stands_behind_it():
+    section = {"dynamic_active_secrets": [{"name": "default", "secret": {"tls_certificate": {}}}]}
+    made = table(section, now=NOW, why=lambda name, at: f"{name}@{at}")
+    assert (made.columns[-1], [row[-1] for row in made.rows]) == ("WHY", ["default@"])

@@ -73,6 +73,9 @@ class RigWorld:
     def resolve(self, host, caller):
         return self.names.get(host, ())
 
+    def behind(self, address, port):
+        return None
+
     def intercepts(self, workload, address, port, *, inbound):
         return True
 

@@ -1,11 +1,16 @@
 """Which policy holds where: `tests/translate/test_policy.py` has the cases of what it means."""
 
+from datetime import timedelta
+from itertools import product
+
 from weft.model.destination_rule import (
     DestinationRule,
+    Level,
     LoadBalancer,
     SimpleBalancer,
     Subset,
     TrafficPolicy,
+    decided_at,
     effective,
     levels,
     passes_on,
@@ -37,3 +42,28 @@ def test_a_port_stands_for_its_whole_level():
     rule = DestinationRule("r", "shop", "a", policy(RANDOM, (80, TrafficPolicy())))
     assert effective(rule, 80) == TrafficPolicy()
     assert effective(rule, 90).load_balancer == LoadBalancer(RANDOM)
+
+
+def test_the_level_that_decides_is_the_one_whose_word_counts():
+    """All ways in which four levels can be absent, silent, or say something of their own."""
+    said = {level: LoadBalancer(warmup=timedelta(seconds=number)) for number, level in enumerate(Level, 1)}
+
+    def written(level, at_port, how, how_at_port):
+        if how == "absent":
+            return None
+        ports = (
+            () if how_at_port == "absent" else ((80, TrafficPolicy(said[at_port] if how_at_port == "says" else None)),)
+        )
+        return TrafficPolicy(said[level] if how == "says" else None, ports=ports)
+
+    silenced = 0
+    for host, host_port, own, own_port in product(("absent", "silent", "says"), repeat=4):
+        subset = Subset("v1", policy=written(Level.SUBSET, Level.SUBSET_PORT, own, own_port))
+        rule = DestinationRule("r", "shop", "h", written(Level.HOST, Level.HOST_PORT, host, host_port), (subset,))
+        for chosen in (subset, None):
+            found = decided_at(rule, 80, "load_balancer", chosen)
+            assert effective(rule, 80, chosen).load_balancer == (said[found.level] if found.level else None)
+            assert found.passed is not found.level or found.level is None
+            silenced += found.passed is not None
+    assert silenced
+    assert decided_at(None, 80, "load_balancer").level is None

@@ -2,15 +2,14 @@ import msgspec
 import pytest
 
 from model.builders import group, instance, put, service
-from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
-from weft.model.mesh import EVERYWHERE, Mesh, Touched, joined
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 from weft.model.settings import Settings
 from weft.model.sidecar import IngressListener, OutboundPolicy, Sidecar
-from weft.model.virtual_service import Delegate, HttpRoute, VirtualService
+from weft.model.touched import EVERYWHERE, Touched
 
 SHOP = Scope("shop")
 ORDERS = "orders.shop.svc.cluster.local"
@@ -145,67 +144,6 @@ def test_written_endpoints_use_their_own_ports():
     ]
 
 
-def rule(name, namespace, host=ORDERS, **more):
-    return DestinationRule(name, namespace, host, **more)
-
-
-def test_the_callers_own_rule_comes_before_the_services_and_the_roots():
-    mesh = Mesh()
-    put(mesh, service("orders"), rule("root", "istio-system", "*.cluster.local"))
-    orders = mesh.service(ORDERS, SHOP)
-    caller = group("web", "front")
-    assert mesh.destination_rule(ORDERS, orders, caller).name == "root"
-    put(mesh, rule("owner", "shop"))
-    assert mesh.destination_rule(ORDERS, orders, caller).name == "owner"
-    put(mesh, rule("caller", "front"))
-    assert mesh.destination_rule(ORDERS, orders, caller).name == "caller"
-
-
-def test_a_rule_that_is_not_exported_or_selects_others_does_not_count():
-    mesh = Mesh()
-    put(mesh, service("orders"), rule("private", "shop", export_to=(".",)))
-    orders = mesh.service(ORDERS, SHOP)
-    assert mesh.destination_rule(ORDERS, orders, group("web", "front")) is None
-    put(mesh, rule("picky", "front", workload_selector=labels_of({"app": "batch"})))
-    assert mesh.destination_rule(ORDERS, orders, group("web", "front")) is None
-    assert mesh.destination_rule(ORDERS, orders, group("batch", "front")).name == "picky"
-
-
-def routes(name, *hosts, namespace="shop", **more):
-    return VirtualService(name, namespace, hosts, **more)
-
-
-def test_an_exact_host_beats_a_wildcard_and_the_oldest_decides():
-    mesh = Mesh()
-    put(mesh, routes("wide", "*.shop.svc.cluster.local"))
-    assert [found.name for found in mesh.virtual_services(ORDERS, SHOP)] == ["wide"]
-    put(mesh, routes("b", ORDERS, created="2026-01"), routes("a", ORDERS, created="2026-02"))
-    assert [found.name for found in mesh.virtual_services(ORDERS, SHOP)] == ["b", "a"]
-
-
-def test_routes_for_gateways_only_do_not_reach_sidecars():
-    mesh = Mesh()
-    put(mesh, routes("edge", ORDERS, gateways=("shop/edge",)))
-    assert mesh.virtual_services(ORDERS, SHOP) == ()
-
-
-def test_a_delegate_touches_the_hosts_of_those_who_delegate_to_it():
-    mesh = Mesh()
-    put(mesh, routes("root", ORDERS, http=(HttpRoute(delegate=Delegate("part", "shop")),)))
-    assert put(mesh, routes("part")).hosts == {ORDERS}
-
-
-def test_a_sidecar_for_a_workload_beats_the_namespaces_and_the_roots():
-    mesh = Mesh()
-    put(mesh, Sidecar("default", "istio-system", outbound_policy=OutboundPolicy.REGISTRY_ONLY))
-    assert mesh.outbound_policy(group("web")) is OutboundPolicy.REGISTRY_ONLY
-    put(mesh, Sidecar("default", "shop", outbound_policy=OutboundPolicy.ALLOW_ANY))
-    assert mesh.outbound_policy(group("web")) is OutboundPolicy.ALLOW_ANY
-    put(mesh, Sidecar("web", "shop", labels_of({"app": "web"}), outbound_policy=OutboundPolicy.REGISTRY_ONLY))
-    assert mesh.outbound_policy(group("web")) is OutboundPolicy.REGISTRY_ONLY
-    assert mesh.outbound_policy(group("cart")) is OutboundPolicy.ALLOW_ANY
-
-
 def test_a_root_sidecar_touches_every_scope():
     assert put(Mesh(), Sidecar("default", "istio-system")).scopes == {EVERYWHERE}
     assert put(Mesh(), Sidecar("default", "shop")).scopes == {"shop"}
@@ -248,11 +186,6 @@ def test_a_group_of_grpc_clients_sees_the_same_services():
     mesh = Mesh()
     put(mesh, service("orders"))
     assert mesh.scope(Group(ProxyKind.GRPC, "shop")).ports(mesh.service(ORDERS, SHOP))
-
-
-def test_what_many_changes_touched_is_told_at_once():
-    one, two = Touched(hosts=frozenset({"a"})), Touched(hosts=frozenset({"b"}), inbound=frozenset({"shop"}))
-    assert joined((one, two)) == one | two and joined(()) == Touched()
 
 
 def test_one_more_instance_of_a_kind_is_nothing_to_the_proxies_of_its_namespace():

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 from pathlib import Path
 
@@ -106,6 +107,29 @@ async def test_what_the_rules_say_is_what_happens_to_traffic(redirects, network,
     code, said = await ask(network, volume, *ARGUMENTS[:-2], "-i", "127.0.0.9/32,10.0.0.0/8")
     assert code == 0, said
     assert is_redirected(network)
+
+
+async def test_an_agent_that_ends_lets_go_of_a_network_only_when_the_rules_are_in_place(
+    redirects, network, volume, monkeypatch
+):
+    """What the thread has of it is a number, which would be another file's by then."""
+    began, may_end, held = threading.Event(), threading.Event(), []
+
+    def slowly(namespace, wanted):
+        began.set()
+        may_end.wait(30)
+        held.append(Path(namespace.path).exists())
+
+    monkeypatch.setattr(redirect.iptables, "apply_once", slowly)
+    asking = asyncio.create_task(ask(network, volume, *ARGUMENTS, timeout="0.5"))
+    await asyncio.to_thread(began.wait, 30)
+    closing = asyncio.create_task(redirects.close())
+    done, _ = await asyncio.wait({closing}, timeout=0.2)
+    may_end.set()
+    await closing
+    assert not done and held == [True]
+    code, _ = await asking
+    assert code == 1
 
 
 async def test_another_user_of_the_pod_is_sent_away(redirects, network, volume):

@@ -23,7 +23,7 @@ def test_the_page_is_what_the_readers_say_now(reference):
 
 
 def fields(reference, kind, fate):
-    return {field for field, found in reference._asked(kind).fates.items() if found == fate}
+    return {field for field, found in reference.asked(kind).fates.items() if found == fate}
 
 
 def test_a_field_stands_where_its_reader_puts_it(reference):

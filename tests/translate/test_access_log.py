@@ -21,7 +21,7 @@ from translate.live import app, running
 from weft.model.access_log import Encoding, FileLog, Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule
 from weft.model.group import ProxyKind
-from weft.model.mesh import InboundPort
+from weft.model.inbound_port import InboundPort
 from weft.model.peer_authentication import PeerModes, TlsMode
 from weft.model.service import Protocol
 from weft.model.settings import Settings

@@ -17,7 +17,7 @@ from weft.model.destination_rule import (
     TrafficPolicy,
 )
 from weft.model.endpoint import Endpoint
-from weft.model.mesh import InboundPort
+from weft.model.inbound_port import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol, Resolution
 from weft.model.settings import Settings

@@ -9,7 +9,8 @@ from model.builders import group, put, service
 from translate.views import origin
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.group import ProxyKind
-from weft.model.mesh import InboundPort, Mesh
+from weft.model.inbound_port import InboundPort
+from weft.model.mesh import Mesh
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Protocol

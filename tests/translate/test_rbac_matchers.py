@@ -10,7 +10,7 @@ from weft.api.document import Document
 from weft.api.parse import parse
 from weft.envoy.validate import validate
 from weft.model.group import ProxyKind
-from weft.model.mesh import InboundPort
+from weft.model.inbound_port import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol
 from weft.model.settings import Settings

@@ -108,9 +108,9 @@ _CHECKS: tuple[Check, ...] = (
           "No workload behind the host has its labels: nobody answers calls to it."),
     Check("WFT0203", WARNING, "A DestinationRule is for callers that do not exist",
           "No workload of its namespace has the labels of `workloadSelector`.", ("IST0127",)),
-    Check("WFT0204", WARNING, "Two DestinationRules of one namespace are for one host",
-          "The older one decides about everything; the younger one's subsets and policies are not used. Write both "
-          "into one."),
+    Check("WFT0204", WARNING, "Two DestinationRules of one namespace contradict each other about one host",
+          "Rules for one host are merged: everybody's subsets, and the traffic policy of the oldest that has one. Of "
+          "two subsets with one name, the older rule's is used. Write both into one."),
     Check("WFT0205", WARNING, "Nobody checks who answers",
           "With `insecureSkipVerify` any certificate will do.", ("IST0128", "IST0129")),
     Check("WFT0206", WARNING, "No name tells who may answer",

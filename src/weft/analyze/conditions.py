@@ -9,14 +9,14 @@ from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
-from weft.model.virtual_service import HttpMatch, L4Match, VirtualService
+from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService
 
 _Placed = tuple[str, int, HttpMatch | L4Match]  # the field, the line of its route, the match
 
 
 def of_conditions(facts: Facts) -> Iterator[Problem]:
     for routing in facts.virtual_services:
-        if "mesh" not in routing.gateways:
+        if MESH not in routing.gateways:
             continue
         services = [service for host in routing.hosts for service in facts.services_of(host)]
         ports = {port.number for service in services for port in service.ports}

@@ -16,7 +16,6 @@ from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
 from weft.model.instance import Instance, pod_of
-from weft.model.mesh import Value
 from weft.model.names import Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
 from weft.model.policies import age
@@ -25,6 +24,7 @@ from weft.model.service import Service
 from weft.model.settings import Namespace, ServiceAccount, Settings
 from weft.model.sidecar import Sidecar
 from weft.model.telemetry import Telemetry
+from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 

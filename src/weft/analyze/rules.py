@@ -14,12 +14,11 @@ from weft.model.service import Service
 
 
 def of_rules(facts: Facts) -> Iterator[Problem]:
-    first: dict[tuple[str, str, Labels], DestinationRule] = {}
+    older: dict[tuple[str, str, Labels, tuple[str, ...]], list[DestinationRule]] = {}
     for rule in sorted(facts.rules, key=strength):
-        older = first.setdefault((rule.namespace, rule.host, rule.workload_selector), rule)
-        if older is not rule:
-            what = f"DestinationRule {older.name} is for {rule.host} too and older: this one has no effect"
-            yield finding("WFT0204", rule.origin, "spec.host", what, "write both into one")
+        alike = older.setdefault((rule.namespace, rule.host, rule.workload_selector, rule.export_to), [])
+        yield from _of_merging(rule, alike)
+        alike.append(rule)
         services = facts.services_of(rule.host)
         if not services:
             hint = meant_host(rule.host, facts.by_host, facts.settings.domain)
@@ -36,6 +35,22 @@ def of_rules(facts: Facts) -> Iterator[Problem]:
                 f"no workload of namespace {rule.namespace} has the labels {written(selector)}: the rule is for nobody"
             )
             yield finding("WFT0203", rule.origin, "spec.workloadSelector", what, hint)
+
+
+def _of_merging(rule: DestinationRule, older: list[DestinationRule]) -> Iterator[Problem]:
+    """Rules for one host are merged; what an older one has said already, a younger one cannot say otherwise."""
+    hint = "write both into one rule"
+    decided = next((each for each in older if each.policy is not None), None)
+    if decided is not None and rule.policy is not None:
+        what = (
+            f"DestinationRule {decided.name} is for {rule.host} too and older: its trafficPolicy is used, not this one"
+        )
+        yield finding("WFT0204", rule.origin, "spec.trafficPolicy", what, hint)
+    for index, subset in enumerate(rule.subsets):
+        first = next((each for each in older if any(other.name == subset.name for other in each.subsets)), None)
+        if first is not None:
+            what = f"DestinationRule {first.name} is older and has a subset {subset.name} too: that one is used"
+            yield finding("WFT0204", rule.origin, f"spec.subsets[{index}]", what, hint, line=subset.line)
 
 
 def _of_subsets(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[Problem]:

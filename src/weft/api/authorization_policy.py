@@ -15,8 +15,8 @@ from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_header, is_host
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Operation, Rule, Source
-from weft.model.mesh import Value
 from weft.model.names import Labels
+from weft.model.value import Value
 
 DRY_RUN = "istio.io/dry-run"
 _REVISION = "istio.io/rev"  # which control plane is to read it; there is one

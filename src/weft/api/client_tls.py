@@ -11,7 +11,7 @@ from weft.api.metadata import Meta
 from weft.api.reader import Fields, quoted
 from weft.api.syntax import is_host
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, TrafficPolicy, levels
-from weft.model.mesh import Value
+from weft.model.value import Value
 
 _MODES = tuple(mode.value for mode in ClientTlsMode if mode is not ClientTlsMode.CLOSED)
 _FILES = ("clientCertificate", "privateKey", "caCertificates", "caCrl")

@@ -33,7 +33,7 @@ from weft.api.workload_entry import read_workload_entry
 from weft.api.yaml_text import MOST_DEPTH
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
-from weft.model.mesh import Value
+from weft.model.value import Value
 
 
 class Parsed(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from weft.api.metadata import Meta, selector
 from weft.api.reader import Fields
-from weft.model.mesh import Value
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
+from weft.model.value import Value
 
 _MODES = {**{mode.value: mode for mode in TlsMode}, "UNSET": None}
 

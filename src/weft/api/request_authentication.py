@@ -14,8 +14,8 @@ from weft.api.metadata import Meta, selector
 from weft.api.reader import Fields
 from weft.api.syntax import is_address, is_header, is_host, is_label_name, is_label_value
 from weft.base.problem import Severity
-from weft.model.mesh import Value
 from weft.model.request_authentication import JwtRule, KeyServer, RequestAuthentication, TokenHeader
+from weft.model.value import Value
 
 _MOST_NAME = 2_048  # characters of an issuer, an audience, a claim
 

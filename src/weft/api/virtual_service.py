@@ -7,7 +7,7 @@ from weft.api.metadata import Meta, export_to, gateway_names
 from weft.api.reader import Fields
 from weft.api.syntax import is_address, is_dns_label, is_host
 from weft.model.names import host_covers
-from weft.model.virtual_service import HttpRoute, L4Match, L4Route, VirtualService
+from weft.model.virtual_service import MESH, HttpRoute, L4Match, L4Route, VirtualService
 
 
 def read_virtual_service(root: Fields, meta: Meta) -> tuple[VirtualService, ...]:
@@ -16,7 +16,7 @@ def read_virtual_service(root: Fields, meta: Meta) -> tuple[VirtualService, ...]
         return ()
     delegated = not spec.raw("hosts")
     gateways = gateway_names(spec, meta)
-    hosts = _hosts(spec, meta, mesh=not gateways or "mesh" in gateways)
+    hosts = _hosts(spec, meta, mesh=not gateways or MESH in gateways)
     if delegated:
         _check_delegated(spec)
     http = tuple(read_http_route(item, meta, delegated=delegated) for item in spec.items("http"))
@@ -28,7 +28,7 @@ def read_virtual_service(root: Fields, meta: Meta) -> tuple[VirtualService, ...]
             name=meta.name,
             namespace=meta.namespace,
             hosts=hosts,
-            gateways=gateways or ("mesh",),
+            gateways=gateways or (MESH,),
             http=http,
             tls=tuple(_l4_route(item, meta, hosts, tls=True) for item in spec.items("tls")),
             tcp=tuple(_l4_route(item, meta, hosts, tls=False) for item in spec.items("tcp")),

@@ -14,7 +14,7 @@ import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import fail, say
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
+from weft.cli.reach import KUBERNETES, MESH, ONLY_NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
     from weft.cli.bug_report_bundle import Bundle
@@ -39,7 +39,7 @@ def bug_report(
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Where to; else a name with the time."
     ),
-    namespace: str = NAMESPACE,
+    namespace: str = ONLY_NAMESPACE,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,

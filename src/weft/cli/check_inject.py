@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TableOrJson, fail, print_json, say
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, complete
+from weft.cli.output import TABLE_OR_JSON, TableOrJson, fail, is_data, print_data, say
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,12 +27,12 @@ COLUMNS = ("WEBHOOK", "REVISION", "INJECTED", "REASON")
 
 def check_inject(
     target: str | None = typer.Argument(
-        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload.", autocompletion=complete
+        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload.", autocompletion=candidates.pods
     ),
     labels: str = typer.Option("", "-l", "--labels", metavar="A=B,…", help="A pod with these labels, instead."),
     file: Path | None = typer.Option(None, "-f", "--file", help="The first pod or workload of this YAML, instead."),
     namespace: str = NAMESPACE,
-    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table or json."),
+    output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -238,8 +239,8 @@ def _tell(pod: Mapping[str, Any], verdicts: Iterable[Verdict]) -> None:
 def _print(verdicts: list[Verdict], output: TableOrJson) -> None:
     from weft.cli.columns import lines
 
-    if output is TableOrJson.JSON:
-        print_json(verdicts)
+    if is_data(output):
+        print_data(verdicts, output)
         return
     rows = [(each.webhook, each.revision, "✔" if each.injected else "✘", each.reason) for each in verdicts]
     for line in lines(COLUMNS, rows):

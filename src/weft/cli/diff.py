@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, fail, print_json, say
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 _MOST_SHOWN = 8  # resources of one group, in the table
@@ -26,7 +26,7 @@ def diff(
     against: Path | None = typer.Option(
         None, "--against", metavar="DIRECTORY", help="What is there before, if nothing runs: the mesh's YAML."
     ),
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -59,8 +59,8 @@ def diff(
         "system": system,
     }
     name, found = _past(given, mesh, place) if given else _change(files, against, mesh, place)
-    if output is TextOrJson.JSON:
-        print_json(found)
+    if is_data(output):
+        print_data(found, output)
     else:
         _tell(found)
     _sum_up(name, found, records=against is None)

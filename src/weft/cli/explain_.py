@@ -8,10 +8,14 @@ from typing import Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, fail, print_json
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
+FROM = typer.Argument(
+    ..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME.", autocompletion=candidates.pods
+)
 TO = typer.Option(..., "--to", metavar="URL", help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
 METHOD = typer.Option("GET", "-X", "--request", metavar="METHOD", help="Of the request.")
 HEADER = typer.Option([], "-H", "--header", metavar="'NAME: VALUE'", help="Of the request; repeat it.")
@@ -24,7 +28,7 @@ JWT = typer.Option(
 
 
 def explain(
-    caller: str = typer.Argument(..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME."),
+    caller: str = FROM,
     to: str = TO,
     method: str = METHOD,
     header: list[str] = HEADER,
@@ -34,7 +38,7 @@ def explain(
     ),
     at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17, @-1."),
     namespace: str = NAMESPACE,
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -96,8 +100,8 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(answer: dict[str, Any], output: TextOrJson) -> None:
-    if output is TextOrJson.JSON:
-        print_json({"request": answer["request"], **answer["explanation"]})
+    if is_data(output):
+        print_data({"request": answer["request"], **answer["explanation"]}, output)
         return
     for line in answer["lines"]:
         typer.echo(line)

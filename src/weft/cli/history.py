@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TableOrJson, print_json, say
+from weft.cli.output import TABLE_OR_JSON, TableOrJson, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 _MOST_SHOWN = 3  # objects of one moment on its line
@@ -17,7 +17,7 @@ _MOST_SHOWN = 3  # objects of one moment on its line
 def history(
     number: int = typer.Option(20, "-l", "--last", metavar="NUMBER", help="How many moments; 0 for all."),
     every: bool = typer.Option(False, "-A", "--all", help="Also when only pods came, went, or became ready."),
-    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table or json."),
+    output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -38,8 +38,8 @@ def history(
 
     past = answered("history", mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     moments = [each for each in past["moments"] if every or not _of_endpoints(each)][-number:]
-    if output is TableOrJson.JSON:
-        print_json({"begun": past["begun"], "digest": past["digest"], "moments": moments})
+    if is_data(output):
+        print_data({"begun": past["begun"], "digest": past["digest"], "moments": moments}, output)
         return
     if not moments:
         say(f"nothing has changed since {_time(past['begun'])}" if past["begun"] else "nothing has been read yet")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft.api.document import Document
     from weft.base.problem import Problem
     from weft.files.directory import Content
-    from weft.model.mesh import Value
+    from weft.model.value import Value
 
 _STDIN = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 

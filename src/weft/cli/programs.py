@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.netns.process import POD_PATH
+from weft.netns.view import POD_PATH
 
 if TYPE_CHECKING:
     from weft.api.document import Document

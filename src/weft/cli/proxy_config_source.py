@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, print_json
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, complete
+from weft.cli.output import fail, print_data
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
     from weft.cli.reach import Proxy, Reach
@@ -34,7 +35,7 @@ TARGET = typer.Argument(
     None,
     metavar="TARGET",
     help="POD, POD.NAMESPACE, deploy/NAME, or a workload's name; or give --file.",
-    autocompletion=complete,
+    autocompletion=candidates.pods,
 )
 FILE = typer.Option(
     None, "-f", "--file", metavar="DUMP", help="Read this instead: what Envoy's admin API said. - is standard input."
@@ -51,18 +52,26 @@ class Source:
         kubernetes: bool = KUBERNETES,
         kubeconfig: Path | None = KUBECONFIG,
         context: str | None = CONTEXT,
+        system: str = SYSTEM,
     ) -> None:
         if (target is None) == (file is None):
             what = "a pod is named, and a file" if target else "no pod is named"
             fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
         self.target, self.namespace, self.file = target or "", namespace, file
         self._mesh, self._kubernetes, self._kubeconfig, self._context = mesh, kubernetes, kubeconfig, context
+        self._system = system
 
     @cached_property
     def reach(self) -> Reach:
         from weft.cli.reach import reach
 
-        return reach(self._mesh, kubernetes=self._kubernetes, kubeconfig=self._kubeconfig, context=self._context)
+        return reach(
+            self._mesh,
+            kubernetes=self._kubernetes,
+            kubeconfig=self._kubeconfig,
+            context=self._context,
+            system=self._system,
+        )
 
     @cached_property
     def proxy(self) -> Proxy:
@@ -112,15 +121,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def print_whole(value: Any, output: Output) -> None:
-    """JSON or YAML."""
-    if output is Output.JSON:
-        print_json(value)
-        return
-    import yaml
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    typer.echo(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True), nl=False)
+print_whole = print_data  # as JSON or YAML
 
 
 def print_rows(table: Table, *, gap: int | None = None) -> None:

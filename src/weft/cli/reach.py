@@ -5,19 +5,35 @@ Rule: where both could be meant, the mesh of this machine is, unless a flag name
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.output import fail
 
 if TYPE_CHECKING:
     from weft.local.status import PodStatus
 
-MESH = typer.Option(None, "--mesh", help="Which mesh of this machine, where several run.")
-NAMESPACE = typer.Option("", "-n", "--namespace", help="Whose namespace, if the name does not say it.")
+MESH = typer.Option(
+    None, "--mesh", help="Which mesh of this machine, where several run.", autocompletion=candidates.meshes
+)
+NAMESPACE = typer.Option(
+    "",
+    "-n",
+    "--namespace",
+    help="Whose namespace, if the name does not say it.",
+    autocompletion=candidates.namespaces,
+)
+ONLY_NAMESPACE = typer.Option(
+    "",
+    "-n",
+    "--namespace",
+    help="Only this namespace; all of them if none is given.",
+    autocompletion=candidates.namespaces,
+)
 SYSTEM = typer.Option(
     "istio-system", "-i", "--istio-namespace", "--istioNamespace", help="Where the control plane of a cluster is."
 )
@@ -70,8 +86,9 @@ class Reach(Protocol):
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         """Envoy's own answer."""
 
-    def names(self) -> list[str]:
-        """What `find` takes, as a shell completes it: pods that have a proxy."""
+    def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
+        """What somebody could type, for a shell to complete it: pods that have a proxy, deployments (or what else makes
+        pods), services, namespaces. With a namespace: of this one, and without its name."""
 
     def ask(
         self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
@@ -94,8 +111,7 @@ def reach(
     system: str = "istio-system",
 ) -> Reach:
     """Close it when nothing more is to be asked. `system`: where a cluster's control plane is."""
-    if mesh is not None and (kubernetes or kubeconfig or context):
-        fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
+    refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if not (kubernetes or kubeconfig or context):
         from weft.cli.choose import choose_mesh, running_meshes
 
@@ -109,6 +125,12 @@ def reach(
     from weft.cli.reach_kubernetes import Kubernetes
 
     return Kubernetes(kubeconfig, context, system)
+
+
+def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> None:
+    """A mesh of this machine and a cluster at once."""
+    if mesh is not None and (kubernetes or kubeconfig or context):
+        fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
 
 
 def control_place(mesh: str | None) -> Path | None:
@@ -144,14 +166,19 @@ def answered(
         reached.close()
 
 
-def complete(incomplete: str) -> list[str]:
-    """For a shell: names of proxies that begin so. It says nothing where nobody can be asked."""
-    from contextlib import closing, redirect_stderr, suppress
-    from io import StringIO
+def within(namespace: str, names: Iterable[tuple[str, str]]) -> list[str]:
+    """NAME.NAMESPACE; or those of one namespace, by their names alone."""
+    if namespace:
+        return [name for name, place in names if place == namespace]
+    return [f"{name}.{place}" for name, place in names]
 
-    with suppress(Exception), redirect_stderr(StringIO()), closing(reach()) as found:
-        return [name for name in found.names() if name.startswith(incomplete)]
-    return []
+
+def service_names(page: bytes, namespace: str) -> list[str]:
+    """Out of the page `registryz`, as `within`."""
+    import msgspec
+
+    known = [each["Attributes"] for each in msgspec.json.decode(page)]
+    return within(namespace, [(each["Name"], each["Namespace"]) for each in known])
 
 
 class Local:
@@ -173,10 +200,18 @@ class Local:
 
         return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)
 
-    def names(self) -> list[str]:
+    def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
         from weft.local.client import fetch_status
 
-        return [f"{pod.name}.{pod.namespace}" for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
+        if kind == "service":
+            return service_names(self.ask("registryz"), namespace)
+        pods = [pod for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
+        if kind == "namespace":
+            return sorted({pod.namespace for pod in pods})
+        workloads = sorted({pod.workload for pod in pods if namespace in ("", pod.namespace)})
+        if kind != "pod":
+            return workloads
+        return [*workloads, *within(namespace, [(pod.name, pod.namespace) for pod in pods])]
 
     def ask(
         self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""

@@ -12,7 +12,7 @@ import msgspec
 from weft.base.suggest import did_you_mean
 from weft.cli.control_place import PAGES
 from weft.cli.output import fail
-from weft.cli.reach import Proxy, split
+from weft.cli.reach import Proxy, service_names, split, within
 from weft.local.client import ask_at
 
 
@@ -45,8 +45,13 @@ class Control:
         hint = f"ask it where it runs: curl -s localhost:15000{path}; many commands take that as --file"
         fail(f"weft control has no way to the Envoy of {proxy}", hint)
 
-    def names(self) -> list[str]:
-        return sorted(each["proxy"] for each in msgspec.json.decode(self.ask("syncz")))
+    def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
+        if kind == "service":
+            return service_names(self.ask("registryz"), namespace)
+        proxies = [each["proxy"].rpartition(".") for each in msgspec.json.decode(self.ask("syncz"))]
+        if kind == "namespace":
+            return sorted({place for _, _, place in proxies})
+        return within(namespace, [(name, place) for name, _, place in proxies]) if kind == "pod" else []
 
     def ask(
         self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""

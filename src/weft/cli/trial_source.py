@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from weft.base.problem import Problem
     from weft.control.recent import Seen
     from weft.control.stage import Stage
-    from weft.model.mesh import Value
     from weft.model.names import ObjectKey
+    from weft.model.value import Value
 
 
 class Written(NamedTuple):
@@ -91,9 +91,10 @@ def base_of(
 ) -> Base:
     """A directory, the mesh that runs here, or a cluster."""
     from weft.cli.choose import choose_mesh, running_meshes
-    from weft.cli.reach import control_place
+    from weft.cli.reach import control_place, refuse_two
     from weft.cli.recent_traffic import seen_here
 
+    refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if against is not None:
         found = read([against])
         check(found.problems)

@@ -1,4 +1,4 @@
-"""`weft why`: which objects made a resource of a proxy, part by part."""
+"""`weft why`: which objects and rules made a resource of a proxy, part by part."""
 
 from __future__ import annotations
 
@@ -6,49 +6,64 @@ from pathlib import Path
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, print_json
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
 def why(
-    proxy: str = typer.Argument(..., metavar="PROXY", help="Whose: a pod, a workload, deploy/NAME."),
-    resource: str = typer.Argument(
-        ..., metavar="RESOURCE", help="As weft proxy-config calls it, or NAME:PATH of a part."
+    proxy: str = typer.Argument(
+        ...,
+        metavar="PROXY",
+        help="Whose: a pod, a workload, deploy/NAME.",
+        autocompletion=candidates.pods,
+    ),
+    resource: list[str] = typer.Argument(
+        ...,
+        metavar="[KIND] RESOURCE[.PATH]",
+        help="As weft proxy-config calls it; with a path, only that part of it.",
+        autocompletion=candidates.resources,
     ),
     namespace: str = NAMESPACE,
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
     system: str = SYSTEM,
 ) -> None:
-    """Show which objects made a resource of a proxy. Listeners, routes, clusters and endpoints, down to the single
-    filter chain, virtual host, route and policy, each with its object's file and line, or its version on a cluster.
-    What no object made is weft's default.
+    """Show which objects and rules made a resource of a proxy. Listeners, routes, clusters, endpoints and secrets, down
+    to the single filter chain, virtual host, route, policy and field: each with the object's file and line, or its
+    version on a cluster, and with the default or the rule by which it counts. KIND is listener, route, cluster,
+    endpoints or secret, where a name alone is not enough.
 
     \b
     Example: weft why frontend 'outbound|80|v1|payments.shop.svc.cluster.local'
-             weft why frontend 80
-             weft why payments-v1 virtualInbound:filter_chains
+             weft why frontend cluster 'outbound|80||payments.shop.svc.cluster.local.circuit_breakers'
+             weft why frontend route 80
+             weft why payments-v1 virtualInbound.filter_chains
     """
     from weft.cli.reach import answered
 
-    # Names have no colon but in addresses, whose ports are numbers; a path never begins with one.
-    name, colon, below = resource.rpartition(":")
-    if not colon or not below[:1].isalpha():
-        name, below = resource, ""
-    question = {"proxy": proxy, "resource": name, "namespace": namespace, "below": below}
+    if len(resource) > 2:
+        fail(f"`{' '.join(resource)}` is no resource", "name a kind and a resource, or only a resource", code=2)
+    *kinds, name = resource
+    question = {"proxy": proxy, "resource": name, "namespace": namespace, "kind": kinds[0].lower() if kinds else ""}
     answers = answered(
         "why", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is TextOrJson.JSON:
-        print_json(answers)
+    if is_data(output):
+        print_data(answers, output)
         return
     for answer in answers:
-        typer.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}, version {answer['version']}")
+        version = f", version {answer['version']}" if answer["version"] else ""
+        typer.echo(f"{answer['kind']} {answer['name']} of {answer['proxy']}{version}")
+        for refusal in answer["refused"]:
+            typer.echo(f"  refused: {refusal}")
         for part in answer["parts"]:
             typer.echo(f"  {part['path'] or '(the whole)'}")
-            for source in part["sources"] or ("weft's default: no object asks for it",):
+            for source in part["sources"]:
                 typer.echo(f"    {source}")
+            for rule in part["rules"]:
+                typer.echo(f"    {'rule' if part['sources'] else 'default'} {rule['name']}: {rule['says']}")

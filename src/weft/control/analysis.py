@@ -16,9 +16,10 @@ from weft.analyze.facts import facts_of
 from weft.analyze.findings import findings
 from weft.base.problem import Problem
 from weft.control.problems import Problems
-from weft.model.mesh import Mesh, Value
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
+from weft.model.value import Value
 
 log = logging.getLogger(__name__)
 

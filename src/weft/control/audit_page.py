@@ -14,8 +14,9 @@ from weft.control.audit import LookedOver, plaintext
 
 if TYPE_CHECKING:
     from weft.control.debug import Page, Query
-    from weft.model.mesh import Mesh, Value
+    from weft.model.mesh import Mesh
     from weft.model.settings import Settings
+    from weft.model.value import Value
 
 
 def page(mesh: Mesh) -> Page:

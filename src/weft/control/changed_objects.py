@@ -15,8 +15,9 @@ from weft.control.history import Edit, mesh_of
 from weft.control.stage import Stage
 from weft.control.trial import Judged, judged
 from weft.explain.decision import Source
-from weft.model.mesh import Mesh, Value
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
+from weft.model.value import Value
 
 MOST_TRIED = 8  # objects, each of which is translated for
 

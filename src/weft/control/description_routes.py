@@ -16,6 +16,7 @@ from weft.model.mesh import Mesh
 from weft.model.names import Labels, Origin, host_covers, selects, where_of
 from weft.model.service import Service
 from weft.model.virtual_service import (
+    MESH,
     Destination,
     HttpMatch,
     HttpRoute,
@@ -79,16 +80,20 @@ def named(value: _Named, *, line: int = 0) -> Where:
 
 
 def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> Iterator[Rule]:
-    """Every rule that covers the host, the one in force first."""
+    """Every rule that covers the host, first the one in force, or those that it was merged from."""
     chosen = mesh.destination_rule(service.host, service, viewer)
     covering = [each for each in _all(mesh, DestinationRule) if host_covers(each.host, service.host)]
-    for rule in sorted(covering, key=lambda each: (each is not chosen, each.namespace, each.name)):
+
+    def decides(rule: DestinationRule) -> bool:
+        return chosen is not None and (rule is chosen or rule.origin in chosen.origins)
+
+    for rule in sorted(covering, key=lambda each: (not decides(each), each.namespace, each.name)):
         yield Rule(
             where=named(rule),
             host=rule.host,
             subsets=tuple(_subset(each, pods) for each in rule.subsets),
             policy=tuple(dict.fromkeys(word for level in levels(rule) for word in _policy(level))),
-            in_force=rule is chosen,
+            in_force=decides(rule),
         )
 
 
@@ -115,8 +120,8 @@ def routings(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) 
             yield Routing(
                 where=named(routing),
                 hosts=routing.hosts,
-                gateways=tuple(each for each in routing.gateways if each != "mesh"),
-                in_force=routing in in_force if speaks else "mesh" in routing.gateways,
+                gateways=tuple(each for each in routing.gateways if each != MESH),
+                in_force=routing in in_force if speaks else MESH in routing.gateways,
                 routes=tuple(listed),
             )
 

@@ -231,7 +231,9 @@ class _Side(asyncio.Protocol):
 
     def start(self) -> None:
         if self.transport is None or self.transport.is_closing():
-            self.close()
+            # It was lost before there was another side that could have been told.
+            if self.other is not None:
+                self.other.close()
             return
         for some in self._early:
             self.data_received(some)

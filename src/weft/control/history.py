@@ -16,9 +16,10 @@ import msgspec
 from weft.base.problem import Problem, Where
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.instance import Instance
-from weft.model.mesh import Mesh, Value
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
+from weft.model.value import Value
 
 MOMENTS = 1_000
 EDITS = 20_000

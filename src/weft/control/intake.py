@@ -14,8 +14,10 @@ from weft.api.parse import parse
 from weft.base.problem import Problem, Where
 from weft.control.contents import Contents
 from weft.control.problems import Problems
-from weft.model.mesh import Mesh, Touched, Value, joined
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
+from weft.model.touched import Touched, joined
+from weft.model.value import Value
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from weft.control.contents import Contents, document_of
 from weft.control.history import Edit, History, Moment
 from weft.control.intake import Admit, as_it_is
 from weft.control.journal import Journal, Said, SaidMoment
-from weft.model.mesh import Value
 from weft.model.names import ObjectKey
+from weft.model.value import Value
 
 
 class Memory:

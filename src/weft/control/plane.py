@@ -28,9 +28,11 @@ from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
 from weft.model.group import Group
-from weft.model.mesh import Mesh, Value, joined
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
+from weft.model.touched import joined
+from weft.model.value import Value
 from weft.xds.access import Authenticate
 from weft.xds.clients import Peer, Sync
 from weft.xds.node_server import NodeServer, NodeStatus
@@ -163,6 +165,10 @@ class ControlPlane:
     def refusals(self) -> tuple[Problem, ...]:
         """Of these problems, those that proxies which are connected here have told of."""
         return self._quarantine.standing()
+
+    def refused(self, group: Group) -> dict[tuple[str, str], tuple[Problem, ...]]:
+        """The same of one group, by type and name of the resource."""
+        return self._quarantine.by_resource(group)
 
     def stage(self) -> Stage:
         """The mesh as an explanation looks at it, as it is served now. Use it at once."""

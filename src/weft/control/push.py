@@ -6,11 +6,11 @@ that a directory saved at once is one push. Work that equal groups share is done
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -20,11 +20,12 @@ from weft.control.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
-from weft.model.mesh import EVERYWHERE, Mesh, Touched
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, host_covers
 from weft.model.scope import Scope
 from weft.model.service import Service
 from weft.model.settings import Settings
+from weft.model.touched import EVERYWHERE, Touched
 from weft.translate import endpoints, routes
 from weft.translate.built import Built
 from weft.translate.contribution import Contribution, VirtualHost
@@ -32,6 +33,9 @@ from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
 from weft.translate.view import GroupView, ServiceView, depends_on_labels, group_view, service_view
 from weft.xds.snapshot import Snapshots
+
+if TYPE_CHECKING:
+    import asyncio
 
 _Key = tuple[ServiceView, Settings]
 AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind]
@@ -113,6 +117,8 @@ class Push:
 
     async def pushed(self) -> None:
         """Returns once everything that has changed by now is in the groups' snapshots; at once if it is already."""
+        import asyncio  # a stage needs no loop, and those who make one wait for an answer
+
         while self.pending:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
@@ -146,6 +152,8 @@ class Push:
 
     def touch(self, touched: Touched) -> None:
         """Remember what changed and see to it that it is pushed soon."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         only_endpoints = touched.endpoints - touched.hosts
         if only_endpoints:

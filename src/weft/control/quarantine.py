@@ -76,6 +76,16 @@ class Quarantine:
         self.forget_mended()
         return {refusal.type_url: said for refusal, said in self._said.items() if refusal.group == group}
 
+    def by_resource(self, group: Group) -> dict[tuple[str, str], tuple[Problem, ...]]:
+        """By type and name, what proxies of the group do not take as it is."""
+        self.forget_mended()
+        found: dict[tuple[str, str], tuple[Problem, ...]] = {}
+        for refusal in self._refusals:
+            if refusal.group == group:
+                key = (refusal.type_url, refusal.name)
+                found[key] = (*found.get(key, ()), *self._problems.of(refusal))
+        return found
+
     def standing(self) -> tuple[Problem, ...]:
         """Each once, in an order that stays."""
         self.forget_mended()

@@ -12,6 +12,7 @@ import msgspec
 from weft.base.problem import Problem, Where
 from weft.control.contents import DIGITS
 from weft.control.history import History
+from weft.control.reasons.steps import sourced
 from weft.control.stage import Stage
 from weft.explain.decision import Explanation
 from weft.explain.explain import explain
@@ -58,7 +59,7 @@ def answer(stage: Stage, question: Question, now: datetime) -> Answer:
         tokens=question.tokens,
         now=int(now.timestamp()),
     )
-    explanation = explain(request, stage)
+    explanation = sourced(stage.mesh, stage.group_of, explain(request, stage))
     return Answer(request, explanation, tuple(lines(explanation)))
 
 

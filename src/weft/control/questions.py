@@ -25,7 +25,7 @@ from weft.control.recent import Seen
 from weft.control.stage import Stage
 from weft.control.trial import culprit
 from weft.control.what_if import Difference, difference
-from weft.control.why import why
+from weft.control.why import every, why
 
 if TYPE_CHECKING:
     from weft.control.history import Moment
@@ -91,12 +91,12 @@ class TlsQuestion(msgspec.Struct, frozen=True):
 
 
 class WhyQuestion(msgspec.Struct, frozen=True):
-    """Of the resource of this name at a pod's proxy; `below`: only of parts whose path begins so."""
+    """Of the resource of this name (`NAME.PATH`: of that part) at a pod's proxy; without a name: of all of the kind."""
 
     proxy: str
-    resource: str
+    resource: str = ""
     namespace: str = ""
-    below: str = ""
+    kind: str = ""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -125,7 +125,7 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
             "Whether callers and servers agree: question={…}",
             _guarded(lambda query: _tls_check(plane, query)),
         ),
-        "why": ("Which objects made a resource: question={…}", _guarded(lambda query: _why(plane, query))),
+        "why": ("Which objects and rules made a resource: question={…}", _guarded(lambda query: _why(plane, query))),
         "history": ("What has changed, oldest first", _guarded(lambda query: _history(plane, query))),
     }
 
@@ -165,7 +165,11 @@ async def _bisect(plane: ControlPlane, query: Query) -> object:
 def _why(plane: ControlPlane, query: Query) -> object:
     asked = msgspec.json.decode(query.get("question", ""), type=WhyQuestion)
     stage = plane.stage()
-    return why(plane.mesh, stage, stage.find(asked.proxy, asked.namespace), asked.resource, asked.below)
+    proxy = stage.find(asked.proxy, asked.namespace)
+    refused = plane.refused(stage.group(proxy))
+    if not asked.resource:
+        return every(plane.mesh, stage, proxy, asked.kind, refused)
+    return why(plane.mesh, stage, proxy, asked.resource, asked.kind, refused)
 
 
 def _describe(plane: ControlPlane, query: Query) -> object:

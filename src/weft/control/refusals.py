@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -107,15 +107,18 @@ class Refusals:
         if problems == self._said.problems and not due:
             return
         said = _Said(self._said.number + 1, problems)
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": self._names.metadata(self._names.refusals),
-            # An own manager: what it leaves out, it takes away of its own, and of nobody else's.
-            "data": {self._replica: msgspec.json.encode(said).decode()} if problems else {},
-        }
-        await self._client.apply(manifest, manager=f"weft-{self._replica}"[:128], force=True)
+        own = {self._replica: msgspec.json.encode(said).decode()} if problems else {}
+        metadata = self._names.metadata(self._names.refusals)
+        # What all replicas say alike is the word of one manager. Each has one more for its own: what it leaves out, it
+        # takes away of its own and of nobody else's; and with the last that is its own, the API server forgets it.
+        await self._apply(metadata, {}, manager="weft-control")
+        bare = {name: metadata[name] for name in ("name", "namespace")}
+        await self._apply(bare, own, manager=f"weft-{self._replica}"[:128])
         self._said, self._said_at = said, time.monotonic()
+
+    async def _apply(self, metadata: Mapping[str, Any], data: Mapping[str, str], *, manager: str) -> None:
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **({"data": data} if data else {})}
+        await self._client.apply(manifest, manager=manager, force=True)
 
     async def _forget(self) -> None:
         now = time.monotonic()

@@ -20,10 +20,11 @@ from weft.model.claims import patterns
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind, sidecar_group
 from weft.model.instance import Instance, pod_of
-from weft.model.mesh import Mesh, Value
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, selects
 from weft.model.scope import Scope
 from weft.model.settings import Settings
+from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
 from weft.translate.findings import problems_of

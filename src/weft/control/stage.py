@@ -40,13 +40,14 @@ class Stage:
     """`served`: what proxies have now, where somebody serves them; other groups are translated here."""
 
     def __init__(self, mesh: Mesh, served: Snapshots | None = None) -> None:
-        self.mesh = self._mesh = mesh
+        self.mesh = mesh
         self._served = served
         self._own = Snapshots()
         self._push = Push(mesh, self._own, Problems())
         self._resources: dict[Group, Resources] = {}
         self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
         self._at = {address: each for each in self._instances for address in each.addresses}
+        self._by_name = {_name(each): each for each in self._instances}
         self._names = Names(mesh.services(), self._instances, mesh.settings.domain)
         self._workloads: dict[str, Workload] = {}
         self._written = {
@@ -64,6 +65,15 @@ class Stage:
     def at(self, address: str) -> Workload | None:
         found = self._at.get(address)
         return self._as_workload(found) if found is not None else None
+
+    def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
+        """Kubernetes does so (kube-proxy, or who is in its place); on one machine nobody does."""
+        for service in self.mesh.services():
+            if service.sliced and address in service.addresses:
+                called = service.port(port)
+                found = self.mesh.endpoints(service, called) if called is not None else ()
+                return tuple((each.address, each.port) for each in found)
+        return None
 
     def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
         namespace = caller.name.rpartition(".")[2]
@@ -104,20 +114,20 @@ class Stage:
                 )
         raise NoSuchWorkload(word, (each.workload or each.name for each in self._instances))
 
-    def resources(self, group: Group) -> Mapping[str, Mapping[str, bytes]]:
+    def resources(self, group: Group, types: Iterable[str] = _TYPES) -> Mapping[str, Mapping[str, bytes]]:
         """What a proxy of the group is sent: by type, by name."""
         snapshots = self._snapshots(group)
         return {
             type_url: {name: each.body for name, each in snapshots.resources(group, type_url).items()}
-            for type_url in _TYPES
+            for type_url in types
         }
 
-    def versions(self, group: Group) -> dict[tuple[str, str], str]:
+    def versions(self, group: Group, types: Iterable[str] = _TYPES) -> dict[tuple[str, str], str]:
         """By type and name: a digest of what a proxy of the group is sent."""
         snapshots = self._snapshots(group)
         return {
             (type_url, name): each.version
-            for type_url in _TYPES
+            for type_url in types
             for name, each in snapshots.resources(group, type_url).items()
         }
 
@@ -128,8 +138,13 @@ class Stage:
                 return group_of(each)
         raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.meshed))
 
+    def group_of(self, name: str) -> Group | None:
+        """The same; None if it has none."""
+        found = self._by_name.get(name)
+        return group_of(found) if found is not None and found.meshed else None
+
     def services(self) -> Iterable[Service]:
-        return self._mesh.services()
+        return self.mesh.services()
 
     def groups(self) -> dict[Group, list[str]]:
         """Those that proxies are of, each with its pods."""
@@ -149,7 +164,7 @@ class Stage:
         name = _name(instance)
         found = self._workloads.get(name)
         if found is None:
-            trust_domain = self._mesh.settings.trust_domain
+            trust_domain = self.mesh.settings.trust_domain
             identity = str(Identity(trust_domain, instance.namespace, instance.service_account))
             found = self._workloads[name] = Workload(
                 name,

@@ -15,9 +15,10 @@ from weft.base.problem import Problem, Severity
 from weft.control.examination import written_pods
 from weft.control.intake import Admit, as_it_is
 from weft.model.instance import pod_of
-from weft.model.mesh import Mesh, Value
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
+from weft.model.value import Value
 from weft.model.workload import Workload
 
 _FIRST = IPv4Address("198.18.0.1")  # of a range for measurements (RFC 2544), which no mesh has

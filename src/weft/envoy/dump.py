@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -41,6 +41,10 @@ _SENSITIVE = frozenset(
 _MOST_DIGITS = 20  # of 64 bits
 _SHORTEST_KEY = 48  # letters, of which most are the words around it
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{48}")  # its beginning; most long texts have a dot or a space by then
+
+
+Told = Callable[[str, str], str]  # the words for a part of a resource, by the resource's name and where in it that is
+WHY = ("WHY",)
 
 
 class Table(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from weft.envoy.dump import CLUSTERS, Dump, Table, digits, managed_by, text
+from weft.envoy.dump import CLUSTERS, WHY, Dump, Table, Told, digits, managed_by, text
 
 COLUMNS = ("SERVICE FQDN", "PORT", "SUBSET", "DIRECTION", "TYPE", "DESTINATION RULE")
 
@@ -58,10 +58,17 @@ def clusters(dump: Dump, wanted: ClusterFilter | None = None) -> list[dict[str, 
     return [cluster for _, cluster in sorted(chosen, key=lambda pair: pair[0].order)]
 
 
-def table(found: list[dict[str, Any]], *, named: bool = False) -> Table:
-    """`named`: with the whole name before the columns."""
-    rows = tuple((*((f"cluster/{text(each, 'name')}",) if named else ()), *_row(each)) for each in found)
-    return Table((*(("NAME",) if named else ()), *COLUMNS), rows)
+def table(found: list[dict[str, Any]], *, named: bool = False, why: Told | None = None) -> Table:
+    """`named`: with the whole name before the columns. `why`: with who made it behind them."""
+    rows = tuple(
+        (
+            *((f"cluster/{text(each, 'name')}",) if named else ()),
+            *_row(each),
+            *((why(text(each, "name"), ""),) if why else ()),
+        )
+        for each in found
+    )
+    return Table((*(("NAME",) if named else ()), *COLUMNS, *(WHY if why else ())), rows)
 
 
 def _row(cluster: dict[str, Any]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from weft.envoy.binary import EnvoyError
-from weft.envoy.dump import ENDPOINTS, Dump, Table, at, items, number, text
+from weft.envoy.dump import ENDPOINTS, WHY, Dump, Table, Told, at, items, number, text
 from weft.envoy.dump_clusters import parse_name
 
 COLUMNS = ("ENDPOINT", "STATUS", "OUTLIER CHECK", "CLUSTER")
@@ -52,10 +52,17 @@ def clusters(dump: Dump, wanted: EndpointFilter | None = None) -> list[dict[str,
     return [each for each in items(dump.document, "cluster_statuses") if _endpoints(each, wanted or EndpointFilter())]
 
 
-def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None) -> Table:
+def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, why: Told | None = None) -> Table:
+    """`why`: with who made each behind the columns."""
     endpoints = sorted(each for cluster in found for each in _endpoints(cluster, wanted or EndpointFilter()))
-    rows = [(each.shown, each.status, "FAILED" if each.failed else "OK", each.cluster) for each in endpoints]
-    return Table(COLUMNS, tuple(rows))
+    rows = [
+        (
+            *(each.shown, each.status, "FAILED" if each.failed else "OK", each.cluster),
+            *((why(each.cluster, each.shown),) if why else ()),
+        )
+        for each in endpoints
+    ]
+    return Table((*COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
 def told(dump: Dump, wanted: EndpointFilter | None = None) -> Table:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from weft.envoy.dump import LISTENERS, Dump, Table, at, items, number, text, words
+from weft.envoy.dump import LISTENERS, WHY, Dump, Table, Told, at, items, number, text, words
 from weft.envoy.dump_routes import match
 
 COLUMNS = ("ADDRESSES", "PORT", "MATCH", "DESTINATION")
@@ -47,14 +47,16 @@ def listeners(dump: Dump, wanted: ListenerFilter | None = None) -> list[dict[str
     return sorted(found, key=lambda each: (port(each), addresses(each)[0], kind(each)))
 
 
-def table(found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False) -> Table:
-    """`named`: with the listener's name before the columns."""
+def table(found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None) -> Table:
+    """`named`: with the listener's name before the columns. `why`: with who made it behind them."""
     rows: list[tuple[str, ...]] = []
     for listener in found:
         name = (f"listener/{text(listener, 'name')}",) if named else ()
         beginning = (*name, ",".join(addresses(listener)), str(port(listener)))
-        rows += [(*beginning, *each) for each in (_chain_rows(listener) if verbose else [(kind(listener),)])]
-    return Table((*(("NAME",) if named else ()), *(COLUMNS if verbose else BRIEF)), tuple(rows))
+        for place, each in _chain_rows(listener) if verbose else [("", (kind(listener),))]:
+            rows.append((*beginning, *each, *((why(text(listener, "name"), place),) if why else ())))
+    columns = (*(("NAME",) if named else ()), *(COLUMNS if verbose else BRIEF), *(WHY if why else ()))
+    return Table(columns, tuple(rows))
 
 
 def addresses(listener: dict[str, Any]) -> list[str]:
@@ -83,9 +85,14 @@ def _chains(listener: dict[str, Any]) -> list[dict[str, Any]]:
     return items(listener, "filter_chains") + ([last] if isinstance(last, dict) else [])
 
 
-def _chain_rows(listener: dict[str, Any]) -> list[tuple[str, ...]]:
-    rows = [(_match(chain), _destination(chain)) for chain in _chains(listener)]
-    return sorted(rows, key=lambda row: row[1], reverse=True)
+def _chain_rows(listener: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+    """Each with where in the listener it is."""
+    named = len(items(listener, "filter_chains"))
+    rows = [
+        (f"filter_chains[{place}]" if place < named else "default_filter_chain", (_match(chain), _destination(chain)))
+        for place, chain in enumerate(_chains(listener))
+    ]
+    return sorted(rows, key=lambda row: row[1][1], reverse=True)
 
 
 def _match(chain: dict[str, Any]) -> str:

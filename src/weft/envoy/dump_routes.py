@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.envoy.dump import ROUTES, Dump, Table, at, digits, items, managed_by, text, words
+from weft.envoy.dump import ROUTES, WHY, Dump, Table, Told, at, digits, items, managed_by, text, words
 
 COLUMNS = ("NAME", "VHOST NAME", "DOMAINS", "MATCH", "VIRTUAL SERVICE")
 BRIEF = ("NAME", "VIRTUAL HOSTS")
@@ -18,12 +18,15 @@ def routes(dump: Dump, name: str = "") -> list[dict[str, Any]]:
     return sorted((each for each in found if name in ("", text(each, "name"))), key=_order)
 
 
-def table(found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False) -> Table:
-    """`named`: the name says what it is a name of."""
+def table(found: list[dict[str, Any]], *, verbose: bool = True, named: bool = False, why: Told | None = None) -> Table:
+    """`named`: the name says what it is a name of. `why`: with who made it behind the columns."""
     prefix = "route/" if named else ""
-    if not verbose:
-        return Table(BRIEF, tuple((prefix + text(each, "name"), str(len(_hosts(each)))) for each in found))
-    return Table(COLUMNS, tuple(row for each in found for row in _rows(each, prefix + text(each, "name"))))
+    rows: list[tuple[str, ...]] = []
+    for each in found:
+        name = text(each, "name")
+        made = _rows(each, prefix + name) if verbose else [("", (prefix + name, str(len(_hosts(each)))))]
+        rows += [(*row, *((why(name, place),) if why else ())) for place, row in made]
+    return Table((*(COLUMNS if verbose else BRIEF), *(WHY if why else ())), tuple(rows))
 
 
 def match(route: dict[str, Any]) -> str:
@@ -50,16 +53,18 @@ def _hosts(route_configuration: dict[str, Any]) -> list[dict[str, Any]]:
     return items(route_configuration, "virtual_hosts")
 
 
-def _rows(route_configuration: dict[str, Any], name: str) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = []
-    for host in _hosts(route_configuration):
+def _rows(route_configuration: dict[str, Any], name: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Each with where in the configuration it is."""
+    rows: list[tuple[str, tuple[str, ...]]] = []
+    for place, host in enumerate(_hosts(route_configuration)):
         beginning = (name, text(host, "name"), _domains(words(host, "domains")))
         found = items(host, "routes")
         if not found:
-            rows.append((*beginning, "/*", "404"))
-        for route in found:
+            rows.append((f"virtual_hosts[{place}]", (*beginning, "/*", "404")))
+        for position, route in enumerate(found):
             if text(route, "route", "cluster") != _PASSTHROUGH:
-                rows.append((*beginning, match(route), managed_by(route)))
+                where = f"virtual_hosts[{place}].routes[{position}]"
+                rows.append((where, (*beginning, match(route), managed_by(route))))
     return rows
 
 

@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from weft.envoy.dump import SECRETS, Dump, Table, at, items, text
+from weft.envoy.dump import SECRETS, WHY, Dump, Table, Told, at, items, text
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -23,17 +23,20 @@ def secrets(dump: Dump) -> dict[str, Any]:
     return dump.section(SECRETS)
 
 
-def table(section: dict[str, Any], *, now: datetime | None = None, named: bool = False) -> Table:
+def table(
+    section: dict[str, Any], *, now: datetime | None = None, named: bool = False, why: Told | None = None
+) -> Table:
     """A row for each certificate: of a chain the workload's own, of those that are trusted every one. `named`: the
-    name says what it is a name of."""
+    name says what it is a name of. `why`: with who made it behind the columns."""
     now = now or datetime.now(UTC)
     rows: list[tuple[str, ...]] = []
     for listed, state in _LISTS:
         for entry in items(section, listed):
             status = "UNINITIALIZED" if text(entry, "version_info") == "uninitialized" else state
             name = ("secret/" if named else "") + text(entry, "name")
-            rows += [(name, each[0], status, *each[1:]) for each in _certificates(at(entry, "secret"), now)]
-    return Table(COLUMNS, tuple(rows))
+            told = (why(text(entry, "name"), ""),) if why else ()
+            rows += [(name, each[0], status, *each[1:], *told) for each in _certificates(at(entry, "secret"), now)]
+    return Table((*COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
 def _certificates(secret: Any, now: datetime) -> list[tuple[str, ...]]:

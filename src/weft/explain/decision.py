@@ -11,6 +11,7 @@ import msgspec
 from envoy.config.core.v3.base_pb2 import Metadata
 from google.protobuf.struct_pb2 import Struct
 
+_WRITTEN = ("kind", "namespace", "name", "file", "version")
 _RULE = re.compile(r"ns\[(?P<namespace>[^\]]*)\]-policy\[(?P<name>[^\]]*)\](?:-rule\[(?P<rule>\d+)\])?")
 
 
@@ -19,7 +20,7 @@ class Unsure(Exception):
 
 
 class Source(msgspec.Struct, frozen=True):
-    """An object that a decision comes from; file and line where the resource carries them."""
+    """An object that a decision comes from; file and line, or its version, where they are known."""
 
     kind: str
     namespace: str = ""
@@ -27,11 +28,14 @@ class Source(msgspec.Struct, frozen=True):
     file: str = ""
     line: int = 0
     part: str = ""  # of the object: `rule[0]`
+    version: str = ""  # on a cluster: its resourceVersion
 
     def __str__(self) -> str:
         name = f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
         name = f"{name} {self.part}" if self.part else name
-        return f"{name} ({self.file}:{self.line})" if self.file else name
+        if self.file:
+            return f"{name} ({self.file}:{self.line})"
+        return f"{name} (version {self.version})" if self.version else name
 
 
 class Stage(StrEnum):
@@ -53,6 +57,9 @@ class Step(msgspec.Struct, frozen=True):
     what: str
     sources: tuple[Source, ...] = ()
     proxy: str = ""  # whose proxy decides
+    about: str = (
+        ""  # the resource that is for everything unknown, or a token's issuer: who is behind it, no resource says
+    )
 
 
 class Kind(StrEnum):
@@ -127,6 +134,6 @@ def _sources(written: bytes) -> tuple[Source, ...]:
     found = []
     for entry in listed:
         fields = entry.struct_value.fields
-        text = {name: fields[name].string_value for name in ("kind", "namespace", "name", "file") if name in fields}
+        text = {name: fields[name].string_value for name in _WRITTEN if name in fields}
         found.append(Source(**text, line=int(fields["line"].number_value) if "line" in fields else 0))
     return tuple(found)

@@ -105,7 +105,8 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
     if not sources and len(configuration.virtual_hosts) == 1:
         pass  # a workload's own has but one way
     else:
-        walk.tell(Stage.ROUTE, f"{authority} is the virtual host {host.name} of {configuration.name}", sources)
+        told = f"{authority} is the virtual host {host.name} of {configuration.name}"
+        walk.tell(Stage.ROUTE, told, sources, about=host.name)
     found = first_match(host, seen.headers)
     if found is None:
         walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)

@@ -60,7 +60,7 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
         if arrival.offer is not None and not tls.takes_server(walk, arrival.offer, server.identity):
             return walk.end(Kind.CLOSED, f"{server.name} is not who should answer", flags="UF", detail="tls_error")
         identity = arrival.offer.identity if arrival.offer is not None else ""
-        if not tls.takes_client(walk, context, identity):
+        if not tls.takes_client(walk, context, identity, sources_of(found.metadata)):
             return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
     return _filters(walk, server, found, arrival, identity, request, world)
 

@@ -70,7 +70,7 @@ def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Seen)
         return Refused(403 if wrong == _WRONG_AUDIENCE else 401, wrong)
     if check.payload:
         seen.metadata[FILTER] = {**seen.metadata.get(FILTER, {}), **check.payload}
-        walk.tell(Stage.TOKEN, f"the token of {check.issuer} is believed")
+        walk.tell(Stage.TOKEN, f"the token of {check.issuer} is believed", about=check.issuer)
     else:
         walk.tell(Stage.TOKEN, "without a token it passes, and has no principal")
     return None

@@ -45,13 +45,14 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) -
         if matched:
             walk.tell(Stage.POLICY, f"{_named(matched)} allows it", policy_source(matched))
             return None
-        asked = tuple(source for name in rules.policies for source in policy_source(name))
+        asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
         walk.tell(Stage.POLICY, "no rule that allows matches, so it is denied", tuple(dict.fromkeys(asked)))
         return detail("none")
     if matched:
         walk.tell(Stage.POLICY, f"{_named(matched)} denies it", policy_source(matched))
         return detail(matched)
-    walk.tell(Stage.POLICY, "no rule that denies matches")
+    asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
+    walk.tell(Stage.POLICY, "no rule that denies matches", tuple(dict.fromkeys(asked)))
     return None
 
 

@@ -10,7 +10,7 @@ from envoy.extensions.transport_sockets.tls.v3.common_pb2 import CertificateVali
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext, UpstreamTlsContext
 
 from weft.explain import matchers
-from weft.explain.decision import Stage, sources_of
+from weft.explain.decision import Source, Stage, sources_of
 from weft.explain.endpoint import Place
 from weft.explain.walk import Walk
 from weft.explain.world import Resources
@@ -24,6 +24,7 @@ class Offer(msgspec.Struct, frozen=True):
     identity: str  # of the certificate that it shows, if it shows one
     names: tuple[SubjectAltNameMatcher, ...]  # one of which the server must have; none: any will do
     foreign: bool  # not the mesh's: whom it trusts is written in files
+    sources: tuple[Source, ...] = ()  # who says so
 
 
 def offer(
@@ -48,7 +49,7 @@ def offer(
     )
     told = f"with TLS ({why}), offering {', '.join(offers) or 'nothing'}"
     walk.tell(Stage.TLS, f"{told} for {context.sni}" if context.sni else told, sources)
-    return Offer(context.sni, offers, shown, tuple(names), foreign)
+    return Offer(context.sni, offers, shown, tuple(names), foreign, sources)
 
 
 def takes_server(walk: Walk, made: Offer, identity: str) -> bool:
@@ -57,15 +58,15 @@ def takes_server(walk: Walk, made: Offer, identity: str) -> bool:
         walk.tell(Stage.TLS, f"the server is {identity}, as expected")
         return True
     expected = ", ".join(each.matcher.exact or str(each.matcher).strip() for each in made.names)
-    walk.tell(Stage.TLS, f"the server is {identity or 'nobody'}, and not {expected}")
+    walk.tell(Stage.TLS, f"the server is {identity or 'nobody'}, and not {expected}", made.sources)
     return False
 
 
-def takes_client(walk: Walk, context: DownstreamTlsContext, identity: str) -> bool:
-    """Whether the server's proxy lets the caller finish the handshake."""
+def takes_client(walk: Walk, context: DownstreamTlsContext, identity: str, sources: tuple[Source, ...] = ()) -> bool:
+    """Whether the server's proxy lets the caller finish the handshake. `sources`: who made the filter chain."""
     if not identity:
         if context.require_client_certificate.value:
-            walk.tell(Stage.TLS, "the caller shows no certificate, and must")
+            walk.tell(Stage.TLS, "the caller shows no certificate, and must", sources)
         return not context.require_client_certificate.value
     names = validation(context.common_tls_context).match_typed_subject_alt_names
     if not names or any(matchers.text(each.matcher, identity) for each in names):

@@ -25,8 +25,8 @@ class Walk:
         self.delay = 0.0
         self._given = given
 
-    def tell(self, stage: Stage, what: str, sources: tuple[Source, ...] = ()) -> None:
-        self.steps.append(Step(stage, what, sources, self.proxy))
+    def tell(self, stage: Stage, what: str, sources: tuple[Source, ...] = (), about: str = "") -> None:
+        self.steps.append(Step(stage, what, sources, self.proxy, about))
 
     def end(
         self,

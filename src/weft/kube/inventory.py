@@ -35,8 +35,8 @@ from weft.kube.resource import (
 )
 from weft.kube.revisions import revisions
 from weft.kube.webhooks import unanswered
-from weft.model.mesh import Value
 from weft.model.names import ObjectKey
+from weft.model.value import Value
 
 T = TypeVar("T")
 

@@ -38,8 +38,8 @@ from weft.kube.resource import (
 )
 from weft.kube.status import Carried, carried
 from weft.model.instance import Instance
-from weft.model.mesh import Value
 from weft.model.names import ObjectKey
+from weft.model.value import Value
 
 log = logging.getLogger("weft.kube")
 

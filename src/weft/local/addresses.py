@@ -14,9 +14,9 @@ import msgspec
 
 from weft.base.problem import Problem
 from weft.local.error import LocalError
-from weft.model.mesh import Value
 from weft.model.names import where_of
 from weft.model.service import Resolution, Service
+from weft.model.value import Value
 
 POD_RANGES = (IPv4Network("10.244.0.0/16"), IPv6Network("fd00:10:244::/64"))
 SERVICE_RANGES = (IPv4Network("10.96.0.0/16"), IPv6Network("fd00:10:96::/64"))

@@ -48,15 +48,15 @@ from weft.local.sidecar import proxy_plan
 from weft.local.status import MeshStatus, Sync, WorkloadStatus
 from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.instance import Instance
-from weft.model.mesh import Value
 from weft.model.names import ObjectKey, where_of
 from weft.model.proxy import PROXY_GID
 from weft.model.settings import Settings
+from weft.model.value import Value
 from weft.model.workload import Workload
 from weft.netns import links, namespace
 from weft.netns.links import Bridge
 from weft.netns.namespace import Namespace, NetworkError, ipv6_available
-from weft.netns.process import POD_PATH
+from weft.netns.view import POD_PATH
 from weft.node.proxy import Proxy
 from weft.translate.lookup import Answer, Names
 from weft.xds.server import ListenError

@@ -12,9 +12,10 @@ from functools import partial
 from ipaddress import ip_address
 
 from weft.local.blocking import to_its_end
-from weft.model.mesh import Mesh, Value
+from weft.model.mesh import Mesh
 from weft.model.service import Protocol, Resolution, Service
 from weft.model.sidecar import Sidecar
+from weft.model.value import Value
 from weft.model.workload import Workload
 from weft.netns.balancing import VirtualAddress, balance
 from weft.netns.namespace import Namespace, NetworkError

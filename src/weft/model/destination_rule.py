@@ -3,7 +3,7 @@ An absent field is None, so that a subset's policy can override field by field."
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from enum import StrEnum
 
@@ -121,6 +121,29 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
+    others: tuple[Origin, ...] = ()  # of rules that were merged into this one
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        return (*((self.origin,) if self.origin else ()), *self.others)
+
+
+def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
+    """Rules of one namespace for the same host and callers, as one: the traffic policy of the first that has one, and
+    everybody's subsets, of two with one name the first."""
+    first, *later = rules
+    if not later:
+        return first
+    subsets: dict[str, Subset] = {}
+    for rule in rules:
+        for subset in rule.subsets:
+            subsets.setdefault(subset.name, subset)
+    return msgspec.structs.replace(
+        first,
+        policy=next((rule.policy for rule in rules if rule.policy is not None), None),
+        subsets=tuple(subsets.values()),
+        others=tuple(rule.origin for rule in later if rule.origin is not None),
+    )
 
 
 def levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:
@@ -155,6 +178,43 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
         outlier_detection=subset.policy.outlier_detection or policy.outlier_detection,
         tls=subset.policy.tls or policy.tls,
     )
+
+
+class Level(StrEnum):
+    """Where a rule says something of a port of a host."""
+
+    HOST = "trafficPolicy"
+    HOST_PORT = "trafficPolicy.portLevelSettings"
+    SUBSET = "subsets[].trafficPolicy"
+    SUBSET_PORT = "subsets[].trafficPolicy.portLevelSettings"
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """Which level's word counts for a field. `passed`: a wider one that says something too, and is not heard."""
+
+    level: Level | None  # None: nobody says anything that counts
+    passed: Level | None = None
+
+
+def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subset | None = None) -> Decided:
+    """Who decides one field of what `effective` tells. A port's entry silences the rest of its level, even about what
+    it does not mention."""
+    heard: list[tuple[Level, TrafficPolicy]] = []  # the narrowest first
+    silenced: list[tuple[Level, TrafficPolicy]] = []
+    for written, everywhere, at_port in (
+        (subset.policy if subset else None, Level.SUBSET, Level.SUBSET_PORT),
+        (rule.policy if rule else None, Level.HOST, Level.HOST_PORT),
+    ):
+        if written is None:
+            continue
+        entry = next((entry for number, entry in written.ports if number == port), None)
+        closed = any(level is Level.SUBSET_PORT for level, _ in heard)
+        (silenced if closed else heard).append((everywhere, written) if entry is None else (at_port, entry))
+        if entry is not None:
+            silenced.append((everywhere, written))
+    saying = [level for level, policy in heard if getattr(policy, field) is not None]
+    unheard = [*saying[1:], *(level for level, policy in silenced if getattr(policy, field) is not None)]
+    return Decided(saying[0] if saying else None, unheard[0] if unheard else None)
 
 
 def _at_port(policy: TrafficPolicy | None, port: int) -> TrafficPolicy | None:

@@ -1,98 +1,52 @@
 """The state of the mesh: every value there is, indexed for the questions that translation asks.
 
 Values come in by object (`apply`), and out goes what the change touched, so that nobody looks at the rest. It and the
-indexes it owns (`registry.py`, `claims.py`, `policies.py`) are all of the model that is not frozen; they belong to the
-control plane's loop and are never shared between threads.
+indexes it owns (`registry.py`, `routings.py`, `rules.py`, `sidecars.py`, `policies.py`) are all of the model that is
+not frozen; they belong to the control plane's loop and are never shared between threads.
 """
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
-from weft.model.claims import Claims, patterns, strength
-from weft.model.destination_rule import DestinationRule, passes_on
+from weft.model.claims import strength
+from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written_endpoint
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
-from weft.model.gateway import Gateway
 from weft.model.group import Group
+from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
-from weft.model.names import Labels, ObjectKey, host_covers, selects
+from weft.model.names import Labels, ObjectKey, host_covers
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode, peer_modes
 from weft.model.policies import Kind, Policies, Policy
 from weft.model.registry import Registry
 from weft.model.request_authentication import RequestAuthentication
-from weft.model.scope import Scope, exported, scope_of
+from weft.model.routings import Routings
+from weft.model.rules import Rules
+from weft.model.scope import Scope, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
-from weft.model.settings import Namespace, ServiceAccount, Settings
+from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
+from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
+from weft.model.touched import EVERYWHERE, Touched
+from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
-from weft.model.workload import Workload
-
-Value = (
-    Service
-    | Instance
-    | EndpointSlice
-    | VirtualService
-    | DestinationRule
-    | Sidecar
-    | Gateway
-    | Workload
-    | Namespace
-    | ServiceAccount
-    | Settings
-    | Policy
-)
-
-EVERYWHERE = "*"
 
 
-class Touched(msgspec.Struct, frozen=True):
-    """What a change may have changed, in the words that `control/push.py` thinks in. Hosts may be wildcards."""
+class Index(typing.Protocol):
+    """What keeps all values of a kind, for its questions."""
 
-    hosts: frozenset[str] = frozenset()  # services, routes or rules under these names
-    endpoints: frozenset[str] = frozenset()  # only who answers under these names
-    inbound: frozenset[str] = frozenset()  # what proxies of these namespaces receive
-    scopes: frozenset[str] = frozenset()  # what proxies of these namespaces may see; EVERYWHERE for all
+    def add(self, value: typing.Any) -> None: ...
 
-    def __or__(self, other: Touched) -> Touched:
-        return Touched(
-            self.hosts | other.hosts,
-            self.endpoints | other.endpoints,
-            self.inbound | other.inbound,
-            self.scopes | other.scopes,
-        )
-
-    def __bool__(self) -> bool:
-        return bool(self.hosts or self.endpoints or self.inbound or self.scopes)
-
-
-def joined(touches: Iterable[Touched]) -> Touched:
-    """All of them in one, at the price of each: thousands come at once when a cluster is read."""
-    held = tuple(touches)
-    return Touched(
-        frozenset().union(*(each.hosts for each in held)),
-        frozenset().union(*(each.endpoints for each in held)),
-        frozenset().union(*(each.inbound for each in held)),
-        frozenset().union(*(each.scopes for each in held)),
-    )
-
-
-class InboundPort(msgspec.Struct, frozen=True):
-    """A port on which a group's workloads are called, and everything that shapes how."""
-
-    number: int
-    protocol: Protocol
-    services: tuple[Service, ...] = ()
-    service_port: int = 0  # the number that callers use, of the first service
-    rule: DestinationRule | None = None
-    default_endpoint: str = ""  # from a Sidecar's ingress; "": the port itself
+    def remove(self, value: typing.Any) -> None: ...
 
 
 class Mesh:
@@ -101,10 +55,19 @@ class Mesh:
         self.settings = self._default_settings
         self._values: dict[ObjectKey, tuple[Value, ...]] = {}
         self._registry = Registry()
-        self._virtual_services: Claims[VirtualService] = Claims()  # by host or wildcard
-        self._rules: Claims[DestinationRule] = Claims()  # by host or wildcard
-        self._sidecars: Claims[Sidecar] = Claims()  # by namespace
+        self._routings = Routings()
+        self._rules = Rules()
+        self._sidecars = Sidecars()
         self._policies = Policies()
+        self._indexes: dict[type, Index] = {
+            Service: self._registry,
+            VirtualService: self._routings,
+            DestinationRule: self._rules,
+            Sidecar: self._sidecars,
+            **dict.fromkeys(
+                (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
+            ),
+        }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
 
     # Changing
@@ -130,57 +93,41 @@ class Mesh:
 
     def _add(self, value: Value) -> Touched:
         match value:
-            case Service():
-                self._registry.add(value)
-                return self._touched_by_service(value)
             case Instance():
                 return self._move_instance(None, value)
             case EndpointSlice():
                 return self._move_slice(None, value)
-            case VirtualService():
-                for host in value.hosts:
-                    self._virtual_services.add(host, value)
-                return self._touched_by_routes(value)
-            case DestinationRule():
-                self._rules.add(value.host, value)
-                return self._touched_by_rule(value)
-            case Sidecar():
-                self._sidecars.add(value.namespace, value)
-                return self._touched_by_sidecar(value)
-            case PeerAuthentication() | AuthorizationPolicy() | RequestAuthentication() | Telemetry():
-                self._policies.add(value)
-                self._modes.clear()
-                return self._touched_by_policy(value)
             case Settings():
                 return self._set(value)
-            case _:
-                return Touched()
+        if type(value) in self._indexes:
+            self._indexes[type(value)].add(value)
+        return self._touched_by(value)
 
     def _remove(self, value: Value) -> Touched:
         match value:
-            case Service():
-                self._registry.remove(value)
-                return self._touched_by_service(value)
             case Instance():
                 return self._move_instance(value, None)
             case EndpointSlice():
                 return self._move_slice(value, None)
-            case VirtualService():
-                for host in value.hosts:
-                    self._virtual_services.discard(host, value)
-                return self._touched_by_routes(value)
-            case DestinationRule():
-                self._rules.discard(value.host, value)
-                return self._touched_by_rule(value)
-            case Sidecar():
-                self._sidecars.discard(value.namespace, value)
-                return self._touched_by_sidecar(value)
-            case PeerAuthentication() | AuthorizationPolicy() | RequestAuthentication() | Telemetry():
-                self._policies.remove(value)
-                self._modes.clear()
-                return self._touched_by_policy(value)
             case Settings():
                 return self._set(self._default_settings)
+        if type(value) in self._indexes:
+            self._indexes[type(value)].remove(value)
+        return self._touched_by(value)
+
+    def _touched_by(self, value: Value) -> Touched:
+        match value:
+            case Service():
+                return self._touched_by_service(value)
+            case VirtualService():
+                return Touched(hosts=self._routings.changed_by(value))
+            case DestinationRule():
+                return self._touched_by_rule(value)
+            case Sidecar():
+                return self._touched_by_sidecar(value)
+            case PeerAuthentication() | AuthorizationPolicy() | RequestAuthentication() | Telemetry():
+                self._modes.clear()
+                return self._touched_by_policy(value)
             case _:
                 return Touched()
 
@@ -214,7 +161,7 @@ class Mesh:
             or service.headless
             or not service.selector
             or service.resolution is not Resolution.STATIC
-            or self._passed_on(service.host)
+            or self._rules.passes_on(service.host)
         }
         return Touched(frozenset(hosts), frozenset(service.host for service in moved))
 
@@ -228,17 +175,6 @@ class Mesh:
             everywhere = frozenset({EVERYWHERE})  # whoever has a policy that makes it ask there
             return touched | Touched(scopes=everywhere, inbound=everywhere)
         return touched
-
-    def _touched_by_routes(self, routes: VirtualService) -> Touched:
-        hosts = set(routes.hosts)
-        if not hosts:  # a delegate: whoever delegates to it changes with it
-            hosts = {
-                host
-                for entry in self._virtual_services
-                if any(route.delegate and route.delegate.name == routes.name for route in entry.http)
-                for host in entry.hosts
-            }
-        return Touched(hosts=frozenset(hosts))
 
     def _touched_by_rule(self, rule: DestinationRule) -> Touched:
         # The connection pool also shapes the inbound cluster of whoever serves the host.
@@ -310,10 +246,6 @@ class Mesh:
         elsewhere each endpoint says it for itself."""
         return self._registry.secured(service, self._turned_off(service.namespace))
 
-    def _passed_on(self, host: str) -> bool:
-        """Whether some rule has calls to the host go to the very address that the caller wrote."""
-        return any(passes_on(rule) for rule in self._rules.covering(host))
-
     def peer_modes(self, namespace: str, labels: Labels) -> PeerModes:
         """Whom the workloads with these labels let in."""
         known = self._modes.get((namespace, labels))
@@ -334,21 +266,8 @@ class Mesh:
         return self._registry.instances(namespace)
 
     def virtual_services(self, host: str, scope: Scope) -> tuple[VirtualService, ...]:
-        """The VirtualServices that speak for a host to sidecars of this scope, the deciding one first.
-
-        An exact host beats a wildcard, a longer wildcard a shorter one; among equals the oldest object decides.
-        """
-        for pattern in patterns(host):
-            found = [
-                routes
-                for routes in self._virtual_services.to(pattern)
-                if "mesh" in routes.gateways
-                and exported(self._export_to(routes), owner=routes.namespace, viewer=scope.namespace)
-                and scope.sees_routes(routes.namespace, host)
-            ]
-            if found:
-                return tuple(found)
-        return ()
+        """The VirtualServices that speak for a host to sidecars of this scope, the deciding one first."""
+        return self._routings.of(host, scope, self.settings)
 
     def delegate(self, namespace: str, name: str) -> VirtualService | None:
         values = self.get(ObjectKey("VirtualService", namespace, name))
@@ -356,7 +275,7 @@ class Mesh:
 
     def routed_hosts(self) -> Iterable[str]:
         """Every host or wildcard that some VirtualService speaks for."""
-        return self._virtual_services.names()
+        return self._routings.hosts()
 
     def destination_rule(self, host: str, service: Service | None, group: Group) -> DestinationRule | None:
         """The rule for calls to a host: the caller's namespace first, then the service's, then the root's."""
@@ -364,24 +283,11 @@ class Mesh:
         if service is not None:
             owners.append(service.namespace)
         owners.append(self.settings.root_namespace)
-        candidates = self._rules.covering(host)
-        for owner in owners if candidates else ():
-            for rule in candidates:
-                if rule.namespace != owner:
-                    continue
-                if owner != group.namespace and (
-                    rule.workload_selector
-                    or not exported(self._export_to(rule), owner=rule.namespace, viewer=group.namespace)
-                ):
-                    continue
-                if rule.workload_selector and not selects(rule.workload_selector, group.labels):
-                    continue
-                return rule
-        return None
+        return self._rules.of(host, owners, group, self.settings)
 
     def selects_callers(self, host: str, namespace: str) -> bool:
         """Whether some rule for calls to a host is for those workloads of a namespace alone that have its labels."""
-        return any(rule.workload_selector and rule.namespace == namespace for rule in self._rules.covering(host))
+        return self._rules.selects_callers(host, namespace)
 
     def policies(self, kind: type[Kind], group: Group) -> tuple[Kind, ...]:
         """Those of one kind that select a group's workloads, the mesh-wide ones first."""
@@ -409,13 +315,7 @@ class Mesh:
 
     def sidecar(self, group: Group) -> Sidecar | None:
         """The Sidecar that rules a group: one that selects it, then the namespace's, then the root namespace's."""
-        own = self._sidecars.to(group.namespace)
-        chosen = next((s for s in own if s.selector and selects(s.selector, group.labels)), None)
-        chosen = chosen or next((s for s in own if not s.selector), None)
-        if chosen is None:
-            root = self._sidecars.to(self.settings.root_namespace)
-            chosen = next((s for s in root if not s.selector), None)
-        return chosen
+        return self._sidecars.of(group, self.settings)
 
     def scope(self, group: Group) -> Scope:
         """A group also sees whom its own policies make it ask."""
@@ -471,10 +371,3 @@ class Mesh:
             service_port=port.number,
             rule=self.destination_rule(service.host, service, group),
         )
-
-    def _export_to(self, value: VirtualService | DestinationRule) -> tuple[str, ...]:
-        if value.export_to:
-            return value.export_to
-        if isinstance(value, VirtualService):
-            return self.settings.virtual_service_export_to
-        return self.settings.destination_rule_export_to

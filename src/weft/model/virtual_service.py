@@ -10,6 +10,8 @@ import msgspec
 
 from weft.model.names import Labels, Origin
 
+MESH = "mesh"  # among a VirtualService's gateways: the sidecars
+
 
 class MatchKind(StrEnum):
     EXACT = "exact"
@@ -168,7 +170,7 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
     name: str
     namespace: str
     hosts: tuple[str, ...]
-    gateways: tuple[str, ...] = ("mesh",)  # NAMESPACE/NAME, or "mesh" for the sidecars
+    gateways: tuple[str, ...] = (MESH,)  # or NAMESPACE/NAME
     http: tuple[HttpRoute, ...] = ()
     tls: tuple[L4Route, ...] = ()
     tcp: tuple[L4Route, ...] = ()

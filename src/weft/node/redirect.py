@@ -19,7 +19,7 @@ import os
 import re
 import select
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
 import msgspec
@@ -111,7 +111,7 @@ class Redirects:
                 line = await reader.readline()
             with _network_of(writer.get_extra_info("socket"), pod, doorway) as network:
                 wanted = Interception.from_arguments(msgspec.json.decode(line, type=Wanted).arguments)
-                await asyncio.to_thread(iptables.apply_once, network, wanted)
+                await _to_its_end(asyncio.to_thread(iptables.apply_once, network, wanted))
         except NetworkError as error:
             return Answer(error.problem.what, error.problem.hint)
         except _Unwelcome as error:
@@ -123,6 +123,15 @@ class Redirects:
         except OSError as error:
             return Answer(f"the rules cannot be put in place: {error}")
         return Answer()
+
+
+async def _to_its_end(work: Coroutine[None, None, None]) -> None:
+    """Also if nobody wants to wait any more: a thread cannot be stopped, and what it uses must stay open so long."""
+    thread = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(thread)
+    finally:
+        await asyncio.wait({thread})
 
 
 class _Unwelcome(Exception):

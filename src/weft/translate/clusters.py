@@ -15,7 +15,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, TrafficPolicy
-from weft.model.mesh import InboundPort
+from weft.model.inbound_port import InboundPort
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy, tls
@@ -56,7 +56,7 @@ def inbound(port: InboundPort, settings: Settings) -> Built:
     _locate_inbound(cluster, port)
     policy.limit(cluster, pool)
     _speak(cluster, _inbound_upstream(port.protocol, pool), pool, HttpProtocolOptions())
-    sources = keys(*(service.origin for service in port.services), port.rule.origin if port.rule else None)
+    sources = keys(*(service.origin for service in port.services), *(port.rule.origins if port.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     return build(name, cluster, sources)
 
@@ -106,9 +106,9 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
         name_by_request(options, view.service, port, foreign)
     _speak(cluster, upstream(view, port, chosen), chosen.connection_pool, options)
     _secure(cluster, view, port, subset, chosen, settings)
-    sources = keys(view.service.origin, view.rule.origin if view.rule else None)
+    sources = keys(view.service.origin, *(view.rule.origins if view.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
-    asked_by = keys(view.rule.origin) if view.rule else sources  # alone: the service knows nothing of the files
+    asked_by = keys(*view.rule.origins) if view.rule else sources  # alone: the service knows nothing of the files
     held = secrets(name, foreign, asked_by) if foreign is not None else ()
     return (build(name, cluster, sources), *held)
 

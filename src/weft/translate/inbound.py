@@ -21,7 +21,7 @@ from envoy.config.listener.v3.listener_components_pb2 import (
 from envoy.config.listener.v3.listener_pb2 import Listener
 from google.protobuf.duration_pb2 import Duration
 
-from weft.model.mesh import InboundPort
+from weft.model.inbound_port import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import INBOUND_PORT, OUTBOUND_PORT

@@ -33,7 +33,7 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 
 from weft.api.syntax import is_address
 from weft.model.names import ObjectKey
-from weft.model.request_authentication import JwtRule, KeyServer
+from weft.model.request_authentication import JwtRule, KeyServer, RequestAuthentication
 from weft.model.settings import Settings
 from weft.translate import names
 from weft.translate.built import Built, build
@@ -88,10 +88,19 @@ def clusters(view: GroupView) -> tuple[Built, ...]:
     )
 
 
+def written_by(view: GroupView) -> dict[str, RequestAuthentication]:
+    """Whose rule each provider of the check is."""
+    return {_provider_name(at): each for at, (_, each) in enumerate(_rules_and_owners(view))}
+
+
 def _rules(view: GroupView) -> tuple[JwtRule, ...]:
+    return tuple(rule for rule, _ in _rules_and_owners(view))
+
+
+def _rules_and_owners(view: GroupView) -> list[tuple[JwtRule, RequestAuthentication]]:
     """In Istio's order: of all objects together, by issuer."""
-    found = (rule for authentication in view.authentication for rule in authentication.rules)
-    return tuple(sorted(found, key=lambda rule: rule.issuer))
+    found = ((rule, each) for each in view.authentication for rule in each.rules)
+    return sorted(found, key=lambda pair: pair[0].issuer)
 
 
 def _check(rules: tuple[JwtRule, ...]) -> JwtAuthentication:

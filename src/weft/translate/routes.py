@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 
-from envoy.config.route.v3.route_components_pb2 import Route
+import msgspec
+from envoy.config.route.v3.route_components_pb2 import Route, RouteMatch
 from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
@@ -67,18 +68,30 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHo
 
 def routes(view: ServiceView, port: int) -> list[Route]:
     """In the order they are tried, up to the first that catches everything."""
-    routing = deciding(view)
-    result: list[Route] = []
-    if routing is not None:
-        for resolved in written_out(routing, view.delegates)[0]:
-            for match in resolved.route.match or (None,):
-                if match is None or applies(match, view.caller, port):
-                    route = _route(resolved, match, view, port)
-                    result.append(route)
-                    if catches_all(route.match):
-                        return result
+    result = [_route(each, view, port) for each in chosen(view, port)]
     # Nothing of it is for this caller and port (not: for this request): the service is called as if it were not there.
     return result or ([_default(view, port)] if view.service is not None else [])
+
+
+class Chosen(msgspec.Struct, frozen=True, eq=False):
+    """One written route with one of its matches."""
+
+    resolved: Resolved
+    match: HttpMatch | None
+    envoys: RouteMatch
+
+
+def chosen(view: ServiceView, port: int) -> list[Chosen]:
+    """What is written for this caller and port."""
+    routing = deciding(view)
+    result: list[Chosen] = []
+    for resolved in written_out(routing, view.delegates)[0] if routing is not None else ():
+        for match in resolved.route.match or (None,):
+            if match is None or applies(match, view.caller, port):
+                result.append(Chosen(resolved, match, route_match(match)))
+                if catches_all(result[-1].envoys):
+                    return result
+    return result
 
 
 def configuration(name: str, hosts: Sequence[VirtualHost], policy: OutboundPolicy) -> Built:
@@ -98,12 +111,12 @@ def configuration(name: str, hosts: Sequence[VirtualHost], policy: OutboundPolic
     return from_parts(_MESSAGE, name, fragments, sources)
 
 
-def _route(resolved: Resolved, match: HttpMatch | None, view: ServiceView, port: int) -> Route:
-    written: HttpRoute = resolved.route
-    route = Route(name=_name(written, match), match=route_match(match))
+def _route(each: Chosen, view: ServiceView, port: int) -> Route:
+    written: HttpRoute = each.resolved.route
+    route = Route(name=_name(written, each.match), match=each.envoys)
     act(route, written, view, port)
     enable(route, written)
-    route.metadata.CopyFrom(of_route(resolved.origins, written.line))
+    route.metadata.CopyFrom(of_route(each.resolved.origins, written.line))
     return route
 
 

@@ -13,7 +13,8 @@ from weft.model.destination_rule import ClientTlsMode, DestinationRule, levels, 
 from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
 from weft.model.group import Group, ProxyKind
-from weft.model.mesh import InboundPort, Mesh
+from weft.model.inbound_port import InboundPort
+from weft.model.mesh import Mesh
 from weft.model.names import Labels
 from weft.model.peer_authentication import PeerModes
 from weft.model.request_authentication import RequestAuthentication

@@ -1,0 +1,215 @@
+"""Why a cluster is as it is, field by field: what the DestinationRule says and at which level, what the mesh says, and
+what holds because nobody says anything. It asks the functions by which translation itself decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+
+from weft.control.reasons import rules
+from weft.control.reasons.part import Ground, Part, sources
+from weft.control.reasons.rules import Rule
+from weft.explain.decision import Source, sources_of
+from weft.model.destination_rule import ClientTlsMode, DestinationRule, Level, Subset, TrafficPolicy, decided_at
+from weft.model.inbound_port import InboundPort
+from weft.model.service import Protocol, Resolution, ServicePort
+from weft.model.settings import Settings
+from weft.translate import names, policy
+from weft.translate.clusters import Upstream, upstream
+from weft.translate.view import ServiceView
+
+_DEFAULT = Settings()
+_POOL, _BALANCER, _OUTLIER, _TLS = "connection_pool", "load_balancer", "outlier_detection", "tls"
+_WRITTEN = {_POOL: "connectionPool", _BALANCER: "loadBalancer", _OUTLIER: "outlierDetection", _TLS: "tls"}
+_HTTP_OPTIONS = "typed_extension_protocol_options"
+
+
+def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
+    name = cluster.name
+    direction, *rest = name.split("|")
+    if direction == "outbound" and len(rest) == 3:
+        yield from _outbound(ground, cluster, int(rest[0]), rest[1], rest[2])
+    elif direction == "inbound" and len(rest) == 3:
+        yield from _inbound(ground, cluster, int(rest[0]))
+    elif name == names.BLACK_HOLE:
+        yield _part("", (), rules.BLACK_HOLE)
+    elif name == names.PASSTHROUGH:
+        said, by = ground.outbound()
+        yield _part("", said, rules.UNKNOWN_HOSTS, *by)
+        yield from _by_nobody(ground, cluster)
+    elif name == names.INBOUND_PASSTHROUGH:
+        yield _part("", (), rules.INBOUND_REST)
+        yield from _by_nobody(ground, cluster)
+    else:
+        yield _part("", sources_of(cluster.metadata), rules.KEY_SERVER)
+
+
+def level_rules(level: Level | None, passed: Level | None) -> tuple[Rule, ...]:
+    """By which rule this level's word counts and not that of a wider one."""
+    if passed is None:
+        return ()
+    if level in (Level.HOST_PORT, Level.SUBSET_PORT) or level is None or passed is Level.SUBSET:
+        return (rules.PORT_REPLACES_HOST,)
+    return (rules.SUBSET_OVER_HOST,)
+
+
+class _Policy:
+    """What the traffic policy for a port says of a field, and who says so."""
+
+    def __init__(self, rule: DestinationRule | None, port: int, subset: Subset | None) -> None:
+        self.rule, self._port, self._subset = rule, port, subset
+        self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
+
+    def of(self, field: str) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+        """No source: nobody says anything that counts."""
+        decided = decided_at(self.rule, self._port, field, self._subset)
+        by = level_rules(decided.level, decided.passed)
+        if self.rule is None or decided.level is None:
+            return (), by
+        of_subset = decided.level in (Level.SUBSET, Level.SUBSET_PORT)
+        name = self._subset.name if self._subset else ""
+        part = f"{decided.level.value.replace('[]', f'[{name}]')}.{_WRITTEN[field]}"
+        line = self._subset.line if of_subset and self._subset else 0
+        return sources(self.rule.origin, line=line, part=part), by
+
+
+def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, host: str) -> Iterator[Part]:
+    view = ground.service(host)
+    port = view.service.port(number) if view is not None and view.service is not None else None
+    rule = view.rule if view is not None else None
+    subset = next((each for each in rule.subsets if each.name == subset_name), None) if rule else None
+    if view is None or view.service is None or port is None or bool(subset_name) != (subset is not None):
+        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)  # the mesh has moved on
+        return
+    found = _Policy(rule, number, subset)
+    scoped, by_scope = ground.scope()
+    made_by = sources(view.service.origin)
+    if subset is not None and rule is not None:
+        made_by = (*sources(rule.origin, line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
+    elif rule is not None:
+        made_by = (*made_by, *sources(rule.origin))
+    by: tuple[Rule, ...] = (rules.CLUSTER_PER_SUBSET if subset else rules.CLUSTER_PER_PORT,)
+    by += (rules.NEAREST_RULE,) if rule is not None else ()
+    yield _part("", (*made_by, *scoped), *by, *by_scope)
+    yield _located(view, found)
+    yield from _of_pool(ground, cluster, found)
+    said, levels = found.of(_BALANCER)
+    yield _part("lb_policy", said, *levels, *(() if said else (rules.LEAST_REQUEST,)))
+    said, levels = found.of(_OUTLIER)
+    yield _part("outlier_detection", said, *levels, *(() if said else (rules.NO_EJECTION,)))
+    yield from _spoken(view, port, found, cluster)
+    yield _secured(ground, view, found, cluster)
+
+
+def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
+    port = next((each for each in ground.view.inbound if each.number == number), None)
+    if port is None:
+        yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)
+        return
+    found = _Policy(port.rule, port.service_port, None)
+    said, by = entrance(ground, port)
+    yield _part("", (*said, *sources(port.rule.origin if port.rule else None)), rules.CLUSTER_PER_INBOUND_PORT, *by)
+    yield from _of_pool(ground, cluster, found)
+    if cluster.typed_extension_protocol_options:
+        of_pool, levels = found.of(_POOL)
+        pool = found.chosen.connection_pool
+        as_called = port.protocol is Protocol.UNDECLARED or (pool is not None and pool.use_client_protocol)
+        rule = rules.HTTP_AS_CALLED if as_called else rules.HTTP_AS_DECLARED
+        yield _part(_HTTP_OPTIONS, of_pool or said, *levels, rule)
+
+
+def entrance(ground: Ground, port: InboundPort) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+    """Who names a port on which the workload is called."""
+    if port.services:
+        return sources(*(service.origin for service in port.services)), ()
+    if ground.sidecar is not None and ground.sidecar.ingress:
+        return sources(ground.sidecar.origin, part="ingress"), (rules.INGRESS_REPLACES_SERVICES,)
+    return workloads(ground), (rules.PORT_WITHOUT_SERVICE,)
+
+
+def workloads(ground: Ground) -> tuple[Source, ...]:
+    """The objects whose pods are of the group."""
+    group = ground.group
+    alike = [each for each in ground.mesh.instances(group.namespace) if each.labels == group.labels and each.meshed]
+    return sources(*(each.origin for each in alike[:1]))
+
+
+def _located(view: ServiceView, found: _Policy) -> Part:
+    service = view.service
+    assert service is not None  # noqa: S101 (the caller has looked)
+    owner = sources(service.origin)
+    if policy.is_closed(found.chosen):
+        return _part("type", found.of(_TLS)[0], rules.CLOSED_RULE)
+    if policy.by_callers_address(service, found.chosen):
+        plain = service.headless or service.resolution is Resolution.NONE
+        said, by = (owner, ()) if plain else found.of(_BALANCER)
+        return _part("type", said, *by, rules.ENDPOINTS_AS_CALLED)
+    if service.resolution is Resolution.STATIC:
+        return _part("type", owner, rules.ENDPOINTS_BY_EDS)
+    return _part("cluster_type", owner, rules.ENDPOINTS_BY_DNS)
+
+
+def _of_pool(ground: Ground, cluster: Cluster, found: _Policy) -> Iterator[Part]:
+    said, levels = found.of(_POOL)
+    pool = found.chosen.connection_pool
+    if pool is not None and pool.connect_timeout:
+        yield _part("connect_timeout", said, *levels)
+    else:
+        yield _connect_timeout(ground)
+    limits = pool is not None and (pool.max_connections, pool.max_pending_requests, pool.max_requests, pool.max_retries)
+    if limits and any(limits):
+        yield _part("circuit_breakers", said, *levels, *(() if all(limits) else (rules.NO_LIMITS,)))
+    else:
+        yield _part("circuit_breakers", (), *levels, rules.NO_LIMITS)
+    if cluster.HasField("upstream_connection_options"):
+        yield _part("upstream_connection_options", said, *levels)
+
+
+def _by_nobody(ground: Ground, cluster: Cluster) -> Iterator[Part]:
+    yield _connect_timeout(ground)
+    yield _part("circuit_breakers", (), rules.NO_LIMITS)
+
+
+def _connect_timeout(ground: Ground) -> Part:
+    settings = ground.mesh.settings
+    if settings.connect_timeout != _DEFAULT.connect_timeout:
+        return _part("connect_timeout", sources(settings.origin), rules.CONNECT_TIMEOUT_OF_MESH)
+    return _part("connect_timeout", (), rules.CONNECT_TIMEOUT)
+
+
+def _spoken(view: ServiceView, port: ServicePort, found: _Policy, cluster: Cluster) -> Iterator[Part]:
+    if not cluster.typed_extension_protocol_options:
+        return
+    said, levels = found.of(_POOL)
+    pool = found.chosen.connection_pool
+    asked = pool is not None and (pool.use_client_protocol or pool.h2_upgrade in ("UPGRADE", "DO_NOT_UPGRADE"))
+    spoken = upstream(view, port, found.chosen)
+    if asked:
+        yield _part(_HTTP_OPTIONS, said, *levels)
+    elif spoken is Upstream.AS_CALLED:
+        yield _part(_HTTP_OPTIONS, sources(view.service.origin if view.service else None), rules.HTTP_AS_CALLED)
+    elif spoken is Upstream.HTTP2 and not port.protocol.is_http2:
+        yield _part(_HTTP_OPTIONS, (), rules.HTTP2_BETWEEN_PROXIES)
+    else:
+        owner = sources(view.service.origin if view.service else None)
+        yield _part(_HTTP_OPTIONS, said or owner, *levels, rules.HTTP_AS_DECLARED)
+
+
+def _secured(ground: Ground, view: ServiceView, found: _Policy, cluster: Cluster) -> Part:
+    path = "transport_socket_matches" if cluster.transport_socket_matches else "transport_socket"
+    said, levels = found.of(_TLS)
+    written = found.chosen.tls
+    if written is not None:
+        closed = written.mode is ClientTlsMode.CLOSED
+        return _part(path, said, *levels, rules.CLOSED_RULE if closed else rules.TLS_BY_RULE)
+    settings = ground.mesh.settings
+    if view.service is not None and view.service.external:
+        return _part(path, sources(view.service.origin), *levels, rules.NO_TLS_OUTSIDE)
+    if not settings.auto_mtls:
+        return _part(path, sources(settings.origin), *levels, rules.NO_AUTO_MTLS)
+    return _part(path, (), *levels, rules.AUTO_MTLS)
+
+
+def _part(path: str, said: tuple[Source, ...], *by: Rule) -> Part:
+    return Part(path, path, said, tuple(dict.fromkeys(by)))

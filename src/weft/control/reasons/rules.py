@@ -1,0 +1,352 @@
+"""Every rule by which weft decides where objects say nothing, or several speak. Whoever tells why a resource is as it
+is names rules from here; the reference page is made from this table.
+
+Rule: a name means the same for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Rule(msgspec.Struct, frozen=True):
+    name: str
+    says: str  # one sentence
+    page: str  # of docs/, where more is told
+
+
+_RESOURCES, _TLS, _POLICIES = "resources.md", "mutual-tls.md", "authorization.md"
+_TOKENS, _LOGS, _IDENTITY = "request-authentication.md", "access-log.md", "identity.md"
+_REQUEST, _CHANGE, _KUBERNETES = "life-of-a-request.md", "life-of-a-change.md", "kubernetes.md"
+
+# What there is at all
+
+BOOTSTRAP = Rule(
+    "bootstrap", "It is part of what every proxy is started with; the control plane sends nothing of it.", _REQUEST
+)
+CLUSTER_PER_PORT = Rule("cluster-per-port", "Each port of a service that the proxy may see has a cluster.", _REQUEST)
+CLUSTER_PER_SUBSET = Rule(
+    "cluster-per-subset",
+    "Each subset of the DestinationRule has a cluster of its own at each port of the host.",
+    _RESOURCES,
+)
+CLUSTER_PER_INBOUND_PORT = Rule(
+    "cluster-per-inbound-port",
+    "Each port on which the workload is called has a cluster that leads to the workload.",
+    _REQUEST,
+)
+PORT_WITHOUT_SERVICE = Rule(
+    "port-without-service", "No service names the port: the workload's own word about it counts.", _RESOURCES
+)
+INGRESS_REPLACES_SERVICES = Rule(
+    "ingress-replaces-services",
+    "The ports of a Sidecar's ingress stand in the place of those that services name.",
+    _RESOURCES,
+)
+INBOUND_LISTENER = Rule(
+    "inbound-listener",
+    "All calls to the workload arrive at one listener, which has filter chains for each port.",
+    _REQUEST,
+)
+INBOUND_REST = Rule(
+    "inbound-rest", "A call to a port that nobody names goes on to the workload, past the same guards.", _REQUEST
+)
+INBOUND_LOOP = Rule(
+    "loop-guard", "A connection to the proxy's own port would go round for ever, and goes nowhere.", _REQUEST
+)
+OUTBOUND_LISTENER = Rule(
+    "outbound-listener",
+    "All calls of the workload arrive at one listener, which hands each to the one of its destination.",
+    _REQUEST,
+)
+LISTENER_PER_HTTP_PORT = Rule(
+    "listener-per-http-port",
+    "HTTP services with one port number share a listener; the routes tell their hosts apart.",
+    _REQUEST,
+)
+LISTENER_PER_ADDRESS = Rule(
+    "listener-per-address",
+    "A port that is not declared HTTP has a listener on each address that means only this service.",
+    _REQUEST,
+)
+CHAIN_ON_SHARED_PORT = Rule(
+    "chain-on-shared-port",
+    "A service without an address has a filter chain on the listener that its port number shares.",
+    _REQUEST,
+)
+FIRST_CLAIM = Rule("first-claim", "Of those that claim one name or address, the first by name has it.", _RESOURCES)
+ROUTES_PER_PORT = Rule(
+    "routes-per-port",
+    "HTTP ports with one number share a route configuration, with a virtual host for each service.",
+    _REQUEST,
+)
+SIDECAR_SCOPE = Rule("sidecar-scope", "A Sidecar limits the hosts that the proxy may see.", _RESOURCES)
+NEAREST_SIDECAR = Rule(
+    "nearest-sidecar",
+    "A Sidecar that selects the workload beats its namespace's, and that one the root namespace's.",
+    _RESOURCES,
+)
+
+# Routes
+
+ROUTE_TO_SERVICE = Rule(
+    "route-to-service", "No VirtualService says otherwise: every request goes to the service that it names.", _RESOURCES
+)
+ONE_VIRTUAL_SERVICE = Rule(
+    "one-virtual-service",
+    "Several VirtualServices speak for the host: the oldest decides, and the others are not merged into it.",
+    _RESOURCES,
+)
+EXACT_HOST_FIRST = Rule(
+    "exact-host-first",
+    "A VirtualService for the host itself beats one for a wildcard, and a longer wildcard a shorter one.",
+    _RESOURCES,
+)
+ROUTES_IN_ORDER = Rule(
+    "routes-in-order",
+    "Routes are tried in the order in which they are written; behind one that takes everything, none is sent.",
+    _RESOURCES,
+)
+DELEGATED = Rule(
+    "delegated",
+    "The root's match is joined with the delegate's; where the delegate says nothing, the root's fields hold.",
+    _RESOURCES,
+)
+ROUTES_FOR_OTHERS = Rule(
+    "routes-for-others",
+    "None of the VirtualService's routes is for this caller and port: it is as if there were none.",
+    _RESOURCES,
+)
+NO_TIMEOUT = Rule("no-timeout", "There is no timeout, unless the route of a VirtualService has one.", _RESOURCES)
+RETRIES = Rule(
+    "default-retries",
+    "A request that fails before anybody has read it is tried 2 times more, unless the route says otherwise.",
+    _RESOURCES,
+)
+RETRIES_TO_WORKLOAD = Rule(
+    "retries-to-workload",
+    "A request is sent to the workload again, at most twice, if a kept connection was closed under it.",
+    _REQUEST,
+)
+DESTINATION_PORT = Rule(
+    "destination-port",
+    "The destination names no port: it is the service's only one, or else the one that was called.",
+    _RESOURCES,
+)
+HASH_FROM_RULE = Rule(
+    "hash-from-rule",
+    "What is hashed stands in the DestinationRule of the destination; Envoy wants it in the route.",
+    _RESOURCES,
+)
+OUTBOUND_ALLOW_ANY = Rule(
+    "allow-any",
+    "Calls to what the mesh does not know go where they were meant to go (ALLOW_ANY), which is the default.",
+    _RESOURCES,
+)
+OUTBOUND_BY_MESH = Rule(
+    "outbound-policy-of-mesh",
+    "What becomes of calls to unknown hosts is said by the mesh's outboundTrafficPolicy.",
+    _RESOURCES,
+)
+OUTBOUND_BY_SIDECAR = Rule(
+    "outbound-policy-of-sidecar",
+    "What becomes of calls to unknown hosts is said by the Sidecar, which beats the mesh.",
+    _RESOURCES,
+)
+
+# Clusters
+
+NEAREST_RULE = Rule(
+    "nearest-destination-rule",
+    "Of DestinationRules for a host the caller's namespace has the first word, then the service's, then the root's; "
+    "the host itself beats a wildcard, and the oldest its equals.",
+    _RESOURCES,
+)
+PORT_REPLACES_HOST = Rule(
+    "port-replaces-level",
+    "portLevelSettings stand for everything of their level, also for what they do not mention.",
+    _RESOURCES,
+)
+SUBSET_OVER_HOST = Rule(
+    "subset-over-host", "A subset's trafficPolicy overrides the host's, field by field.", _RESOURCES
+)
+CONNECT_TIMEOUT = Rule(
+    "default-connect-timeout",
+    "A connection may take 10 s to be made, unless the mesh or a DestinationRule says otherwise.",
+    _RESOURCES,
+)
+CONNECT_TIMEOUT_OF_MESH = Rule(
+    "connect-timeout-of-mesh", "The mesh's connectTimeout holds where no DestinationRule says otherwise.", _RESOURCES
+)
+NO_LIMITS = Rule(
+    "no-limits",
+    "Circuit breakers never trip by default: a limit that nobody asked for must not drop anyone's request.",
+    _RESOURCES,
+)
+LEAST_REQUEST = Rule(
+    "least-request",
+    "The endpoint with the fewest requests under way is chosen, unless a DestinationRule says otherwise.",
+    _RESOURCES,
+)
+NO_EJECTION = Rule(
+    "no-ejection", "Endpoints are never ejected, unless a DestinationRule has an outlierDetection.", _RESOURCES
+)
+ENDPOINTS_BY_EDS = Rule(
+    "endpoints-sent", "The control plane sends who answers, and sends it again whenever that changes.", _REQUEST
+)
+ENDPOINTS_BY_DNS = Rule("endpoints-by-dns", "The proxy itself looks up the names of the endpoints.", _RESOURCES)
+ENDPOINTS_AS_CALLED = Rule("as-called", "The call goes to the very address that the caller wrote.", _RESOURCES)
+AUTO_MTLS = Rule(
+    "auto-mtls",
+    "Each endpoint that has a proxy is called over the mesh's TLS, the others in plaintext, by default.",
+    _TLS,
+)
+NO_AUTO_MTLS = Rule(
+    "no-auto-mtls",
+    "The mesh has enableAutoMtls: false, so calls are plaintext unless a DestinationRule says otherwise.",
+    _TLS,
+)
+NO_TLS_OUTSIDE = Rule(
+    "no-tls-outside",
+    "A host outside of the mesh is called as the application calls it, unless a DestinationRule says otherwise.",
+    _TLS,
+)
+TLS_BY_RULE = Rule("tls-by-rule", "A DestinationRule's tls beats what the mesh would do by itself.", _TLS)
+CLOSED_RULE = Rule(
+    "refused-rule-closed", "The tls of the DestinationRule could not be understood, so nobody is called.", _TLS
+)
+HTTP2_BETWEEN_PROXIES = Rule(
+    "http2-between-proxies",
+    "Between two proxies of the mesh HTTP is HTTP/2, unless a DestinationRule says DO_NOT_UPGRADE.",
+    _REQUEST,
+)
+HTTP_AS_DECLARED = Rule("http-as-declared", "The port is spoken to as it is declared.", _REQUEST)
+HTTP_AS_CALLED = Rule("http-as-called", "The connection speaks whatever the caller speaks.", _REQUEST)
+UNKNOWN_HOSTS = Rule(
+    "unknown-hosts", "Calls to what the mesh does not know take this way, if they are allowed.", _RESOURCES
+)
+BLACK_HOLE = Rule("black-hole", "What must not go anywhere is sent to this cluster, which has nobody in it.", _REQUEST)
+KEY_SERVER = Rule("key-server", "The proxy itself fetches an issuer's keys, by a cluster for their server.", _TOKENS)
+
+# Who answers
+
+READY_ENDPOINTS = Rule(
+    "ready-endpoints", "Those answer whom the service's selector selects and who are ready.", _RESOURCES
+)
+NOT_READY_ENDPOINTS = Rule(
+    "not-ready-endpoints", "The service has publishNotReadyAddresses: those answer, too, who are not ready.", _RESOURCES
+)
+ENDPOINTS_BY_SLICE = Rule("endpoints-by-slice", "The EndpointSlices of the service say who answers.", _KUBERNETES)
+WRITTEN_ENDPOINTS = Rule("written-endpoints", "The endpoints are those that the ServiceEntry lists.", _RESOURCES)
+SUBSET_BY_LABELS = Rule(
+    "subset-by-labels", "Of the service's endpoints a subset has those with its labels.", _RESOURCES
+)
+ENDPOINT_TLS = Rule(
+    "endpoint-tls", "The endpoint has a proxy that takes the mesh's TLS at this port, so it is marked for it.", _TLS
+)
+ENDPOINT_PLAIN = Rule(
+    "endpoint-plaintext",
+    "The endpoint has no proxy at this port, or takes no TLS there: it is called in plaintext.",
+    _TLS,
+)
+
+# Who is let in
+
+PERMISSIVE = Rule("permissive", "The mesh's TLS and plaintext are both taken (PERMISSIVE), which is the default.", _TLS)
+PEER_LEVELS = Rule(
+    "peer-authentication-levels",
+    "Of PeerAuthentications the narrower level decides: port, workload, namespace, mesh; and the oldest of a level.",
+    _TLS,
+)
+PROTOCOL_DECLARED = Rule(
+    "protocol-declared", "The port is declared, so nobody waits to find out what it speaks.", _REQUEST
+)
+PROTOCOL_DETECTED = Rule(
+    "protocol-detected", "The port's protocol is not declared: the first bytes tell HTTP from anything else.", _REQUEST
+)
+DETECTION_TIMEOUT = Rule(
+    "default-detection-timeout",
+    "First bytes are waited for at most 1 s, unless the mesh's protocolDetectionTimeout says otherwise.",
+    _REQUEST,
+)
+DETECTION_TIMEOUT_OF_MESH = Rule(
+    "detection-timeout-of-mesh", "How long first bytes are waited for is the mesh's protocolDetectionTimeout.", _REQUEST
+)
+DENY = Rule(
+    "deny-before-allow",
+    "Policies are asked in the order CUSTOM, AUDIT, DENY, ALLOW; one DENY that matches denies.",
+    _POLICIES,
+)
+ALLOW = Rule(
+    "allow-denies-the-rest",
+    "Where an ALLOW policy selects the workload, whatever no ALLOW rule matches is denied.",
+    _POLICIES,
+)
+CUSTOM = Rule(
+    "custom-first", "What a CUSTOM policy matches is asked of its authorizer, before any other policy.", _POLICIES
+)
+AUDIT = Rule(
+    "audit-notes", "What an AUDIT policy matches is marked for the access log, and decides nothing.", _POLICIES
+)
+DRY_RUN = Rule(
+    "dry-run-notes", "A policy on dry run is only noted: what it would say stands in the access log.", _POLICIES
+)
+NO_AUTHORIZER = Rule(
+    "no-authorizer",
+    "Nobody can be asked what a CUSTOM policy wants asked, so whatever it matches is denied.",
+    _POLICIES,
+)
+REFUSED_POLICY = Rule(
+    "refused-policy-denies",
+    "The policy could not be enforced as it is written: it denies everything until it is mended.",
+    _POLICIES,
+)
+DISGUISES = Rule(
+    "disguises-denied",
+    "Spellings of paths and headers that only serve to get round a policy are denied where one looks at them.",
+    _POLICIES,
+)
+MESH_POLICIES_FIRST = Rule(
+    "policies-add-up",
+    "Policies of the root namespace, the namespace and the workload all hold; none replaces another.",
+    _POLICIES,
+)
+TOKEN_OPTIONAL = Rule(
+    "token-optional", "A request without a token passes and has no principal; one with a bad token is refused.", _TOKENS
+)
+REFUSED_AUTHENTICATION = Rule(
+    "refused-authentication-denies",
+    "Whom to believe could not be understood, so nobody gets in until it is mended.",
+    _TOKENS,
+)
+NO_ACCESS_LOG = Rule("no-access-log", "Requests are not logged, unless the mesh or a Telemetry asks for it.", _LOGS)
+ACCESS_LOG_OF_MESH = Rule(
+    "access-log-of-mesh", "The mesh's accessLogFile or default provider says where requests are logged.", _LOGS
+)
+TELEMETRY_LEVELS = Rule(
+    "telemetry-levels",
+    "Of Telemetries the narrower level decides: workload over namespace over mesh, and the oldest of a level.",
+    _LOGS,
+)
+
+# Certificates
+
+WORKLOAD_CERTIFICATE = Rule(
+    "workload-certificate",
+    "Each pod has a certificate of its service account, by its machine's agent, renewed in time.",
+    _IDENTITY,
+)
+MESH_ROOTS = Rule("mesh-roots", "Proxies trust the roots of their mesh, by their machine's agent.", _IDENTITY)
+FILES_OF_RULE = Rule(
+    "files-of-rule",
+    "TLS towards others uses the files that the DestinationRule names; without caCertificates, the system's roots.",
+    _TLS,
+)
+
+# When Envoy says no
+
+LAST_ACCEPTED = Rule("last-accepted", "Envoy refused the newer version, so the last one that it took stays.", _CHANGE)
+
+RULES: Mapping[str, Rule] = {value.name: value for value in tuple(globals().values()) if isinstance(value, Rule)}

@@ -1,0 +1,19 @@
+"""Where workloads are called: a port, the services whose callers come in by it, and how it is spoken to."""
+
+from __future__ import annotations
+
+import msgspec
+
+from weft.model.destination_rule import DestinationRule
+from weft.model.service import Protocol, Service
+
+
+class InboundPort(msgspec.Struct, frozen=True):
+    """A port on which a group's workloads are called, and everything that shapes how."""
+
+    number: int
+    protocol: Protocol
+    services: tuple[Service, ...] = ()
+    service_port: int = 0  # the number that callers use, of the first service
+    rule: DestinationRule | None = None
+    default_endpoint: str = ""  # from a Sidecar's ingress; "": the port itself

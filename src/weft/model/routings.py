@@ -1,0 +1,60 @@
+"""Which VirtualServices speak for a host, and who may hear them.
+
+`mesh.py` owns it. Rule: an exact host beats a wildcard, a longer wildcard a shorter one; among equals the oldest is
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.model.claims import Claims, patterns
+from weft.model.scope import Scope, exported
+from weft.model.settings import Settings
+from weft.model.virtual_service import MESH, VirtualService
+
+
+class Routings:
+    def __init__(self) -> None:
+        self._by_host: Claims[VirtualService] = Claims()  # or wildcard
+
+    def add(self, routing: VirtualService) -> None:
+        for host in routing.hosts:
+            self._by_host.add(host, routing)
+
+    def remove(self, routing: VirtualService) -> None:
+        for host in routing.hosts:
+            self._by_host.discard(host, routing)
+
+    def of(self, host: str, scope: Scope, settings: Settings) -> tuple[VirtualService, ...]:
+        """Those that speak for a host to sidecars of this scope, the deciding one first."""
+        for pattern in patterns(host):
+            found = tuple(
+                routing
+                for routing in self._by_host.to(pattern)
+                if MESH in routing.gateways
+                and exported(
+                    routing.export_to or settings.virtual_service_export_to,
+                    owner=routing.namespace,
+                    viewer=scope.namespace,
+                )
+                and scope.sees_routes(routing.namespace, host)
+            )
+            if found:
+                return found
+        return ()
+
+    def hosts(self) -> Iterable[str]:
+        """Every host or wildcard that some VirtualService speaks for."""
+        return self._by_host.names()
+
+    def changed_by(self, routing: VirtualService) -> frozenset[str]:
+        """The hosts whose routes it takes part in. One without hosts is a delegate: whoever delegates to it changes."""
+        if routing.hosts:
+            return frozenset(routing.hosts)
+        return frozenset(
+            host
+            for entry in self._by_host
+            if any(route.delegate and route.delegate.name == routing.name for route in entry.http)
+            for host in entry.hosts
+        )

@@ -1,0 +1,29 @@
+"""Everything that an object can be to the mesh."""
+
+from __future__ import annotations
+
+from weft.model.destination_rule import DestinationRule
+from weft.model.endpoint_slice import EndpointSlice
+from weft.model.gateway import Gateway
+from weft.model.instance import Instance
+from weft.model.policies import Policy
+from weft.model.service import Service
+from weft.model.settings import Namespace, ServiceAccount, Settings
+from weft.model.sidecar import Sidecar
+from weft.model.virtual_service import VirtualService
+from weft.model.workload import Workload
+
+Value = (
+    Service
+    | Instance
+    | EndpointSlice
+    | VirtualService
+    | DestinationRule
+    | Sidecar
+    | Gateway
+    | Workload
+    | Namespace
+    | ServiceAccount
+    | Settings
+    | Policy
+)

@@ -1,0 +1,163 @@
+import pytest
+
+from control.reasons.told import CLUSTER, mesh_of, rule, told
+from weft.control.reasons import rules
+from weft.control.reasons.clusters import level_rules
+from weft.model.destination_rule import Level
+
+POOL = "connectionPool: {tcp: {maxConnections: 7}}"
+SUBSET = "outbound|80|v1|payments.shop.svc.cluster.local"
+
+
+def cluster(mesh, path="", name=CLUSTER):
+    return told(mesh, f"{name}.{path}" if path else name, kind="cluster")
+
+
+def test_without_any_rule_each_field_is_a_default():
+    mesh = mesh_of()
+    assert cluster(mesh) == (("Service shop/payments (service.yaml:2)",), ("cluster-per-port",))
+    assert cluster(mesh, "circuit_breakers") == ((), ("no-limits",))
+    assert cluster(mesh, "connect_timeout") == ((), ("default-connect-timeout",))
+    assert cluster(mesh, "lb_policy") == ((), ("least-request",))
+    assert cluster(mesh, "outlier_detection") == ((), ("no-ejection",))
+    assert cluster(mesh, "transport_socket_matches") == ((), ("auto-mtls",))
+    assert cluster(mesh, "typed_extension_protocol_options") == ((), ("http2-between-proxies",))
+    assert cluster(mesh, "type") == (("Service shop/payments (service.yaml:2)",), ("endpoints-sent",))
+
+
+def test_what_the_hosts_policy_says_is_the_rules():
+    mesh = mesh_of(rule=rule(f"host: payments\ntrafficPolicy: {{{POOL}, outlierDetection: {{interval: 5s}}}}"))
+    pool = "DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:1)"
+    assert cluster(mesh, "circuit_breakers") == ((pool,), ("no-limits",))  # of the limits that it does not mention
+    assert cluster(mesh, "outlier_detection") == (
+        ("DestinationRule shop/payments trafficPolicy.outlierDetection (rule.yaml:1)",),
+        (),
+    )
+    assert cluster(mesh)[1] == ("cluster-per-port", "nearest-destination-rule")
+
+
+def test_a_subset_is_named_with_its_line_and_overrides_its_host():
+    spec = f"""
+host: payments
+trafficPolicy: {{{POOL}}}
+subsets:
+- name: v1
+  labels: {{version: v1}}
+  trafficPolicy: {{connectionPool: {{tcp: {{maxConnections: 3}}}}}}
+"""
+    mesh = mesh_of(rule=rule(spec))
+    found, by = cluster(mesh, name=SUBSET)
+    assert found == (
+        "DestinationRule shop/payments subsets[v1] (rule.yaml:8)",
+        "Service shop/payments (service.yaml:2)",
+    )
+    assert by == ("cluster-per-subset", "nearest-destination-rule")
+    assert cluster(mesh, "circuit_breakers", SUBSET) == (
+        ("DestinationRule shop/payments subsets[v1].trafficPolicy.connectionPool (rule.yaml:8)",),
+        ("subset-over-host", "no-limits"),
+    )
+
+
+def test_a_ports_settings_silence_its_level_even_about_what_they_do_not_mention():
+    spec = f"""
+host: payments
+trafficPolicy:
+  {POOL}
+  outlierDetection: {{interval: 5s}}
+  portLevelSettings: [{{port: {{number: 80}}, connectionPool: {{tcp: {{maxConnections: 2}}}}}}]
+"""
+    mesh = mesh_of(rule=rule(spec))
+    part = "trafficPolicy.portLevelSettings.connectionPool"
+    assert cluster(mesh, "circuit_breakers") == (
+        (f"DestinationRule shop/payments {part} (rule.yaml:1)",),
+        ("port-replaces-level", "no-limits"),
+    )
+    assert cluster(mesh, "outlier_detection") == ((), ("port-replaces-level", "no-ejection"))
+
+
+@pytest.mark.parametrize(
+    ("level", "passed", "expected"),
+    [
+        (Level.HOST, None, ()),
+        (Level.SUBSET, Level.HOST, (rules.SUBSET_OVER_HOST,)),
+        (Level.SUBSET, Level.HOST_PORT, (rules.SUBSET_OVER_HOST,)),
+        (Level.SUBSET_PORT, Level.SUBSET, (rules.PORT_REPLACES_HOST,)),
+        (None, Level.HOST, (rules.PORT_REPLACES_HOST,)),
+    ],
+)
+def test_the_rule_of_two_levels(level, passed, expected):
+    assert level_rules(level, passed) == expected
+
+
+def test_tls_by_a_rule_beats_the_meshs_own():
+    mesh = mesh_of(rule=rule("host: payments\ntrafficPolicy: {tls: {mode: DISABLE}}"))
+    assert cluster(mesh, "transport_socket") == (
+        ("DestinationRule shop/payments trafficPolicy.tls (rule.yaml:1)",),
+        ("tls-by-rule",),
+    )
+
+
+def test_the_meshs_own_settings_are_named_where_they_decide():
+    config = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system}
+data:
+  mesh: |
+    connectTimeout: 3s
+    enableAutoMtls: false
+    outboundTrafficPolicy: {mode: REGISTRY_ONLY}
+"""
+    mesh = mesh_of(mesh=config)
+    written = ("ConfigMap istio-system/istio (mesh.yaml:2)",)
+    assert cluster(mesh, "connect_timeout") == (written, ("connect-timeout-of-mesh",))
+    assert cluster(mesh, "transport_socket") == (written, ("no-auto-mtls",))
+    assert cluster(mesh, name="PassthroughCluster") == (written, ("unknown-hosts", "outbound-policy-of-mesh"))
+
+
+def test_an_inbound_cluster_is_of_the_service_that_names_its_port():
+    mesh = mesh_of(rule=rule(f"host: payments\ntrafficPolicy: {{{POOL}}}"))
+    found = told(mesh, "inbound|8080||", "payments-0.shop", "cluster")
+    assert found == (
+        ("Service shop/payments (service.yaml:2)", "DestinationRule shop/payments (rule.yaml:1)"),
+        ("cluster-per-inbound-port",),
+    )
+    limits = told(mesh, "inbound|8080||.circuit_breakers", "payments-0.shop", "cluster")
+    assert limits[0] == ("DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:1)",)
+
+
+def test_a_sidecar_that_names_the_ports_and_the_hosts_is_told():
+    spec = """
+workloadSelector: {labels: {app: payments}}
+ingress: [{port: {number: 9000, protocol: HTTP, name: http}, defaultEndpoint: "127.0.0.1:8080"}]
+egress: [{hosts: ["./*"]}]
+outboundTrafficPolicy: {mode: REGISTRY_ONLY}
+"""
+    mesh = mesh_of(sidecar=rule(spec, kind="Sidecar"))
+    assert told(mesh, "inbound|9000||", "payments-0.shop", "cluster") == (
+        ("Sidecar shop/payments ingress (sidecar.yaml:1)",),
+        ("cluster-per-inbound-port", "ingress-replaces-services"),
+    )
+    seen = told(mesh, CLUSTER, "payments-0.shop", "cluster")
+    assert "Sidecar shop/payments (sidecar.yaml:1)" in seen[0] and "sidecar-scope" in seen[1]
+    assert told(mesh, "PassthroughCluster", "payments-0.shop")[1][1] == "outbound-policy-of-sidecar"
+
+
+def test_a_host_outside_is_called_as_the_application_calls_it():
+    entry = rule(
+        "hosts: [bank.example.com]\nlocation: MESH_EXTERNAL\nresolution: DNS\n"
+        "ports: [{number: 443, name: tls, protocol: TLS}]",
+        name="bank",
+        kind="ServiceEntry",
+    )
+    name = "outbound|443||bank.example.com"
+    mesh = mesh_of(entry=entry)
+    written = ("ServiceEntry shop/bank (entry.yaml:1)",)
+    assert cluster(mesh, "transport_socket", name) == (written, ("no-tls-outside",))
+    assert cluster(mesh, "cluster_type", name) == (written, ("endpoints-by-dns",))
+    originated = rule("host: bank.example.com\ntrafficPolicy: {tls: {mode: SIMPLE}}", name="bank")
+    mesh = mesh_of(entry=entry, rule=originated)
+    assert told(mesh, f"{name}/roots", kind="secret") == (
+        ("DestinationRule shop/bank (rule.yaml:1)",),
+        ("files-of-rule",),
+    )

@@ -1,0 +1,8 @@
+"""Which test shows what a field does, for docs/traffic.md: `tools/fields.py` reads these marks without running anything."""
+
+import pytest
+
+
+def proves(kind, *fields):
+    """Requests through real proxies show what these fields of a kind do. Literals only: the source is read, not run."""
+    return pytest.mark.field(kind, *fields)

@@ -1,0 +1,81 @@
+from model.builders import group, put, service
+from weft.model.destination_rule import ConnectionPool, DestinationRule, Subset, TrafficPolicy
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey, Origin, labels_of
+from weft.model.scope import Scope
+
+ORDERS = "orders.shop.svc.cluster.local"
+SHOP = Scope("shop")
+
+
+def rule(name, namespace, host=ORDERS, **more):
+    return DestinationRule(name, namespace, host, **more)
+
+
+def test_the_callers_own_rule_comes_before_the_services_and_the_roots():
+    mesh = Mesh()
+    put(mesh, service("orders"), rule("root", "istio-system", "*.cluster.local"))
+    orders = mesh.service(ORDERS, SHOP)
+    caller = group("web", "front")
+    assert mesh.destination_rule(ORDERS, orders, caller).name == "root"
+    put(mesh, rule("owner", "shop"))
+    assert mesh.destination_rule(ORDERS, orders, caller).name == "owner"
+    put(mesh, rule("caller", "front"))
+    assert mesh.destination_rule(ORDERS, orders, caller).name == "caller"
+
+
+def test_a_rule_that_is_not_exported_or_selects_others_does_not_count():
+    mesh = Mesh()
+    put(mesh, service("orders"), rule("private", "shop", export_to=(".",)))
+    orders = mesh.service(ORDERS, SHOP)
+    assert mesh.destination_rule(ORDERS, orders, group("web", "front")) is None
+    put(mesh, rule("picky", "front", workload_selector=labels_of({"app": "batch"})))
+    assert mesh.destination_rule(ORDERS, orders, group("web", "front")) is None
+    assert mesh.destination_rule(ORDERS, orders, group("batch", "front")).name == "picky"
+
+
+def written(name, created, **more):
+    return rule(name, "shop", created=created, origin=Origin(ObjectKey("DestinationRule", "shop", name)), **more)
+
+
+def found(mesh, caller=None):
+    return mesh.destination_rule(ORDERS, mesh.service(ORDERS, SHOP), caller or group("web"))
+
+
+def test_rules_for_one_host_are_one_with_all_subsets_and_the_oldest_policy():
+    mesh = Mesh()
+    older, younger = TrafficPolicy(connection_pool=ConnectionPool(max_connections=1)), TrafficPolicy()
+    put(
+        mesh,
+        service("orders"),
+        written("late", "2026-03", policy=younger, subsets=(Subset("v1", line=9), Subset("v3"))),
+        written("early", "2026-01", subsets=(Subset("v1", line=1), Subset("v2"))),
+        written("middle", "2026-02", policy=older),
+    )
+    both = found(mesh)
+    assert [(subset.name, subset.line) for subset in both.subsets] == [("v1", 1), ("v2", 0), ("v3", 0)]
+    assert both.policy == older
+    assert [origin.key.name for origin in both.origins] == ["early", "middle", "late"]
+
+
+def test_a_rule_that_goes_takes_only_its_own_subsets_along():
+    mesh = Mesh()
+    put(mesh, service("orders"), written("a", "1", subsets=(Subset("v1"),)), written("b", "2", subsets=(Subset("v2"),)))
+    touched = mesh.apply(ObjectKey("DestinationRule", "shop", "a"), ())
+    assert touched.hosts == {ORDERS}
+    assert [subset.name for subset in found(mesh).subsets] == ["v2"]
+    mesh.apply(ObjectKey("DestinationRule", "shop", "b"), ())
+    assert found(mesh) is None
+
+
+def test_rules_for_other_callers_or_other_viewers_stay_apart():
+    mesh = Mesh()
+    put(
+        mesh,
+        service("orders"),
+        written("everybody", "1", subsets=(Subset("v1"),)),
+        written("batch", "2", subsets=(Subset("v2"),), workload_selector=labels_of({"app": "batch"})),
+        written("private", "3", subsets=(Subset("v3"),), export_to=(".",)),
+    )
+    assert [subset.name for subset in found(mesh).subsets] == ["v1"]
+    assert [origin.key.name for origin in found(mesh, group("web", "front")).origins] == ["everybody"]

@@ -1,0 +1,15 @@
+from model.builders import group, put
+from weft.model.mesh import Mesh
+from weft.model.names import labels_of
+from weft.model.sidecar import OutboundPolicy, Sidecar
+
+
+def test_a_sidecar_for_a_workload_beats_the_namespaces_and_the_roots():
+    mesh = Mesh()
+    put(mesh, Sidecar("default", "istio-system", outbound_policy=OutboundPolicy.REGISTRY_ONLY))
+    assert mesh.outbound_policy(group("web")) is OutboundPolicy.REGISTRY_ONLY
+    put(mesh, Sidecar("default", "shop", outbound_policy=OutboundPolicy.ALLOW_ANY))
+    assert mesh.outbound_policy(group("web")) is OutboundPolicy.ALLOW_ANY
+    put(mesh, Sidecar("web", "shop", labels_of({"app": "web"}), outbound_policy=OutboundPolicy.REGISTRY_ONLY))
+    assert mesh.outbound_policy(group("web")) is OutboundPolicy.REGISTRY_ONLY
+    assert mesh.outbound_policy(group("cart")) is OutboundPolicy.ALLOW_ANY

@@ -1,0 +1,16 @@
+"""The reference page is what the table of rules says."""
+
+import importlib.util
+from pathlib import Path
+
+from weft.control.reasons.rules import RULES
+
+TOOL = Path(__file__).resolve().parent.parent.parent / "tools" / "rules.py"
+
+
+def test_the_page_has_every_rule_and_is_what_the_table_says_now():
+    found = importlib.util.spec_from_file_location("rules_page", TOOL)
+    tool = importlib.util.module_from_spec(found)
+    found.loader.exec_module(tool)
+    assert tool.PAGE.read_text() == tool.page(), "run: make reference"
+    assert all(f"`{name}`" in tool.page() for name in RULES)

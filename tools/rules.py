@@ -1,0 +1,33 @@
+"""Writes docs/reference/rules.md: every rule that `weft why` names, from src/weft/control/reasons/rules.py.
+`python tools/rules.py` writes the page; a test compares it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from weft.control.reasons.rules import RULES, Rule
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "rules.md"
+
+_INTRODUCTION = """\
+# Rules
+
+Generated from the code by `tools/rules.py`; do not edit. Every default and every rule of merging that
+[`weft why`](../why.md) names: what holds where objects say nothing, or where several speak. A name means the same for
+ever.
+"""
+
+
+def page() -> str:
+    return "\n".join((_INTRODUCTION, "| rule | says | more |\n|---|---|---|", *map(_row, RULES.values()), ""))
+
+
+def _row(rule: Rule) -> str:
+    return f'| <a id="{rule.name}"></a>`{rule.name}` | {rule.says} | [{rule.page}](../{rule.page}) |'
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
+    print(f"wrote {PAGE}: {len(RULES)} rules", file=sys.stderr)
