@@ -25,7 +25,7 @@ def test_a_change_is_told_by_proxies_and_by_requests(weft, tmp_path):
     assert added.startswith("added AuthorizationPolicy shop/nobody (") and added.endswith("change.yaml:2)")
     assert rest.startswith("sidecar:shop/web (web-0.shop)\n  changed listener virtualInbound\n")
     assert "\n  by AuthorizationPolicy shop/nobody (" in rest
-    assert "\nweb GET http://web/  (" in done.stdout
+    assert "\nweb GET http://web/ (" in done.stdout
     assert "  - delivered: outbound|80||web.shop.svc.cluster.local" in done.stdout
     assert "  + denied 403: outbound|80||web.shop.svc.cluster.local" in done.stdout
     assert "1 objects and 1 groups of proxies change, 0 do not; 2 of 2 requests end otherwise" in done.stderr

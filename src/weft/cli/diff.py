@@ -4,18 +4,13 @@ objects, which proxies, which of their resources, and to which requests somethin
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
-
-if TYPE_CHECKING:
-    from weft.control.recent import Seen
-    from weft.control.trial import Turned
-    from weft.control.what_if import Difference
 
 _MOST_SHOWN = 8  # resources of one group, in the table
 _MOST_SENT = 1_000  # kinds of recent requests that a control plane is asked about
@@ -52,8 +47,6 @@ def diff(
              weft diff @-1
              weft diff @14:03 @-1
     """
-    from weft.cli.recent_traffic import NOT_RECORDED
-
     given = moments or []
     if bool(given) == bool(files):
         fail("say what to compare", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
@@ -70,21 +63,19 @@ def diff(
         print_data(found, output)
     else:
         _tell(found)
-    say(
-        f"{name}: {len(found.objects)} objects and {len(found.proxies)} groups of proxies change, "
-        f"{found.untouched} do not; {len(found.requests)} of {found.tried} requests end otherwise"
-    )
-    recent = found.recent
-    if recent.judged or recent.unjudged:
-        say(f"{recent.judged} recent requests judged, {recent.turned} change{_unjudged(recent.unjudged)}")
-    elif against is None:
-        say(NOT_RECORDED)
-    if found:
+    _sum_up(name, found, records=against is None)
+    if found["proxies"] or found["requests"] or found["recent"]["requests"]:
         raise typer.Exit(1)
 
 
-def _change(files: list[Path], against: Path | None, mesh: str | None, place: dict[str, Any]) -> tuple[str, Difference]:
+# `weft.control.what_if.Difference` as plain data: of the past it comes as JSON, and to show it takes nothing of that.
+Found = dict[str, Any]
+
+
+def _change(files: list[Path], against: Path | None, mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
     from datetime import UTC, datetime
+
+    import msgspec
 
     from weft.cli.trial_source import base_of, check, laid_over, read, stage_of
     from weft.control.what_if import difference
@@ -94,53 +85,63 @@ def _change(files: list[Path], against: Path | None, mesh: str | None, place: di
     check(change.problems)
     before = stage_of(base.documents, base.running)
     after = stage_of(laid_over(base.documents, change.documents), base.running)
-    return base.name, difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
+    found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
+    return base.name, msgspec.to_builtins(found)
 
 
-def _past(moments: list[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Difference]:
+def _past(moments: list[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
     """The control plane compares: it has both meshes."""
     import msgspec
 
     from weft.cli.reach import answered
     from weft.cli.trial_source import declared_and_seen
-    from weft.control.questions import DiffQuestion, PastDifference
 
     cases, recent = declared_and_seen(mesh, **place)
-    before, after = moments[0], moments[1] if len(moments) > 1 else ""
-    question = DiffQuestion(before, after, tuple(cases), _most(recent))
-    said = answered("diff", msgspec.to_builtins(question), mesh=mesh, **place)
-    past = msgspec.convert(said, PastDifference)
-    return f"from @{past.before} to @{past.after}", past.difference
+    question = {
+        "before": moments[0],
+        "after": moments[1] if len(moments) > 1 else "",
+        "cases": msgspec.to_builtins(cases),
+        "recent": msgspec.to_builtins(recent[:_MOST_SENT]),
+    }
+    past = answered("diff", question, mesh=mesh, **place)
+    return f"from @{past['before']} to @{past['after']}", past["difference"]
 
 
-def _most(recent: tuple[Seen, ...]) -> tuple[Seen, ...]:
-    return recent[:_MOST_SENT]
+def _sum_up(name: str, found: Found, *, records: bool) -> None:
+    """`records`: whether there could be recent traffic."""
+    from weft.cli.recent_traffic import NOT_RECORDED
+
+    say(
+        f"{name}: {len(found['objects'])} objects and {len(found['proxies'])} groups of proxies change, "
+        f"{found['untouched']} do not; {len(found['requests'])} of {found['tried']} requests end otherwise"
+    )
+    recent = found["recent"]
+    if recent["judged"] or recent["unjudged"]:
+        turned = sum(each["count"] for each in recent["requests"])
+        more = f"; {recent['unjudged']} more were answered otherwise than their URL alone would be, and are not"
+        say(f"{recent['judged']} recent requests judged, {turned} change{more if recent['unjudged'] else ''}")
+    elif records:
+        say(NOT_RECORDED)
 
 
-def _unjudged(number: int) -> str:
-    return f"; {number} more were answered otherwise than their URL alone would be, and are not" if number else ""
+def _tell(found: Found) -> None:
+    from weft.cli.history import name_of, place_of
 
-
-def _tell(found: Difference) -> None:
-    for each in found.objects:
-        typer.echo(f"{each.what} {each}")
-    for proxies in found.proxies:
-        pods = ", ".join(proxies.pods[:3]) + (f" and {len(proxies.pods) - 3} more" if len(proxies.pods) > 3 else "")
-        typer.echo(f"{proxies.group} ({pods})")
-        for resource in proxies.resources[:_MOST_SHOWN]:
-            typer.echo(f"  {resource.what} {resource.kind} {resource.name}")
-        if len(proxies.resources) > _MOST_SHOWN:
-            typer.echo(f"  and {len(proxies.resources) - _MOST_SHOWN} more; all of them: -o json")
-    for turned in (*found.requests, *found.recent.requests):
-        _tell_turned(turned)
-
-
-def _tell_turned(turned: Turned) -> None:
-    place = f"  ({turned.where.file}:{turned.where.line})" if turned.where.file else ""
-    typer.echo(f"{f'{turned.count}× ' if turned.count else ''}{turned.request}{place}")
-    for line in turned.before:
-        typer.echo(f"  - {line}")
-    for line in turned.after:
-        typer.echo(f"  + {line}")
-    if turned.because:
-        typer.echo(f"  by {turned.because}")
+    for each in found["objects"]:
+        typer.echo(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
+    for proxies in found["proxies"]:
+        pods, resources = proxies["pods"], proxies["resources"]
+        more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
+        typer.echo(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
+        for resource in resources[:_MOST_SHOWN]:
+            typer.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
+        if len(resources) > _MOST_SHOWN:
+            typer.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
+    for turned in (*found["requests"], *found["recent"]["requests"]):
+        times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
+        typer.echo(f"{times}{turned['request']}{place}")
+        for mark, ways in (("-", turned["before"]), ("+", turned["after"])):
+            for line in ways:
+                typer.echo(f"  {mark} {line}")
+        if turned["because"]:
+            typer.echo(f"  by {turned['because']}")

@@ -57,16 +57,16 @@ def _of_endpoints(moment: dict[str, Any]) -> bool:
 
 
 def _told(changes: list[dict[str, Any]]) -> str:
-    shown = [f"{_name(each['object'])} {each['what']}{_place(each['where'])}" for each in changes[:_MOST_SHOWN]]
+    shown = [f"{name_of(each['object'])} {each['what']}{place_of(each['where'])}" for each in changes[:_MOST_SHOWN]]
     rest = len(changes) - len(shown)
     return ", ".join(shown) + (f", and {rest} more" if rest else "")
 
 
-def _name(key: dict[str, str]) -> str:
+def name_of(key: dict[str, str]) -> str:
     return f"{key['kind']} {key['namespace']}/{key['name']}" if key["namespace"] else f"{key['kind']} {key['name']}"
 
 
-def _place(where: dict[str, Any]) -> str:
+def place_of(where: dict[str, Any]) -> str:
     return f" ({where['file']}:{where['line']})" if where.get("file") else ""
 
 

@@ -1,13 +1,14 @@
 """What objects say, as they were written: documents come in, and leave as Istio's `/debug/configz` lists them. Each has
 a digest of what it says, and so has all of it together: two moments with the same digest say the same.
 
-Rule: nothing is kept that a mesh does not act upon and that may be secret: what a Workload's process is given, and the
-copy of an object that kubectl puts into its annotations.
+Rule: nothing secret is kept: what a Workload's process is given, keys with which tokens could be made, and the copy of
+an object that kubectl puts into its annotations.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,6 +24,9 @@ _OF_METADATA = ("labels", "annotations")
 _COPY = "kubectl.kubernetes.io/last-applied-configuration"
 _OF_PROCESSES = ("command", "args", "env", "readiness")  # of a Workload
 _BITS = 1 << 128
+# Of a JSON Web Key, in JSON within JSON, what only its issuer should have: whoever has it can make tokens.
+_PRIVATE = re.compile(rb"(\\\"(?:k|d|p|q|dp|dq|qi)\\\"\s*:\s*\\\")[A-Za-z0-9_=-]+")
+_NO_KEY = b"AAAA"
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -48,9 +52,9 @@ class Contents:
 
     def put(self, document: Document) -> None:
         self.drop(document.key)
-        said = content_of(document)
+        said, whole = content_of(document)
         # With the key, or two objects that change places would say the same.
-        number = int.from_bytes(hashlib.sha256(f"{document.key}\n".encode() + said).digest()[:16])
+        number = int.from_bytes(hashlib.sha256(f"{document.key}\n".encode() + whole).digest()[:16])
         self._contents[document.key] = Content(said, number, document.file, document.line)
         self._sum = (self._sum + number) % _BITS
 
@@ -97,8 +101,9 @@ def document_of(key: ObjectKey, kept: Said) -> Document | None:
     return Document(key, str(body.get("apiVersion", "")), body, kept.file, line=kept.line)
 
 
-def content_of(document: Document) -> bytes:
-    """Never raises: of what cannot be written, only the names are told."""
+def content_of(document: Document) -> tuple[bytes, bytes]:
+    """What may be kept of it, and all that it says, of which only a digest may be. Never raises: of what cannot be
+    written, only the names are told."""
     key = document.key
     body = document.body
     given = body.get("metadata")
@@ -109,12 +114,14 @@ def content_of(document: Document) -> bytes:
             metadata[field] = {name: value for name, value in pairs.items() if name != _COPY}
     named = {"apiVersion": document.api_version, "kind": key.kind, "metadata": metadata}
     rest = {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata", "status")}
-    if key.kind == "Workload" and isinstance(rest.get("spec"), Mapping):
-        rest["spec"] = {name: value for name, value in rest["spec"].items() if name not in _OF_PROCESSES}
     try:
-        return _encoder.encode({**named, **rest})
+        said = whole = _encoder.encode({**named, **rest})
+        if key.kind == "Workload" and isinstance(rest.get("spec"), Mapping):
+            rest["spec"] = {name: value for name, value in rest["spec"].items() if name not in _OF_PROCESSES}
+            said = _encoder.encode({**named, **rest})
     except (TypeError, ValueError, RecursionError):
-        return _encoder.encode(named)
+        said = whole = _encoder.encode(named)
+    return _PRIVATE.sub(rb"\1" + _NO_KEY, said), whole
 
 
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _plain(value))

@@ -46,10 +46,6 @@ class RecentTraffic(msgspec.Struct, frozen=True):
     unjudged: int = 0
     requests: tuple[Turned, ...] = ()
 
-    @property
-    def turned(self) -> int:
-        return sum(each.count for each in self.requests)
-
 
 class Difference(msgspec.Struct, frozen=True):
     objects: tuple[ChangedObject, ...]
@@ -58,9 +54,6 @@ class Difference(msgspec.Struct, frozen=True):
     requests: tuple[Turned, ...]
     tried: int  # requests
     recent: RecentTraffic = RecentTraffic()
-
-    def __bool__(self) -> bool:
-        return bool(self.proxies or self.requests or self.recent.requests)
 
 
 def difference(
