@@ -1,20 +1,23 @@
 """The stage is judged by what explain says upon it: requests through a small shop, with what its proxies would get."""
 
+import msgspec
 import pytest
 
 from model.builders import group, instance, put, service
 from weft.api.document import Change
+from weft.api.parse import parse
 from weft.control.plane import ControlPlane
 from weft.control.stage import NoSuchWorkload, Stage, group_of
-from weft.explain.decision import Kind
+from weft.explain.decision import Kind, Source
 from weft.explain.explain import explain
 from weft.explain.request import Request
 from weft.files.documents import read_documents
 from weft.model.mesh import Mesh
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, Origin
 from weft.model.workload import Workload as Written
 from weft.xds.types import CLUSTER, LISTENER
 
+KEY = ObjectKey("Service", "shop", "web")
 DENY = """
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
@@ -117,3 +120,28 @@ def test_groups_are_those_of_pods_with_a_proxy():
     assert sorted(stage.groups().values()) == [["frontend-0.shop"], ["orders-0.shop"], ["payments-0.shop"]]
     (pod,) = mesh.get(ObjectKey("Instance", "shop", "orders-0"))
     assert group_of(pod) in stage.groups()
+
+
+def test_objects_are_named_with_their_places():
+    mesh = shop()
+    (document,) = read_documents(DENY.encode(), "deny.yaml").documents
+    mesh.apply(document.key, parse(document).values)
+    mesh.apply(ObjectKey("Service", "shop", "web"), (service("web", origin=Origin(KEY, "417")),))
+    stage = Stage(mesh)
+    policy = Source("AuthorizationPolicy", "shop", "only-orders")
+    assert str(stage.placed(policy)).endswith("only-orders (deny.yaml:2)")
+    assert str(stage.placed(msgspec.structs.replace(policy, part="rule[0]"))).endswith("rule[0] (deny.yaml:7)")
+    assert str(stage.placed(msgspec.structs.replace(policy, part="rule[1]"))).endswith("rule[1] (deny.yaml:2)")
+    assert str(stage.placed(Source("Service", "shop", "web"))) == "Service shop/web (version 417)"
+    assert str(stage.placed(Source("Service", "shop", "gone"))) == "Service shop/gone"
+
+
+def test_a_port_on_which_nobody_listens_is_told_where_that_can_be_known():
+    assert asked(Stage(shop()), "orders").kind is Kind.DELIVERED
+    assert asked(Stage(shop(), listening=lambda pod: frozenset({8080})), "orders").kind is Kind.DELIVERED
+    failed = asked(Stage(shop(), listening=lambda pod: frozenset({9000})), "orders")
+    assert (failed.kind, failed.status, failed.why) == (
+        Kind.FAILED,
+        503,
+        "payments-0.shop does not listen on port 8080",
+    )

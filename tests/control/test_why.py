@@ -34,7 +34,7 @@ def mesh():
 
 
 def parts(mesh, proxy, name, below=""):
-    (found,) = why(mesh, Stage(mesh), proxy, name, below)
+    (found,) = why(Stage(mesh), proxy, name, below)
     return {part.path: part.sources for part in found.parts}
 
 
@@ -51,11 +51,11 @@ def test_each_route_names_the_line_of_the_object_that_made_it(mesh):
 def test_policies_are_named_with_their_rule_and_where_they_are_written(mesh):
     found = parts(mesh, "payments-0.shop", "virtualInbound")
     policies = {source for path, sources in found.items() if "policies[" in path for source in sources}
-    assert policies == {"AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:2)"}
+    assert policies == {"AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:7)"}
 
 
 def test_a_cluster_names_its_objects(mesh):
-    cluster, endpoints = why(mesh, Stage(mesh), "orders-0.shop", "outbound|80||payments.shop.svc.cluster.local")
+    cluster, endpoints = why(Stage(mesh), "orders-0.shop", "outbound|80||payments.shop.svc.cluster.local")
     assert (cluster.kind, endpoints.kind) == ("cluster", "endpoints")
     assert cluster.parts[0].sources == ("Service shop/payments (service.yaml:2)",)
 
@@ -70,7 +70,7 @@ def test_what_no_object_made_is_a_default(mesh):
 
 def test_what_is_not_there_is_said_with_a_guess(mesh):
     with pytest.raises(NoSuchResource, match="has no resource") as caught:
-        why(mesh, Stage(mesh), "orders-0.shop", "outbound|80||payment.shop.svc.cluster.local")
+        why(Stage(mesh), "orders-0.shop", "outbound|80||payment.shop.svc.cluster.local")
     assert "did you mean" in caught.value.problem.hint
     with pytest.raises(NoSuchWorkload):
-        why(mesh, Stage(mesh), "nobody.shop", "80")
+        why(Stage(mesh), "nobody.shop", "80")

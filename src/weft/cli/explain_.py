@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, fail, print_json
+from weft.cli.output import TextOrJson, fail, print_json, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 TO = typer.Option(..., "--to", metavar="URL", help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
@@ -83,24 +83,34 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
 
     import msgspec
 
+    from weft.cli.meshes import Admission
     from weft.cli.trial_source import check, read, stage_of
     from weft.control.question import Question, answer
+    from weft.control.rehearsal import rehearse
 
     if question["when"]:
         fail("files have no past", "leave out --at, or -f", code=2)
     found = read(files)
     check(found.problems)
     asked = msgspec.convert(question, Question)
-    made: dict[str, Any] = msgspec.to_builtins(answer(stage_of(found.documents), asked, datetime.now(UTC)))
+    stage = stage_of(found.documents)
+    problems = rehearse(found.documents, admit=Admission())
+    made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), problems))
     return made
 
 
 def _print(answer: dict[str, Any], output: TextOrJson) -> None:
     if output is TextOrJson.JSON:
-        print_json({"request": answer["request"], **answer["explanation"]})
+        print_json({"request": answer["request"], **answer["explanation"], "problems": answer.get("problems", [])})
         return
+    import msgspec
+
+    from weft.base.problem import Problem
+
     for line in answer["lines"]:
         typer.echo(line)
+    for problem in answer.get("problems", ()):
+        say(str(msgspec.convert(problem, Problem)))
 
 
 def _header(text: str) -> tuple[str, str]:

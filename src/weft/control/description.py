@@ -216,6 +216,13 @@ def members_of(mesh: Mesh, service: Service) -> list[Instance]:
     return [pod for pod in mesh.instances(service.namespace) if _selected(mesh, service, pod)]
 
 
+def objects_about(mesh: Mesh, service: Service) -> set[str]:
+    """The service itself, and the rules and routes that are for it."""
+    members = members_of(mesh, service)
+    viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
+    return set(_objects(_service(mesh, service, viewer, members)))
+
+
 def decided(mesh: Mesh, pod: Instance, port: int = 0) -> Where | None:
     """Which PeerAuthentication decides at a port of a pod; None for the default."""
     policies = mesh.policies(PeerAuthentication, group_of(pod))

@@ -4,12 +4,13 @@ control plane remembers."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 import msgspec
 
 from weft.base.problem import Problem, Where
+from weft.control.clues import clues
 from weft.control.history import History
 from weft.control.stage import Stage
 from weft.explain.decision import Explanation
@@ -35,6 +36,7 @@ class Answer(msgspec.Struct, frozen=True):
     request: Request
     explanation: Explanation
     lines: tuple[str, ...]  # the same, for people
+    problems: tuple[Problem, ...] = ()  # what is wrong on its way: of objects that decide about it, or fail to
 
 
 class BadTime(Exception):
@@ -44,8 +46,9 @@ class BadTime(Exception):
         self.problem = Problem(Where(), what, "for example: 14:03, 2026-11-16T14:03, @17 or @-1 of weft history")
 
 
-def answer(stage: Stage, question: Question, now: datetime) -> Answer:
-    """Raises what carries a problem: NoSuchWorkload, BadUrl."""
+def answer(stage: Stage, question: Question, now: datetime, problems: Iterable[Problem] | None = None) -> Answer:
+    """`problems`: all that is known to be wrong with the mesh; without, nobody looks for what is wrong on the way.
+    Raises what carries a problem: NoSuchWorkload, BadUrl."""
     request = request_of(
         question.to,
         caller=stage.find(question.caller, question.namespace),
@@ -54,8 +57,24 @@ def answer(stage: Stage, question: Question, now: datetime) -> Answer:
         tokens=question.tokens,
         now=int(now.timestamp()),
     )
-    explanation = explain(request, stage)
-    return Answer(request, explanation, tuple(lines(explanation)))
+    explanation = _placed(explain(request, stage), stage)
+    found = clues(stage, request, explanation, problems) if problems is not None else ()
+    return Answer(request, explanation, tuple(lines(explanation)), found)
+
+
+def _placed(explanation: Explanation, stage: Stage) -> Explanation:
+    """Each object with its place."""
+    outcomes = [
+        msgspec.structs.replace(
+            outcome,
+            steps=tuple(
+                msgspec.structs.replace(step, sources=tuple(map(stage.placed, step.sources))) if step.sources else step
+                for step in outcome.steps
+            ),
+        )
+        for outcome in explanation.outcomes
+    ]
+    return Explanation(tuple(outcomes))
 
 
 def moment(history: History, when: str, now: Callable[[], datetime]) -> int:

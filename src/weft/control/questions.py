@@ -117,7 +117,7 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
 async def _explain(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
     if not question.when:
-        return answer(plane.stage(), question, _now())
+        return answer(plane.stage(), question, _now(), plane.problems())
     number, past = moment(plane.history, question.when, _now), plane.history.past()
     async with _looking_back:
         return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number)), question, _now()))
@@ -135,7 +135,7 @@ async def _bisect(plane: ControlPlane, query: Query) -> object:
 def _why(plane: ControlPlane, query: Query) -> object:
     asked = msgspec.json.decode(query.get("question", ""), type=WhyQuestion)
     stage = plane.stage()
-    return why(plane.mesh, stage, stage.find(asked.proxy, asked.namespace), asked.resource, asked.below)
+    return why(stage, stage.find(asked.proxy, asked.namespace), asked.resource, asked.below)
 
 
 def _describe(plane: ControlPlane, query: Query) -> object:

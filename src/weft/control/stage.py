@@ -6,25 +6,34 @@ they are asked for, by the same push loop. Rule: it changes nothing, and the mes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.control.problems import Problems
 from weft.control.push import Push
+from weft.explain.decision import Source
 from weft.explain.world import Resources, Workload
+from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.group import Group, ProxyKind
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
 from weft.model.service import Service
 from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
+Listening = Callable[[Instance], frozenset[int] | None]
+
 _TYPES = (LISTENER, ROUTE, CLUSTER, ENDPOINT)
+_RULE = re.compile(r"rule\[(\d+)\]")
 
 
 class NoSuchWorkload(Exception):
@@ -37,10 +46,13 @@ class NoSuchWorkload(Exception):
 
 
 class Stage:
-    """`served`: what proxies have now, where somebody serves them; other groups are translated here."""
+    """`served`: what proxies have now, where somebody serves them; other groups are translated here. `listening`: on
+    which ports the program of a pod takes connections, where that can be known."""
 
-    def __init__(self, mesh: Mesh, served: Snapshots | None = None) -> None:
-        self._mesh = mesh
+    def __init__(self, mesh: Mesh, served: Snapshots | None = None, listening: Listening | None = None) -> None:
+        self.mesh = mesh
+        self._listening = listening
+        self._placed: dict[Source, Source] = {}
         self._served = served
         self._own = Snapshots()
         self._push = Push(mesh, self._own, Problems())
@@ -128,8 +140,23 @@ class Stage:
                 return group_of(each)
         raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.meshed))
 
+    def service(self, host: str, namespace: str) -> Service | None:
+        """Whom a name means to a pod of a namespace, hidden from it or not."""
+        for name in self._names.readings(host.lower().rstrip("."), namespace):
+            found = [each for each in self.mesh.services() if each.host == name]
+            if found:
+                return min(found, key=lambda each: each.namespace != namespace)
+        return None
+
     def services(self) -> Iterable[Service]:
-        return self._mesh.services()
+        return self.mesh.services()
+
+    def placed(self, source: Source) -> Source:
+        """With its place: clusters and listeners do not carry it, for a moved line must not change them."""
+        found = self._placed.get(source)
+        if found is None:
+            found = self._placed[source] = _placed(source, self.mesh)
+        return found
 
     def groups(self) -> dict[Group, list[str]]:
         """Those that proxies are of, each with its pods."""
@@ -149,15 +176,23 @@ class Stage:
         name = _name(instance)
         found = self._workloads.get(name)
         if found is None:
-            trust_domain = self._mesh.settings.trust_domain
+            trust_domain = self.mesh.settings.trust_domain
             identity = str(Identity(trust_domain, instance.namespace, instance.service_account))
             found = self._workloads[name] = Workload(
                 name,
                 tuple(instance.addresses),
                 identity if instance.meshed else "",
                 self._of_group(group_of(instance)) if instance.meshed else None,
+                self._ports(instance),
             )
         return found
+
+    def _ports(self, instance: Instance) -> frozenset[int] | None:
+        """Where a Sidecar says what comes in, that may go to 127.0.0.1, or to a socket that is no port."""
+        sidecar = self.mesh.sidecar(group_of(instance))
+        if self._listening is None or (sidecar is not None and sidecar.ingress):
+            return None
+        return self._listening(instance)
 
     def _of_group(self, group: Group) -> Resources:
         found = self._resources.get(group)
@@ -166,6 +201,19 @@ class Stage:
             found = Resources.from_bytes((url, body) for url, bodies in sent.items() for body in bodies.values())
             self._resources[group] = found
         return found
+
+
+def _placed(source: Source, mesh: Mesh) -> Source:
+    if source.file:
+        return source
+    values = mesh.get(ObjectKey(source.kind, source.namespace, source.name))
+    value = next((each for each in values if each.origin is not None), None)
+    if value is None or value.origin is None:
+        return source
+    line = value.origin.line
+    if isinstance(value, AuthorizationPolicy) and (rule := _RULE.fullmatch(source.part)):
+        line = next((each.line for each in value.rules[int(rule[1]) :]), 0) or line
+    return msgspec.structs.replace(source, file=value.origin.file, line=line, version=value.origin.version)
 
 
 def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: int) -> bool:

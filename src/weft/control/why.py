@@ -15,9 +15,7 @@ from google.protobuf.message import DecodeError, Message
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.control.stage import Stage
-from weft.explain.decision import Source, policy_source, sources_of
-from weft.model.mesh import Mesh
-from weft.model.names import ObjectKey, where_of
+from weft.explain.decision import policy_source, sources_of
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 _KINDS = {LISTENER: "listener", ROUTE: "route", CLUSTER: "cluster", ENDPOINT: "endpoints"}
@@ -48,7 +46,7 @@ class NoSuchResource(Exception):
         self.problem = Problem(Where(), what, guess if guess.startswith("did you") else listed)
 
 
-def why(mesh: Mesh, stage: Stage, proxy: str, name: str, below: str = "") -> list[Why]:
+def why(stage: Stage, proxy: str, name: str, below: str = "") -> list[Why]:
     """Of each resource of that name; `below`: only of the parts whose path begins so. Raises NoSuchResource."""
     group = stage.group(proxy)
     found = []
@@ -58,7 +56,7 @@ def why(mesh: Mesh, stage: Stage, proxy: str, name: str, below: str = "") -> lis
         if body is None:
             continue
         message = _message(type_url, body)
-        parts = tuple(part for part in _parts(mesh, message, "") if part.path.startswith(below))
+        parts = tuple(part for part in _parts(stage, message, "") if part.path.startswith(below))
         found.append(Why(proxy, _KINDS[type_url], name, versions[type_url, name], parts or (Made(below),)))
     if not found:
         raise NoSuchResource(name, proxy, sorted({each for _, each in versions}))
@@ -71,16 +69,16 @@ def _message(type_url: str, body: bytes) -> Message:
     return made
 
 
-def _parts(mesh: Mesh, message: Message, path: str) -> Iterator[Made]:
+def _parts(stage: Stage, message: Message, path: str) -> Iterator[Made]:
     """This message, if objects made it, and then what is in it."""
     if isinstance(message, Packed):
         opened = _opened(message)
         if opened is not None:
-            yield from _parts(mesh, opened, path)
+            yield from _parts(stage, opened, path)
         return
     metadata = getattr(message, "metadata", None)
     if isinstance(metadata, Metadata) and (sources := sources_of(metadata)):
-        yield Made(path, tuple(_told(mesh, source) for source in sources))
+        yield Made(path, tuple(str(stage.placed(source)) for source in sources))
     for field, value in message.ListFields():
         if field.message_type is None or field.name == "metadata":
             continue
@@ -88,14 +86,14 @@ def _parts(mesh: Mesh, message: Message, path: str) -> Iterator[Made]:
         if field.is_repeated and field.message_type.GetOptions().map_entry:
             for key in sorted(value, key=str):
                 if sources := policy_source(str(key)):
-                    yield Made(f"{where}[{key}]", tuple(_told(mesh, source) for source in sources))
+                    yield Made(f"{where}[{key}]", tuple(str(stage.placed(source)) for source in sources))
                 elif isinstance(value[key], Message):
-                    yield from _parts(mesh, value[key], f"{where}[{key}]")
+                    yield from _parts(stage, value[key], f"{where}[{key}]")
         elif field.is_repeated:
             for number, each in enumerate(value):
-                yield from _parts(mesh, each, f"{where}[{_called(each, number)}]")
+                yield from _parts(stage, each, f"{where}[{_called(each, number)}]")
         else:
-            yield from _parts(mesh, value, where)
+            yield from _parts(stage, value, where)
 
 
 def _opened(packed: Packed) -> Message | None:
@@ -112,16 +110,3 @@ def _called(message: Message, number: int) -> str:
         if name in fields and fields[name].type == fields[name].TYPE_STRING and getattr(message, name):
             return str(getattr(message, name))
     return str(number)
-
-
-def _told(mesh: Mesh, source: Source) -> str:
-    """With its place: of clusters and listeners only the mesh knows it, for a moved line must not change them."""
-    if source.file:
-        return str(source)
-    values = mesh.get(ObjectKey(source.kind, source.namespace, source.name))
-    origin = next((value.origin for value in values if value.origin is not None), None)
-    where = where_of(origin)
-    if where.file:
-        return str(msgspec.structs.replace(source, file=where.file, line=where.line))
-    version = f" (version {origin.version})" if origin is not None and origin.version else ""
-    return f"{source}{version}"

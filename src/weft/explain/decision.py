@@ -11,6 +11,8 @@ import msgspec
 from envoy.config.core.v3.base_pb2 import Metadata
 from google.protobuf.struct_pb2 import Struct
 
+_TEXTS = ("kind", "namespace", "name", "file", "version")
+_REFUSED = re.compile(r"refused (\w+) ([^/]+)/(.+)")  # what was never good keeps everybody out
 _RULE = re.compile(r"ns\[(?P<namespace>[^\]]*)\]-policy\[(?P<name>[^\]]*)\](?:-rule\[(?P<rule>\d+)\])?")
 
 
@@ -27,11 +29,14 @@ class Source(msgspec.Struct, frozen=True):
     file: str = ""
     line: int = 0
     part: str = ""  # of the object: `rule[0]`
+    version: str = ""  # of the object, where it comes from a cluster
 
     def __str__(self) -> str:
         name = f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
         name = f"{name} {self.part}" if self.part else name
-        return f"{name} ({self.file}:{self.line})" if self.file else name
+        if self.file:
+            return f"{name} ({self.file}:{self.line})"
+        return f"{name} (version {self.version})" if self.version else name
 
 
 class Stage(StrEnum):
@@ -114,6 +119,8 @@ def sources_of(metadata: Metadata) -> tuple[Source, ...]:
 
 def policy_source(rule: str) -> tuple[Source, ...]:
     """The policy behind the name that a rule has in Envoy."""
+    if refused := _REFUSED.match(rule):
+        return (Source(refused[1], refused[2], refused[3]),)
     found = _RULE.match(rule)
     if found is None:
         return ()
@@ -127,6 +134,6 @@ def _sources(written: bytes) -> tuple[Source, ...]:
     found = []
     for entry in listed:
         fields = entry.struct_value.fields
-        text = {name: fields[name].string_value for name in ("kind", "namespace", "name", "file") if name in fields}
+        text = {name: fields[name].string_value for name in _TEXTS if name in fields}
         found.append(Source(**text, line=int(fields["line"].number_value) if "line" in fields else 0))
     return tuple(found)
