@@ -4,11 +4,14 @@ from datetime import UTC, datetime
 
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
+from weft.control.clues import Wrong
 from weft.control.question import Question, answer
 from weft.control.stage import Stage
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
+from weft.model.request_authentication import RequestAuthentication
 from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
+from weft.model.virtual_service import VirtualService
 
 NOW = datetime(2026, 11, 16, 14, 30, tzinfo=UTC)
 SIDECAR = Origin(ObjectKey("Sidecar", "shop", "narrow"), "", "narrow.yaml", 7)
@@ -24,7 +27,7 @@ def shop(*more, ready=True):
 
 
 def told(stage, to, problems=()):
-    return answer(stage, Question("client", to), NOW, problems).problems
+    return answer(stage, Question("client", to), NOW, Wrong(tuple(problems))).problems
 
 
 def test_a_request_that_arrives_gives_no_clue():
@@ -77,3 +80,21 @@ def test_problems_are_those_of_objects_on_the_way():
     beside = service("beside", selector=(("app", "web"),), origin=Origin(ObjectKey("Service", "shop", "beside")))
     other = Problem(Where("beside.yaml", 3, "Service shop/beside"), "named wrongly")
     assert told(shop(beside), "http://web/", [here, other]) == (here,)
+
+
+def test_problems_of_what_guards_the_server_are_told():
+    key = ObjectKey("RequestAuthentication", "shop", "tokens")
+    tokens = RequestAuthentication("tokens", "shop", selector=(("app", "web"),), origin=Origin(key))
+    wrong = Problem(Where("tokens.yaml", 3, str(key)), "keys cannot be fetched")
+    assert told(shop(tokens), "http://web/", [wrong]) == (wrong,)
+    assert told(shop(tokens), "http://api/", [wrong]) == ()
+
+
+def test_problems_of_a_refused_route_are_told_where_it_would_have_been_in_force():
+    key = ObjectKey("VirtualService", "shop", "web")
+    wrong = Wrong(
+        (Problem(Where("route.yaml", 3, str(key)), "the weights add up to 0"),),
+        {key: (VirtualService("web", "shop", ("web.shop.svc.cluster.local",)),)},
+    )
+    assert answer(shop(), Question("client", "http://web/"), NOW, wrong).problems == wrong.problems
+    assert answer(shop(), Question("client", "http://api/"), NOW, wrong).problems == ()

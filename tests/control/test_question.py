@@ -4,6 +4,7 @@ import pytest
 
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
+from weft.control.clues import Wrong
 from weft.control.history import Forgotten, History
 from weft.control.question import BadTime, Question, answer, moment
 from weft.control.stage import Stage
@@ -35,7 +36,7 @@ def test_objects_are_told_with_their_places_and_what_is_wrong_with_them_if_someb
     wrong = Problem(Where("payments.yaml", 5, "Service shop/payments"), "nobody is selected", code="WFT0301")
     other = Problem(Where("orders.yaml", 5, "Service shop/orders"), "nobody is selected", code="WFT0301")
     question = Question("orders", "http://payments/")
-    found = answer(Stage(mesh), question, NOW, [wrong, other])
+    found = answer(Stage(mesh), question, NOW, Wrong((wrong, other)))
     assert any(line.endswith("nobody is behind it  [Service shop/payments (payments.yaml:4)]") for line in found.lines)
     assert found.problems == (wrong,)
     assert answer(Stage(mesh), question, NOW).problems == ()

@@ -85,6 +85,7 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
 
     from weft.cli.meshes import Admission
     from weft.cli.trial_source import check, read, stage_of
+    from weft.control.clues import Wrong
     from weft.control.question import Question, answer
     from weft.control.rehearsal import rehearse
 
@@ -95,7 +96,7 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     asked = msgspec.convert(question, Question)
     stage = stage_of(found.documents)
     problems = rehearse(found.documents, admit=Admission())
-    made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), problems))
+    made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), Wrong(problems)))
     return made
 
 

@@ -10,16 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 from weft.analyze.facts import facts_of
 from weft.analyze.findings import findings
-from weft.api.document import Document
 from weft.base.problem import Problem
+from weft.control.lines import with_lines
 from weft.control.problems import Problems
-from weft.control.rehearsal import located
-from weft.files.documents import read_documents
 from weft.model.mesh import Mesh, Value
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
@@ -29,7 +26,6 @@ log = logging.getLogger(__name__)
 QUIET = 0.5  # seconds
 MOST = 3.0  # seconds after the first change, if they never are quiet
 REST = 10  # times as long as the last analysis took
-MOST_READ = 1 << 20  # bytes of a file; in a larger one a finding is at its object's first line
 MOST_OBJECTS = 200_000  # beyond, even listing them would be felt by a push
 
 TOPIC = "analysis"
@@ -110,17 +106,4 @@ class Analysis:
 
 
 def _work(settings: Settings, objects: list[tuple[Value, ...]], refused: frozenset[ObjectKey]) -> tuple[Problem, ...]:
-    found = findings(facts_of(settings, objects), refused)
-    return located(found, _written({problem.where.file for problem in found if problem.where.field}))
-
-
-def _written(files: set[str]) -> Iterator[Document]:
-    """The objects of these files, read again for the lines of their fields, which nobody keeps in memory. A file that
-    has just been changed is looked at again anyway."""
-    for file in sorted(files - {""}):
-        path = Path(file)
-        try:
-            if path.stat().st_size <= MOST_READ:
-                yield from read_documents(path.read_bytes(), file).documents
-        except OSError:
-            continue
+    return with_lines(findings(facts_of(settings, objects), refused))

@@ -7,31 +7,45 @@ Rule: a clue is a guess at the cause. It never changes a verdict.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+
+import msgspec
 
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
-from weft.control.description import members_of, objects_about
+from weft.control.description import Refused, members_of, objects_about
 from weft.control.stage import NoSuchWorkload, Stage, group_of
-from weft.explain.decision import Explanation, Kind, Source
+from weft.explain.decision import Explanation, Kind
 from weft.explain.request import Request
 from weft.explain.world import Workload
+from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.instance import Instance
-from weft.model.names import ObjectKey, where_of
+from weft.model.names import ObjectKey, Origin, where_of
+from weft.model.peer_authentication import PeerAuthentication
+from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import exported
 from weft.model.service import Service
 
 _WELL = (Kind.DELIVERED, Kind.PASSED_ON)
 
 
-def clues(stage: Stage, request: Request, explanation: Explanation, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+class Wrong(msgspec.Struct, frozen=True):
+    """All that is known to be wrong with a mesh. `refused`: objects with errors, as they are meant."""
+
+    problems: tuple[Problem, ...] = ()
+    refused: Refused = {}
+
+
+def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong) -> tuple[Problem, ...]:
     caller = _caller(stage, request)
     called = stage.service(request.host, caller.namespace) if caller is not None else None
     found: list[Problem] = []
     if caller is not None and explanation.verdict.kind not in _WELL:
         found += _of_failure(stage, request, explanation, caller, called)
-    involved = _objects(stage, request, explanation, called)
-    found += (problem for problem in problems if problem.where.object in involved)
+    involved = _deciding(request, explanation) | _guarding(stage, explanation)
+    if called is not None:
+        involved |= objects_about(stage.mesh, called, wrong.refused)
+    found += (problem for problem in wrong.problems if problem.where.object in involved)
     return tuple(dict.fromkeys(found))
 
 
@@ -89,18 +103,25 @@ def _not_ready(stage: Stage, service: Service) -> Iterator[Problem]:
         yield _clue(where_of(pod.origin), what, f"see what keeps it: weft ps, weft logs {pod.workload or pod.name}")
 
 
-def _objects(stage: Stage, request: Request, explanation: Explanation, called: Service | None) -> set[str]:
-    """Who has decided, and who could have. The server's own proxy names every service of its port: those are not on
-    this request's way."""
+def _deciding(request: Request, explanation: Explanation) -> set[str]:
+    """The server's own proxy names every service of its port: those are not on this request's way."""
     steps = [step for outcome in explanation.outcomes for step in outcome.steps]
     sources = {
         source for step in steps for source in step.sources if step.proxy == request.caller or source.kind != "Service"
     }
-    return {_object(source) for source in sources} | (objects_about(stage.mesh, called) if called else set())
+    return {str(ObjectKey(source.kind, source.namespace, source.name)) for source in sources}
 
 
-def _object(source: Source) -> str:
-    return str(ObjectKey(source.kind, source.namespace, source.name))
+def _guarding(stage: Stage, explanation: Explanation) -> set[str]:
+    """Those before the pods that it reaches."""
+    reached = {outcome.verdict.workload for outcome in explanation.outcomes} - {""}
+    groups = [group_of(stage.instance(name)) for name in reached if stage.workload(name) is not None]
+    found: set[Origin | None] = set()
+    for group in groups:
+        found.update(each.origin for each in stage.mesh.policies(AuthorizationPolicy, group))
+        found.update(each.origin for each in stage.mesh.policies(PeerAuthentication, group))
+        found.update(each.origin for each in stage.mesh.policies(RequestAuthentication, group))
+    return {str(origin.key) for origin in found if origin is not None}
 
 
 def _clue(where: Where, what: str, hint: str) -> Problem:

@@ -150,6 +150,10 @@ class ControlPlane:
         self._quarantine.forget_mended()
         return self._problems.all()
 
+    def refused(self) -> Mapping[ObjectKey, tuple[Value, ...]]:
+        """Objects with errors, and what they seem to be."""
+        return self._intake.refused
+
     def refusals(self) -> tuple[Problem, ...]:
         """Of these problems, those that proxies which are connected here have told of."""
         return self._quarantine.standing()

@@ -4,13 +4,13 @@ control plane remembers."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import msgspec
 
 from weft.base.problem import Problem, Where
-from weft.control.clues import clues
+from weft.control.clues import Wrong, clues
 from weft.control.history import History
 from weft.control.stage import Stage
 from weft.explain.decision import Explanation
@@ -46,8 +46,8 @@ class BadTime(Exception):
         self.problem = Problem(Where(), what, "for example: 14:03, 2026-11-16T14:03, @17 or @-1 of weft history")
 
 
-def answer(stage: Stage, question: Question, now: datetime, problems: Iterable[Problem] | None = None) -> Answer:
-    """`problems`: all that is known to be wrong with the mesh; without, nobody looks for what is wrong on the way.
+def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None = None) -> Answer:
+    """`wrong`: all that is known to be wrong with the mesh; without, nobody looks for what is wrong on the way.
     Raises what carries a problem: NoSuchWorkload, BadUrl."""
     request = request_of(
         question.to,
@@ -58,7 +58,7 @@ def answer(stage: Stage, question: Question, now: datetime, problems: Iterable[P
         now=int(now.timestamp()),
     )
     explanation = _placed(explain(request, stage), stage)
-    found = clues(stage, request, explanation, problems) if problems is not None else ()
+    found = clues(stage, request, explanation, wrong) if wrong is not None else ()
     return Answer(request, explanation, tuple(lines(explanation)), found)
 
 
