@@ -119,6 +119,7 @@ def test_every_check_can_be_listed_and_one_explained():
     told = run("--explain", "wft0104").stdout
     assert told.startswith("WFT0104 (warning): A route leads to a host that does not exist\n")
     assert "In istioctl: IST0101" in told
+    assert "Documentation: docs/reference/checks.md#wft0104" in told
     assert run("--explain", "WFT9999").exit_code == 2
 
 

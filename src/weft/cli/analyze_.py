@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weft.control.examination import Examined, Running
     from weft.kube.inventory import Inventory
 
+PAGE = "docs/reference/checks.md"
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
@@ -105,6 +106,8 @@ def analyze(
     ]
     _show([problem for problem in problems if _at_least(problem, output_threshold)], output)
     say(f"{source}: {_count(examined.objects, 'object')}, {_summary(problems)}")
+    if output is Report.LOG and problems:
+        say(f"hint: what a code means: weft analyze --explain {problems[0].code}, or {PAGE}")
     if any(_at_least(problem, failure_threshold) for problem in problems):
         raise typer.Exit(1)
 
@@ -174,7 +177,8 @@ def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
     told = () if over.documents or over.flaws else fetch_problems(name)
     known = {(problem.where.object, problem.what) for problem in examined.problems}
     news = [problem for problem in told if (problem.where.object, problem.what) not in known]
-    return _joined(examined, [*over.flaws, *own.flaws, *news], namespace)
+    of_machine = _of_machine([*own.documents, *over.documents])
+    return _joined(examined, [*over.flaws, *own.flaws, *of_machine, *news], namespace)
 
 
 def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace: str) -> tuple[Examined, str]:
@@ -300,6 +304,7 @@ def _row(problem: Problem) -> dict[str, str]:
         "field": where.field,
         "hint": problem.hint,
         "check": CHECKS[problem.code].title,
+        "documentation": _page(problem.code),
     }
     return {name: value for name, value in found.items() if value}
 
@@ -318,6 +323,11 @@ def _tell(code: str) -> None:
     typer.echo(f"{check.code} ({check.severity}): {check.title}\n{check.more}")
     if check.istio:
         typer.echo(f"In istioctl: {', '.join(check.istio)}")
+    typer.echo(f"Documentation: {_page(check.code)}")
+
+
+def _page(code: str) -> str:
+    return f"{PAGE}#{code.lower()}"
 
 
 def _summary(problems: list[Problem]) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 FROM = typer.Argument(
@@ -87,24 +87,36 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
 
     import msgspec
 
+    from weft.cli.meshes import Admission
     from weft.cli.trial_source import check, read, stage_of
+    from weft.control.clues import Wrong
     from weft.control.question import Question, answer
+    from weft.control.rehearsal import rehearse
 
     if question["when"]:
         fail("files have no past", "leave out --at, or -f", code=2)
     found = read(files)
     check(found.problems)
     asked = msgspec.convert(question, Question)
-    made: dict[str, Any] = msgspec.to_builtins(answer(stage_of(found.documents), asked, datetime.now(UTC)))
+    stage = stage_of(found.documents)
+    problems = rehearse(found.documents, admit=Admission())
+    made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), Wrong(problems)))
     return made
 
 
 def _print(answer: dict[str, Any], output: TextOrJson) -> None:
     if is_data(output):
-        print_data({"request": answer["request"], **answer["explanation"]}, output)
+        problems = answer.get("problems", [])
+        print_data({"request": answer["request"], **answer["explanation"], "problems": problems}, output)
         return
+    import msgspec
+
+    from weft.base.problem import Problem
+
     for line in answer["lines"]:
         typer.echo(line)
+    for problem in answer.get("problems", ()):
+        say(str(msgspec.convert(problem, Problem)))
 
 
 def _header(text: str) -> tuple[str, str]:

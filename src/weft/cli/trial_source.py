@@ -62,7 +62,8 @@ def check(problems: Iterable[Problem]) -> None:
     for problem in errors:
         say(str(problem))
     if errors:
-        fail(f"{len(errors)} errors in what was given", "see them with their hints: weft validate PATH…")
+        count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
+        fail(f"{count} in what was given", "see them with their hints: weft validate PATH…")
 
 
 def stage_of(documents: list[Document], running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None) -> Stage:

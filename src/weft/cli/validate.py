@@ -57,6 +57,7 @@ def validate(
 
 def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
     """The number of objects, what is wrong with them in the order of files and lines, and whether a part was alone."""
+    from weft.analyze.finding import coded
     from weft.api.parse import parse
     from weft.cli.meshes import Admission, meshes_in
     from weft.control.rehearsal import rehearse
@@ -75,7 +76,11 @@ def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
             problems += (problem for document in documents for problem in parse(document).problems)
     if not objects and not problems:
         fail(f"no objects in {', '.join(str(path) for path in paths)}", "YAML files end in .yaml, .yml or .json")
-    return objects, sorted(dict.fromkeys(problems), key=lambda each: (each.where.file, each.where.line)), partial
+    return (
+        objects,
+        sorted(dict.fromkeys(map(coded, problems)), key=lambda each: (each.where.file, each.where.line)),
+        partial,
+    )
 
 
 def _of_programs(documents: Iterable[Document]) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from weft.analyze.finding import coded
 from weft.api.document import Change
 from weft.api.parse import parse
 from weft.base.problem import Problem, Where
@@ -73,7 +74,7 @@ class Intake:
             values, problems = parsed.values, parsed.problems
             if parsed.meant:
                 self.refused[change.key] = parsed.meant
-        self._problems.put(change.key, problems)
+        self._problems.put(change.key, map(coded, problems))
         before = self._mesh.get(change.key)
         if change.document is not None and not values:
             if (before and change.key not in self._closed) or not parsed.closed:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 import msgspec
 
+from weft.analyze.finding import coded
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
 from weft.control.analysis import Analysis
@@ -28,6 +29,7 @@ from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
 from weft.model.group import Group
+from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
@@ -78,6 +80,8 @@ class ControlPlane:
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
         self._memory = memory
+        # On which ports the program of a pod takes connections, where whoever runs it can tell; None: it cannot.
+        self.listening: Callable[[Instance], frozenset[int] | None] = lambda _pod: None
         self._problems = Problems()
         self.history = History(self.mesh, Settings(domain=domain), digest=lambda: self._intake.contents.digest())
         self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit, note=self.history.note)
@@ -111,7 +115,7 @@ class ControlPlane:
     ) -> None:
         """Take documents in, with all the problems that their source has with itself at this time, and with what it
         brings along that needs no parsing: no proxy sees the one without the other."""
-        self._problems.put("source", problems)
+        self._problems.put("source", map(coded, problems))
         changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
         touched = joined((touched, self._intake.all_values(values)))
@@ -162,6 +166,10 @@ class ControlPlane:
         self._quarantine.forget_mended()
         return self._problems.all()
 
+    def faulty(self) -> Mapping[ObjectKey, tuple[Value, ...]]:
+        """Objects with errors, and what they seem to be."""
+        return self._intake.refused
+
     def refusals(self) -> tuple[Problem, ...]:
         """Of these problems, those that proxies which are connected here have told of."""
         return self._quarantine.standing()
@@ -174,7 +182,7 @@ class ControlPlane:
         """The mesh as an explanation looks at it, as it is served now. Use it at once."""
         from weft.control.stage import Stage  # most control planes are never asked
 
-        return Stage(self.mesh, self._snapshots)
+        return Stage(self.mesh, self._snapshots, self.listening)
 
     def _own_pages(self) -> dict[str, Page]:
         from weft.control.questions import pages

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from weft.base.problem import Problem, Where
+from weft.control.clues import Wrong, clues
 from weft.control.contents import DIGITS
 from weft.control.history import History
 from weft.control.reasons.steps import sourced
@@ -39,6 +40,7 @@ class Answer(msgspec.Struct, frozen=True):
     request: Request
     explanation: Explanation
     lines: tuple[str, ...]  # the same, for people
+    problems: tuple[Problem, ...] = ()  # what is wrong on its way: of objects that decide about it, or fail to
 
 
 class BadTime(Exception):
@@ -49,8 +51,9 @@ class BadTime(Exception):
         self.problem = Problem(Where(), what, hint)
 
 
-def answer(stage: Stage, question: Question, now: datetime) -> Answer:
-    """Raises what carries a problem: NoSuchWorkload, BadUrl."""
+def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None = None) -> Answer:
+    """`wrong`: all that is known to be wrong with the mesh; without, nobody looks for what is wrong on the way.
+    Raises what carries a problem: NoSuchWorkload, BadUrl."""
     request = request_of(
         question.to,
         caller=stage.find(question.caller, question.namespace),
@@ -60,7 +63,8 @@ def answer(stage: Stage, question: Question, now: datetime) -> Answer:
         now=int(now.timestamp()),
     )
     explanation = sourced(stage.mesh, stage.group_of, explain(request, stage))
-    return Answer(request, explanation, tuple(lines(explanation)))
+    found = clues(stage, request, explanation, wrong) if wrong is not None else ()
+    return Answer(request, explanation, tuple(lines(explanation)), found)
 
 
 def moment(history: History, when: str, now: Callable[[], datetime]) -> int:

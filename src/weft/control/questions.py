@@ -16,6 +16,7 @@ from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
 from weft.control import audit_page
 from weft.control.changed_objects import ChangedObject, changed_object
+from weft.control.clues import Wrong
 from weft.control.debug import Answer, Page, Query
 from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.control.description_text import pod_lines, service_lines
@@ -133,7 +134,7 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
 async def _explain(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
     if not question.when:
-        return answer(plane.stage(), question, _now())
+        return answer(plane.stage(), question, _now(), Wrong(plane.problems(), plane.faulty()))
     number, past = moment(plane.history, question.when, _now), plane.history.past()
     async with _looking_back:
         return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number)), question, _now()))
@@ -175,9 +176,9 @@ def _why(plane: ControlPlane, query: Query) -> object:
 def _describe(plane: ControlPlane, query: Query) -> object:
     asked = msgspec.json.decode(query.get("question", ""), type=Asked)
     if asked.kind == "pod":
-        pod = describe_pod(plane.mesh, plane.stage(), plane.problems(), asked.name, asked.namespace)
+        pod = describe_pod(plane.mesh, plane.stage(), plane.problems(), asked.name, asked.namespace, plane.faulty())
         return Told(pod, tuple(pod_lines(pod)))
-    service = describe_service(plane.mesh, plane.problems(), asked.name, asked.namespace)
+    service = describe_service(plane.mesh, plane.problems(), asked.name, asked.namespace, plane.faulty())
     return Told(service, tuple(service_lines(service)))
 
 

@@ -90,6 +90,7 @@ class Engine:
         self.addresses = Addresses(ipv6=ipv6_available())
         memory = Memory(history, domain=domain, admit=self.addresses.readmit) if history is not None else None
         self.control = ControlPlane(domain=domain, admit=self._admit, replica=name, memory=memory)
+        self.control.listening = self._listening
         self.observer = Observer(self)
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
@@ -427,6 +428,13 @@ class Engine:
     def rotate_ca(self, propagation: timedelta | None = None) -> AuthorityStatus:
         """Begin to move to a new root. Raises AuthorityError."""
         return self._vouch().rotate(propagation)
+
+    def _listening(self, instance: Instance) -> frozenset[int] | None:
+        """None for whoever is not run here, such as a WorkloadEntry."""
+        for pod in self.pods():
+            if (pod.plan.workload.namespace, pod.plan.name) == (instance.namespace, instance.name):
+                return pod.listening
+        return None
 
     def _pod_problems(self) -> list[Problem]:
         """Commands that cannot even be started are as wrong as YAML that cannot be read."""
