@@ -54,7 +54,9 @@ def test_what_a_process_is_given_is_not_kept():
 
 def test_a_key_with_which_tokens_could_be_made_is_not_kept_but_changes_the_digest():
     def rule(secret):
-        keys = json.dumps({"keys": [{"kty": "oct", "kid": "k", "k": secret}, {"kty": "RSA", "n": "public", "d": secret}]})
+        keys = json.dumps(
+            {"keys": [{"kty": "oct", "kid": "k", "k": secret}, {"kty": "RSA", "n": "public", "d": secret}]}
+        )
         return document(kind="RequestAuthentication", spec={"jwtRules": [{"jwks": keys}]})
 
     said = content_of(rule("c2VjcmV0"))[0].decode()
