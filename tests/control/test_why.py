@@ -59,7 +59,7 @@ def test_policies_are_named_with_their_rule_and_where_they_are_written(mesh):
 
 
 def test_a_cluster_names_its_objects(mesh):
-    cluster, endpoints = why(Stage(mesh), "orders-0.shop", "outbound|80||payments.shop.svc.cluster.local")
+    cluster, endpoints = why(mesh, Stage(mesh), "orders-0.shop", "outbound|80||payments.shop.svc.cluster.local")
     assert (cluster.kind, endpoints.kind) == ("cluster", "endpoints")
     assert cluster.parts[0].sources == ("Service shop/payments (service.yaml:2)",)
 
@@ -141,7 +141,7 @@ def test_what_a_proxy_has_refused_is_said_with_the_object_at_fault(mesh):
 
 def test_what_is_not_there_is_said_with_a_guess(mesh):
     with pytest.raises(NoSuchResource, match="has no resource") as caught:
-        why(Stage(mesh), "orders-0.shop", "outbound|80||payment.shop.svc.cluster.local")
+        why(mesh, Stage(mesh), "orders-0.shop", "outbound|80||payment.shop.svc.cluster.local")
     assert "did you mean" in caught.value.problem.hint
     with pytest.raises(NoSuchWorkload):
-        why(Stage(mesh), "nobody.shop", "80")
+        why(mesh, Stage(mesh), "nobody.shop", "80")
