@@ -116,7 +116,7 @@ async def test_a_route_is_told_down_to_its_timeout(mesh):
         ["routes-in-order"],
     )
     assert await part(mesh, "client", "route", f"{host}.routes[0].route.timeout") == ([], ["no-timeout"])
-    assert await part(mesh, "client", "route", f"{host}.routes[0].route.retry_policy") == ([], ["default-retries"])
+    assert await part(mesh, "client", "route", f"{host}.routes[0].route.retry_policy") == ([], ["retries"])
     assert await part(mesh, "client", "route", "80.virtual_hosts[allow_any]") == ([], ["allow-any"])
 
 

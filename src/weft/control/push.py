@@ -21,18 +21,20 @@ from weft.control.problems import Problems
 from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
-from weft.model.names import ObjectKey, host_covers
+from weft.model.names import host_covers
 from weft.model.scope import Scope
 from weft.model.service import Service
 from weft.model.settings import Settings
 from weft.model.touched import EVERYWHERE, Touched
-from weft.translate import endpoints, routes
+from weft.translate import endpoints, names, routes
 from weft.translate.built import Built
 from weft.translate.contribution import Contribution, VirtualHost
 from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
+from weft.translate.suspects import Lineup, of_cluster, of_guards, of_routes
 from weft.translate.view import GroupView, ServiceView, depends_on_labels, group_view, service_view
 from weft.xds.snapshot import Snapshots
+from weft.xds.types import CLUSTER
 
 if TYPE_CHECKING:
     import asyncio
@@ -130,14 +132,36 @@ class Push:
 
     # Proxies refuse (`control/quarantine.py`)
 
-    def suspend(self, group: Group, route: str, accepted: bytes) -> dict[str, tuple[ObjectKey, ...]]:
-        """Put what is new in a refused route configuration back; returns the hosts, with the objects behind them."""
+    def suspend(self, group: Group, route: str, accepted: bytes) -> dict[str, VirtualHost]:
+        """Put what is new in a refused route configuration back; returns the hosts, as they were refused."""
         compiled = self._groups.get(group)
         if compiled is None:
             return {}
         hosts, update = compiled.suspend(route, accepted)
         self._snapshots.update(group, update)
-        return {host: made.sources for host, made in hosts.items()}
+        return hosts
+
+    def suspects(self, group: Group, refused: Built) -> Lineup | None:
+        """Who may be at fault for a listener or a cluster that more than one object made; None where that cannot be
+        tried out."""
+        compiled = self._groups.get(group)
+        if compiled is None:
+            return None
+        if refused.name == names.VIRTUAL_INBOUND:
+            return of_guards(compiled.view)
+        host = refused.name.rpartition("|")[2]
+        made = self._seen(group, host) if refused.type_url == CLUSTER else None
+        return of_cluster(made.view, refused, made.settings) if made is not None else None
+
+    def suspect_routes(self, group: Group, host: str, refused: VirtualHost) -> Lineup | None:
+        """Who may be at fault for a host's routes."""
+        made = self._seen(group, host)
+        port = refused.name.rpartition(":")[2]
+        return of_routes(made.view, int(port)) if made is not None and port.isdecimal() else None
+
+    def _seen(self, group: Group, host: str) -> _Made | None:
+        watching = self._watching.get(host, {})
+        return watching.get(group) or watching.get(self._place_of[group]) if group in self._place_of else None
 
     def resume(self, group: Group, route: str, hosts: Iterable[str]) -> None:
         compiled = self._groups.get(group)

@@ -17,7 +17,7 @@ def test_without_any_rule_each_field_is_a_default():
     mesh = mesh_of()
     assert cluster(mesh) == (("Service shop/payments (service.yaml:2)",), ("cluster-per-port",))
     assert cluster(mesh, "circuit_breakers") == ((), ("no-limits",))
-    assert cluster(mesh, "connect_timeout") == ((), ("default-connect-timeout",))
+    assert cluster(mesh, "connect_timeout") == ((), ("connect-timeout",))
     assert cluster(mesh, "lb_policy") == ((), ("least-request",))
     assert cluster(mesh, "outlier_detection") == ((), ("no-ejection",))
     assert cluster(mesh, "transport_socket_matches") == ((), ("auto-mtls",))
