@@ -151,6 +151,12 @@ def test_what_is_not_connected_and_what_it_cannot_do_is_said_with_a_hint(running
         Control(running.base).ask("syncz")
 
 
+def test_what_it_serves_is_analyzed(running):
+    found = running.weft("analyze", "-o", "json")
+    assert f"weft control at {running.place}: 2 objects" in found.stderr
+    assert isinstance(json.loads(found.stdout), list)
+
+
 def test_requests_changes_and_the_past_are_asked_as_of_a_mesh(running):
     def explained(*more):
         done = running.weft("explain", "web", "--to", "http://bank.example.com/", "-n", "shop", *more)

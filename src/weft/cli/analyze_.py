@@ -136,6 +136,10 @@ def _of_running(
     reached.close()
     if isinstance(reached, Local):
         return _of_mesh(reached.mesh, written, namespace), f"mesh {reached.mesh}"
+    from weft.cli.reach_control import Control
+
+    if isinstance(reached, Control):
+        return _of_directory(reached.directory(), written, namespace), f"weft control at {reached.place}"
     return _of_cluster(written, cluster, everywhere=everywhere, namespace=namespace)
 
 
@@ -164,6 +168,16 @@ def _of_files(written: _Written, namespace: str) -> Examined:
 
     examined = examine(written.documents, admit=Admission())
     return _joined(examined, [*written.flaws, *_of_machine(written.documents)], namespace)
+
+
+def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
+    """What a control plane serves."""
+    from weft.cli.meshes import Admission
+    from weft.control.examination import examine
+
+    own = _written([directory])
+    examined = examine(own.documents, admit=Admission(), laid_over=over.documents)
+    return _joined(examined, [*over.flaws, *own.flaws], namespace)
 
 
 def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
