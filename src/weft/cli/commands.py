@@ -31,11 +31,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("validate", "validate:validate", "Check YAML files, and that what they refer to is there."),
         Command("analyze", "analyze_:analyze", "Find what does not fit together, in files or in a mesh."),
         Command("test", "test_:test", "Test what requests are expected to do."),
-        Command(
-            "diff",
-            "diff:diff",
-            "Show what a change would change, before it is applied, or what has changed since a moment of weft history.",
-        ),
+        Command("diff", "diff:diff", "Show what a change would change, before it is applied."),
         Command("kube-inject", "kube_inject:kube_inject", "Put the proxy into the pods of workloads in files."),
         Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
     ),

@@ -33,7 +33,7 @@ def diff(
     context: str | None = CONTEXT,
     system: str = SYSTEM,
 ) -> None:
-    """Show what a change would change, before it is applied, or what has changed since a moment of weft history. Files
+    """Show what a change would change, before it is applied. Or what has changed since a moment of weft history. Files
     are laid over what is there: the mesh of this machine, a cluster, or --against a directory. It is said which objects
     are others, which proxies are sent what, and to which requests something else happens: those of RequestTests, a call
     of every HTTP port by everybody, and what was really called lately, where proxies write an access log.
