@@ -1,7 +1,6 @@
 """The page says what the broken meshes say, and each of these is a whole one."""
 
 import pytest
-
 from tools.troubleshooting import MESHES, PAGE, broken, page, read
 
 EVERY = [each for kind in ("mesh", "files", "running", "kubernetes") for each in broken(kind)]
@@ -15,7 +14,9 @@ def test_the_page_is_what_the_meshes_say_now():
 def test_there_are_as_many_as_were_promised_and_most_point_at_a_line():
     assert len(EVERY) >= 50
     assert len({each.name for each in EVERY}) == len(EVERY)
-    pointing = [each for each in EVERY if any(mark in words for mark in each.marks for t in each.typed for words in t.words)]
+    pointing = [
+        each for each in EVERY if any(mark in words for mark in each.marks for t in each.typed for words in t.words)
+    ]
     assert len(pointing) >= 35
 
 
