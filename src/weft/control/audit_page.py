@@ -33,4 +33,6 @@ def page(mesh: Mesh) -> Page:
 
 def _look_over(settings: Settings, objects: list[tuple[Value, ...]], namespace: str) -> LookedOver:
     facts = facts_of(settings, objects)
-    return LookedOver(plaintext(facts, namespace), with_lines(findings(facts)))
+    section = plaintext(facts, namespace)
+    section = msgspec.structs.replace(section, findings=with_lines(section.findings))
+    return LookedOver(section, with_lines(findings(facts)))
