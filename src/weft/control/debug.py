@@ -102,8 +102,8 @@ class Debug:
         origin = next((value.origin for value in self._mesh.get(key) if value.origin is not None), None)
         if origin is None:
             return said
-        if origin.version and not origin.file:
-            said["metadata"]["resourceVersion"] = origin.version
+        if key in self._mesh.revisions:
+            said["metadata"]["resourceVersion"] = self._mesh.revisions[key]
         return {**said, "origin": str(where_of(origin))}
 
     def _clients(self, proxies: list[Known], query: Query, *, whole: bool) -> Answer:
