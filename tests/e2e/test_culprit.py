@@ -89,9 +89,13 @@ async def mended(mesh, key, good):
     mesh.control.put(key, good)
     await eventually(lambda: not refusals(mesh))
     await mesh.synced()
-    for workload_name in ("client", "app"):
-        dump = await looking.envoy(mesh, workload_name, "/config_dump")
-        assert "weft-trial" not in json.dumps(dump)
+    for name in ("client", "app"):
+        await eventually(lambda name=name: _has_no_trial(mesh, name))
+
+
+async def _has_no_trial(mesh, name):
+    """A listener that is gone is shown until it would have drained."""
+    return "weft-trial" not in json.dumps(await looking.envoy(mesh, name, "/config_dump"))
 
 
 async def test_a_refused_route_is_found_in_the_delegate_that_it_is_written_in_and_all_commands_say_so(mesh):
