@@ -21,7 +21,7 @@ def test_what_runs_in_every_pod_needs_none_of_the_rest(command):
         "iptables": ["--dry-run", "-i", "*"],
         "redirect": ["--timeout", "0", "-i", "*"],
         "drain": ["0s"],
-        "wait": ["0s"],
+        "wait": ["0s", "--redirect", "--timeout", "0", "-i", "*"],
     }[command]
     found = subprocess.run(
         [sys.executable, "-c", code, *more], capture_output=True, text=True, env=ENVIRONMENT, check=True

@@ -13,7 +13,46 @@ def test_ends_when_it_is(monkeypatch):
     assert wait.run([]) == 0
 
 
-@pytest.mark.parametrize("given", [["soon"], ["1s", "2s"]])
+def asked(monkeypatch, *answers):
+    """What `weft redirect` is asked, in order, and each time it answers with the next status."""
+    questions, left = [], list(answers)
+
+    def answer(arguments):
+        questions.append(arguments)
+        return left.pop(0)
+
+    monkeypatch.setattr("weft.cli.redirect.run", answer)
+    monkeypatch.setattr("weft.cli.wait._PAUSE", 0.0)
+    return questions
+
+
+def test_asks_for_the_redirect_before_it_waits(monkeypatch):
+    questions = asked(monkeypatch, 0)
+    ready = []
+    monkeypatch.setattr("weft.envoy.drain.wait_until_ready", lambda *, most: ready.append((most, len(questions))) or "")
+    assert wait.run(["5s", "--redirect", "-p", "15001", "-x", ""]) == 0
+    assert questions == [["-p", "15001", "-x", ""]] and ready == [(5.0, 1)]
+
+
+def test_fails_without_the_redirect_whether_or_not_envoy_is_ready(monkeypatch):
+    asked(monkeypatch, 1)
+    monkeypatch.setattr("weft.envoy.drain.wait_until_ready", lambda *, most: "")
+    assert wait.run(["--redirect", "-p", "15001"]) == 1
+
+
+def test_holds_until_the_redirect_is_there(monkeypatch):
+    questions = asked(monkeypatch, 1, 1, 0)
+    monkeypatch.setattr("weft.envoy.drain.wait_until_ready", lambda *, most: "")
+    assert wait.run(["--hold", "--redirect", "-p", "15001"]) == 0
+    assert len(questions) == 3
+
+
+def test_says_what_the_redirect_says(capsys):
+    assert wait.run(["--redirect", "--socket", "/nowhere/redirect", "--timeout", "0.1", "-p", "15001"]) == 1
+    assert "does not answer at /nowhere/redirect within 0.1 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [["soon"], ["1s", "2s"], ["soon", "--redirect", "-p", "15001"]])
 def test_a_time_that_is_none_is_said(given, capsys):
     assert wait.run(given) == 2
     assert "hint" in capsys.readouterr().err

@@ -80,13 +80,13 @@ def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, na
     assert ("istio-proxy" in names(result, "initContainers")) is native
 
 
-@pytest.mark.parametrize(("redirect_by", "first"), [("init", "istio-init"), ("node", "istio-validation")])
+@pytest.mark.parametrize(("redirect_by", "first"), [("init", ["istio-init"]), ("node", [])])
 def test_without_native_sidecars_other_init_containers_come_before_the_redirect(redirect_by, first):
     """No proxy runs yet that it could lead to."""
     wanted = pod(initContainers=[{"name": "migrate", "image": "web:1"}])
     settings = Settings(redirect_by=redirect_by)
-    assert names(injected(wanted, settings, native=False), "initContainers") == ["migrate", first]
-    assert names(injected(wanted, settings), "initContainers") == [first, "istio-proxy", "migrate"]
+    assert names(injected(wanted, settings, native=False), "initContainers") == ["migrate", *first]
+    assert names(injected(wanted, settings), "initContainers") == [*first, "istio-proxy", "migrate"]
 
 
 def test_nothing_but_istio_init_keeps_it_out_of_a_restricted_namespace():
@@ -95,7 +95,7 @@ def test_nothing_but_istio_init_keeps_it_out_of_a_restricted_namespace():
     assert init["capabilities"] == {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
     assert (init["runAsUser"], init["privileged"], init["allowPrivilegeEscalation"]) == (0, False, False)
     by_node = injected(pod(), Settings(redirect_by="node"))
-    assert names(by_node, "initContainers") == ["istio-validation", "istio-proxy"]
+    assert names(by_node, "initContainers") == ["istio-proxy"]
     for each in by_node["spec"]["initContainers"]:
         context = each["securityContext"]
         assert context["runAsNonRoot"] and context["runAsUser"] == 1337 and context["runAsGroup"] == 1337
@@ -103,7 +103,91 @@ def test_nothing_but_istio_init_keeps_it_out_of_a_restricted_namespace():
         assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"]
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
         assert each["volumeMounts"][0]["mountPath"] == "/var/run/secrets/workload-spiffe-uds"
-    assert container(by_node, "istio-validation")["args"][:3] == ["redirect", "-p", "15001"]
+
+
+# --- where the node's agent sets up the redirect
+
+BY_NODE = Settings(redirect_by="node")
+
+
+def hook(result):
+    return container(result)["lifecycle"]["postStart"]["exec"]["command"]
+
+
+def warnings_of(wanted, native=True):
+    return inject(wanted, "shop", BY_NODE, arguments, native_sidecars=native).warnings
+
+
+def test_a_node_that_redirects_needs_no_init_container():
+    native, other = injected(pod(), BY_NODE), injected(pod(), BY_NODE, native=False)
+    assert (names(native, "initContainers"), names(native)) == (["istio-proxy"], ["web"])
+    assert "initContainers" not in other["spec"] and names(other) == ["istio-proxy", "web"]
+    assert (status(native)["initContainers"], status(native)["containers"]) == (["istio-proxy"], None)
+    assert (status(other)["initContainers"], status(other)["containers"]) == (None, ["istio-proxy"])
+
+
+@pytest.mark.parametrize(("native", "words"), [(True, ["--redirect"]), (False, ["--hold", "--redirect"])])
+def test_the_proxys_hook_asks_for_the_redirect_that_an_init_container_would_set_up(native, words):
+    wanted = pod(annotations={"traffic.sidecar.istio.io/excludeOutboundPorts": "3306"})
+    by_init = container(injected(wanted, native=native), "istio-init")["args"]
+    assert hook(injected(wanted, BY_NODE, native=native)) == ["weft", "wait", *words, *by_init[1:]]
+    assert hook(injected(wanted, native=native)) == ["weft", "wait"]
+
+
+def test_nothing_is_asked_for_where_nothing_is_redirected():
+    wanted = pod(annotations={f"{SIDECAR}interceptionMode": "NONE"})
+    assert hook(injected(wanted, BY_NODE)) == ["weft", "wait"]
+    unheld = {**wanted["metadata"]["annotations"], "proxy.istio.io/config": "holdApplicationUntilProxyStarts: false"}
+    result = injected(pod(annotations=unheld), BY_NODE, native=False)
+    assert names(result) == ["web", "istio-proxy"] and "postStart" not in container(result)["lifecycle"]
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize(
+    "lifecycle",
+    [
+        {"postStart": {"exec": {"command": ["true"]}}},
+        {"postStart": {"httpGet": {"port": 80}}, "preStop": {"sleep": {"seconds": 1}}},
+        {"postStart": {}},
+        {"postStart": "nothing"},
+    ],
+)
+def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(lifecycle, native):
+    wish = {"name": "istio-proxy", "image": "auto", "lifecycle": lifecycle}
+    wanted = pod(containers=[{"name": "web", "image": "w"}, wish])
+    result = injected(wanted, BY_NODE, native=native)
+    assert (
+        container(result)["lifecycle"]["postStart"]
+        == container(injected(pod(), BY_NODE, native=native))["lifecycle"]["postStart"]
+    )
+    if "preStop" in lifecycle:
+        assert container(result)["lifecycle"]["preStop"] == lifecycle["preStop"]
+    (warning,) = warnings_of(wanted, native)
+    assert "lifecycle.postStart of istio-proxy is not taken" in warning
+    assert not warnings_of(pod(containers=[{"name": "web", "image": "w"}, {**wish, "lifecycle": {"preStop": {}}}]))
+
+
+@pytest.mark.parametrize("lifecycle", [None, {}, {"postStart": {"exec": {"command": ["true"]}}}, "none"])
+def test_what_was_done_to_the_hook_since_is_undone(lifecycle):
+    first = injected(pod(), BY_NODE)
+    changed = copy.deepcopy(first)
+    container(changed)["lifecycle"] = lifecycle
+    assert hook(injected(changed, BY_NODE)) == hook(first)
+
+
+def test_a_pod_that_does_not_want_to_wait_for_its_proxy_waits_for_its_redirect():
+    wanted = pod(annotations={"proxy.istio.io/config": "holdApplicationUntilProxyStarts: false"})
+    result = injected(wanted, BY_NODE, native=False)
+    assert names(result) == ["istio-proxy", "web"] and "--hold" in hook(result)
+    (warning,) = warnings_of(wanted, native=False)
+    assert "holdApplicationUntilProxyStarts" in warning
+    assert not warnings_of(wanted)
+
+
+def test_the_container_that_once_asked_for_the_redirect_goes():
+    first = injected(pod(), BY_NODE)
+    first["spec"]["initContainers"].insert(0, {"name": "istio-validation", "image": "weft:0"})
+    assert names(injected(first, BY_NODE), "initContainers") == ["istio-proxy"]
 
 
 def test_the_arguments_of_the_redirect_can_be_read_off_the_pod():

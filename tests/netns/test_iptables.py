@@ -236,6 +236,20 @@ def test_what_is_applied_once_stays_until_it_is_removed(make_namespace):
     iptables.apply_once(namespace, Interception(inbound_ports=()))
 
 
+def test_what_was_applied_once_is_the_same_wish_to_a_version_that_writes_other_rules(make_namespace, monkeypatch):
+    """A proxy that starts anew in a living pod asks again, and its node may have another agent by then."""
+    namespace = make_namespace()
+    iptables.apply_once(namespace, Interception())
+    before = tables(namespace)
+    written = Interception.rules
+    later = "-A ISTIO_OUTPUT -d 192.0.2.1 -j RETURN\nCOMMIT"
+    monkeypatch.setattr(Interception, "rules", lambda self, family: written(self, family).replace("COMMIT", later))
+    iptables.apply_once(namespace, Interception())
+    with pytest.raises(NetworkError, match="it is another one"):
+        iptables.apply_once(namespace, Interception(outbound_ports_excluded=(80,)))
+    assert tables(namespace) == before
+
+
 def test_the_host_is_untouched(make_namespace, host_network):
     before = host_network()
     namespace = make_namespace()

@@ -1,4 +1,4 @@
-"""The first container of a pod that may not change its own network: `weft redirect` as a process without a privilege."""
+"""A pod that may not change its own network asks for its redirect: `weft redirect` as a process without a privilege."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ async def test_a_pod_without_any_privilege_gets_its_redirect_and_no_other_networ
     assert "--dport 15021 -j RETURN" in rules(network)
     assert rules_of_the_machine() == other
     assert (redirects.done, redirects.failed) == (1, 0)
-    # The pod's first container may run again.
+    # The pod's proxy may start anew.
     code, said = await ask(network, volume, *ARGUMENTS)
     assert code == 0, said
     assert rules(network).count("-j ISTIO_OUTPUT") == 1

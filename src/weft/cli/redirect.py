@@ -1,4 +1,5 @@
-"""`weft redirect`: what the first container of a pod runs where pods may not change their own network."""
+"""`weft redirect`: the node's agent is asked for the redirect where pods may not change their own network. `weft wait`
+does so at a proxy's start; by itself it is for whoever looks into a pod."""
 
 from __future__ import annotations
 

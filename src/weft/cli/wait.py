@@ -1,17 +1,25 @@
 """`weft wait`: what kubelet runs right after it has started a sidecar, so that the application starts only when the
-sidecar is ready. As long as this runs, kubelet does nothing else for the pod: it neither ends it nor shows its logs.
-Hence not for ever; what is said at the end stands in the pod's status, and kubelet tries again."""
+sidecar is ready; and, where the node's agent sets up the redirect, not before that is in place. As long as this runs,
+kubelet does nothing else for the pod: it neither ends it nor shows its logs. Hence not for ever, unless an application
+would start without its redirect; what is said at the end stands in the pod's status, and kubelet tries again."""
 
 from __future__ import annotations
 
 import sys
+import time
 
-_HELP = """Usage: weft wait [TIME]
+_HELP = """Usage: weft wait [TIME] [--hold] [--redirect ARGUMENTS]
 
   End when the Envoy of this pod is ready; fail after TIME (60s).
 
+    --redirect ARGUMENTS  before that, have the node's agent redirect this pod's traffic to its proxy. Everything behind
+                          this word is for `weft redirect`. Without the redirect it fails
+    --hold                do not fail without the redirect, but ask for it until it is there: for a sidecar that is no
+                          native one, as kubelet starts the next container whether or not this fails
+
   Example: weft wait 10s
 """
+_PAUSE = 1.0  # seconds between two questions that are not answered with the redirect
 
 
 def run(arguments: list[str]) -> int:
@@ -21,10 +29,14 @@ def run(arguments: list[str]) -> int:
     from weft.envoy.drain import wait_until_ready
     from weft.inject.duration import seconds_of
 
-    most = seconds_of(arguments[0]) if arguments else 60.0
-    if most is None or len(arguments) > 1:
-        print(f"error: `{' '.join(arguments)}` is not one time\nhint: for example: weft wait 10s", file=sys.stderr)
+    own, wanted = _parted(arguments)
+    times = [each for each in own if each != "--hold"]
+    most = seconds_of(times[0]) if times else 60.0
+    if most is None or len(times) > 1:
+        print(f"error: `{' '.join(times)}` is not one time\nhint: for example: weft wait 10s", file=sys.stderr)
         return 2
+    if wanted is not None and (status := _redirect(wanted, hold="--hold" in own)):
+        return status
     why = wait_until_ready(most=most)
     if not why:
         return 0
@@ -34,3 +46,21 @@ def run(arguments: list[str]) -> int:
         file=sys.stderr,
     )
     return 1
+
+
+def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
+    """Ours, and those of the redirect, if one is wanted."""
+    if "--redirect" not in arguments:
+        return arguments, None
+    place = arguments.index("--redirect")
+    return arguments[:place], arguments[place + 1 :]
+
+
+def _redirect(wanted: list[str], *, hold: bool) -> int:
+    from weft.cli import redirect
+
+    while status := redirect.run(wanted):
+        if not hold:
+            return status
+        time.sleep(_PAUSE)
+    return 0

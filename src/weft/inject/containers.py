@@ -1,7 +1,7 @@
-"""The containers that a pod gets: the one that sets up or awaits the redirect and ends, and the proxy that stays.
+"""The containers that a pod gets: the one that sets up the redirect and ends, and the proxy that stays.
 
-Both ask for as little as they can: the proxy fits into a namespace of pod security `restricted`, and so does all of it
-where the node sets up the redirect.
+Both ask for as little as they can: the proxy fits into a namespace of pod security `restricted`. Where the node sets up
+the redirect, the proxy is all there is, and what kubelet runs at its start asks for the redirect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.model.proxy import (
     READINESS_PORT,
 )
 
-PROXY, INIT, VALIDATION = "istio-proxy", "istio-init", "istio-validation"
+PROXY, INIT = "istio-proxy", "istio-init"
 PROBERS = "ISTIO_KUBE_APP_PROBERS"
 # Ours to say anew each time; whatever else stands in the container may be another's.
 OWN_VARIABLES = frozenset({"ISTIO_META_APP_CONTAINERS", "ISTIO_META_POD_PORTS", PROBERS})
@@ -42,27 +42,29 @@ _FROM_POD = {
 }
 
 
+def is_redirected_by_node(wishes: Wishes, settings: Settings) -> bool:
+    """Then there is no istio-init, and nothing of the pod may start before the proxy's hook has ended."""
+    return wishes.redirected and settings.redirect_by == "node"
+
+
 def redirecting(wishes: Wishes, settings: Settings) -> dict[str, Any]:
-    """istio-init; or, where the node redirects, istio-validation, which asks for it and ends once it is in place."""
-    by_node = settings.redirect_by == "node"
-    wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
-    root = {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}
-    capabilities = {"drop": ["ALL"]} if by_node else {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
+    """istio-init."""
     return {
-        "name": VALIDATION if by_node else INIT,
+        "name": INIT,
         **_image(wishes, settings),
-        "args": ["redirect" if by_node else "iptables", *wanted],
+        "args": ["iptables", *redirect.arguments(wishes.redirection, status_port=wishes.status_port)],
         "terminationMessagePolicy": "FallbackToLogsOnError",  # why it failed, for whoever describes the pod
         "resources": _resources(settings.init_resources),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "privileged": False,
-            "capabilities": capabilities,
+            "capabilities": {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
-            **(_USER if by_node else root),
+            "runAsUser": 0,
+            "runAsGroup": 0,
+            "runAsNonRoot": False,
             **_SECCOMP,
         },
-        **({"volumeMounts": [_SOCKETS]} if by_node else {}),
     }
 
 
@@ -103,11 +105,20 @@ def proxy(
     }  # fmt: skip
     if native:
         container["restartPolicy"] = "Always"
-    if native or wishes.hold:
+    if native or wishes.hold or is_redirected_by_node(wishes, settings):
         # Whatever comes after it waits for this. A startup probe would do too, but kubelet looks at containers once a
-        # second, and acts on what a probe found only when it looks again: a second more for every pod.
-        lifecycle["postStart"] = {"exec": {"command": ["weft", "wait"]}}
+        # second, and acts on what a probe found only when it looks again.
+        lifecycle["postStart"] = {"exec": {"command": _wait(wishes, settings, native=native)}}
     return container
+
+
+def _wait(wishes: Wishes, settings: Settings, *, native: bool) -> list[str]:
+    if not is_redirected_by_node(wishes, settings):
+        return ["weft", "wait"]
+    wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
+    # Where the hook of a native sidecar fails, kubelet starts nothing behind it. Behind any other container it starts
+    # the next one all the same: there, the hook must not end before the redirect is in place.
+    return ["weft", "wait", *(() if native else ("--hold",)), "--redirect", *wanted]
 
 
 def _drain(wishes: Wishes, *, finishes: bool) -> list[str]:

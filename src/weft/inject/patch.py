@@ -94,6 +94,7 @@ class _Injection:
         self._wishes = wishes_of_pod.read(_strings(self._metadata.get("annotations")), settings, named)
         default = native_sidecars if settings.native_sidecars == "auto" else settings.native_sidecars == "on"
         self._native = default if self._wishes.native is None else self._wishes.native
+        self._by_node = containers.is_redirected_by_node(self._wishes, settings)
         self._check_user()
 
     def result(self, *, sleep_hooks: bool) -> Injected:
@@ -142,7 +143,7 @@ class _Injection:
         )
         self._check_lengths(proxy)
         found = [proxy]
-        if wishes.redirected:
+        if wishes.redirected and not self._by_node:
             found.insert(0, containers.redirecting(wishes, settings))
         return [self._as_wanted(each) for each in found]
 
@@ -157,11 +158,18 @@ class _Injection:
         current = self._stripped.current.get(name)
         status = self._stripped.status
         if current is None or status is None or status.revision != self._settings.revision:
-            return fresh
-        result: dict[str, Any] = copied(current)
-        result["args"] = fresh["args"]
-        if "env" in fresh:
-            result["env"] = _with_own_variables(result.get("env") or [], fresh["env"])
+            result = fresh
+        else:
+            result = copied(current)
+            result["args"] = fresh["args"]
+            if "env" in fresh:
+                result["env"] = _with_own_variables(result.get("env") or [], fresh["env"])
+        if self._by_node:
+            # Without this hook the pod would run without a redirect: nobody else has a say in it.
+            result["lifecycle"] = {
+                **_mapping(result.get("lifecycle")),
+                "postStart": container["lifecycle"]["postStart"],
+            }
         return result
 
     def _variables(self, originals: probes.Originals) -> dict[str, str]:
@@ -225,7 +233,7 @@ class _Injection:
 
     def _place(self, ours: list[dict[str, Any]]) -> None:
         """A native sidecar, and what it needs, before every other init container: those have the mesh too. Else the
-        redirect comes last, so that init containers still reach the network without a proxy that is not there yet."""
+        redirect comes after them, so that they still reach the network without a proxy that is not there yet."""
         apps, init = self._spec["containers"], self._spec.get("initContainers", [])
         proxy = [each for each in ours if each["name"] == containers.PROXY]
         others = [each for each in ours if each["name"] != containers.PROXY]
@@ -233,7 +241,7 @@ class _Injection:
             init = [*others, *proxy, *init]
         else:
             init = [*init, *others]
-            apps = [*proxy, *apps] if self._wishes.hold else [*apps, *proxy]
+            apps = [*proxy, *apps] if self._wishes.hold or self._by_node else [*apps, *proxy]
         self._spec["containers"] = apps
         if init or "initContainers" in self._spec:
             self._spec["initContainers"] = init
@@ -320,6 +328,20 @@ class _Injection:
                 number = port.get("containerPort") if isinstance(port, dict) else None
                 if number in {*TAKEN_PORTS, ADMIN_PORT, self._wishes.status_port}:
                     found.append(f"container {each['name']} has port {number}, which is the proxy's")
+        return [*found, *self._doubts_of_hook()]
+
+    def _doubts_of_hook(self) -> list[str]:
+        if not self._by_node:
+            return []
+        found = []
+        if _mapping(self._stripped.overrides.get(containers.PROXY, {}).get("lifecycle")).get("postStart") is not None:
+            found.append(
+                "lifecycle.postStart of istio-proxy is not taken: with redirectBy node, ours asks for the redirect"
+            )
+        if not (self._native or self._wishes.hold):
+            found.append(
+                "holdApplicationUntilProxyStarts is true with redirectBy node: the proxy asks for the redirect"
+            )
         return found
 
     def _runs_as(self, container: Mapping[str, Any], field: str) -> Any:
@@ -394,3 +416,7 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
 
 def _strings(values: Any) -> Mapping[str, str]:
     return values if isinstance(values, Mapping) else {}
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

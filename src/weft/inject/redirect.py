@@ -1,7 +1,7 @@
 """Which of a pod's connections pass its proxy, read from `traffic.sidecar.istio.io/*`, as istio-iptables' arguments.
 
-They are the same whether the pod's own init container sets up the redirect or asks the node's agent to. Ports, ranges
-and interfaces are checked here, before a pod exists that could not start.
+They are the same whether the pod's init container sets up the redirect or its proxy asks the node's agent to. Ports,
+ranges and interfaces are checked here, before a pod exists that could not start.
 """
 
 from __future__ import annotations

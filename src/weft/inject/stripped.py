@@ -13,10 +13,11 @@ import msgspec
 
 from weft.inject import probes
 from weft.inject.annotations import OVERRIDES, STATUS
-from weft.inject.containers import INIT, PROBERS, PROXY, VALIDATION
+from weft.inject.containers import INIT, PROBERS, PROXY
 from weft.inject.json_patch import copied
 
-OURS = (PROXY, INIT, VALIDATION)
+# The last one is what Istio adds, and what weft added, where somebody else redirects.
+OURS = (PROXY, INIT, "istio-validation")
 _LISTS = ("containers", "initContainers")
 
 

@@ -38,12 +38,12 @@ def apply(namespace: Namespace, interception: Interception) -> None:
 
 
 def apply_once(namespace: Namespace, interception: Interception) -> None:
-    """The same for a network whose rules are not to change any more: again, only the same ones are taken. Raises
-    NetworkError for others. The network itself remembers them, in the name of an empty chain."""
+    """The same for a network whose rules are not to change any more: again, only the same wish is taken. Raises
+    NetworkError for others. The network itself remembers it, in the name of an empty chain."""
+    mark = _mark(interception)
 
     def install(family: Family) -> None:
         rules = interception.rules(family)
-        mark = f"{_MARK}{blake2b(rules.encode(), digest_size=8).hexdigest()}"
         done = _restore(namespace, family, rules.replace("*nat\n", f"*nat\n-N {mark}\n", 1))
         if done.returncode == 0:
             return
@@ -67,6 +67,14 @@ def remove(namespace: Namespace) -> None:
             _check(namespace, family, _restore(namespace, family, f"*nat\n{removal}COMMIT\n"))
 
     _for_each_family(uninstall)
+
+
+def _mark(interception: Interception) -> str:
+    """Of what was asked for, and not of the rules: a pod asks again whenever its proxy starts anew, and by then another
+    version may write the same wish in other rules."""
+    arguments = interception.arguments()
+    said = [f"{flag} {value}" for flag, value in zip(arguments[::2], arguments[1::2], strict=True) if value]
+    return f"{_MARK}{blake2b(' '.join(said).encode(), digest_size=8).hexdigest()}"
 
 
 def _for_each_family(work: Callable[[Family], None]) -> None:

@@ -1,9 +1,9 @@
 """The redirect of a pod that may not set it up itself: for clusters that forbid NET_ADMIN in pods.
 
-The pod's first container calls on a socket in its own volume, from inside the pod's network; the kernel says which
-process that is, and in that process's network, and no other, the rules are put in place. Then the container ends, and
-the pod's next ones start. Nothing in the pod has any privilege. Rule: what the caller says is only which of its own
-traffic is meant; where that is, the kernel says. What was asked for first holds: nobody in the pod can lift it later.
+What kubelet runs at the start of the pod's proxy calls on a socket in the pod's volume, from inside the pod's network;
+the kernel says which process that is, and in that process's network, and no other, the rules are put in place. Only
+then do the pod's next containers start. Nothing in the pod has any privilege. Rule: what the caller says is only which
+of its own traffic is meant; where that is, the kernel says. What was asked for first holds: nobody in the pod lifts it.
 
 For this the agent must see the pod's processes (hostPID), and have SYS_ADMIN and SYS_PTRACE to enter, NET_ADMIN and
 NET_RAW to set the rules: capabilities that it does not have unless this was chosen.

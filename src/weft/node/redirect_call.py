@@ -2,8 +2,8 @@
 
     → {"arguments": ["-p", "15001", …]}     ← {}, or {"error": "…", "hint": "…"}
 
-The first container of a pod comes in with Istio's arguments and leaves when the rules are in place. A pod waits for it,
-so that this file loads next to nothing. Rule: without an answer the pod must not start.
+What runs at the start of a pod's proxy comes in with Istio's arguments and leaves when the rules are in place. A pod
+waits for it, so that this file loads next to nothing. Rule: without an answer the pod must not start.
 """
 
 from __future__ import annotations
