@@ -13,6 +13,17 @@ def test_ends_when_it_is(monkeypatch):
     assert wait.run([]) == 0
 
 
+def test_what_it_fails_with_is_the_containers_last_word(monkeypatch, tmp_path, capsys):
+    words = tmp_path / "termination-log"
+    monkeypatch.setattr("weft.cli.wait._LAST_WORDS", str(words))
+    assert wait.run(["10ms"]) == 1
+    assert not words.exists()
+    words.write_text("of before")
+    assert wait.run(["10ms"]) == 1
+    assert words.read_text().startswith("error: the proxy is not ready after 0.01 s")
+    assert words.read_text() * 2 == capsys.readouterr().err
+
+
 def asked(monkeypatch, *answers):
     """What `weft redirect` is asked, in order, and each time it answers with the next status."""
     questions, left = [], list(answers)

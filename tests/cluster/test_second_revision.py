@@ -1,5 +1,5 @@
 """A second revision beside the default one, whose pods are redirected by the node's agent: which of both injects a pod,
-how those pods run without an init container that may change the network, and what happens to new ones while its control
+how those pods run without an init container, and what happens to new ones while its control
 plane is away."""
 
 import contextlib
@@ -186,6 +186,8 @@ def _requirements(selector):
 # The redirect by the node.
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+NO_NATIVE = {"sidecar.istio.io/nativeSidecar": "false"}
+HELD_SECONDS = 10  # in which the hook fails several times over, if it fails
 
 
 @pytest.fixture(scope="module")
@@ -199,8 +201,9 @@ def restricted(mesh, canary):
             apps.service(name, "web", ("http", 80, 8080), ("tcp-past-the-proxy", 9090, 9090)),
             apps.pod(name, "caller", python("app", SERVE, "8080")),
             apps.pod(name, "outsider", python("app", SERVE, "8080"), labels=outside),
+            apps.pod(name, "regular", python("app", SERVE, "8080"), annotations=NO_NATIVE),
         )
-        mesh.wait(name, "pod/web", "pod/caller", "pod/outsider")
+        mesh.wait(name, "pod/web", "pod/caller", "pod/outsider", "pod/regular")
         yield name
 
 
@@ -222,10 +225,53 @@ def test_a_restricted_namespace_lets_a_pod_in_whose_node_redirects(mesh, restric
     pod = tried(mesh.cluster, restricted, restricted_pod())
     assert injected_by(pod) == canary
     found = containers(pod)
-    assert "istio-init" not in found
-    assert found["istio-validation"]["args"][:3] == ["redirect", "-p", "15001"]
+    assert set(found) == {"istio-proxy", "app"}
+    assert hook(pod)[:4] == ["weft", "wait", "--redirect", "-p"]
     for each in found.values():
         assert each["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def hook(pod):
+    return containers(pod)["istio-proxy"]["lifecycle"]["postStart"]["exec"]["command"]
+
+
+def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(mesh, restricted):
+    pod = restricted_pod()
+    pod["metadata"]["generateName"] = "wilful-"
+    own = {"name": "istio-proxy", "image": "auto", "lifecycle": {"postStart": {"exec": {"command": ["true"]}}}}
+    strict = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "capabilities": {"drop": ["ALL"]}}
+    pod["spec"]["containers"].append(
+        {**own, "securityContext": {**strict, "seccompProfile": {"type": "RuntimeDefault"}}}
+    )
+    assert hook(tried(mesh.cluster, restricted, pod)) == hook(tried(mesh.cluster, restricted, restricted_pod()))
+
+
+def test_a_pod_whose_sidecar_is_no_native_one_has_no_init_container_at_all(cluster, restricted):
+    pod = get(cluster, "pod", restricted, "regular")
+    assert "initContainers" not in pod["spec"]
+    assert [each["name"] for each in pod["spec"]["containers"]] == ["istio-proxy", "app"]
+    assert any("-j ISTIO_REDIRECT" in line for line in rules(cluster, pod))
+    assert caller_of(fetched(cluster, restricted, "regular", f"http://web.{restricted}/"))
+
+
+@pytest.mark.parametrize(("name", "statuses"), [("caller", "initContainerStatuses"), ("regular", "containerStatuses")])
+def test_a_proxy_that_starts_anew_finds_its_redirect_in_place(cluster, restricted, name, statuses):
+    pod = get(cluster, "pod", restricted, name)
+    before = ours(rules(cluster, pod))
+    cluster.holder.run("kill", "-9", str(process(cluster, pod, "istio-proxy")))
+
+    def again():
+        found = {each["name"]: each for each in get(cluster, "pod", restricted, name)["status"][statuses]}
+        return found["istio-proxy"]["restartCount"] and found["istio-proxy"]["ready"]
+
+    until(again, timeout=90)
+    assert before and ours(rules(cluster, get(cluster, "pod", restricted, name))) == before
+    assert caller_of(fetched(cluster, restricted, name, f"http://web.{restricted}/"))
+
+
+def ours(lines):
+    """What the network remembers of the wish, and the rules."""
+    return [line.partition(" ")[0] if line.startswith(":") else line for line in lines if "ISTIO" in line]
 
 
 def test_the_agent_has_put_the_redirect_into_the_pods_network(cluster, restricted):
@@ -253,25 +299,57 @@ def test_its_traffic_is_intercepted_and_mutual_tls(cluster, restricted):
     assert past[0] == 200 and caller_of(past[1]) == ""
 
 
-def test_a_pod_whose_agent_does_not_redirect_fails_and_says_why(cluster, restricted):
-    """The default revision's agent was not told to: the pod that this revision would get, with that one's driver."""
-    pod = tried(cluster, restricted, {**apps.pod(restricted, "misled", python("app", SERVE, "8080"))})
-    wanted = {"metadata": {"name": "misled", "labels": {"sidecar.istio.io/inject": "false"}}, "spec": pod["spec"]}
+def misled_pod(cluster, namespace, name, annotations):
+    """The default revision's agent was not told to redirect: the pod that this revision would get, with that one's
+    driver. `name`: under which it then is on the cluster."""
+    pod = tried(cluster, namespace, apps.pod(namespace, name, python("app", SERVE, "8080"), annotations=annotations))
+    wanted = {"metadata": {"name": name, "labels": {"sidecar.istio.io/inject": "false"}}, "spec": pod["spec"]}
     (volume,) = [each for each in wanted["spec"]["volumes"] if "csi" in each]
     volume["csi"]["driver"] = "csi.weft.dev"
-    arguments = containers(wanted)["istio-validation"]["args"]
-    arguments[1:1] = ["--timeout", "1"]  # instead of half a minute
-    cluster.api.request("POST", f"/api/v1/namespaces/{restricted}/pods", wanted)
+    command = hook(wanted)
+    place = command.index("--redirect") + 1
+    command[place:place] = ["--timeout", "1"]  # instead of half a minute
+    cluster.api.request("POST", f"/api/v1/namespaces/{namespace}/pods", wanted)
+
+
+def has_started(cluster, namespace, name, container):
+    statuses = get(cluster, "pod", namespace, name)["status"].get("containerStatuses", ())
+    (found,) = [each for each in statuses if each["name"] == container]
+    return "waiting" not in found["state"] or found["lastState"]
+
+
+def test_a_pod_whose_agent_does_not_redirect_fails_and_says_why(mesh, cluster, restricted):
+    misled_pod(cluster, restricted, "misled", {})
 
     def failed():
         statuses = get(cluster, "pod", restricted, "misled")["status"].get("initContainerStatuses", ())
         states = [state for each in statuses for state in (each["state"], each["lastState"])]
-        return [state["terminated"]["message"] for state in states if "terminated" in state]
+        return [state["terminated"].get("message", "") for state in states if "terminated" in state]
 
     said = until(failed)[0]
     assert "the node's agent does not answer" in said and "with --redirect" in said
-    assert not [line for line in said.splitlines() if "Traceback" in line]
-    cluster.api.request("DELETE", f"/api/v1/namespaces/{restricted}/pods/misled")
+    assert "Traceback" not in said
+    until(lambda: get(cluster, "pod", restricted, "misled")["status"]["initContainerStatuses"][0]["restartCount"])
+    assert not has_started(cluster, restricted, "misled", "app")
+    mesh.kubectl("delete", "pod", f"--namespace={restricted}", "misled", "--timeout=60s")
+
+
+def test_behind_a_sidecar_that_is_no_native_one_nothing_starts_without_the_redirect_either(mesh, cluster, restricted):
+    """There kubelet starts the next container whether or not the hook fails: hence it does not end."""
+    misled_pod(cluster, restricted, "held", NO_NATIVE)
+
+    def holding():
+        found = cluster.holder.run("pgrep", "-f", "wait --hold --redirect --timeout 1 ", check=False)
+        return found.stdout.split()
+
+    before = until(holding)
+    slept_until(time.monotonic() + HELD_SECONDS)
+    assert holding() == before
+    assert not has_started(cluster, restricted, "held", "app")
+    # Nor does kubelet end the pod before the hook has ended.
+    mesh.kubectl("delete", "pod", f"--namespace={restricted}", "held", "--wait=false")
+    cluster.holder.run("kill", *before)
+    mesh.kubectl("wait", "pod", f"--namespace={restricted}", "held", "--for=delete", "--timeout=90s")
 
 
 def test_a_pod_waits_for_an_agent_that_is_away_and_says_so(mesh, cluster, restricted, canary):
@@ -297,7 +375,7 @@ def test_a_pod_waits_for_an_agent_that_is_away_and_says_so(mesh, cluster, restri
         cluster.api.request("PATCH", agents, back, kind="application/strategic-merge-patch+json")
     mesh.wait(restricted, "pod/patient")
     assert caller_of(fetched(cluster, restricted, "patient", f"http://web.{restricted}/"))
-    assert json.dumps(told()).count("istio-validation")
+    assert json.dumps(told()).count("istio-proxy")
 
 
 # A control plane that is away.
@@ -400,7 +478,6 @@ def test_a_pod_that_starts_meanwhile_waits_says_why_and_starts_by_itself(mesh, c
     pod = get(cluster, "pod", unanswered, "late")
     statuses = [*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]]
     assert {each["name"]: each["restartCount"] for each in statuses} == {
-        "istio-validation": 0,
         "istio-proxy": 0,
         "app": 0,
     }

@@ -5,6 +5,9 @@ would start without its redirect; what is said at the end stands in the pod's st
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import sys
 import time
 
@@ -20,12 +23,25 @@ _HELP = """Usage: weft wait [TIME] [--hold] [--redirect ARGUMENTS]
   Example: weft wait 10s
 """
 _PAUSE = 1.0  # seconds between two questions that are not answered with the redirect
+# What stands here when a container ends is its message. kubelet tells what a hook said only of containers that fail,
+# and an Envoy that is told to end does not.
+_LAST_WORDS = "/dev/termination-log"
 
 
 def run(arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         print(_HELP, end="")
         return 0
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        status = _run(arguments)
+    print(said.getvalue(), end="", file=sys.stderr)
+    if status:
+        _leave(said.getvalue())
+    return status
+
+
+def _run(arguments: list[str]) -> int:
     from weft.envoy.drain import wait_until_ready
     from weft.inject.duration import seconds_of
 
@@ -54,6 +70,16 @@ def _parted(arguments: list[str]) -> tuple[list[str], list[str] | None]:
         return arguments, None
     place = arguments.index("--redirect")
     return arguments[:place], arguments[place + 1 :]
+
+
+def _leave(words: str) -> None:
+    """For the pod's status, if this runs in a container."""
+    with contextlib.suppress(OSError):
+        last = os.open(_LAST_WORDS, os.O_WRONLY | os.O_TRUNC)
+        try:
+            os.write(last, words.encode())
+        finally:
+            os.close(last)
 
 
 def _redirect(wanted: list[str], *, hold: bool) -> int:
