@@ -32,7 +32,7 @@ def asked(monkeypatch, *answers):
         questions.append(arguments)
         return left.pop(0)
 
-    monkeypatch.setattr("weft.cli.redirect.run", answer)
+    monkeypatch.setattr("weft.cli.redirect.have_redirected", answer)
     monkeypatch.setattr("weft.cli.wait._PAUSE", 0.0)
     return questions
 

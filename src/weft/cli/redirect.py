@@ -25,10 +25,21 @@ def run(arguments: list[str]) -> int:
     if "-h" in arguments or "--help" in arguments:
         print(_HELP.format(socket=_SOCKET), end="")
         return 0
-    import asyncio
-
     from weft.netns.interception import Interception
     from weft.netns.namespace import NetworkError
+
+    wanted = list(arguments)
+    for option in ("--socket", "--timeout"):
+        _taken(wanted, option, "")
+    try:
+        Interception.from_arguments(wanted)  # what is wrong with them is said here, too
+    except NetworkError as error:
+        return _fail(f"{error.problem.where}: {error.problem.what}", error.problem.hint)
+    return have_redirected(arguments)
+
+
+def have_redirected(arguments: list[str]) -> int:
+    """Without a look at them before: who has written them is sure of them, and waits."""
     from weft.node.redirect_call import RedirectFailed, ask
 
     rest = list(arguments)
@@ -38,10 +49,7 @@ def run(arguments: list[str]) -> int:
     except ValueError:
         return _fail("--timeout needs a number of seconds", "for example: --timeout 30", code=2)
     try:
-        Interception.from_arguments(rest)  # what is wrong with them is said here, too
-        asyncio.run(ask(Path(socket), tuple(rest), timeout=timeout))
-    except NetworkError as error:
-        return _fail(f"{error.problem.where}: {error.problem.what}", error.problem.hint)
+        ask(Path(socket), tuple(rest), timeout=timeout)
     except RedirectFailed as error:
         return _fail(str(error), "kubectl -n istio-system get pods -l app=weft-node -o wide")
     print("this pod's traffic is redirected to its proxy", file=sys.stderr)

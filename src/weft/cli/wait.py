@@ -85,7 +85,7 @@ def _leave(words: str) -> None:
 def _redirect(wanted: list[str], *, hold: bool) -> int:
     from weft.cli import redirect
 
-    while status := redirect.run(wanted):
+    while status := redirect.have_redirected(wanted):
         if not hold:
             return status
         time.sleep(_PAUSE)

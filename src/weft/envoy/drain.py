@@ -1,14 +1,15 @@
 """The end of a sidecar: its callers are sent elsewhere, what is under way is finished, and only then may it stop.
 
 Runs beside Envoy in its container, as kubelet's preStop hook, and so loads next to nothing: no asyncio, no aiohttp.
-Envoy ends at once when it is told to; whatever must happen before happens here.
+Envoy ends at once when it is told to; whatever must happen before happens here. So does waiting for its beginning, for
+which a pod has to wait: that loads not even http.client.
 """
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
+import socket
 import time
 from collections.abc import Callable, Mapping
 
@@ -73,15 +74,25 @@ def drain(
 def wait_until_ready(*, most: float, port: int = ADMIN_PORT) -> str:
     """Ends when Envoy has its configuration, with nothing to say; after this many seconds with what it said last."""
     end = time.monotonic() + most
-    while True:
-        try:
-            _ask(port, "GET", "/ready")
-        except Gone as gone:
-            if time.monotonic() >= end:
+    while not _is_ready(port):
+        if time.monotonic() >= end:
+            try:
+                _ask(port, "GET", "/ready")
+            except Gone as gone:
                 return str(gone)
-            time.sleep(_EVERY / 4)
-        else:
-            return ""
+            break
+        time.sleep(_EVERY / 4)
+    return ""
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(b"GET /ready HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            with connection.makefile("rb") as answer:
+                return answer.readline().split()[1:2] == [b"200"]
+    except OSError:
+        return False
 
 
 def _active(port: int) -> Active:
@@ -94,6 +105,8 @@ def _active(port: int) -> Active:
 
 
 def _ask(port: int, method: str, path: str) -> bytes:
+    import http.client
+
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request(method, path)

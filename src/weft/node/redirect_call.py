@@ -8,12 +8,14 @@ waits for it, so that this file loads next to nothing. Rule: without an answer t
 
 from __future__ import annotations
 
-import asyncio
+import socket
+import time
 from pathlib import Path
 
 import msgspec
 
 LONGEST = 16 * 1024  # bytes of a line: thousands of ports
+_PAUSE = 0.1  # seconds
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -33,36 +35,39 @@ class RedirectFailed(Exception):
     """The pod must not start: its traffic would pass by its proxy."""
 
 
-async def ask(path: Path, arguments: tuple[str, ...], *, timeout: float) -> None:
+def ask(path: Path, arguments: tuple[str, ...], *, timeout: float) -> None:
     """Have the traffic of the network that this process lives in redirected. Raises RedirectFailed."""
-    why = "nothing was tried"
-    try:
-        async with asyncio.timeout(timeout):
-            while True:
-                try:
-                    answer = await _ask(path, arguments)
-                    break
-                except (OSError, ValueError) as error:
-                    # The agent may be starting anew: it makes its socket again.
-                    why = getattr(error, "strerror", None) or str(error)
-                    await asyncio.sleep(0.1)
-    except TimeoutError:
-        raise RedirectFailed(
-            f"the node's agent does not answer at {path} within {timeout:g} s ({why}); "
-            "see that it runs on this node, and with --redirect"
-        ) from None
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            answer = _ask(path, arguments, end)
+            break
+        except (OSError, ValueError) as error:
+            # The agent may be starting anew: it makes its socket again.
+            if time.monotonic() + _PAUSE >= end:
+                why = getattr(error, "strerror", None) or str(error)
+                raise RedirectFailed(
+                    f"the node's agent does not answer at {path} within {timeout:g} s ({why}); "
+                    "see that it runs on this node, and with --redirect"
+                ) from None
+            time.sleep(_PAUSE)
     if answer.error:
         raise RedirectFailed(f"the node's agent says: {answer.error}" + (f" ({answer.hint})" if answer.hint else ""))
 
 
-async def _ask(path: Path, arguments: tuple[str, ...]) -> Answer:
-    reader, writer = await asyncio.open_unix_connection(path, limit=LONGEST)
-    try:
-        writer.write(msgspec.json.encode(Wanted(arguments)) + b"\n")
-        await writer.drain()
-        line = await reader.readline()
-    finally:
-        writer.close()
+def _ask(path: Path, arguments: tuple[str, ...], end: float) -> Answer:
+    """`end`, by the clock that runs evenly, is when an answer is of no use any more."""
+    line = b""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(max(_PAUSE, end - time.monotonic()))
+        connection.connect(str(path))
+        connection.sendall(msgspec.json.encode(Wanted(arguments)) + b"\n")
+        while not line.endswith(b"\n") and len(line) < LONGEST:
+            connection.settimeout(max(_PAUSE, end - time.monotonic()))
+            some = connection.recv(LONGEST)
+            if not some:
+                break
+            line += some
     if not line:
         raise ValueError("it closed the connection without a word")
     return msgspec.json.decode(line, type=Answer)
