@@ -109,6 +109,7 @@ class Subset(msgspec.Struct, frozen=True):
     labels: Labels = ()
     policy: TrafficPolicy | None = None
     line: int = 0
+    origin: Origin | None = None  # of the rule that it was merged from; None: the rule that it stands in
 
 
 class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
@@ -122,10 +123,15 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     created: str = ""
     origin: Origin | None = None
     others: tuple[Origin, ...] = ()  # of rules that were merged into this one
+    policy_origin: Origin | None = None  # of the one of them that has the traffic policy; None: this one
 
     @property
     def origins(self) -> tuple[Origin, ...]:
         return (*((self.origin,) if self.origin else ()), *self.others)
+
+    def origin_of(self, subset: Subset | None = None) -> Origin | None:
+        """Of the rule in which a subset, or else the traffic policy of the host, is written."""
+        return (subset.origin if subset is not None else self.policy_origin) or self.origin
 
 
 def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
@@ -137,10 +143,13 @@ def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
     subsets: dict[str, Subset] = {}
     for rule in rules:
         for subset in rule.subsets:
-            subsets.setdefault(subset.name, subset)
+            written = subset if rule is first else msgspec.structs.replace(subset, origin=rule.origin)
+            subsets.setdefault(subset.name, written)
+    deciding = next((rule for rule in rules if rule.policy is not None), first)
     return msgspec.structs.replace(
         first,
-        policy=next((rule.policy for rule in rules if rule.policy is not None), None),
+        policy=deciding.policy,
+        policy_origin=deciding.origin if deciding is not first else None,
         subsets=tuple(subsets.values()),
         others=tuple(rule.origin for rule in later if rule.origin is not None),
     )

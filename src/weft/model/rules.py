@@ -1,7 +1,8 @@
 """Which DestinationRule decides how a host is called, and for whom.
 
 `mesh.py` owns it. Rule: the caller's namespace is asked first, then the service's, then the root's; in each, a rule for
-the host itself comes before ever wider wildcards. Rules of one namespace for the same host and callers are merged.
+the host itself comes before ever wider wildcards, and one for callers with certain labels before one for all. Rules of
+one namespace for the same host and callers are merged.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Rules:
         alike: dict[tuple[str, Labels, tuple[str, ...]], list[DestinationRule]] = {}
         for rule in self._written.to(host):
             alike.setdefault((rule.namespace, rule.workload_selector, rule.export_to), []).append(rule)
-        self._merged[host] = tuple(merged(rules) for rules in alike.values())
+        found = (merged(rules) for rules in alike.values())
+        self._merged[host] = tuple(sorted(found, key=lambda rule: not rule.workload_selector))
         if not alike:
             del self._merged[host]
 

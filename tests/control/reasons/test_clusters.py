@@ -58,6 +58,22 @@ subsets:
     )
 
 
+def test_of_merged_rules_each_is_named_for_what_it_says():
+    younger = rule("host: payments\ntrafficPolicy: {connectionPool: {tcp: {maxConnections: 7}}}", name="second")
+    older = rule("host: payments\nsubsets: [{name: v1, labels: {version: v1}}]", name="first")
+    mesh = mesh_of(first=older, second=younger)
+    found, by = cluster(mesh)
+    assert found[1:] == ("DestinationRule shop/first (first.yaml:1)", "DestinationRule shop/second (second.yaml:1)")
+    assert by == ("cluster-per-port", "nearest-destination-rule", "destination-rules-merged")
+    assert cluster(mesh, name=SUBSET)[0] == (
+        "DestinationRule shop/first subsets[v1] (first.yaml:6)",
+        "Service shop/payments (service.yaml:2)",
+        "DestinationRule shop/second (second.yaml:1)",
+    )
+    pool = "DestinationRule shop/second trafficPolicy.connectionPool (second.yaml:1)"
+    assert cluster(mesh, "circuit_breakers", SUBSET)[0] == (pool,)
+
+
 def test_a_ports_settings_silence_its_level_even_about_what_they_do_not_mention():
     spec = f"""
 host: payments

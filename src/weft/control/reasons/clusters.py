@@ -67,11 +67,10 @@ class _Policy:
         by = level_rules(decided.level, decided.passed)
         if self.rule is None or decided.level is None:
             return (), by
-        of_subset = decided.level in (Level.SUBSET, Level.SUBSET_PORT)
-        name = self._subset.name if self._subset else ""
+        subset = self._subset if decided.level in (Level.SUBSET, Level.SUBSET_PORT) else None
+        name = subset.name if subset else ""
         part = f"{decided.level.value.replace('[]', f'[{name}]')}.{_WRITTEN[field]}"
-        line = self._subset.line if of_subset and self._subset else 0
-        return sources(self.rule.origin, line=line, part=part), by
+        return sources(self.rule.origin_of(subset), line=subset.line if subset else 0, part=part), by
 
 
 def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, host: str) -> Iterator[Part]:
@@ -86,11 +85,12 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     scoped, by_scope = ground.scope()
     made_by = sources(view.service.origin)
     if subset is not None and rule is not None:
-        made_by = (*sources(rule.origin, line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
-    elif rule is not None:
-        made_by = (*made_by, *sources(rule.origin))
+        made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
+    if rule is not None:
+        made_by = tuple(dict.fromkeys((*made_by, *_others(rule, made_by))))
     by: tuple[Rule, ...] = (rules.CLUSTER_PER_SUBSET if subset else rules.CLUSTER_PER_PORT,)
     by += (rules.NEAREST_RULE,) if rule is not None else ()
+    by += (rules.RULES_MERGED,) if rule is not None and rule.others else ()
     yield _part("", (*made_by, *scoped), *by, *by_scope)
     yield _located(view, found)
     yield from _of_pool(ground, cluster, found)
@@ -102,6 +102,12 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     yield _secured(ground, view, found, cluster)
 
 
+def _others(rule: DestinationRule, named: tuple[Source, ...]) -> Iterator[Source]:
+    """The rules that have a part in it, without those that are named already."""
+    known = {(each.kind, each.namespace, each.name) for each in named}
+    return (each for each in sources(*rule.origins) if (each.kind, each.namespace, each.name) not in known)
+
+
 def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
     port = next((each for each in ground.view.inbound if each.number == number), None)
     if port is None:
@@ -109,7 +115,9 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
         return
     found = _Policy(port.rule, port.service_port, None)
     said, by = entrance(ground, port)
-    yield _part("", (*said, *sources(port.rule.origin if port.rule else None)), rules.CLUSTER_PER_INBOUND_PORT, *by)
+    ruled = sources(*(port.rule.origins if port.rule else ()))
+    by += (rules.RULES_MERGED,) if port.rule is not None and port.rule.others else ()
+    yield _part("", (*said, *ruled), rules.CLUSTER_PER_INBOUND_PORT, *by)
     yield from _of_pool(ground, cluster, found)
     if cluster.typed_extension_protocol_options:
         of_pool, levels = found.of(_POOL)

@@ -34,7 +34,7 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
     instances = {(each.namespace, each.name): each for each in ground.mesh.instances(service.namespace)}
     by = _selected(service, by_slice=any(each.by_slice for each in instances.values()))
     if subset is not None and rule is not None:
-        made_by = (*sources(rule.origin, line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
+        made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
         by += (rules.SUBSET_BY_LABELS,)
     yield Part("", "", made_by, by)
     known = {(each.address, each.port): each for each in ground.mesh.endpoints(service, port)}

@@ -164,6 +164,12 @@ NEAREST_RULE = Rule(
     "the host itself beats a wildcard, and the oldest its equals.",
     _RESOURCES,
 )
+RULES_MERGED = Rule(
+    "destination-rules-merged",
+    "DestinationRules of one namespace for the same host are merged: everybody's subsets, and the oldest traffic "
+    "policy.",
+    _RESOURCES,
+)
 PORT_REPLACES_HOST = Rule(
     "port-replaces-level",
     "portLevelSettings stand for everything of their level, also for what they do not mention.",
