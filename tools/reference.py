@@ -109,6 +109,10 @@ class Probe(Fields):
         self.raw(name)
         return {}
 
+    def integer_map(self, name: str, **_: Any) -> dict[str, int]:
+        self.raw(name)
+        return {}
+
     def labels(self, name: str) -> Labels:
         self.raw(name)
         return ()
@@ -139,7 +143,7 @@ class Probe(Fields):
 
     def told_elsewhere(self, *names: str) -> None:
         for name in names:
-            self._book.note((*self.path, name), REFUSED)
+            self.raw(name)
 
     def unsupported(self, *names: str) -> None:
         for name in names:

@@ -188,7 +188,7 @@ def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
 
 def group_of(instance: Instance) -> Group:
     """What a sidecar of it is."""
-    return Group(ProxyKind.SIDECAR, instance.namespace, instance.labels, instance.service_account)
+    return Group(ProxyKind.SIDECAR, instance.namespace, instance.labels, instance.service_account, instance.locality)
 
 
 def _name(instance: Instance) -> str:

@@ -47,6 +47,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = "Kubernetes"
     mesh_id: str = "cluster.local"
     containers: tuple[str, ...] = ()
+    locality: str = ""  # REGION/ZONE/SUBZONE
     # Further metadata; wins over what is told from the fields above.
     metadata: Mapping[str, Any] = {}
 
@@ -115,7 +116,13 @@ def node_document(node: Node) -> dict[str, Any]:
         "id": node.id,
         "cluster": f"{workload}.{node.namespace}",
         "metadata": {key: value for key, value in metadata.items() if value not in ("", {})},
+        **({"locality": _locality(node.locality)} if node.locality else {}),
     }
+
+
+def _locality(written: str) -> dict[str, str]:
+    parts = zip(("region", "zone", "sub_zone"), written.split("/", 2), strict=False)
+    return {name: part for name, part in parts if part}
 
 
 def _document(bootstrap: Bootstrap) -> dict[str, Any]:

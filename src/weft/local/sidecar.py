@@ -55,6 +55,7 @@ def node(plan: PodPlan, domain: str) -> Node:
         labels=dict(workload.labels),
         dns_domain=f"{workload.namespace}.svc.{domain}",
         containers=("app",),
+        locality=workload.locality,
     )
 
 

@@ -80,6 +80,7 @@ class Mesh:
         if before == values:
             return Touched()
         touched = Touched()
+        mattered = self.locality_matters
         match before, values:
             case (Instance() as old,), (Instance() as new,):
                 return self._move_instance(old, new)
@@ -89,6 +90,8 @@ class Mesh:
             touched |= self._remove(value)
         for value in values:
             touched |= self._add(value)
+        if mattered != self.locality_matters:  # then groups look from other places
+            touched |= Touched(inbound=frozenset({EVERYWHERE}))
         return touched
 
     def _add(self, value: Value) -> Touched:
@@ -284,6 +287,12 @@ class Mesh:
             owners.append(service.namespace)
         owners.append(self.settings.root_namespace)
         return self._rules.of(host, owners, group, self.settings)
+
+    @property
+    def locality_matters(self) -> bool:
+        """Whether where a caller is may decide whom it calls, for any host."""
+        mesh = self.settings.locality
+        return self._rules.asking_where > 0 or (mesh.enabled and bool(mesh.distribute))
 
     def selects_callers(self, host: str, namespace: str) -> bool:
         """Whether some rule for calls to a host is for those workloads of a namespace alone that have its labels."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from weft.model.claims import Claims, patterns
 from weft.model.destination_rule import DestinationRule, merged, passes_on
 from weft.model.group import Group
+from weft.model.locality import asks_where
 from weft.model.names import Labels, selects
 from weft.model.scope import exported
 from weft.model.settings import Settings
@@ -21,13 +22,16 @@ class Rules:
     def __init__(self) -> None:
         self._written: Claims[DestinationRule] = Claims()  # by host or wildcard
         self._merged: dict[str, tuple[DestinationRule, ...]] = {}  # by host or wildcard
+        self.asking_where = 0  # how many may have callers go to those near them
 
     def add(self, rule: DestinationRule) -> None:
         self._written.add(rule.host, rule)
+        self.asking_where += asks_where(rule)
         self._merge(rule.host)
 
     def remove(self, rule: DestinationRule) -> None:
         self._written.discard(rule.host, rule)
+        self.asking_where -= asks_where(rule)
         self._merge(rule.host)
 
     def of(self, host: str, owners: Iterable[str], group: Group, settings: Settings) -> DestinationRule | None:

@@ -198,6 +198,8 @@ def _hash_policy(hashing: ConsistentHash) -> RouteAction.HashPolicy:
             result.cookie.path = hashing.cookie_path
             if hashing.cookie_ttl is not None:
                 result.cookie.ttl.CopyFrom(duration(hashing.cookie_ttl))
+            for name, value in hashing.cookie_attributes:
+                result.cookie.attributes.add(name=name, value=value)
         case HashKey.SOURCE_IP:
             result.connection_properties.source_ip = True
         case HashKey.QUERY:

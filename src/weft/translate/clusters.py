@@ -16,11 +16,13 @@ from google.protobuf.duration_pb2 import Duration
 
 from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, TrafficPolicy
 from weft.model.inbound_port import InboundPort
+from weft.model.locality import weighs_places
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy, tls
 from weft.translate.built import Built, build
-from weft.translate.endpoints import assignment, subset_endpoints
+from weft.translate.endpoints import assignment, near, subset_endpoints
+from weft.translate.announcement import announce_caller
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
@@ -54,7 +56,7 @@ def inbound(port: InboundPort, settings: Settings) -> Built:
     pool = policy.effective(port.rule, port.service_port).connection_pool
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     _locate_inbound(cluster, port)
-    policy.limit(cluster, pool)
+    policy.limit(cluster, pool, policy.effective(port.rule, port.service_port).retry_budget)
     _speak(cluster, _inbound_upstream(port.protocol, pool), pool, HttpProtocolOptions())
     sources = keys(*(service.origin for service in port.services), *(port.rule.origins if port.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
@@ -97,8 +99,10 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     chosen = policy.effective(view.rule, port.number, subset)
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     policy.balance(cluster, chosen.load_balancer)
-    _locate(cluster, view, port, subset, chosen)
-    policy.limit(cluster, chosen.connection_pool)
+    if weighs_places(chosen, settings.locality):
+        cluster.common_lb_config.locality_weighted_lb_config.SetInParent()
+    _locate(cluster, view, port, subset, chosen, settings)
+    policy.limit(cluster, chosen.connection_pool, chosen.retry_budget)
     policy.eject(cluster, chosen.outlier_detection)
     options = HttpProtocolOptions()
     foreign = chosen.tls if is_foreign(chosen.tls) else None
@@ -106,6 +110,8 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
         name_by_request(options, view.service, port, foreign)
     _speak(cluster, upstream(view, port, chosen), chosen.connection_pool, options)
     _secure(cluster, view, port, subset, chosen, settings)
+    if chosen.proxy_protocol is not None:
+        announce_caller(cluster, chosen.proxy_protocol)
     sources = keys(view.service.origin, *(view.rule.origins if view.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     asked_by = keys(*view.rule.origins) if view.rule else sources  # alone: the service knows nothing of the files
@@ -114,7 +120,12 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
 
 
 def _locate(
-    cluster: Cluster, view: ServiceView, port: ServicePort, subset: Subset | None, chosen: TrafficPolicy
+    cluster: Cluster,
+    view: ServiceView,
+    port: ServicePort,
+    subset: Subset | None,
+    chosen: TrafficPolicy,
+    settings: Settings,
 ) -> None:
     service = view.service
     assert service is not None  # noqa: S101 (the caller has looked)
@@ -123,6 +134,7 @@ def _locate(
     elif policy.by_callers_address(service, chosen):
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
+        cluster.ClearField("common_lb_config")
         for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
             cluster.ClearField(unused)
     elif service.resolution is Resolution.STATIC:
@@ -144,7 +156,8 @@ def _locate(
                 )
             )
         )
-        cluster.load_assignment.CopyFrom(assignment(cluster.name, members))
+        found = near(chosen, members, view.caller.whereabouts, settings.locality)
+        cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
 
 
 def _secure(
