@@ -56,7 +56,8 @@ async def test_the_first_batch_is_everything_there_is(cluster):
             assert seen.mesh.get(ObjectKey(kind, namespace, name)), (kind, name)
         assert not [each for each in seen.problems.all() if shop in str(each)]
         record = seen.pods.get(shop, "orders-0")
-        assert record.group == Group(ProxyKind.SIDECAR, shop, labels_of({"app": "orders"}), "default")
+        labels = labels_of({"app": "orders"})
+        assert record.group == Group(ProxyKind.SIDECAR, shop, labels, "default", "eu/eu-1/rack-7")
         assert (record.node, record.addresses, record.meshed) == ("node-a", ("10.0.1.1",), True)
         assert seen.pods.by_uid(record.uid) is record and record in seen.pods.on_node("node-a")
 

@@ -1,5 +1,5 @@
-"""Istio's `localityLbSetting`, which a DestinationRule's load balancer and MeshConfig have: whom callers go to first, by
-where they are. What contradicts itself is refused, as Istio does."""
+"""Istio's `localityLbSetting`, which a DestinationRule's load balancer and MeshConfig have: whom callers go to first,
+by where they are. What contradicts itself is refused, as Istio does."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def _failover(fields: Fields) -> tuple[tuple[str, str], ...]:
         origin, to = item.text("from", required=True, most=63), item.text("to", required=True, most=63)
         for name, region in (("from", origin), ("to", to)):
             if "*" in region or "/" in region:
-                item.error(name, f"`{region}` is not a region", "the first part of a locality; zones follow by themselves")
+                item.error(
+                    name, f"`{region}` is not a region", "the first part of a locality; zones follow by themselves"
+                )
         if origin and origin == to:
             item.error("to", "calls would fail over to where they came from")
         if any(origin == other for other, _ in found):
@@ -78,7 +80,9 @@ def _check_place(fields: Fields, at: str | Path, place: str) -> None:
     parts = place.split("/")
     starred = [part for part in parts if "*" in part]
     if len(parts) > 3 or not all(parts) or (starred and (starred != ["*"] or parts[-1] != "*")):
-        fields.error(at, f"`{place[:80]}` is not a place", "region, region/zone, region/zone/subzone, or `*` at the end")
+        fields.error(
+            at, f"`{place[:80]}` is not a place", "region, region/zone, region/zone/subzone, or `*` at the end"
+        )
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -166,9 +166,7 @@ def _retry_budget(policy: Fields) -> RetryBudget | None:
     percent = fields.number("percent", least=0, most=100)
     minimum = fields.integer("minRetryConcurrency")
     fields.refused("budgetInterval", "Envoy's budget knows no interval: it counts what is under way", "leave it out")
-    return RetryBudget(
-        default.percent if percent is None else percent, default.minimum if minimum is None else minimum
-    )
+    return RetryBudget(default.percent if percent is None else percent, default.minimum if minimum is None else minimum)
 
 
 def _proxy_protocol(policy: Fields) -> ProxyProtocol | None:

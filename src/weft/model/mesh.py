@@ -345,6 +345,7 @@ class Mesh:
                     protocol=listener.port.protocol,
                     service_port=listener.port.number,
                     default_endpoint=listener.default_endpoint,
+                    pool=listener.pool or sidecar.inbound_pool,
                 )
                 for listener in sidecar.ingress
             )
@@ -365,7 +366,8 @@ class Mesh:
                 ports[number] = InboundPort(number=number, protocol=protocol)
             elif known.protocol is Protocol.UNDECLARED:
                 ports[number] = msgspec.structs.replace(known, protocol=protocol)
-        return tuple(ports[number] for number in sorted(ports))
+        pool = sidecar.inbound_pool if sidecar is not None else None
+        return tuple(msgspec.structs.replace(ports[number], pool=pool) for number in sorted(ports))
 
     def _inbound_port(
         self, known: InboundPort | None, number: int, service: Service, port: ServicePort, group: Group

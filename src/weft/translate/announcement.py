@@ -1,5 +1,5 @@
-"""The PROXY header, by which a server that stands behind proxies learns who called: before anything else, and before TLS,
-on each connection that a cluster makes."""
+"""The PROXY header, by which a server that stands behind proxies learns who called: before anything else, and before
+TLS, on each connection that a cluster makes."""
 
 from __future__ import annotations
 

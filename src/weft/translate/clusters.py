@@ -20,9 +20,9 @@ from weft.model.locality import weighs_places
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy, tls
+from weft.translate.announcement import announce_caller
 from weft.translate.built import Built, build
 from weft.translate.endpoints import assignment, near, subset_endpoints
-from weft.translate.announcement import announce_caller
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
@@ -53,7 +53,7 @@ def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[
 def inbound(port: InboundPort, settings: Settings) -> Built:
     """To the workload itself, which sees 127.0.0.6 and not its own address as the caller."""
     name = names.inbound_cluster(port.number)
-    pool = policy.effective(port.rule, port.service_port).connection_pool
+    pool = port.connection_pool
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     _locate_inbound(cluster, port)
     policy.limit(cluster, pool, policy.effective(port.rule, port.service_port).retry_budget)

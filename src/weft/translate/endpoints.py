@@ -26,6 +26,8 @@ _MESSAGE = ClusterLoadAssignment.DESCRIPTOR.full_name
 # What stands before each locality: its field, and that a length follows.
 _ENDPOINTS = bytes([ClusterLoadAssignment.DESCRIPTOR.fields_by_name["endpoints"].number << 3 | 2])
 
+_ALL_ALIKE = LocalitySetting()
+
 
 def assignments(
     service: Service,
@@ -34,18 +36,20 @@ def assignments(
     endpoints: tuple[Endpoint, ...],
     kind: ProxyKind = ProxyKind.SIDECAR,
     caller: Whereabouts | None = None,
-    mesh: LocalitySetting = LocalitySetting(),
+    mesh: LocalitySetting = _ALL_ALIKE,
 ) -> tuple[Built, ...]:
     """For the service port itself and each subset; none where the proxy finds the addresses by itself, as Envoy does
-    where the caller's own address is used. gRPC's client cannot do that, and is told the endpoints. `mesh`: what holds for
-    places where the rule says nothing."""
+    where the caller's own address is used. gRPC's client cannot do that, and is told the endpoints. `mesh`: what
+    holds for places where the rule says nothing."""
     # A UDP port may have the number of a TCP port, and so the name of its cluster.
     if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()
     subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
     sources = keys(service.origin, *(rule.origins if rule else ()))
     return tuple(
-        from_bytes(_MESSAGE, name, _assigned(name, near(chosen, subset_endpoints(endpoints, subset), caller, mesh)), sources)
+        from_bytes(
+            _MESSAGE, name, _assigned(name, near(chosen, subset_endpoints(endpoints, subset), caller, mesh)), sources
+        )
         for subset in subsets
         for chosen in (effective(rule, port.number, subset),)
         if _asked_for(service, chosen, kind)

@@ -1,5 +1,5 @@
-"""What holds by itself so that trouble does not grow: how many retries a cluster may have under way. Pure functions that
-the builders of clusters and routes call."""
+"""What holds by itself so that trouble does not grow: how many retries a cluster may have under way. Pure functions
+that the builders of clusters and routes call."""
 
 from __future__ import annotations
 

@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 
 from weft.control.reasons import rules
 from weft.control.reasons.part import Ground, Part, sources
 from weft.control.reasons.rules import Rule
 from weft.explain.decision import Source, sources_of
-from weft.model.destination_rule import ClientTlsMode, DestinationRule, Level, Subset, TrafficPolicy, decided_at
+from weft.model.destination_rule import (
+    ClientTlsMode,
+    ConnectionPool,
+    DestinationRule,
+    Level,
+    Subset,
+    TrafficPolicy,
+    decided_at,
+)
 from weft.model.inbound_port import InboundPort
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
@@ -59,12 +68,24 @@ def level_rules(level: Level | None, passed: Level | None) -> tuple[Rule, ...]:
 class Policy:
     """What the traffic policy for a port says of a field, and who says so."""
 
-    def __init__(self, rule: DestinationRule | None, port: int, subset: Subset | None) -> None:
+    def __init__(
+        self,
+        rule: DestinationRule | None,
+        port: int,
+        subset: Subset | None,
+        pool: tuple[ConnectionPool, tuple[Source, ...]] | None = None,
+    ) -> None:
+        """`pool`: a Sidecar's, and who that is."""
         self.rule, self._port, self._subset = rule, port, subset
         self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
+        self._pool_by: tuple[Source, ...] = ()
+        if pool is not None:
+            self.chosen, self._pool_by = msgspec.structs.replace(self.chosen, connection_pool=pool[0]), pool[1]
 
     def of(self, field: str) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
         """No source: nobody says anything that counts."""
+        if field == _POOL and self._pool_by:
+            return self._pool_by, (rules.POOL_OF_SIDECAR,)
         decided = decided_at(self.rule, self._port, field, self._subset)
         by = level_rules(decided.level, decided.passed)
         if self.rule is None or decided.level is None:
@@ -118,7 +139,8 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
     if port is None:
         yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)
         return
-    found = Policy(port.rule, port.service_port, None)
+    by_sidecar = sources(ground.sidecar.origin if ground.sidecar else None)
+    found = Policy(port.rule, port.service_port, None, (port.pool, by_sidecar) if port.pool else None)
     said, by = entrance(ground, port)
     ruled = sources(*(port.rule.origins if port.rule else ()))
     by += (rules.RULES_MERGED,) if port.rule is not None and port.rule.others else ()

@@ -197,6 +197,12 @@ RETRY_BUDGET = Rule(
     "Retries are at most 20 % of the requests under way, and 3 in any case, unless a DestinationRule says otherwise.",
     _BALANCING,
 )
+POOL_OF_SIDECAR = Rule(
+    "pool-of-sidecar",
+    "A connection pool of the workload's Sidecar beats that of the DestinationRule: an ingress listener's own first, "
+    "then inboundConnectionPool.",
+    _RESOURCES,
+)
 LEAST_REQUEST = Rule(
     "least-request",
     "The endpoint with the fewest requests under way is chosen, unless a DestinationRule says otherwise.",
