@@ -145,14 +145,14 @@ async def tcp(host, port, send="", half_close=False, wait_first=False, read=None
             reader, writer = await asyncio.open_connection(host, port)
             result["peer"] = writer.get_extra_info("peername")[0]
             if wait_first:
-                result["first"] = (await reader.read(65536)).decode()
+                result["first"] = (await reader.read(65536)).decode(errors="replace")
                 result["first_after"] = time.monotonic() - begun
             if send:
                 writer.write(send.encode())
                 await writer.drain()
             if half_close:
                 writer.write_eof()
-            result["received"] = (await (reader.read() if read is None else reader.readexactly(read))).decode()
+            result["received"] = (await (reader.read() if read is None else reader.readexactly(read))).decode(errors="replace")
             writer.close()
     except (OSError, EOFError, TimeoutError) as error:
         result["error"] = f"{type(error).__name__}: {error}"
