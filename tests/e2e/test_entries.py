@@ -70,7 +70,8 @@ async def names(whole_mesh):
     }
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(lambda: Names(known), local_addr=("127.0.0.1", 0))
-    whole_mesh.engine._dns._upstreams = lambda: [transport.get_extra_info("sockname")[:2]]
+    for server in (whole_mesh.engine._dns, whole_mesh.engine._proxy_dns):
+        server._upstreams = lambda: [transport.get_extra_info("sockname")[:2]]
     yield known
     transport.close()
 

@@ -20,7 +20,7 @@ from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.service import Service
 from weft.model.workload import Workload as Written
-from weft.translate.lookup import Found, Names
+from weft.translate.lookup import Found, Names, NotOurs
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -66,9 +66,12 @@ class Stage:
         found = self._at.get(address)
         return self._as_workload(found) if found is not None else None
 
-    def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
-        namespace = caller.name.rpartition(".")[2]
-        found = self._names.look_up(host.lower().rstrip("."), namespace)
+    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
+        namespace, name = caller.name.rpartition(".")[2], host.lower().rstrip(".")
+        if by_proxy:
+            found = self._names.look_up_for_proxy(name, namespace)
+            return (host,) if isinstance(found, NotOurs) else found.addresses if isinstance(found, Found) else ()
+        found = self._names.look_up(name, namespace)
         return found.addresses if isinstance(found, Found) else ()
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:

@@ -87,6 +87,8 @@ class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     # Where kubelet asks about the application and Prometheus for metrics; 0: nowhere.
     status_port: int = 0
     probes: tuple[AppProbe, ...] = ()
+    # Where it looks up names, instead of where the pod does.
+    resolvers: tuple[Tcp, ...] = ()
     # Whether the pod has IPv6: its readiness and metrics are then served on both families.
     ipv6: bool = False
 
@@ -123,6 +125,17 @@ def node_document(node: Node) -> dict[str, Any]:
 def _locality(written: str) -> dict[str, str]:
     parts = zip(("region", "zone", "sub_zone"), written.split("/", 2), strict=False)
     return {name: part for name, part in parts if part}
+
+
+def _resolver(resolvers: tuple[Tcp, ...]) -> dict[str, Any]:
+    return {
+        "name": "envoy.network.dns_resolver.cares",
+        "typed_config": {
+            "@type": f"{_TYPES}/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+            "resolvers": [_socket(each.address, each.port) for each in resolvers],
+            "dns_resolver_options": {"no_default_search_domain": True},
+        },
+    }
 
 
 def _document(bootstrap: Bootstrap) -> dict[str, Any]:
@@ -165,6 +178,7 @@ def _document(bootstrap: Bootstrap) -> dict[str, Any]:
         # one look old, not five seconds. A flush each second would show the same, but took 1.6 ms of CPU per second in
         # an idle proxy of 300 clusters, on top of 2.3; this takes nothing while nobody asks.
         "stats_flush_on_admin": True,
+        **({"typed_dns_resolver_config": _resolver(bootstrap.resolvers)} if bootstrap.resolvers else {}),
         "stats_config": _stats(),
         "layered_runtime": {
             "layers": [

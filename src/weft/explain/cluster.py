@@ -84,7 +84,9 @@ def _places(resources: Resources, cluster: Cluster, caller: Workload, world: Wor
         return found
     resolved: list[Place] = []
     for place in found:
-        addresses = (place.address,) if is_address(place.address) else world.resolve(place.address, caller)
+        addresses = (place.address,) if is_address(place.address) else world.resolve(
+            place.address, caller, by_proxy=True
+        )
         share = place.share / len(addresses) if addresses else 0.0
         resolved += (msgspec.structs.replace(place, address=address, share=share) for address in addresses)
     return tuple(resolved)
