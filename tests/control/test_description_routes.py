@@ -8,9 +8,14 @@ from weft.model.destination_rule import (
     ClientTls,
     ClientTlsMode,
     ConnectionPool,
+    ConsistentHash,
     DestinationRule,
+    HashKey,
     LoadBalancer,
+    LocalitySetting,
     OutlierDetection,
+    ProxyProtocol,
+    RetryBudget,
     SimpleBalancer,
     Subset,
     TrafficPolicy,
@@ -155,3 +160,17 @@ def test_an_object_is_named_with_its_place_or_by_itself():
 def test_a_route_of_the_host_that_leads_elsewhere_does_not_reach_it(mesh):
     (routing,) = routes(mesh, HttpRoute(route=(to(host="other"),)), HttpRoute(route=(to(),)))
     assert [each.reaches for each in routing.routes] == [False, True]
+
+
+def test_balancing_is_told_by_what_is_hashed_and_who_is_near(mesh):
+    near = LocalitySetting(failover=(("eu", "us"),))
+    balancer = LoadBalancer(None, ConsistentHash(HashKey.HEADER, "x-user"), locality=near)
+    policy = TrafficPolicy(balancer, retry_budget=RetryBudget(10, 1), proxy_protocol=ProxyProtocol.V2)
+    put(mesh, DestinationRule("app", "shop", HOST, policy))
+    (rule,) = rules(mesh, APP, group("app"), [POD])
+    assert rule.policy == (
+        "load balancer by hash of header x-user",
+        "locality failover",
+        "retries at most 10 % and 1",
+        "PROXY header V2",
+    )

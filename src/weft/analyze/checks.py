@@ -132,6 +132,11 @@ _CHECKS: tuple[Check, ...] = (
           "anywhere."),
     Check("WFT0214", WARNING, "A certificate file of a DestinationRule cannot be used",
           "It is not there, or cannot be read by a proxy: calls fail."),
+    Check("WFT0215", WARNING, "Failover between places without outlier detection",
+          "`failover` and `failoverPriority` need somebody who notices that an endpoint is not well: without "
+          "`outlierDetection` all endpoints are called alike."),
+    Check("WFT0216", WARNING, "Shares of calls for places in which nobody is",
+          "`distribute` sends calls from a place only to places that no endpoint is in: they fail."),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),

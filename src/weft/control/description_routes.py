@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from weft.base.problem import Where
-from weft.model.destination_rule import DestinationRule, Subset, TrafficPolicy, levels
+from weft.model.destination_rule import DestinationRule, LoadBalancer, Subset, TrafficPolicy, levels
 from weft.model.group import Group
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -212,12 +212,35 @@ def _policy(level: TrafficPolicy) -> Iterator[str]:
     if level.tls is not None:
         yield f"TLS {level.tls.mode}"
     if level.load_balancer is not None:
-        balancer = level.load_balancer
-        yield f"load balancer {balancer.simple or (balancer.consistent_hash and 'by hash') or 'warmup'}"
+        yield from _balancer(level.load_balancer)
     if level.connection_pool is not None:
         yield "connection pool"
     if level.outlier_detection is not None:
         yield "outlier detection"
+    if level.retry_budget is not None:
+        yield f"retries at most {level.retry_budget.percent:g} % and {level.retry_budget.minimum}"
+    if level.proxy_protocol is not None:
+        yield f"PROXY header {level.proxy_protocol}"
+
+
+def _balancer(balancer: LoadBalancer) -> Iterator[str]:
+    if (hashing := balancer.consistent_hash) is not None:
+        name = f" {hashing.name}" if hashing.name else ""
+        yield f"load balancer by hash of {hashing.key}{name}"
+    elif balancer.simple is not None:
+        yield f"load balancer {balancer.simple}"
+    if balancer.warmup is not None:
+        yield f"warmup {balancer.warmup.duration.total_seconds():g} s"
+    if (near := balancer.locality) is not None:
+        if not near.enabled:
+            yield "locality off"
+        for word, written in (
+            ("shares", near.distribute),
+            ("failover", near.failover),
+            ("priority by labels", near.failover_priority),
+        ):
+            if near.enabled and written:
+                yield f"locality {word}"
 
 
 def _all(mesh: Mesh, kind: type[T]) -> Iterator[T]:

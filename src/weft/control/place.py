@@ -1,4 +1,4 @@
-"""Where groups look at the mesh from: a kind of proxy, a scope, settings, a policy, and a locality where that matters to
+"""Where groups look at the mesh from: a kind of proxy, a scope, settings, a policy, and a locality where it matters to
 anybody. What looks the same from there, whatever the labels of a group, is compiled and recorded once for all of them;
 `push.py` keeps the places, and says what is seen from each."""
 
