@@ -137,6 +137,101 @@ async def test_written_endpoints_are_called_by_their_weight_and_their_ports(mesh
     assert await answering(mesh, "http://static.example.com/") == {"two": 20}
 
 
+def west():
+    """All calls go there, wherever they come from."""
+    return {"loadBalancer": {"localityLbSetting": {"distribute": [{"from": "*", "to": {"west": 100}}]}}}
+
+
+@proves("ServiceEntry", "spec.endpoints[].locality")
+@proves("WorkloadEntry", "spec.locality")
+async def test_endpoints_are_where_they_are_written_to_be(mesh):
+    listed = [
+        {"address": mesh.pod(name).addresses[0], "locality": place}
+        for name, place in (("one", "east"), ("two", "west"))
+    ]
+    entries = [
+        istio("WorkloadEntry", f"machine-{number}", {**each, "labels": {"app": "placed"}})
+        for number, each in enumerate(listed)
+    ]
+    await mesh.try_out(
+        entry("listed", "listed.example.com", HTTP, resolution="STATIC", endpoints=listed),
+        istio("DestinationRule", "listed", {"host": "listed.example.com", "trafficPolicy": west()}),
+        entry(
+            "placed", "placed.example.com", HTTP, resolution="STATIC", workloadSelector={"labels": {"app": "placed"}}
+        ),
+        istio("DestinationRule", "placed", {"host": "placed.example.com", "trafficPolicy": west()}),
+        *entries,
+    )
+    for host in ("listed", "placed"):
+        assert await answering(mesh, f"http://{host}.example.com:8080/") == {"two": 20}
+
+
+@proves("ServiceEntry", "spec.endpoints[].serviceAccount", "spec.subjectAltNames", "spec.location")
+@proves("WorkloadEntry", "spec.serviceAccount")
+async def test_accounts_and_names_say_who_may_answer_inside_of_the_mesh(mesh):
+    strict = {
+        "apiVersion": "security.istio.io/v1",
+        "kind": "PeerAuthentication",
+        "metadata": {"name": "shared", "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": {"app": "shared"}}, "mtls": {"mode": "STRICT"}},
+    }
+    address = mesh.pod("shared").addresses[0]
+    inside = {"resolution": "STATIC", "location": "MESH_INTERNAL"}
+    name = "spiffe://cluster.local/ns/shop/sa/default"
+    entries = [
+        istio(
+            "WorkloadEntry",
+            account,
+            {
+                "address": address,
+                "serviceAccount": account,
+                "labels": {"app": f"of-{account}", "security.istio.io/tlsMode": "istio"},
+            },
+        )
+        for account in ("default", "other")
+    ]
+    await mesh.try_out(
+        strict,
+        *entries,
+        *(
+            entry(
+                f"selected-{account}",
+                f"selected-{account}.example.com",
+                HTTP,
+                workloadSelector={"labels": {"app": f"of-{account}"}},
+                **inside,
+            )
+            for account in ("default", "other")
+        ),
+        *(
+            entry(
+                f"listed-{account}",
+                f"listed-{account}.example.com",
+                HTTP,
+                endpoints=[{"address": address, "serviceAccount": account}],
+                **inside,
+            )
+            for account in ("default", "other")
+        ),
+        entry(
+            "named",
+            "named.example.com",
+            HTTP,
+            subjectAltNames=[name],
+            endpoints=[{"address": address, "serviceAccount": "other"}],
+            **inside,
+        ),
+    )
+    for host, status in (
+        ("selected-default", 200),
+        ("selected-other", 503),
+        ("listed-default", 200),
+        ("listed-other", 503),
+        ("named", 200),
+    ):
+        assert (await mesh.get("client", f"http://{host}.example.com:8080/"))["status"] == status, host
+
+
 @proves("ServiceEntry", "spec.resolution", "spec.endpoints[].address", "spec.ports[].targetPort")
 async def test_names_are_looked_up_by_the_proxy(mesh):
     port = {"number": 80, "name": "http", "protocol": "HTTP", "targetPort": 8080}
@@ -249,6 +344,8 @@ async def test_what_is_not_exported_is_not_seen_elsewhere(mesh):
 @proves(
     "Sidecar",
     "spec.ingress[].port.number",
+    "spec.ingress[].port.name",
+    "spec.ingress[].captureMode",
     "spec.ingress[].port.protocol",
     "spec.ingress[].defaultEndpoint",
     "spec.ingress[].connectionPool",
@@ -256,7 +353,11 @@ async def test_what_is_not_exported_is_not_seen_elsewhere(mesh):
 )
 async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_own(mesh):
     assert (await mesh.get("client", "http://inner/"))["status"] == 503
-    ingress = {"port": {"number": 9090, "name": "http", "protocol": "HTTP"}, "defaultEndpoint": "127.0.0.1:8080"}
+    ingress = {
+        "port": {"number": 9090, "name": "http", "protocol": "HTTP"},
+        "defaultEndpoint": "127.0.0.1:8080",
+        "captureMode": "IPTABLES",
+    }
     few = {"tcp": {"maxConnections": 1}, "http": {"http1MaxPendingRequests": 1}}
     once = virtual_service("inner", {"retries": {"attempts": 0}, "route": [to("inner")]})
     await mesh.tell("inner", "script", path="/busy", forever={"delay": 0.3})
@@ -271,7 +372,13 @@ async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_o
         assert (503 in statuses) is bool(pools), (pools, statuses)
 
 
-@proves("Sidecar", "spec.egress[].port.number", "spec.egress[].port.protocol", "spec.egress[].port.name")
+@proves(
+    "Sidecar",
+    "spec.egress[].port.number",
+    "spec.egress[].port.protocol",
+    "spec.egress[].port.name",
+    "spec.egress[].captureMode",
+)
 async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
     static = {"resolution": "STATIC", "endpoints": [{"address": mesh.pod("one").addresses[0]}]}
     more = {"number": 8081, "name": "http-more", "protocol": "HTTP"}
@@ -279,7 +386,7 @@ async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
     scope = {
         "workloadSelector": {"labels": {"app": "client"}},
         "egress": [
-            {"port": port, "hosts": ["./two-ports.example.com"]},
+            {"port": port, "captureMode": "DEFAULT", "hosts": ["./two-ports.example.com"]},
             {"hosts": ["./shared.shop.svc.cluster.local"]},
         ],
     }

@@ -380,12 +380,20 @@ async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
     "DestinationRule",
     "spec.trafficPolicy.loadBalancer.warmup.duration",
     "spec.trafficPolicy.loadBalancer.warmup.minimumPercent",
+    "spec.trafficPolicy.loadBalancer.warmup.aggression",
+    "spec.trafficPolicy.loadBalancer.warmupDurationSecs",
 )
-async def test_a_new_pod_begins_with_a_small_share(mesh):
-    warmup = {"duration": "60s", "minimumPercent": 1}
-    await scale(mesh, 2)
-    await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN", "warmup": warmup}))
-    old = {pod.name for pod in mesh.pods("pool")}
-    await scale(mesh, 3)
-    seen = await spread(mesh, count=60)
-    assert sum(count for name, count in seen.items() if name not in old) < 12, seen  # and not a third
+async def test_a_new_pod_begins_with_a_small_share_unless_warming_up_is_aggressive(mesh):
+    slow, hasty = {"duration": "60s", "minimumPercent": 1}, {"duration": "60s", "aggression": 1000}
+    for warmup, gets_less in (
+        ({"warmup": slow}, True),
+        ({"warmup": hasty}, False),
+        ({"warmupDurationSecs": "5s"}, True),
+    ):
+        await scale(mesh, 2)
+        await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN", **warmup}))
+        old = {pod.name for pod in mesh.pods("pool")}
+        await scale(mesh, 3)
+        seen = await spread(mesh, count=60)
+        new = sum(count for name, count in seen.items() if name not in old)
+        assert (new < 14) is gets_less, (warmup, seen)  # and not a third
