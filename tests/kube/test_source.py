@@ -127,6 +127,8 @@ async def test_pods_move_with_the_labels_of_their_node_unless_they_say_otherwise
         touched = await seen.until(lambda: seen.endpoints("orders", shop)[0].locality == "eu/eu-2")
         assert touched.endpoints == {f"orders.{shop}.svc.cluster.local"} and not touched.hosts
         assert seen.endpoints("orders", shop)[1].locality == "us/us-1"
+        groups = [seen.pods.get(shop, name).group.locality for name in ("orders-0", "orders-1")]
+        assert groups == ["eu/eu-2", "us/us-1"]
 
 
 async def test_a_status_that_somebody_writes_is_no_change_of_the_object(cluster):

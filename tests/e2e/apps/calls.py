@@ -152,7 +152,9 @@ async def tcp(host, port, send="", half_close=False, wait_first=False, read=None
                 await writer.drain()
             if half_close:
                 writer.write_eof()
-            result["received"] = (await (reader.read() if read is None else reader.readexactly(read))).decode(errors="replace")
+            result["received"] = (await (reader.read() if read is None else reader.readexactly(read))).decode(
+                errors="replace"
+            )
             writer.close()
     except (OSError, EOFError, TimeoutError) as error:
         result["error"] = f"{type(error).__name__}: {error}"
