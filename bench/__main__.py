@@ -32,6 +32,7 @@ RIGS = {
     "signing": "certificates per second and core",
     "explain": "hypothetical requests that are explained per second",
     "analyze": "ten thousand objects: reading their YAML, all checks",
+    "answers": "CPU of each command of the command line, from start to end, on the shop",
     "control-plane": "a thousand proxies: first push, one changed route, one changed endpoint",
 }
 

@@ -86,6 +86,9 @@ class _World:
     def at(self, address: str) -> Workload | None:
         return self._by_address.get(address)
 
+    def behind(self, address: str, port: int) -> None:
+        return None
+
     def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
         return (f"10.96.0.{host.removeprefix('svc-')}",)
 

@@ -172,6 +172,8 @@ async def namespace(
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await client.delete(NAMESPACES, name)
+        if revision:  # its pods need their agent to end, and the next thing to go may be the agent
+            await _gone(client, name)
 
 
 async def _account(client: Client, name: str) -> None:
@@ -183,6 +185,19 @@ async def _account(client: Client, name: str) -> None:
             return
         await asyncio.sleep(0.05)
     raise Failed(f"namespace {name} has no account")
+
+
+async def _gone(client: Client, name: str) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            await client.get(NAMESPACES, name)
+        except ApiError as error:
+            if error.not_found:
+                return
+            raise
+        await asyncio.sleep(0.2)
+    raise Failed(f"namespace {name} is still there after {_PATIENCE:.0f} s")
 
 
 def pod(name: str, **more: Any) -> Object:

@@ -4,12 +4,13 @@ import logging
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A person's run looks for new counter-examples; CI repeats the same ones, so that what it says depends on the change.
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("ci")
+# How long an example takes says something about the machine, and nothing about the code.
+settings.register_profile("person", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("person"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "person")
 
 
 # Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.

@@ -34,7 +34,8 @@ def page() -> str:
 def _entry(check: Check) -> str:
     also = f" In istioctl: {', '.join(check.istio)}." if check.istio else ""
     live = " Only on a running cluster." if check.live else ""
-    return f"### {check.code}: {check.title}\n\n*{check.severity}.* {check.more}{live}{also}\n"
+    anchor = f'<a id="{check.code.lower()}"></a>'
+    return f"{anchor}\n\n### {check.code}: {check.title}\n\n*{check.severity}.* {check.more}{live}{also}\n"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from weft.api.document import Document, Path, dotted
 from weft.api.mesh_config import NAME
 from weft.api.metadata import read_metadata
 from weft.api.parse import KINDS, NOT_READ
-from weft.api.reader import Fields, Report
+from weft.api.reader import Fields, root_of
+from weft.api.report import Report
 from weft.base.problem import Severity
 from weft.model.names import Labels, ObjectKey
 from weft.model.settings import Settings
@@ -218,7 +219,7 @@ def _run(kind: str, book: Book, *, full: bool, read: Callable[[Fields, Any], obj
     key = ObjectKey(kind, settings.root_namespace, NAME)
     document = Document(key, KINDS[kind].versions[0], {"metadata": {"name": NAME}})
     report = Report(document)
-    meta = read_metadata(report.root(), document, settings.domain)
+    meta = read_metadata(root_of(report), document, settings.domain)
     read(Probe(report, (), book, full=full), meta)
 
 

@@ -24,6 +24,12 @@ def test_a_container_says_for_itself_as_whom_it_runs():
     assert pod("securityContext: {runAsUser: 1337}, " + one % ", securityContext: {runAsUser: 5}") == []
 
 
+def test_who_wants_no_proxy_may_run_as_its_user_and_at_its_ports():
+    both = "securityContext: {runAsUser: 1337}, containers: [{name: a, image: a, ports: [{containerPort: 15001}]}]"
+    assert len(pod(both)) == 2
+    assert pod(both, ", labels: {sidecar.istio.io/inject: 'false'}") == []
+
+
 def test_the_proxy_itself_is_no_application():
     proxy = "{name: istio-proxy, image: p, securityContext: {runAsUser: 1337}, ports: [{containerPort: 15090}]}"
     assert pod(f"containers: [{{name: a, image: a}}, {proxy}]") == []

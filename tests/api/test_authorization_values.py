@@ -2,15 +2,16 @@ import pytest
 
 from api.reading import document
 from weft.api.authorization_values import check_paths, is_template
-from weft.api.reader import Report
+from weft.api.reader import root_of
+from weft.api.report import Report
 
 BODY = "apiVersion: v1\nkind: X\nmetadata: {name: a}\nspec: {}"
 
 
 def against(path):
     report = Report(document(BODY))
-    assert check_paths(report.root(), "paths", (path,)) == (path,)
-    report.root().ignored("apiVersion", "kind", "metadata", "spec")
+    assert check_paths(root_of(report), "paths", (path,)) == (path,)
+    root_of(report).ignored("apiVersion", "kind", "metadata", "spec")
     return [problem.severity for problem in report.finish() if "unknown" not in problem.what]
 
 

@@ -29,3 +29,4 @@ def test_a_path_as_people_write_it_can_be_followed_again():
     assert undotted(dotted(path)) == path
     assert document().where(undotted("spec.http[0].match")).line == 9
     assert document().where(undotted("metadata.annotations.a.b/c")).line == 3
+    assert undotted("spec.portLevelMtls.8080.mode") == ("spec", "portLevelMtls", "8080", "mode")

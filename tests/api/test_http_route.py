@@ -34,8 +34,8 @@ def test_reads_weighted_destinations_with_full_hosts():
         "{destination: {host: b.c, port: {number: 80}}, weight: 10}]}"
     )
     assert found.route == (
-        WeightedDestination(Destination(full("a"), "v1"), 90),
-        WeightedDestination(Destination("b.c", "", 80), 10),
+        WeightedDestination(Destination(full("a"), "v1"), 90, line=7),
+        WeightedDestination(Destination("b.c", "", 80), 10, line=7),
     )
     assert (found.name, found.timeout, found.line) == ("split", timedelta(seconds=2), 7)
 
@@ -70,7 +70,7 @@ def test_reads_rewrites_and_mirrors():
         Rewrite(regex_match="^/(.*)", regex_rewrite="/x/\\1")
     )
     assert http(f"{{mirror: {{host: b}}, mirrorPercentage: {{value: 2.5}}, {TO}}}").mirrors == (
-        Mirror(Destination(full("b")), 2.5),
+        Mirror(Destination(full("b")), 2.5, 7),
     )
     assert http(f"{{mirror: {{host: b}}, {TO}}}").mirrors[0].percentage == 100
     assert (

@@ -4,12 +4,13 @@ import pytest
 
 from api.reading import document, istio
 from api.reading import told as told_of
-from weft.api.reader import Report, describe
+from weft.api.reader import describe, root_of
+from weft.api.report import Report
 
 
 def reader(spec):
     report = Report(document(f"apiVersion: v1\nkind: X\nmetadata: {{name: x}}\nspec:\n{spec}"))
-    root = report.root()
+    root = root_of(report)
     root.ignored("apiVersion", "kind", "metadata")
     return report, root.fields("spec")
 
@@ -223,6 +224,6 @@ def test_kubernetes_and_our_own_objects_have_their_numbers_without_quotes(kind):
 
 def quoting(api_version, kind, spec):
     text = f"apiVersion: {api_version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n"
-    root = Report(document(text)).root()
+    root = root_of(Report(document(text)))
     root.ignored("apiVersion", "kind", "metadata")
     return root.fields("spec")

@@ -36,7 +36,10 @@ def test_reads_tcp_and_tls_routes():
     assert found.tls == (
         L4Route(
             (L4Match(port=8443, sni_hosts=(full("vault"),)),),
-            (WeightedDestination(Destination(full("vault")), 60), WeightedDestination(Destination(full("next")), 40)),
+            (
+                WeightedDestination(Destination(full("vault")), 60, line=8),
+                WeightedDestination(Destination(full("next")), 40, line=8),
+            ),
             7,
         ),
     )

@@ -7,8 +7,10 @@ import re
 import pytest
 import typer
 from tools.kube.api_server import RequestFailed
+from typer.testing import CliRunner
 
 from weft.cli import check_inject
+from weft.cli.main import app
 from weft.install.namespace import config_maps
 from weft.install.values import Values
 from weft.install.webhooks import injector
@@ -43,23 +45,72 @@ def test_labels_are_pairs():
             check_inject._labels(wrong)
 
 
-def test_a_file_tells_the_pod_of_its_first_workload(tmp_path):
-    file = tmp_path / "web.yaml"
-    template = "{metadata: {labels: {app: web}}, spec: {containers: []}}"
-    file.write_text(
-        "kind: Service\nspec: {ports: []}\n---\nkind: Deployment\n"
-        f"metadata: {{namespace: shop}}\nspec: {{template: {template}}}\n"
+FILES = """\
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {istio-injection: enabled}}
+---
+# what people see
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: x}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: old}
+"""
+
+
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    """Neither a mesh nor a cluster."""
+    for name, value in (("WEFT_RUN_DIR", str(tmp_path)), ("HOME", str(tmp_path)), ("KUBECONFIG", "")):
+        monkeypatch.setenv(name, value)
+    (tmp_path / "web.yaml").write_text(FILES)
+    return lambda *arguments: CliRunner().invoke(app, ["check-inject", *map(str, arguments)], prog_name="weft")
+
+
+def test_files_need_neither_a_cluster_nor_a_mesh(alone, tmp_path):
+    done = alone("-f", tmp_path)
+    assert done.exit_code == 0
+    head, *rows = [re.split(r" {2,}", line) for line in done.stdout.splitlines()]
+    assert head == ["OBJECT", "WHERE", "WEBHOOK", "REVISION", "INJECTED", "REASON"]
+    assert [(row[0], row[1].rpartition("/")[2], *row[3:]) for row in rows] == [
+        (
+            *("Deployment shop/web", "web.yaml:6", "default", "✔"),
+            "its namespace or its revision label asks for it, and nothing says otherwise",
+        ),
+        (
+            *("Pod default/old", "web.yaml:14", "default", "✘"),
+            "neither namespace default nor the pod has a label that asks for it",
+        ),
+    ]
+    assert done.stderr == (
+        "namespace default is not in the files: it is taken to have no labels\n"
+        "hint: give its Namespace too, or ask a cluster: --kubernetes\n"
     )
-    pod, namespace = check_inject._of_file(file, "", "default")
-    assert (pod["metadata"]["labels"], namespace) == ({"app": "web"}, "shop")
-    file.write_text(f"kind: CronJob\nspec: {{jobTemplate: {{spec: {{template: {template}}}}}}}\n")
-    assert check_inject._of_file(file, "", "default") == (pod, "default")
-    file.write_text("kind: Pod\nmetadata: {name: a}\n")
-    assert check_inject._of_file(file, "other", "default")[1] == "other"
-    for wrong in ("kind: Service\n", "[]", "{"):
-        file.write_text(wrong)
-        with pytest.raises(typer.Exit):
-            check_inject._of_file(file, "", "default")
+
+
+def test_files_are_for_programs_too(alone, tmp_path):
+    told = json.loads(alone("-f", tmp_path / "web.yaml", "-n", "shop", "-o", "json").stdout)
+    assert [(each["object"], each["where"].rpartition("/")[2], each["injected"]) for each in told] == [
+        ("Deployment shop/web", "web.yaml:6", True),
+        ("Pod shop/old", "web.yaml:14", True),
+    ]
+
+
+def test_another_revision_would_not_inject_them(alone, tmp_path):
+    (row, *_) = json.loads(alone("-f", tmp_path / "web.yaml", "-r", "canary", "-o", "json").stdout)
+    assert (row["revision"], row["injected"]) == ("canary", False)
+    assert row["reason"] == "namespace shop has the label istio-injection, which belongs to revision default"
+
+
+def test_files_are_of_no_mesh(alone, tmp_path):
+    assert alone("-f", tmp_path, "--mesh", "shop", "--kubernetes").exit_code == 2
 
 
 def test_a_pod_that_is_not_as_it_would_be_made_now_is_told(capsys):

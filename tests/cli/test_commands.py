@@ -1,8 +1,16 @@
+import json
 import os
 import subprocess
 import sys
 
-from weft.cli.commands import COMMANDS, by_name, load
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from weft.cli import cluster, reach
+from weft.cli.command import load
+from weft.cli.commands import COMMANDS, by_name
+from weft.cli.main import app
 from weft.cli.start import IN_PODS
 
 
@@ -14,7 +22,7 @@ def test_a_command_is_loaded_only_when_it_is_called():
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    needed = ["commands", "main", "output", "root", "start"]
+    needed = ["command", "commands", "main", "output", "parameters", "root", "start"]
     assert found.stderr.strip() == str([f"weft.cli.{name}" for name in needed])
 
 
@@ -25,3 +33,127 @@ def test_every_command_can_be_loaded_under_its_name():
 
 def test_what_runs_in_pods_is_there_and_hidden():
     assert {command.name: command.hidden for command in COMMANDS["In pods"]} == dict.fromkeys(IN_PODS, True)
+
+
+# One mesh, one way to name it. Which commands ask one, and with which words.
+ASKS = {
+    "pc listeners": ["talker"],
+    "pc routes": ["talker"],
+    "pc clusters": ["talker"],
+    "pc endpoints": ["talker"],
+    "pc secret": ["talker"],
+    "pc bootstrap": ["talker"],
+    "pc log": ["talker-0"],
+    "pc all": ["talker"],
+    "proxy-status": [],
+    "x proxy-status": ["talker-0"],
+    "describe": ["pod", "talker"],
+    "x describe": ["pod", "talker"],
+    "check-inject": ["talker"],
+    "x check-inject": ["talker"],
+    "x authz check": ["talker"],
+    "analyze": [],
+    "audit": [],
+    "why": ["talker", "virtualOutbound"],
+    "explain": ["talker", "--to", "http://talker.shop/"],
+    "bisect": ["talker", "--to", "http://talker.shop/"],
+    "history": [],
+    "version": [],
+}
+# They ask one too, and need more than a mesh of two pods to answer: a service, a file, a place to write to.
+OTHERS = ("authn tls-check", "diff", "bug-report")
+SHARED = {
+    "mesh": (["--mesh"], reach.MESH),
+    "kubernetes": (["--kubernetes"], reach.KUBERNETES),
+    "kubeconfig": (["--kubeconfig"], cluster.KUBECONFIG),
+    "context": (["--context"], cluster.CONTEXT),
+}
+
+
+def parameters(words):
+    command = by_name()[words.split()[0]]
+    made = load(command)
+    for word in words.split()[1:]:
+        made = made.get_command(None, word)
+    return {each.name: each for each in made.params}
+
+
+@pytest.mark.parametrize("words", [*ASKS, *OTHERS])
+def test_all_name_a_mesh_or_a_cluster_with_the_same_flags(words):
+    found = parameters(words)
+    for name, (flags, shared) in SHARED.items():
+        assert set(flags) <= set(found[name].opts), name
+        assert found[name].help == shared.help, name
+    if "system" in found:
+        assert (found["system"].opts, found["system"].help) == (list(reach.SYSTEM.param_decls), reach.SYSTEM.help)
+    if "namespace" in found:
+        assert found["namespace"].opts == ["-n", "--namespace"]
+
+
+@pytest.mark.parametrize("words", [*ASKS, "authn tls-check", "diff", "test", "validate", "ps", "status"])
+def test_all_answer_people_and_programs(words):
+    output = parameters(words)["output"]
+    forms = set(output.type_descriptor.choices)
+    assert output.opts == ["-o", "--output"]
+    assert {"json", "yaml"} <= forms and forms & {"text", "table"}
+    if words not in ("ps", "status"):  # which have `wide`, and no istioctl to be like
+        assert "short" in forms
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("words", ASKS)
+def test_data_goes_to_standard_output_alone_and_without_colour(weft, mesh, words):
+    command = [*words.split(), *ASKS[words], "--mesh", mesh]
+    said = {form: weft(*command, "-o", form) for form in ("json", "yaml", "short")}
+    for form, done in said.items():
+        assert done.returncode in (0, 1), (form, done.stderr)
+        assert "error:" not in done.stderr and "\x1b" not in done.stdout + done.stderr, form
+    told = json.loads(said["json"].stdout)
+    if words not in MOVING:
+        assert yaml.safe_load(said["yaml"].stdout) == told
+    else:
+        assert type(yaml.safe_load(said["yaml"].stdout)) is type(told)
+
+
+# What they say changes from one moment to the next: times, memory, how often something was tried.
+MOVING = ("audit", "explain", "pc endpoints", "proxy-status", "describe", "x describe")
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """Without a mesh and without a cluster."""
+    for name, value in (("WEFT_RUN_DIR", str(tmp_path)), ("HOME", str(tmp_path)), ("KUBECONFIG", "")):
+        monkeypatch.setenv(name, value)
+    return lambda *arguments: CliRunner().invoke(app, arguments, prog_name="weft")
+
+
+@pytest.mark.parametrize("words", [words for words in ASKS if words != "version"])
+def test_without_a_mesh_each_says_so_with_a_hint(nowhere, words):
+    done = nowhere(*words.split(), *ASKS[words])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: no mesh is running\nhint: ")
+
+
+@pytest.mark.parametrize("words", [words for words in ASKS if words != "version"])
+def test_a_mesh_that_does_not_run_is_an_error_with_a_hint(nowhere, words):
+    done = nowhere(*words.split(), *ASKS[words], "--mesh", "bogus")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: no mesh named `bogus` is running\nhint: ")
+
+
+@pytest.mark.parametrize("words", [*ASKS, *OTHERS])
+def test_a_mesh_here_and_a_cluster_cannot_both_be_meant(nowhere, words):
+    more = {"authn tls-check": ["web"], "diff": ["-f", "."], "bug-report": ["-o", "/nowhere/at/all"]}
+    done = nowhere(*words.split(), *ASKS.get(words, more.get(words)), "--mesh", "shop", "--kubernetes")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "hint: leave one of them out" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [*ASKS, *OTHERS, "test", "validate", "ps", "status", "logs", "up", "install", "ca show", "manifest values"]
+)
+def test_a_flag_that_nobody_knows_is_a_usage_error_with_a_hint(words):
+    result = CliRunner().invoke(app, [*words.split(), "--bogus"], prog_name="weft")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: no such option: --bogus")
+    assert result.stderr.endswith(f"\nhint: see: weft {words} --help\n")

@@ -4,7 +4,7 @@ from pathlib import Path
 from api.reading import document
 from weft.api.parse import parse
 from weft.cli.programs import problem_of
-from weft.netns.process import POD_PATH
+from weft.netns.view import POD_PATH
 
 
 def said(tmp_path, spec):
@@ -20,7 +20,7 @@ def test_programs_are_looked_up_on_a_pods_path(tmp_path, monkeypatch):
     assert said(tmp_path, "command: [python3]") == ""
     assert said(tmp_path, "command: [sleep, '1']") == ""
     line = said(tmp_path, "command: [slepe]")
-    assert "shop.yaml:5: Workload shop/w: spec.command[0]: warning: there is no program `slepe` in" in line
+    assert "shop.yaml:5: Workload shop/w: spec.command[0]: warning [WFT0818]: there is no program `slepe` in" in line
     assert f"there is no program `slepe` in {POD_PATH}" in line
     assert POD_PATH.startswith(f"{Path(sys.executable).parent}:/usr/local/sbin:")
 
@@ -41,7 +41,7 @@ def test_what_is_not_there_or_cannot_run_is_said_with_its_whole_path(tmp_path):
 
 def test_a_working_directory_that_is_not_there_is_said_and_not_also_the_program(tmp_path):
     line = said(tmp_path, "{command: [slepe], workingDirectory: programs}")
-    assert f"spec.workingDirectory: warning: the working directory {tmp_path}/programs does not exist" in line
+    assert f"spec.workingDirectory: warning [WFT0818]: the working directory {tmp_path}/programs does not exist" in line
     assert f"mkdir -p {tmp_path}/programs" in line
     (tmp_path / "programs").write_text("x")
     assert "is not a directory" in said(tmp_path, "{command: [sleep], workingDirectory: programs}")

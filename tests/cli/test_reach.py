@@ -1,11 +1,9 @@
 import json
-import subprocess
-import sys
 
 import pytest
 import typer
 
-from weft.cli.reach import Local, complete, reach, split
+from weft.cli.reach import Local, reach, split
 
 
 @pytest.mark.parametrize(
@@ -66,20 +64,15 @@ def test_finds_pods_of_a_mesh_and_asks_their_envoys(weft, mesh, monkeypatch):
 
 
 @pytest.mark.root
-def test_a_shell_completes_the_names_of_proxies(weft, mesh, monkeypatch):
+def test_says_what_could_be_typed(weft, mesh, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", weft.environment["WEFT_RUN_DIR"])
-    assert complete("talker-") == ["talker-0.shop", "talker-1.shop"]
-    words = {"_WEFT_COMPLETE": "complete_bash", "COMP_WORDS": "weft pc clusters talker-1", "COMP_CWORD": "3"}
-    command = [sys.executable, "-m", "weft.cli"]
-    done = subprocess.run(command, env={**weft.environment, **words}, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["talker-1.shop"], done.stderr
-
-
-def test_a_shell_that_completes_hears_of_no_trouble(monkeypatch, tmp_path, capfd):
-    monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    assert complete("") == []
-    assert capfd.readouterr() == ("", "")
+    found = reach(mesh)
+    assert found.names() == ["talker", "talker-0.shop", "talker-1.shop"]
+    assert found.names("pod", "shop") == ["talker", "talker-0", "talker-1"]
+    assert found.names("pod", "elsewhere") == []
+    assert found.names("deploy") == ["talker"]
+    assert found.names("namespace") == ["shop"]
+    assert found.names("service") == []
 
 
 @pytest.mark.root

@@ -1,3 +1,4 @@
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -92,3 +93,33 @@ def test_how_the_mesh_vouches_for_its_pods_reaches_the_engine_in_the_foreground_
     assert _flags(got[0]) == ["--ca", str(tmp_path / "ca"), "--certificate-ttl", "90.000s"]
     assert CliRunner().invoke(app, ["up", ".", *_flags(got[0])]).exit_code == 0
     assert got[1] == got[0]
+
+
+def test_the_past_is_kept_only_where_nobody_else_looks(tmp_path):
+    (tmp_path / "open").mkdir(mode=0o755)
+    result = CliRunner().invoke(app, ["up", str(tmp_path), "--history", str(tmp_path / "open")])
+    assert result.exit_code == 1
+    assert f"{tmp_path / 'open'} is not a directory of yours alone" in result.stderr
+    assert _flags(Trust(), tmp_path)[:2] == ["--history", str(tmp_path)]
+
+
+@pytest.mark.root
+def test_a_mesh_that_is_started_again_remembers_with_a_directory_for_it(weft, tmp_path):
+    mesh, name = tmp_path / "mesh", f"past-{os.getpid()}"
+    mesh.mkdir()
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {ports: [{name: http, port: %d}]}\n"
+    (mesh / "a.yaml").write_text(service % ("a", 80))
+    for text in (service % ("a", 81), service % ("a", 82)):
+        started = weft("up", mesh, "--name", name, "--detach", "--history", tmp_path / "past")
+        assert started.returncode == 0, started.stderr
+        assert weft("down", name).returncode == 0
+        (mesh / "a.yaml").write_text(text)
+    weft("up", mesh, "--name", name, "--detach", "--history", tmp_path / "past")
+    try:
+        shown = weft("history", "--mesh", name)
+        assert [line.split()[0] for line in shown.stdout.splitlines()[1:]] == ["@1", "@2"], shown.stderr
+        assert "Service default/a changed (" in shown.stdout
+        before = weft("diff", "@0", "@1", "--mesh", name)
+        assert before.stdout.startswith("changed Service default/a ("), before.stderr
+    finally:
+        assert weft("down", name).returncode == 0

@@ -57,7 +57,7 @@ def test_a_problem_has_file_line_and_hint_and_the_exit_code_is_1(tmp_path):
     assert result.exit_code == 1
     (line,) = result.stdout.splitlines()
     assert line.startswith(f"{tmp_path}/bad.yaml:7: VirtualService shop/payments: ")
-    assert line.endswith("error: unknown field `retires` (hint: did you mean `retries`?)")
+    assert line.endswith("error [WFT0001]: unknown field `retires` (hint: did you mean `retries`?)")
     assert result.stderr == "2 objects, 1 error, 0 warnings\n"
 
 
@@ -154,7 +154,9 @@ def test_paths_are_shown_without_detours(tmp_path):
 def test_a_program_that_is_not_there_is_said(tmp_path):
     (tmp_path / "mesh.yaml").write_text(WEB.removesuffix("---\n").replace("sleep, infinity", "slepe, infinity", 1))
     (line,) = run(tmp_path).stdout.splitlines()
-    assert "mesh.yaml:9: Workload shop/web-v1: spec.command[0]: warning: there is no program `slepe` in " in line
+    assert (
+        "mesh.yaml:9: Workload shop/web-v1: spec.command[0]: warning [WFT0818]: there is no program `slepe` in " in line
+    )
 
 
 def test_a_directory_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):

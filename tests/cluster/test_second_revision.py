@@ -5,6 +5,8 @@ plane is away."""
 import contextlib
 import json
 import os
+import time
+from datetime import datetime
 
 import pytest
 from tools.kube.api_server import RequestFailed
@@ -14,6 +16,7 @@ from cluster import admission, apps
 from cluster.admission import STATUS, containers, injected_by, plain_pod, post, refusal, replicas, review, tried
 from cluster.apps import SERVE, caller_of, fetch, fetched, get, of_kind, process, python, rules
 from cluster.mesh import NAMESPACE, until
+from cluster.traffic import slept_until
 from inject.pods import apply as patched
 from inject.truth_table import CASES, ENABLED
 from weft.inject.webhooks import selectors
@@ -24,6 +27,7 @@ MARK = "test.example.com/settings"
 SETTINGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps/istio-sidecar-injector"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 MERGE = "application/merge-patch+json"
+AWAY_SECONDS = 62  # longer than a proxy would wait for its configuration
 
 
 @contextlib.contextmanager
@@ -301,13 +305,25 @@ def test_a_pod_waits_for_an_agent_that_is_away_and_says_so(mesh, cluster, restri
 
 @pytest.fixture(scope="module")
 def unanswered(mesh, canary):
-    """A namespace whose webhook has nobody to answer."""
-    with namespace_of_mesh(mesh, "down", {"istio.io/rev": canary}, wait=False) as name:
+    """A namespace whose webhook has nobody to answer. `late` and `unwanted` were injected before, and are told to start
+    now; nobody has a configuration or a certificate for them."""
+    with namespace_of_mesh(mesh, "down", {"istio.io/rev": canary}) as name:
+        held = {"schedulingGates": [{"name": "example.com/later"}]}
+        mesh.apply(*(apps.pod(name, pod, python("app", SERVE, "8080"), **held) for pod in ("late", "unwanted")))
         mesh.kubectl("scale", f"--namespace={NAMESPACE}", CONTROL, "--replicas=0")
         until(lambda: not get(mesh.cluster, "pods", NAMESPACE, selector=f"app=istiod,istio.io/rev={canary}"))
+        for pod in ("late", "unwanted"):
+            patch = [{"op": "remove", "path": "/spec/schedulingGates"}]
+            path = f"/api/v1/namespaces/{name}/pods/{pod}"
+            mesh.cluster.api.request("PATCH", path, patch, kind="application/json-patch+json")
         yield name
-        mesh.kubectl("scale", f"--namespace={NAMESPACE}", CONTROL, "--replicas=2")
-        mesh.rolled_out(NAMESPACE, CONTROL)
+        answered(mesh)
+
+
+def answered(mesh):
+    """There is a control plane again."""
+    mesh.kubectl("scale", f"--namespace={NAMESPACE}", CONTROL, "--replicas=2")
+    mesh.rolled_out(NAMESPACE, CONTROL)
 
 
 def test_a_pod_is_refused_while_nobody_can_inject_it(cluster, unanswered):
@@ -320,7 +336,7 @@ def test_a_pod_is_refused_while_nobody_can_inject_it(cluster, unanswered):
     event = until(told)[0]
     assert event["involvedObject"]["kind"] == "ReplicaSet"
     assert 'failed calling webhook "rev.namespace.sidecar-injector.istio.io"' in event["message"]
-    assert not get(cluster, "pods", unanswered)
+    assert not get(cluster, "pods", unanswered, selector="app=web")
     assert "istiod-canary" in refusal(cluster, unanswered, plain_pod())
 
 
@@ -345,12 +361,15 @@ def test_where_it_was_chosen_a_pod_runs_without_a_proxy(mesh, cluster, unanswere
     assert [each["name"] for each in pod["spec"]["containers"]] == ["app"]
     assert "initContainers" not in pod["spec"]
     later = audit(mesh, unanswered)
-    for found in (meanwhile, later):
-        assert list(found["without-proxy"]) == [f"Pod {unanswered}/bare"]
+    found = f"Pod {unanswered}/bare"
     injector = f"istio-sidecar-injector-{canary}"
-    assert f"webhook {injector} has failurePolicy Ignore" in meanwhile["without-proxy"][f"Pod {unanswered}/bare"]
+    assert f"webhook {injector} has failurePolicy Ignore" in meanwhile["without-proxy"][found]
+    assert "it runs without a proxy, and a pod like it would get one now" in later["without-proxy"][found]
     assert "failurePolicy is Ignore" in meanwhile["namespaces"][f"MutatingWebhookConfiguration {injector}"]
     assert "failurePolicy" not in json.dumps(later)
+    assert not [
+        name for each in (meanwhile, later) for name in each["without-proxy"] if name.endswith(("/late", "/alone"))
+    ]
 
 
 def audit(mesh, namespace, *more):
@@ -360,6 +379,37 @@ def audit(mesh, namespace, *more):
         section["name"]: {found["where"]["object"]: found["what"] for found in section["findings"]}
         for section in report["sections"]
     }
+
+
+def test_a_pod_that_starts_meanwhile_waits_says_why_and_starts_by_itself(mesh, cluster, unanswered):
+    """However long it takes: its proxy does not run in vain, to be started again ever more seldom."""
+
+    def waits(name):
+        events = [each for each in get(cluster, "events", unanswered) if each["involvedObject"]["name"] == name]
+        return [each["message"] for each in events if each["reason"] == "FailedMount"]
+
+    for name in ("late", "unwanted"):
+        said = until(lambda name=name: waits(name))[0]
+        assert f"pod {unanswered}/{name} has to wait: the node's agent has no configuration for it" in said
+        assert "no stream to the control plane: " in said
+    # Who does not want to wait any longer need not.
+    mesh.kubectl("delete", "pod", f"--namespace={unanswered}", "unwanted", "--timeout=45s")
+    slept_until(time.monotonic() + AWAY_SECONDS - waited_for(get(cluster, "pod", unanswered, "late")))
+    answered(mesh)
+    mesh.wait(unanswered, "pod/late")
+    pod = get(cluster, "pod", unanswered, "late")
+    statuses = [*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]]
+    assert {each["name"]: each["restartCount"] for each in statuses} == {
+        "istio-validation": 0,
+        "istio-proxy": 0,
+        "app": 0,
+    }
+
+
+def waited_for(pod):
+    """Seconds since kubelet was told to run it."""
+    (told,) = [each for each in pod["status"]["conditions"] if each["type"] == "PodScheduled"]
+    return time.time() - datetime.fromisoformat(told["lastTransitionTime"]).timestamp()
 
 
 def applied(cluster, wanted):

@@ -101,3 +101,19 @@ async def test_nothing_happens_after_the_end():
     one.close()
     one.wake()
     assert not one.pending
+
+
+async def test_a_finding_is_at_the_line_of_its_field_although_nobody_keeps_lines(tmp_path):
+    file = tmp_path / "rule.yaml"
+    file.write_text(
+        "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: web, namespace: shop}\n"
+        "spec:\n  host: web\n"
+    )
+    mesh, problems, one = analyzing()
+    put(mesh, DestinationRule("web", "shop", "web.shop.svc.cluster.local", origin=Origin(KEY, "", str(file), 1)))
+    one.wake()
+    await until(problems.all)
+    assert [(each.where.file, each.where.line) for each in problems.all()] == [(str(file), 5)]
+    file.unlink()
+    one.wake()
+    await until(lambda: [each.where.line for each in problems.all()] == [1])

@@ -33,6 +33,11 @@ from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SERVICE_ACCOU
 from weft.model.names import ObjectKey
 from weft.xds.types import CLUSTER
 
+SERVICE = {
+    "metadata": {"name": "web"},
+    "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]},
+}
+
 
 @pytest.fixture
 async def client(api_server):
@@ -126,11 +131,7 @@ async def test_what_the_api_server_has_is_what_the_mesh_is_and_its_judgement_is_
     client, api_server, root, definitions
 ):
     namespace = api_server.make_namespace(unique("shop"))
-    service = {
-        "metadata": {"name": "web"},
-        "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]},
-    }
-    await client.create(SERVICES, service, namespace=namespace)
+    await client.create(SERVICES, SERVICE, namespace=namespace)
     await pod_with_token(client, namespace)
     endpoints = {
         "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
@@ -168,11 +169,7 @@ async def test_what_is_wrong_for_a_proxy_is_told_whether_it_is_connected_here_or
     client, api_server, root, definitions
 ):
     namespace = api_server.make_namespace(unique("shop"))
-    service = {
-        "metadata": {"name": "web"},
-        "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]},
-    }
-    await client.create(SERVICES, service, namespace=namespace)
+    await client.create(SERVICES, SERVICE, namespace=namespace)
     containers = [{"name": "app", "image": "none"}, {"name": "istio-proxy", "image": "none"}]
     pod = {"metadata": {"name": "web-0", "labels": {"app": "web"}}, "spec": {"containers": containers}}
     await client.create(PODS, pod, namespace=namespace)
@@ -196,11 +193,7 @@ async def test_what_a_proxy_refuses_is_told_to_people_whichever_replica_it_is_co
     client, api_server, root, definitions
 ):
     namespace = api_server.make_namespace(unique("shop"))
-    service = {
-        "metadata": {"name": "web"},
-        "spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]},
-    }
-    await client.create(SERVICES, service, namespace=namespace)
+    await client.create(SERVICES, SERVICE, namespace=namespace)
     _, token = await pod_with_token(client, namespace)
     rule = {
         "apiVersion": "networking.istio.io/v1",

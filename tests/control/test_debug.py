@@ -68,6 +68,7 @@ async def test_services_endpoints_and_objects_are_told(debug):
     assert await read(debug, "endpointz") == await read(debug, "endpointShardz")
     (found,) = await read(debug, "configz")
     assert found["kind"] == "Service" and found["metadata"] == {"namespace": "shop", "name": "orders"}
+    assert found["apiVersion"] == "v1" and found["spec"]["ports"]
     assert found["origin"].startswith("mesh.yaml:")
 
 

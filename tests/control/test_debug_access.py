@@ -37,9 +37,10 @@ async def ask():
     port = await monitoring.listen("127.0.0.1", 0)
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
 
-        async def ask(path, authorization=None):
+        async def ask(path, authorization=None, question=None):
             headers = {} if authorization is None else {"Authorization": authorization}
-            async with session.get(path, headers=headers) as answer:
+            method = "GET" if question is None else "POST"
+            async with session.request(method, path, headers=headers, data=question) as answer:
                 return answer.status, await answer.text(), answer.headers
 
         yield ask
@@ -80,3 +81,14 @@ async def test_accounts_of_the_control_planes_namespace_are_told(ask, token):
 async def test_an_empty_namespace_is_nobodys():
     with pytest.raises(Denied):
         await DebugAccess("", Checker()).admit("Bearer shop/web")
+
+
+async def test_a_question_too_long_for_a_url_is_posted_by_who_is_let_in(ask):
+    question = (
+        '{"before": "@0", "cases": [' + ",".join(['{"where": {}, "caller": "a", "to": "http://b/"}'] * 500) + "]}"
+    )
+    status, said, _ = await ask("/debug/diff", "Bearer istio-system/default", question)
+    assert status == 200 and '"tried":500' in said
+    assert (await ask("/debug/diff", "Bearer shop/web", question))[0] == 403
+    assert (await ask("/debug/diff", None, question))[0] == 401
+    assert (await ask("/debug/diff", "Bearer istio-system/default", "x" * (2 << 20)))[0] == 413

@@ -81,7 +81,8 @@ async def test_a_refusal_is_known_until_what_caused_it_has_gone(tmp_path):
         await until(lambda: proxy.has)
         plane.apply(changes(routes(stock="/bad")))
         await until(lambda: plane.problems())
-        assert sync(plane, ROUTE).last_error == "stock.shop.svc.cluster.local: no such path"
+        said = "stock.shop.svc.cluster.local: no such path (mesh.yaml:2: VirtualService shop/stock)"
+        assert sync(plane, ROUTE).last_error == said
         plane.apply(changes(routes(stock="/good")))
         await until(lambda: not sync(plane, ROUTE).last_error)
         running.cancel()

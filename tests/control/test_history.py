@@ -150,3 +150,30 @@ def test_every_moment_can_be_looked_at_as_it_was(batches):
         seen[moments[-1].number if moments else 0] = dict(rig.mesh.values())
     for number, values in seen.items():
         assert dict(rig.history.mesh_at(number).values()) == values
+
+
+def test_the_last_but_one_is_counted_without_who_answers(rig):
+    rig.change(of("payments"))
+    rig.change(pod("orders-0"))
+    rig.change(of("bank"))
+    rig.clock.now += 100
+    rig.change(pod("orders-1"))
+    assert [rig.history.number(number) for number in (-1, -2)] == [2, 0]
+    assert services(rig.history.mesh_at(-1)) == {"orders", "payments"}
+    with pytest.raises(Forgotten):
+        rig.history.number(-3)
+
+
+def test_a_moment_is_found_by_the_digest_of_what_was_written():
+    clock, mesh, written = Clock(), Mesh(), ["aaaa"]
+    kept = History(mesh, Settings(), digest=lambda: written[-1], clock=clock)
+    kept.seal()
+    for name, digest in (("a", "bbbb"), ("b", "cccc"), ("c", "bbbb")):
+        written.append(digest)
+        kept.note(ObjectKey("Service", "shop", name), (), (service(name),))
+        kept.seal()
+    assert [each.digest for each in kept.moments()] == ["bbbb", "cccc", "bbbb"]
+    assert (kept.first_digest, kept.latest) == ("aaaa", 3)
+    assert [kept.number_of(digest) for digest in ("aa", "bbbb", "cccc")] == [0, 3, 2]
+    with pytest.raises(Forgotten, match="digest dddd"):
+        kept.number_of("dddd")

@@ -7,6 +7,7 @@ import pytest
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from control.proxy import Client, changes, serving, until
+from weft.control.quarantine import reason
 from weft.xds.clients import Sync
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -175,3 +176,63 @@ async def test_a_proxy_that_refuses_a_policy_lifts_it_from_nobody_who_takes_it(t
         assert (await read(late))[1]
         for client in (honest, other, late):
             client.cancel()
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("The table size of maglev must be prime number", "The table size of maglev must be prime number"),
+        ("Error adding/updating cluster(s) weft-trial: no", "no"),
+        (
+            "goo.gle/debugstr name: { a } : Proto constraint validation failed (A.B: embedded message failed validation"
+            ' | caused by RouteActionValidationError.PrefixRewrite: value does not match "^[^\\n]*$")',
+            'RouteActionValidationError.PrefixRewrite: value does not match "^[^\\n]*$"',
+        ),
+        ("goo.gle/debugonly name: { cut of", "it is not valid, and too long for Envoy to say why"),
+    ],
+)
+def test_of_all_that_envoy_says_the_reason_is_kept(said, expected):
+    assert reason(said) == expected
+
+
+ONE_OF_TWO = """
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: good, namespace: shop}
+spec: {action: DENY, rules: [{to: [{operation: {methods: [GOOD]}}]}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: mixed, namespace: shop}
+spec:
+  action: DENY
+  rules:
+  - to: [{operation: {methods: [FINE]}}]
+  - to: [{operation: {methods: [BAD]}}]
+"""
+
+
+async def test_of_all_policies_before_a_workload_the_one_rule_at_fault_is_named(tmp_path):
+    async def answer_all():
+        while True:
+            response = await client.read()
+            bad = [each.name for each in response.resources if b"BAD" in each.resource.value]
+            told.update(each.name for each in response.resources)
+            await client.answer(response, error=f"{bad[0]}: no such path" if bad else "")
+
+    told = set()
+    async with serving(tmp_path, services()) as (plane, channel):
+        client = Client(channel)
+        await client.subscribe(LISTENER)
+        running = asyncio.create_task(answer_all())
+        await until(lambda: "virtualInbound" in told)
+        plane.apply(changes(ONE_OF_TWO))
+        await until(lambda: [each.where.line for each in plane.problems()] == [14])
+        (problem,) = plane.problems()
+        assert problem.where.object == "AuthorizationPolicy shop/mixed"
+        (group,) = {status.group for status in plane.proxies()}
+        assert plane.refused(group) == {(LISTENER, "virtualInbound"): (problem,)}
+        plane.apply(changes(ONE_OF_TWO.replace("BAD", "BETTER")))
+        await until(lambda: not plane.problems() and not plane.refused(group))
+        running.cancel()
+        client.cancel()

@@ -86,3 +86,25 @@ async def test_who_is_not_there_is_described_with_a_problem(plane):
 async def test_callers_and_servers_are_compared(plane):
     status, (row,) = await asked(plane, "tls-check", question='{"host": "payments.shop", "caller": "orders"}')
     assert (status, row["status"], row["client"]) == (200, "OK", "auto (mTLS)")
+
+
+async def test_two_moments_are_compared(plane):
+    seen = {
+        "caller": "orders.shop",
+        "method": "GET",
+        "to": "http://payments/",
+        "shape": "http://payments/",
+        "status": 200,
+        "count": 4,
+    }
+    plane.put(ObjectKey("Service", "shop", "payments"), ())
+    status, said = await asked(plane, "diff", question=json.dumps({"before": "@-1", "recent": [seen]}))
+    assert (status, said["before"], said["after"]) == (200, 2, 3)
+    found = said["difference"]
+    assert [(each["what"], each["object"]["name"]) for each in found["objects"]] == [("removed", "payments")]
+    assert found["proxies"] and found["requests"]
+    assert (found["recent"]["judged"], found["recent"]["requests"][0]["count"]) == (4, 4)
+    _, back = await asked(plane, "diff", question=json.dumps({"before": "@3", "after": "@2"}))
+    assert [each["what"] for each in back["difference"]["objects"]] == ["added"]
+    status, problem = await asked(plane, "diff", question=json.dumps({"before": "@-9"}))
+    assert status == 400 and "not remembered" in problem["what"]

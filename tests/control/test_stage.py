@@ -4,6 +4,7 @@ import pytest
 
 from model.builders import group, instance, put, service
 from weft.api.document import Change
+from weft.api.parse import parse
 from weft.control.plane import ControlPlane
 from weft.control.stage import NoSuchWorkload, Stage, group_of
 from weft.explain.decision import Kind
@@ -15,6 +16,7 @@ from weft.model.names import ObjectKey
 from weft.model.workload import Workload as Written
 from weft.xds.types import CLUSTER, LISTENER
 
+KEY = ObjectKey("Service", "shop", "web")
 DENY = """
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
@@ -46,8 +48,6 @@ def test_a_request_goes_from_pod_to_pod_by_the_services_name():
 def test_policies_decide_by_the_callers_identity():
     mesh = shop()
     for document in read_documents(DENY.encode(), "deny.yaml").documents:
-        from weft.api.parse import parse
-
         mesh.apply(document.key, parse(document).values)
     stage = Stage(mesh)
     assert asked(stage, "orders").kind is Kind.DELIVERED
@@ -111,9 +111,30 @@ async def test_what_is_served_is_what_would_be():
     await plane.close()
 
 
+def test_on_kubernetes_the_network_sends_on_what_is_for_a_services_address():
+    mesh = shop()
+    assert Stage(mesh).behind("10.96.0.7", 80) is None  # on one machine nobody does
+    put(mesh, service("payments", addresses=("10.96.0.7",), sliced=True))
+    stage = Stage(mesh)
+    assert stage.behind("10.96.0.7", 80) == (("10.244.0.3", 8080),)
+    assert stage.behind("10.96.0.7", 81) == ()
+    assert stage.behind("10.244.0.3", 80) is None
+
+
 def test_groups_are_those_of_pods_with_a_proxy():
     mesh = shop(instance("outside", "outside", address="10.244.0.8"))
     stage = Stage(mesh)
     assert sorted(stage.groups().values()) == [["frontend-0.shop"], ["orders-0.shop"], ["payments-0.shop"]]
     (pod,) = mesh.get(ObjectKey("Instance", "shop", "orders-0"))
     assert group_of(pod) in stage.groups()
+
+
+def test_a_port_on_which_nobody_listens_is_told_where_that_can_be_known():
+    assert asked(Stage(shop()), "orders").kind is Kind.DELIVERED
+    assert asked(Stage(shop(), listening=lambda pod: frozenset({8080})), "orders").kind is Kind.DELIVERED
+    failed = asked(Stage(shop(), listening=lambda pod: frozenset({9000})), "orders")
+    assert (failed.kind, failed.status, failed.why) == (
+        Kind.FAILED,
+        503,
+        "payments-0.shop does not listen on port 8080",
+    )

@@ -9,7 +9,7 @@ from weft.base.problem import Where
 from weft.control.history import History
 from weft.control.question import Question
 from weft.control.stage import NoSuchWorkload, Stage
-from weft.control.trial import culprit, every_call, try_case, turned
+from weft.control.trial import culprit, every_call, judged, try_case
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
 
@@ -32,13 +32,12 @@ def test_what_cannot_be_asked_is_wrong_and_says_why():
     assert "not a scheme" in try_case(Stage(shop()), case(to="ftp://x"), NOW).wrong[0]
 
 
-def test_a_request_that_ends_otherwise_is_told_with_both_ends():
-    without = shop()
-    without.apply(PAYMENTS, ())
-    (found,) = turned(Stage(shop()), Stage(without), [case(), case(to="http://nobody/")], NOW)
-    assert found.request == "orders GET http://payments/"
-    assert found.before[0].startswith("delivered: outbound|80||payments.shop.svc.cluster.local as GET payments/")
-    assert found.after == ("failed: payments does not resolve",)
+def test_a_request_is_judged_by_the_ways_it_may_go():
+    found = judged(Stage(shop()), case(), NOW)
+    assert found.ways[0].startswith("delivered: outbound|80||payments.shop.svc.cluster.local as GET payments/")
+    assert found.explanation.verdict.workload == "payments-0.shop"
+    unasked = judged(Stage(shop()), case("nobody"), NOW)
+    assert (unasked.ways, unasked.explanation) == (("there is no workload or pod `nobody`",), None)
 
 
 def test_everybody_calls_every_http_port_but_no_more_than_asked():

@@ -2,9 +2,13 @@ from datetime import UTC, datetime
 
 from control.test_stage import DENY, shop
 from weft.api.parse import parse
+from weft.api.request_test import RequestCase
+from weft.base.problem import Where
+from weft.control.recent import Seen
 from weft.control.stage import Stage
 from weft.control.what_if import difference
 from weft.files.documents import read_documents
+from weft.model.names import ObjectKey
 
 ROUTE = """
 apiVersion: networking.istio.io/v1
@@ -33,6 +37,47 @@ def test_a_policy_changes_only_the_proxies_it_selects_and_the_requests_it_stops(
     assert stopped.keys() == {"frontend-0.shop", "payments-0.shop"}
     assert all(after[0].startswith("denied 403") for after in stopped.values())
     assert found.tried == 3
+    assert [(each.what, str(each)) for each in found.objects] == [
+        ("added", "AuthorizationPolicy shop/only-orders (deny.yaml:2)")
+    ]
+    assert {each.because for each in found.requests} == {"AuthorizationPolicy shop/only-orders (deny.yaml:2)"}
+
+
+def test_a_request_that_ends_otherwise_is_told_with_both_ends():
+    without = shop()
+    without.apply(ObjectKey("Service", "shop", "payments"), ())
+    cases = [RequestCase(Where(), "orders", to, "shop") for to in ("http://payments/", "http://nobody/")]
+    found = difference(Stage(shop()), Stage(without), cases, NOW).requests[0]
+    assert found.request == "orders GET http://payments/"
+    assert found.before[0].startswith("delivered: outbound|80||payments.shop.svc.cluster.local as GET payments/")
+    assert found.after == ("failed: payments does not resolve",)
+    assert found.because == "Service shop/payments"
+
+
+def seen(caller="frontend.shop", to="http://payments/charge/7", status=200, count=3):
+    return Seen(caller, "POST", to, "http://payments/charge/*", status, count)
+
+
+def test_recent_traffic_is_judged_by_how_often_it_was_seen():
+    recent = [seen(), seen("orders.shop", count=5)]
+    found = difference(Stage(shop()), Stage(with_policy()), [], NOW, recent).recent
+    assert (found.judged, found.unjudged, sum(each.count for each in found.requests)) == (8, 0, 3)
+    (stopped,) = found.requests
+    assert stopped.request == "frontend.shop POST http://payments/charge/* (200)"
+    assert (stopped.count, stopped.because) == (3, "AuthorizationPolicy shop/only-orders (deny.yaml:2)")
+    assert stopped.before[0].startswith("delivered") and stopped.before[0].endswith(" as POST payments/charge/*")
+    assert stopped.after[0].startswith("denied 403")
+
+
+def test_what_takes_more_than_a_url_to_be_answered_so_is_not_judged():
+    recent = [
+        seen(status=200),  # nobody knows what let it in: the policy does not, without more than its URL
+        seen(status=403),
+        seen("gone.shop"),
+        seen(to="http://nobody/", status=503),
+    ]
+    found = difference(Stage(with_policy()), Stage(shop()), [], NOW, recent).recent
+    assert (found.judged, found.unjudged, sum(each.count for each in found.requests)) == (3, 9, 3)
 
 
 def test_a_route_that_only_stands_elsewhere_is_the_same():

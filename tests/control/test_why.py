@@ -64,6 +64,14 @@ def test_a_cluster_names_its_objects(mesh):
     assert cluster.parts[0].sources == ("Service shop/payments (service.yaml:2)",)
 
 
+def test_endpoints_are_of_the_objects_that_made_their_cluster(mesh):
+    name = "outbound|80||payments.shop.svc.cluster.local"
+    found = {each.kind: each.parts for each in why(mesh, Stage(mesh), "orders-0.shop", name)}
+    whole = found["endpoints"][0]
+    assert (whole.path, whole.sources) == ("", found["cluster"][0].sources)
+    assert "Service shop/payments" in found["endpoints"][0].sources[0]
+
+
 def test_only_the_parts_below_a_path_are_told(mesh):
     for resource in ("80.virtual_hosts[", "80:virtual_hosts["):
         found = parts(mesh, "orders-0.shop", resource)

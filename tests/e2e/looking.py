@@ -55,15 +55,18 @@ def files(control: Path) -> dict[str, str]:
     }
 
 
-async def weft(*arguments: str, code: int = 0) -> str:
-    """What the command prints, run as a person runs it, while the mesh goes on."""
+async def weft(*arguments: str, code: int | None = 0, both: bool = False) -> str:
+    """What the command prints, run as a person runs it, while the mesh goes on; `both`: with its words. Without a code,
+    any will do."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "weft.cli", *arguments]
     done = await asyncio.to_thread(
         subprocess.run, command, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout if code == 0 else done.stderr
+    assert code in (None, done.returncode), done.stdout + done.stderr
+    if both:
+        return done.stdout + done.stderr
+    return done.stderr if code else done.stdout
 
 
 async def envoy(mesh: Mesh, workload: str, path: str) -> Any:

@@ -22,9 +22,11 @@ import yaml
 from e2e.objects import Document, text
 from weft.control.plane import ControlPlane
 from weft.local.engine import Engine
+from weft.local.identities import Trust
 from weft.local.status import Phase, PodStatus
 from weft.model.names import ObjectKey
 
+A_DAY = Trust()
 _meshes = iter(range(1_000_000))
 
 
@@ -204,12 +206,12 @@ def control_directory() -> Path:
 
 @contextlib.asynccontextmanager
 async def running_mesh(
-    files: Callable[[Path], Mapping[str, str]], *, wait: bool = True, name: str = ""
+    files: Callable[[Path], Mapping[str, str]], *, wait: bool = True, name: str = "", trust: Trust = A_DAY
 ) -> AsyncIterator[Mesh]:
     """A mesh of these files (made for a directory of control sockets), ready, and gone afterwards."""
     control = control_directory()
     directory = Path(tempfile.mkdtemp(prefix="weft-e2e-mesh-", dir="/tmp"))
-    engine = Engine(directory, name=name or unique_name())
+    engine = Engine(directory, name=name or unique_name(), trust=trust)
     mesh = Mesh(engine, directory, control)
     try:
         for file, content in files(control).items():

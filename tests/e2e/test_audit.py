@@ -76,8 +76,8 @@ async def test_plaintext_is_found_where_the_wire_accepts_it_and_nowhere_else(mes
     (found,) = sections["plaintext"]["findings"]
     assert code == 1 and found["what"].startswith("open of namespace shop accepts plaintext beside mutual TLS")
     assert found["where"]["object"] == "PeerAuthentication shop/open"
-    line = (mesh.directory / "policies.yaml").read_text().splitlines()[found["where"]["line"] - 1 :]
-    assert found["where"]["file"].endswith("policies.yaml") and "name: open" in "\n".join(line[:6])
+    line = (mesh.directory / "policies.yaml").read_text().splitlines()[found["where"]["line"] - 1]
+    assert found["where"]["file"].endswith("policies.yaml") and line.strip() == "mode: PERMISSIVE"
     command = found["hint"].rpartition("see: weft ")[2]
     assert "PERMISSIVE" in (await weft(mesh, *command.split()))[1]
     assert [await in_plaintext(mesh, each) for each in ("open", "closed")] == [True, False]

@@ -95,7 +95,7 @@ async def test_a_cluster_is_told_down_to_its_fields(mesh):
     assert rule < subset
     assert await part(mesh, "client", "cluster", f"{cluster}.circuit_breakers") == (
         [],
-        ["no-limits", "default-retry-budget"],
+        ["no-limits", "retry-budget"],
     )
     assert await part(mesh, "client", "cluster", f"{cluster}.transport_socket_matches") == ([], ["auto-mtls"])
     # Envoy's own word for the same: no limit.
@@ -119,7 +119,7 @@ async def test_a_route_is_told_down_to_its_timeout(mesh):
         ["routes-in-order"],
     )
     assert await part(mesh, "client", "route", f"{host}.routes[0].route.timeout") == ([], ["no-timeout"])
-    assert await part(mesh, "client", "route", f"{host}.routes[0].route.retry_policy") == ([], ["default-retries"])
+    assert await part(mesh, "client", "route", f"{host}.routes[0].route.retry_policy") == ([], ["retries"])
     assert await part(mesh, "client", "route", "80.virtual_hosts[allow_any]") == ([], ["allow-any"])
 
 

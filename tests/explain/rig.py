@@ -73,6 +73,9 @@ class RigWorld:
     def resolve(self, host, caller, *, by_proxy=False):
         return self.names.get(host, ())
 
+    def behind(self, address, port):
+        return None
+
     def intercepts(self, workload, address, port, *, inbound):
         return True
 

@@ -15,6 +15,9 @@ def test_the_name_of_a_rule_tells_its_policy():
         Source("AuthorizationPolicy", "shop", "orders", part="rule[2]"),
     )
     assert policy_source("weft-disguised-path") == ()
+    assert policy_source("refused RequestAuthentication shop/tokens") == (
+        Source("RequestAuthentication", "shop", "tokens"),
+    )
 
 
 def test_an_explanation_is_certain_with_one_known_outcome():
@@ -22,3 +25,10 @@ def test_an_explanation_is_certain_with_one_known_outcome():
     assert Explanation((sure,)).certain and Explanation((sure,)).verdict is sure.verdict
     assert not Explanation((sure, sure)).certain
     assert not Explanation((Outcome(1.0, (), Verdict(Kind.UNKNOWN, "")),)).certain
+
+
+def test_an_object_is_named_with_its_place_or_its_version():
+    named = Source("Service", "shop", "web")
+    assert str(named) == "Service shop/web"
+    assert str(Source("Service", "shop", "web", "web.yaml", 3)) == "Service shop/web (web.yaml:3)"
+    assert str(Source("Service", "shop", "web", version="417")) == "Service shop/web (version 417)"

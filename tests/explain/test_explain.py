@@ -35,6 +35,21 @@ def test_a_caller_without_a_proxy_goes_straight_to_the_address():
     assert explain(Request(host="x", caller="unheard-of", address="192.0.2.1"), world).verdict.kind is Kind.PASSED_ON
 
 
+def test_a_caller_without_a_proxy_reaches_whoever_the_network_sends_it_to():
+    world = SmallWorld(ORDERS, LEGACY)
+    asked = Request(host="orders", caller="legacy")
+    world.sent["10.96.0.1", 80] = ((world.workload("orders").addresses[0], 8080),)
+    found = explain(asked, world)
+    assert (found.verdict.kind, found.verdict.cluster) == (Kind.DELIVERED, "inbound|8080||")
+    assert "10.96.0.1:80 is a service's, and the cluster's network sends it to " in str(found)
+    strict = SmallWorld(ORDERS, LEGACY, policy("PeerAuthentication", "{mtls: {mode: STRICT}}", "default"))
+    strict.sent = world.sent
+    assert explain(asked, strict).verdict.kind is Kind.CLOSED
+    world.sent["10.96.0.1", 80] = ()
+    refused = explain(asked, world).verdict
+    assert (refused.kind, refused.why) == (Kind.CLOSED, "the connection is refused")
+
+
 def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():
     assert _ask(host="web", address="192.0.2.1").verdict.cluster == "PassthroughCluster"
     only = policy("Sidecar", "{outboundTrafficPolicy: {mode: REGISTRY_ONLY}}", "default", "networking.istio.io")

@@ -33,3 +33,9 @@ def test_what_outcomes_share_is_told_once():
 
 def test_a_grpc_status_is_told():
     assert "200 (gRPC status 14)" in verdict(Verdict(Kind.FAILED, "no", status=200, grpc_status=14))
+
+
+def test_of_many_objects_a_few_are_named():
+    sources = tuple(Source("Service", "shop", f"s{number}") for number in range(7))
+    said = next(lines(Explanation((Outcome(1.0, (Step(Stage.INBOUND, "it", sources),), Verdict(Kind.FAILED, "no")),))))
+    assert said.endswith("[Service shop/s0; Service shop/s1; Service shop/s2; Service shop/s3; and 3 more]")

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from weft.kube.config import Connection, from_kubeconfig, in_cluster, load
+from weft.kube.config import Connection, contexts, from_kubeconfig, in_cluster, load
 from weft.kube.error import ConfigError
 
 
@@ -47,6 +47,15 @@ def test_reads_embedded_data(tmp_path):
     assert (found.ca_data, found.client_certificate, found.client_key) == ("CA", "CERT", "KEY")
     assert (found.namespace, found.server_name) == ("shop", "kubernetes")
     assert found.source == f"{file}, context work"
+
+
+def test_contexts_are_listed(tmp_path, monkeypatch):
+    file = kubeconfig(tmp_path / "config")
+    assert contexts(file) == ["work"]
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{file}")
+    assert contexts() == ["work"]
+    monkeypatch.delenv("KUBECONFIG")
+    assert contexts() == []
 
 
 def test_files_are_found_beside_the_kubeconfig(tmp_path):

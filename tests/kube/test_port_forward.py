@@ -55,17 +55,27 @@ async def test_a_request_goes_there_and_its_answer_comes_back():
 
     async def talk(opened):
         await open_channels(opened)
-        requests.append(await opened.receive_bytes())
+        while not b"".join(requests).endswith(b"more"):
+            requests.append(await opened.receive_bytes())
         for piece in (ANSWER[:10], ANSWER[10:]):
             await opened.send_bytes(b"\x00" + piece)
 
     async with node(talk) as (client, asked):
         answer = await ask(
-            client, "shop", "web-0", 15000, "/logging", query={"rbac": "debug"}, method="POST", headers={"X": "1"}
+            client,
+            "shop",
+            "web-0",
+            15000,
+            "/logging",
+            query={"rbac": "debug"},
+            method="POST",
+            headers={"X": "1"},
+            body=b"more",
         )
     assert (answer.status, answer.body) == (200, b"hello")
     assert asked == [("/api/v1/namespaces/shop/pods/web-0/portforward", {"ports": "15000"})]
     assert requests[0].startswith(b"\x00POST /logging?rbac=debug HTTP/1.1\r\n") and b"\r\nX: 1\r\n" in requests[0]
+    assert b"".join(requests).replace(b"\x00", b"").endswith(b"\r\n\r\nmore")
 
 
 async def test_a_large_answer_comes_whole_and_ends_with_its_length_not_with_the_connection():

@@ -180,6 +180,25 @@ async def test_a_kind_that_is_installed_later_is_read_and_one_that_is_removed_is
         await asyncio.to_thread(wait_for, lambda: absent(cluster, name), f"definition {name} to be gone", timeout=60)
 
 
+async def test_the_version_of_an_object_is_known_though_a_written_status_changes_nothing(cluster):
+    shop = cluster.make_namespace("revised-shop")
+    route = virtual_service("orders", shop, "orders")
+    put(cluster, route)
+    key, revisions = ObjectKey("VirtualService", shop, "orders"), {}
+    async with watched(cluster, revisions=revisions) as seen:
+        await seen.next()
+        before = revisions[key]
+        assert before == cluster.request("GET", path(route))["metadata"]["resourceVersion"]
+        conditions = [{"type": "Accepted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+        cluster.request("PATCH", path(route, "status"), {"status": {"conditions": conditions}}, kind=MERGE)
+        await seen.until(lambda: revisions[key] != before)
+        assert not [change for batch in seen.told[1:] for change in batch.changes if change.key == key]
+        assert revisions[key] == cluster.request("GET", path(route))["metadata"]["resourceVersion"]
+        remove(cluster, route)
+        await seen.until(lambda: not seen.mesh.get(key))
+        assert key not in revisions
+
+
 async def test_a_version_that_is_no_longer_served_is_read_in_another_and_nothing_is_gone_meanwhile(cluster):
     shop = cluster.make_namespace("version-shop")
     sidecar = {

@@ -4,8 +4,8 @@ import pytest
 
 from weft.kube.client import Client
 from weft.kube.config import load
-from weft.kube.resource import ENDPOINT_SLICES, MUTATING_WEBHOOKS
-from weft.kube.webhooks import unanswered
+from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, MUTATING_WEBHOOKS
+from weft.kube.webhooks import ROOTS, unanswered
 
 LABELS = "test-webhooks=yes"
 SLICE = {
@@ -72,4 +72,17 @@ async def test_one_whose_service_has_nobody_ready_is_a_problem(client, own_api_s
 async def test_one_that_is_answered_is_none(client, own_api_server):
     await client.create(MUTATING_WEBHOOKS, webhook(bundle(own_api_server)))
     await endpoint(client, ready=True)
+    assert await unanswered(client, LABELS) == []
+
+
+async def test_one_with_the_root_of_another_ca_is_a_problem(client, own_api_server):
+    published = {"metadata": {"name": ROOTS}, "data": {"root-cert.pem": own_api_server.certificate.read_text()}}
+    await client.create(CONFIG_MAPS, published, namespace="default")
+    try:
+        await client.create(MUTATING_WEBHOOKS, webhook(bundle(own_api_server)))
+        await endpoint(client, ready=True)
+        (problem,) = await unanswered(client, LABELS)
+        assert problem.what.startswith("its caBundle is of another CA than the control plane's")
+    finally:
+        await client.delete(CONFIG_MAPS, ROOTS, namespace="default")
     assert await unanswered(client, LABELS) == []

@@ -226,7 +226,7 @@ async def test_an_app_that_listens_nowhere_is_not_ready_however_long_it_takes(br
         assert (pod.phase, pod.message) == (Phase.RUNNING, "not ready: nothing listens on 8080")
         (tmp_path / "broken").touch()
         await watcher.until(lambda: pod.ready)
-        assert pod.message == ""
+        assert (pod.message, pod.listening) == ("", frozenset({8080}))
 
 
 async def test_an_app_that_listens_on_its_second_address_alone_is_ready(bridge, tmp_path):
@@ -234,6 +234,14 @@ async def test_an_app_that_listens_on_its_second_address_alone_is_ready(bridge, 
     workload = web(tmp_path, command=("python3", "-c", LISTENS_WHEN_ASKED % ("::", "AF_INET6")))
     async with running(workload, bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.ready)
+
+
+async def test_an_app_that_listens_on_the_loopback_address_alone_is_told_so(bridge, tmp_path):
+    (tmp_path / "broken").touch()
+    workload = web(tmp_path, command=("python3", "-c", LISTENS_WHEN_ASKED % ("127.0.0.1", "AF_INET")))
+    async with running(workload, bridge, tmp_path) as (pod, watcher, _):
+        await watcher.until(lambda: "127.0.0.1 only" in pod.message)
+        assert (pod.phase, pod.listening) == (Phase.RUNNING, frozenset())
 
 
 @pytest.mark.parametrize("policy", [RestartPolicy.NEVER, RestartPolicy.ON_FAILURE])
@@ -262,7 +270,8 @@ async def test_a_job_that_fails_is_tried_again_only_if_its_policy_says_so(bridge
 async def test_a_command_that_does_not_exist_is_said_and_tried_again(bridge, tmp_path):
     async with running(web(tmp_path, command=("no-such-program",)), bridge, tmp_path) as (pod, watcher, _):
         await watcher.until(lambda: pod.phase is Phase.BACK_OFF)
-        assert "no-such-program" in pod.message
+        assert pod.trouble.startswith("program `no-such-program` is not in /")
+        assert pod.message.startswith(f"{pod.trouble}; starts again in")
         assert pod.begun.is_set()
 
 

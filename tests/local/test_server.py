@@ -76,6 +76,8 @@ async def test_the_owner_of_the_machine_is_told_what_the_control_plane_knows():
         assert "syncz" in msgspec.json.decode((await ask(rig, "/debug"))[1])
         assert (await ask(rig, "/debug/passwords")) == (404, b"404 page not found\n")
         assert await asyncio.to_thread(fetch_debug, rig.engine.name, "syncz", {"namespace": "other"}) == b"[]"
+        compared = await asyncio.to_thread(fetch_debug, rig.engine.name, "diff", None, b'{"before": "@0"}')
+        assert msgspec.json.decode(compared)["before"] == 0
 
 
 async def test_the_owner_can_ask_as_istioctl_does_and_nobody_else_can():

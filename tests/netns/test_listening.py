@@ -1,7 +1,7 @@
 import os
 import socket
 
-from weft.netns.listening import listening
+from weft.netns.listening import inward, listening
 
 
 def listener(family, address):
@@ -19,10 +19,12 @@ def test_tells_by_family_where_connections_are_taken():
     alone, port_alone = listener(socket.AF_INET, "127.0.0.1")
     with four, both, alone:
         found = listening(os.getpid())
+        within = inward(os.getpid())
     assert {version for version, port in found if port == port_four} == {4}
     assert {version for version, port in found if port == port_both} == {4, 6}
     assert port_alone not in {port for _, port in found}
+    assert port_alone in within and not within & {port_four, port_both}
 
 
 def test_a_process_that_is_gone_listens_nowhere():
-    assert listening(2**22 + 1) == frozenset()
+    assert listening(2**22 + 1) == inward(2**22 + 1) == frozenset()

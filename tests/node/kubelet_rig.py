@@ -20,6 +20,7 @@ from pathlib import Path
 import grpc.aio
 
 from identity_rig import TRUST_DOMAIN
+from node_rig import Control
 from weft.ca.authority import Authority
 from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
@@ -29,6 +30,7 @@ from weft.model.proxy import IDENTITY_DRIVER, IDENTITY_VOLUME
 from weft.node import csi_messages as messages
 from weft.node.kubelet import Kubelet, Volume
 from weft.node.pods import Pod
+from weft.xds.node_server import NodeServer
 
 NODE = "worker-1"
 
@@ -114,6 +116,17 @@ class KubeletCaller:
         return file
 
 
+class ControlServer(CaServer):
+    """It signs; of configuration it has none, and says so."""
+
+    def handlers(self):
+        async def anybody(_peer, _token):
+            return None
+
+        control = Control({})
+        return (*super().handlers(), NodeServer(control.snapshots, control).handlers(anybody))
+
+
 class KubernetesNode:
     """All that an agent finds on its node."""
 
@@ -125,7 +138,7 @@ class KubernetesNode:
         self.service = CertificateService(self.authority, self.issuer.checker())
         self.address = ""
         self.roots_file, self.token_file = directory / "root-cert.pem", directory / "istio-token"
-        self._server: CaServer | None = None
+        self._server: ControlServer | None = None
         self.write_roots(self.authority)
         self.token_file.write_text(self.token(pod("weft-node-x", namespace="istio-system", account="weft-node")))
 
@@ -139,7 +152,7 @@ class KubernetesNode:
         fresh.rename(self.roots_file)
 
     async def open_ca(self) -> None:
-        self._server = CaServer(self.service)
+        self._server = ControlServer(self.service)
         self.address = await self._server.listen(self.address or "127.0.0.1:0")
 
     async def close_ca(self) -> None:

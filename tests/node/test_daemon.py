@@ -208,11 +208,13 @@ async def test_a_ca_that_moved_to_another_root_while_away_is_known_again_by_the_
     web = pod()
     async with daemon(node) as made:  # with the old root
         await node.open_ca()
-        await node.kubelet.publish(web, node.token(web))
+        publishing = asyncio.create_task(node.kubelet.publish(web, node.token(web)))
+        await until(lambda: made.agent.statuses())
         await until(lambda: "no certificate of a root that is trusted here" in made.agent.status(web.uid).error)
         node.write_roots(node.authority)
         await until(lambda: made.agent.status(web.uid).serial)
         assert made.agent.bundle == node.authority.bundle()
+        await publishing
     assert "has other roots, 1 of them" in caplog.text
 
 

@@ -67,6 +67,7 @@ class Node:
         self.kubelet = self.around.kubelet
         self.relay, self.redirects = Sockets(), Sockets()
         self.agent: Agent | None = None
+        self.lack = ""
 
     async def begin(self, *, bundle=True, keeps=True) -> Pods:
         """An agent, the next one if there was one: that one was killed."""
@@ -82,7 +83,7 @@ class Node:
         self.agent.start()
         servers = {XDS_SOCKET: self.relay, REDIRECT_SOCKET: self.redirects}
         keepsakes = Keepsakes(self.around.state) if keeps else None
-        self.pods = Pods(self.agent, servers, keepsakes, trust_domain="cluster.local")
+        self.pods = Pods(self.agent, servers, keepsakes, trust_domain="cluster.local", lack=lambda _: self.lack)
         await self.pods.recover(self.kubelet.kubelet.volumes(self.kubelet.driver))
         return self.pods
 
@@ -181,6 +182,27 @@ async def test_what_cannot_be_made_for_a_running_pod_is_no_error_and_is_tried_ag
     node.relay.error = None
     await node.publish(web)
     assert names(volume) == {SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET}
+
+
+async def test_a_pod_that_would_wait_in_vain_gets_no_volume_and_is_told_why(node, monkeypatch):
+    web, node.lack = pod(), "the control plane is away"
+    monkeypatch.setattr("weft.node.pods.PATIENCE", 0.1)
+    with pytest.raises(VolumeRefused, match=r"^pod shop/web-0 has to wait: the control plane is away$"):
+        await node.publish(web)
+    assert not node.kubelet.volume(web).path.exists() and node.agent.statuses() == [] and len(node.pods) == 0
+    node.lack = ""
+    await node.publish(web)
+    node.lack = "the control plane is away"
+    await node.publish(web)  # what it has nobody takes from it
+
+
+async def test_a_pod_gets_its_volume_as_soon_as_it_need_not_wait(node):
+    web, node.lack = pod(), "the control plane is away"
+    publishing = asyncio.create_task(node.publish(web))
+    await until(lambda: node.relay.added)
+    assert not publishing.done()
+    node.lack = ""
+    await publishing
 
 
 async def test_the_next_agent_has_the_same_certificate_and_needs_no_ca_for_it(node):

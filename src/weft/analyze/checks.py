@@ -306,6 +306,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0817", WARNING, "A kind could not be read from the cluster",
           "Your credentials do not allow it, or the API server does not answer: nothing that depends on it was "
           "checked.", ("IST0141",), live=True),
+    Check("WFT0818", WARNING, "A Workload's program or working directory cannot be used",
+          "It is not there, or may not be executed: its pods start again and again."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

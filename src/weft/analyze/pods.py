@@ -16,6 +16,7 @@ _USER = 1337  # whose connections are not intercepted
 _OF_PODS = ("sidecar.istio.io/", "traffic.sidecar.istio.io/", "proxy.istio.io/")
 _TAKEN = TAKEN_PORTS | {ADMIN_PORT, METRICS_PORT}
 _WANTED = ("true", "yes", "y", "on")
+_UNWANTED = ("false", "no", "n", "off")
 # These stand on other objects by right.
 _ELSEWHERE = ("sidecar.istio.io/status",)
 
@@ -23,8 +24,9 @@ _ELSEWHERE = ("sidecar.istio.io/status",)
 def of_pods(templates: Iterable[PodTemplate], others: Iterable[Document]) -> Iterator[Problem]:
     """`others`: documents that are no pods and have none."""
     for template in templates:
-        yield from _of_users(template)
-        yield from _of_ports(template)
+        if not _refuses(template):
+            yield from _of_users(template)
+            yield from _of_ports(template)
         yield from _of_network(template)
         yield from _of_annotation(template)
         if template.path:
@@ -37,6 +39,12 @@ def of_pods(templates: Iterable[PodTemplate], others: Iterable[Document]) -> Ite
 def found(code: str, document: Document, path: Path, what: str, hint: str = "") -> Problem:
     """At the line of a field of the document itself."""
     return Problem(document.where(path), what, hint, CHECKS[code].severity, code)
+
+
+def _refuses(template: PodTemplate) -> bool:
+    """Whether it says itself that it wants no proxy."""
+    said = {**dict(template.annotations), **dict(template.labels)}.get(INJECT, "")
+    return template.proxy is None and said.lower() in _UNWANTED
 
 
 def _of_users(template: PodTemplate) -> Iterator[Problem]:

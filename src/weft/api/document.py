@@ -3,6 +3,7 @@ Both sources, files and Kubernetes, hand in Changes of Documents; `api/parse.py`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from weft.base.problem import Where
 from weft.model.names import ObjectKey
 
 Path = tuple[str | int, ...]  # ("spec", "http", 0, "route", 1, "weight")
+
+_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -52,4 +55,5 @@ def dotted(path: Path) -> str:
 
 def undotted(text: str) -> Path:
     """What `dotted` was made from. Names that have dots in them come apart: then the first of its parts are right."""
-    return tuple(int(part) if part.isdecimal() else part for part in text.replace("[", ".").replace("]", "").split("."))
+    # Only what stands in brackets is a position: `portLevelMtls.8080` is a name that has digits.
+    return tuple(int(position) if position else name for position, name in _PART.findall(text))

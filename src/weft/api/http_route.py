@@ -68,6 +68,7 @@ def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[Weigh
                 destination=_destination(destination, meta) if destination else Destination(""),
                 weight=weight,
                 headers=read_headers(entry) if headers else WeightedDestination(Destination("")).headers,
+                line=entry.line,
             )
         )
     total = sum(entry.weight for entry in found)
@@ -217,10 +218,10 @@ def _mirrors(item: Fields, meta: Meta) -> tuple[Mirror, ...]:
         item.warning("mirrorPercent", "`mirrorPercent` is deprecated", "use `mirrorPercentage: {value: …}`")
     if single is not None:
         share = percentage if percentage is not None else old
-        found.append(Mirror(_destination(single, meta), 100.0 if share is None else float(share)))
+        found.append(Mirror(_destination(single, meta), 100.0 if share is None else float(share), single.line))
     for entry in item.items("mirrors"):
         destination = entry.fields("destination", required=True)
         share = entry.percent("percentage")
         if destination is not None:
-            found.append(Mirror(_destination(destination, meta), 100.0 if share is None else share))
+            found.append(Mirror(_destination(destination, meta), 100.0 if share is None else share, entry.line))
     return tuple(found)

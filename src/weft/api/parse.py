@@ -20,7 +20,8 @@ from weft.api.gateway import read_gateway
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
 from weft.api.peer_authentication import read_peer_authentication, strict
-from weft.api.reader import Fields, Report
+from weft.api.reader import Fields, root_of
+from weft.api.report import Report
 from weft.api.request_authentication import closed_request_authentication, read_request_authentication
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
@@ -116,7 +117,7 @@ def parse(document: Document, domain: str = "cluster.local") -> Parsed:
     elif _deeper(document.body, MOST_DEPTH):
         report.error((), f"nested deeper than {MOST_DEPTH} levels")
     else:
-        root = report.root()
+        root = root_of(report)
         meta = read_metadata(root, document, domain)
         values = reader.read(root, meta)
         problems = report.finish()
@@ -135,7 +136,7 @@ def may_close(document: Document) -> bool:
 def _closed_unread(document: Document, reader: KindReader | None, domain: str) -> tuple[Value, ...]:
     if reader is None or reader.closed is None:
         return ()
-    return reader.closed((), read_metadata(Report(document).root(), document, domain))
+    return reader.closed((), read_metadata(root_of(Report(document)), document, domain))
 
 
 def _report_kind(report: Report, kind: str) -> None:

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
-from weft.api.document import Document, Path
+from weft.api.document import Path
 from weft.api.regex import regex_flaw
+from weft.api.report import Consequence, Report
 from weft.api.syntax import (
     is_address,
     is_header,
@@ -24,83 +23,16 @@ from weft.api.syntax import (
     parse_duration,
 )
 from weft.api.yaml_text import TEXT
-from weft.base.problem import Problem, Severity
+from weft.base.problem import Severity
 from weft.base.suggest import did_you_mean
 from weft.model.names import Labels, labels_of
 
 MOST_ITEMS = 5_000  # of one list or mapping
 MOST_TEXT = 1 << 20  # characters; a direct response's body is the longest
-MOST_PROBLEMS = 100  # per object: nobody reads more
 MILLISECOND = timedelta(milliseconds=1)
 
 _LONGEST = timedelta(days=3_650)
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
-
-
-class _Consequence(msgspec.Struct, frozen=True):
-    """An error that is only worth saying if nothing is wrong with the fields that it comes from."""
-
-    causes: tuple[tuple[Fields, str], ...]
-    path: Path
-    what: str
-    hint: str
-    severity: Severity
-
-
-class Report:
-    """The problems of one document, as they are found."""
-
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.failed = False
-        self._problems: list[Problem] = []
-        self._opened: list[Fields] = []
-        self._wrong: set[Path] = set()
-        self._consequences: list[_Consequence] = []
-
-    def root(self) -> Fields:
-        return Fields(self, (), self.document.body)
-
-    def error(self, path: Path, what: str, hint: str = "") -> None:
-        self.failed = True
-        self._wrong.add(path)
-        self._add(path, what, hint, Severity.ERROR)
-
-    def warning(self, path: Path, what: str, hint: str = "", *, code: str = "") -> None:
-        """`code`: of a check of `weft analyze`, where it is one of its own and not just a field."""
-        self._add(path, what, hint, Severity.WARNING, code)
-
-    def finish(self) -> tuple[Problem, ...]:
-        """Everything found, unknown fields included, in the order of the lines."""
-        for fields in self._opened:
-            fields.report_unknown()
-        for each in self._consequences:
-            if not any(self._is_root(fields, name) for fields, name in each.causes):
-                self._add(each.path, each.what, each.hint, each.severity)
-        return tuple(sorted(self._problems, key=lambda problem: problem.where.line))
-
-    def add_lines(self, lines: Mapping[Path, int]) -> None:
-        self.document = msgspec.structs.replace(self.document, lines={**self.document.lines, **lines})
-
-    def opened(self, fields: Fields) -> None:
-        self._opened.append(fields)
-
-    def consequence(self, found: _Consequence) -> None:
-        """Held back until all fields are known: which of them are misspelled shows only then."""
-        self.failed = self.failed or found.severity is Severity.ERROR
-        self._consequences.append(found)
-
-    def _is_root(self, fields: Fields, name: str) -> bool:
-        """Whether a field is there and wrong, or there under a name that is almost its own."""
-        return fields.is_misspelled(name) or self.is_wrong((*fields.path, name))
-
-    def is_wrong(self, at: Path) -> bool:
-        """Whether an error has been found there or below, so far."""
-        return any(path[: len(at)] == at for path in self._wrong)
-
-    def _add(self, path: Path, what: str, hint: str, severity: Severity, code: str = "") -> None:
-        if len(self._problems) < MOST_PROBLEMS:
-            self._problems.append(Problem(self.document.where(path), what, hint, severity, code))
 
 
 class Fields:
@@ -141,7 +73,7 @@ class Fields:
         """Something is wrong because none of these fields (of the mappings `below`, or else of this one) says what it
         should. If one of them is wrong by itself, or misspelled, only that is said: one mistake, one message."""
         causes = tuple((fields, name) for fields in (tuple(below) or (self,)) for name in names)
-        self.report.consequence(_Consequence(causes, self._at(at), what, hint, severity))
+        self.report.consequence(Consequence(causes, self._at(at), what, hint, severity))
 
     def text(self, name: str, *, default: str = "", required: bool = False, most: int = MOST_TEXT) -> str:
         value = self._value(name, required=required)
@@ -472,6 +404,11 @@ class Fields:
 
     def _at(self, name: str | Path) -> Path:
         return (*self.path, name) if isinstance(name, str) else (*self.path, *name)
+
+
+def root_of(report: Report) -> Fields:
+    """All of its document."""
+    return Fields(report, (), report.document.body)
 
 
 def describe(value: Any) -> str:

@@ -10,7 +10,8 @@ import msgspec
 
 from weft.api.document import Document
 from weft.api.metadata import read_metadata
-from weft.api.reader import Fields, Report
+from weft.api.reader import Fields, root_of
+from weft.api.report import Report
 from weft.base.problem import Problem, Where
 
 KIND = "RequestTest"
@@ -44,7 +45,7 @@ def read_request_test(document: Document) -> tuple[list[RequestCase], tuple[Prob
     if document.api_version != VERSION:
         report.error(("apiVersion",), f"RequestTest is {VERSION}, not {document.api_version[:80]}")
         return [], report.finish()
-    root = report.root()
+    root = root_of(report)
     meta = read_metadata(root, document, "cluster.local")
     spec = root.fields("spec", required=True)
     cases = [_case(each, meta.namespace) for each in spec.items("requests", required=True)] if spec else []

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, print_json, say
+from weft.cli.output import fail, is_data, print_data, say
+from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,11 +24,14 @@ if TYPE_CHECKING:
     from weft.control.examination import Examined, Running
     from weft.kube.inventory import Inventory
 
+PAGE = "docs/reference/checks.md"
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 class Report(StrEnum):
-    LOG = "log"
+    LOG = "log"  # istioctl's word for text
+    TEXT = "text"
+    SHORT = "short"
     JSON = "json"
     YAML = "yaml"
 
@@ -41,10 +46,16 @@ def analyze(
     paths: list[Path] = typer.Argument(None, help="Files, directories, or - for standard input."),
     files: list[Path] = typer.Option([], "-f", "--filename", help="The same, as an option."),
     all_namespaces: bool = typer.Option(False, "-A", "--all-namespaces", help="Of a cluster, all namespaces."),
-    namespace: str = typer.Option("", "-n", "--namespace", help="Only what is found in this namespace."),
-    use_kube: bool = typer.Option(False, "-k", "--use-kube", help="Look at a cluster; files are laid over it."),
-    mesh: str | None = typer.Option(None, "--mesh", help="Look at a mesh of this machine; files are laid over it."),
-    output: Report = typer.Option(Report.LOG, "-o", "--output", help="log, json or yaml."),
+    namespace: str = typer.Option(
+        "",
+        "-n",
+        "--namespace",
+        help="Only this namespace; of a cluster, the current one if none is given.",
+        autocompletion=candidates.namespaces,
+    ),
+    mesh: str | None = MESH,
+    kubernetes: bool = typer.Option(False, "--kubernetes", "-k", "--use-kube", help=KUBERNETES.help),
+    output: Report = typer.Option(Report.LOG, "-o", "--output", help="log (text), json or yaml."),
     failure_threshold: Level = typer.Option(
         Level.WARNING, "--failure-threshold", case_sensitive=False, help="How bad a finding must be to exit with 1."
     ),
@@ -58,7 +69,7 @@ def analyze(
     explain: str = typer.Option("", "--explain", help="Say more about one check, and end."),
     ignore_unknown: bool = typer.Option(False, "--ignore-unknown", help="Pass over files that hold no objects."),
     recursive: bool = typer.Option(False, "-R", "--recursive", help="Directories are always read to their end."),
-    istio_namespace: str = typer.Option("istio-system", "-i", "--istioNamespace", help="Of the control plane."),
+    system: str = SYSTEM,
     revision: str = typer.Option("default", "-r", "--revision", help="Whose settings count, on a cluster."),
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
@@ -81,11 +92,12 @@ def analyze(
         return
     wanted = [_suppression(text) for text in suppress]
     given = [*(paths or []), *files]
-    cluster = _Cluster(use_kube or kubeconfig is not None or context is not None, kubeconfig, context, istio_namespace,
-                       revision)  # fmt: skip
-    if cluster.named and mesh is not None:
-        fail("a mesh of this machine and a cluster at once", "leave out --mesh, or --use-kube", code=2)
-    examined, source = _examined(given, mesh, cluster, everywhere=all_namespaces, namespace=namespace)
+    named = mesh is not None or kubernetes or kubeconfig is not None or context is not None
+    cluster = _Cluster(kubernetes, kubeconfig, context, system, revision)
+    if given and not named and not all_namespaces:
+        examined, source = _of_files(_written(given), namespace), "files"
+    else:
+        examined, source = _of_running(_written(given), mesh, cluster, everywhere=all_namespaces, namespace=namespace)
     problems = [
         problem
         for problem in examined.problems
@@ -94,6 +106,8 @@ def analyze(
     ]
     _show([problem for problem in problems if _at_least(problem, output_threshold)], output)
     say(f"{source}: {_count(examined.objects, 'object')}, {_summary(problems)}")
+    if output is Report.LOG and problems:
+        say(f"hint: what a code means: weft analyze --explain {problems[0].code}, or {PAGE}")
     if any(_at_least(problem, failure_threshold) for problem in problems):
         raise typer.Exit(1)
 
@@ -102,28 +116,30 @@ class _Cluster(NamedTuple):
     named: bool  # it is what is meant, whatever else there is
     kubeconfig: Path | None
     context: str | None
-    root: str  # the control plane's namespace
+    system: str  # the control plane's namespace
     revision: str
 
 
-def _examined(
-    given: list[Path], mesh: str | None, cluster: _Cluster, *, everywhere: bool, namespace: str
+def _of_running(
+    written: _Written, mesh: str | None, cluster: _Cluster, *, everywhere: bool, namespace: str
 ) -> tuple[Examined, str]:
     """What was found, and a word for where."""
-    written = _written(given)
-    if given and not cluster.named and mesh is None and not everywhere:
-        return _of_files(written, namespace), "files"
-    if not cluster.named and (mesh is not None or _runs_here()):
-        from weft.cli.choose import choose_mesh
+    from weft.cli.reach import Local, reach
 
-        name = choose_mesh(mesh)
-        return _of_mesh(name, written, namespace), f"mesh {name}"
-    if not cluster.named and not _has_cluster():
-        fail(
-            "no mesh runs here, and no cluster is known",
-            "weft analyze DIR, or weft up DIR, or --kubeconfig FILE",
-            code=2,
-        )
+    reached = reach(
+        mesh,
+        kubernetes=cluster.named,
+        kubeconfig=cluster.kubeconfig,
+        context=cluster.context,
+        system=cluster.system,
+    )
+    reached.close()
+    if isinstance(reached, Local):
+        return _of_mesh(reached.mesh, written, namespace), f"mesh {reached.mesh}"
+    from weft.cli.reach_control import Control
+
+    if isinstance(reached, Control):
+        return _of_directory(reached.directory(), written, namespace), f"weft control at {reached.place}"
     return _of_cluster(written, cluster, everywhere=everywhere, namespace=namespace)
 
 
@@ -154,6 +170,16 @@ def _of_files(written: _Written, namespace: str) -> Examined:
     return _joined(examined, [*written.flaws, *_of_machine(written.documents)], namespace)
 
 
+def _of_directory(directory: Path, over: _Written, namespace: str) -> Examined:
+    """What a control plane serves."""
+    from weft.cli.meshes import Admission
+    from weft.control.examination import examine
+
+    own = _written([directory])
+    examined = examine(own.documents, admit=Admission(), laid_over=over.documents)
+    return _joined(examined, [*over.flaws, *own.flaws], namespace)
+
+
 def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
     """What is written in its directory; and, as long as nothing is laid over that, what it says itself."""
     from weft.cli.meshes import Admission
@@ -165,7 +191,8 @@ def _of_mesh(name: str, over: _Written, namespace: str) -> Examined:
     told = () if over.documents or over.flaws else fetch_problems(name)
     known = {(problem.where.object, problem.what) for problem in examined.problems}
     news = [problem for problem in told if (problem.where.object, problem.what) not in known]
-    return _joined(examined, [*over.flaws, *own.flaws, *news], namespace)
+    of_machine = _of_machine([*own.documents, *over.documents])
+    return _joined(examined, [*over.flaws, *own.flaws, *of_machine, *news], namespace)
 
 
 def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace: str) -> tuple[Examined, str]:
@@ -177,7 +204,7 @@ def _of_cluster(over: _Written, chosen: _Cluster, *, everywhere: bool, namespace
 
     async def run() -> tuple[Inventory, str, str]:
         async with client(chosen.kubeconfig, chosen.context) as cluster:
-            taken = await take(cluster, root_namespace=chosen.root, revision=chosen.revision)
+            taken = await take(cluster, root_namespace=chosen.system, revision=chosen.revision)
             return taken, cluster.connection.namespace, cluster.connection.server
 
     inventory, usual, server = asyncio.run(run())
@@ -235,23 +262,6 @@ def _is_in(problem: Problem, namespace: str) -> bool:
     return not slash or place == namespace or problem.where.object == f"Namespace {namespace}"
 
 
-def _runs_here() -> bool:
-    from weft.cli.choose import running_meshes
-
-    return bool(running_meshes())
-
-
-def _has_cluster() -> bool:
-    from weft.kube.config import load
-    from weft.kube.error import KubeError
-
-    try:
-        load()
-    except KubeError:
-        return False
-    return True
-
-
 def _suppression(text: str) -> tuple[str, str]:
     from weft.analyze.checks import CHECKS, RETIRED
     from weft.base.suggest import did_you_mean
@@ -285,18 +295,13 @@ def _at_least(problem: Problem, level: Level) -> bool:
 
 
 def _show(problems: list[Problem], output: Report) -> None:
-    if output is Report.LOG:
+    if not is_data(output):
         for problem in problems:
             level = typer.style(problem.level, fg=_COLOURS[problem.severity])
             typer.echo(str(problem).replace(f"{problem.level}: ", f"{level}: ", 1))
         return
     rows = [_row(problem) for problem in problems]
-    if output is Report.JSON:
-        print_json(rows)
-        return
-    import yaml
-
-    typer.echo(yaml.safe_dump(rows, sort_keys=False, allow_unicode=True), nl=False)
+    print_data(rows, output)
 
 
 def _row(problem: Problem) -> dict[str, str]:
@@ -313,6 +318,7 @@ def _row(problem: Problem) -> dict[str, str]:
         "field": where.field,
         "hint": problem.hint,
         "check": CHECKS[problem.code].title,
+        "documentation": _page(problem.code),
     }
     return {name: value for name, value in found.items() if value}
 
@@ -331,6 +337,11 @@ def _tell(code: str) -> None:
     typer.echo(f"{check.code} ({check.severity}): {check.title}\n{check.more}")
     if check.istio:
         typer.echo(f"In istioctl: {', '.join(check.istio)}")
+    typer.echo(f"Documentation: {_page(check.code)}")
+
+
+def _page(code: str) -> str:
+    return f"{PAGE}#{code.lower()}"
 
 
 def _summary(problems: list[Problem]) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TableOrJson, print_json, say
-from weft.cli.reach import KUBERNETES, MESH, SYSTEM
+from weft.cli.output import TABLE_OR_JSON, TableOrJson, is_data, print_data, say
+from weft.cli.reach import KUBERNETES, MESH, ONLY_NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,8 @@ _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
 def audit(
-    namespace: str = typer.Option("", "-n", "--namespace", help="Only this namespace; all if none is given."),
-    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table, or json for a program."),
+    namespace: str = ONLY_NAMESPACE,
+    output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -43,9 +43,11 @@ def audit(
              weft audit -n shop -o json
     """
     from weft.cli.reach import Local, reach
+    from weft.cli.reach_control import only_pods
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     try:
+        only_pods(reached, "an audit")
         if isinstance(reached, Local):
             from weft.cli.audit_local import look_over
 
@@ -56,8 +58,8 @@ def audit(
             report = look_over_cluster(kubeconfig, context, system=system, revision=revision, namespace=namespace)
     finally:
         reached.close()
-    if output is TableOrJson.JSON:
-        print_json(report)
+    if is_data(output):
+        print_data(report, output)
     else:
         for line in _lines(report):
             typer.echo(line)

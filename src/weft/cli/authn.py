@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import typer
+from weft.cli.command import Command, Group
 
-from weft.cli import tls_check
-
-app = typer.Typer(
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Mutual TLS: whether callers and servers agree.",
-    epilog="Example: weft authn tls-check payments.shop",
+GROUP = Group(
+    "Mutual TLS: whether callers and servers agree.",
+    "Example: weft authn tls-check payments.shop",
+    (Command("tls-check", "tls_check:tls_check", "Show whether callers and servers agree on TLS."),),
 )
-app.command("tls-check")(tls_check.tls_check)
-
-
-@app.callback()
-def group() -> None:
-    """A group even while it has one command."""

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_whole, with_source
+from weft.cli.command import Command, Group
+from weft.cli.output import is_data, print_data, say
+from weft.cli.proxy_config_source import OUTPUT, Output, Source, with_source
 
 if TYPE_CHECKING:
     from weft.envoy.dump import Dump
@@ -28,23 +30,20 @@ _NOTED = {
 }
 _FILTERS = ("envoy.filters.http.rbac", "envoy.filters.network.rbac")
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Authorization: the policies in force at a pod.",
-    epilog="Example: weft x authz check web-0.shop",
+GROUP = Group(
+    "Authorization: the policies in force at a pod.",
+    "Example: weft x authz check web-0.shop",
+    (
+        Command(
+            "check", "authz_check:check", "Show the AuthorizationPolicies in force at a pod, as its Envoy has them."
+        ),
+    ),
 )
 
 
-@app.callback()
-def group() -> None:
-    """A group even while it has one command."""
-
-
-@app.command("check")
 @with_source
 def check(source: Source, output: Output = OUTPUT) -> None:
-    """Show the AuthorizationPolicies in force at a pod, as its Envoy has them: in the order in which actions are looked
+    """Show the AuthorizationPolicies in force at a pod, as its Envoy has them. In the order in which actions are looked
     at, with how many of their rules are there. A dry run is marked: it only takes note.
 
     \b
@@ -52,12 +51,11 @@ def check(source: Source, output: Output = OUTPUT) -> None:
              weft x authz check --file dump.json
     """
     from weft.cli.columns import lines
-    from weft.cli.output import say
     from weft.envoy.dump import LISTENERS
 
     found = policies(source.config(LISTENERS) if source.file is None else source.everything())
-    if output in (Output.JSON, Output.YAML):
-        print_whole([{"action": action, "policy": name, "rules": rules} for action, name, rules in found], output)
+    if is_data(output):
+        print_data([{"action": action, "policy": name, "rules": rules} for action, name, rules in found], output)
         return
     if not found:
         say("no policy is in force: everybody may call it")

@@ -26,7 +26,9 @@ from weft.local.status import MeshStatus, Phase, PodStatus
 _WELL = (Phase.READY, Phase.COMPLETED)
 
 
-def run_background(directory: Path, *, name: str, patience: float, trust: Trust | None = None) -> None:
+def run_background(
+    directory: Path, *, name: str, patience: float, trust: Trust | None = None, history: Path | None = None
+) -> None:
     """Return once all pods are ready, or fail after so many seconds; the mesh runs on in either case."""
     record = find(name)
     if record is not None and record.running:
@@ -34,7 +36,7 @@ def run_background(directory: Path, *, name: str, patience: float, trust: Trust 
     tell_of_killed(name)
     with _open_log(name) as log:
         process = subprocess.Popen(
-            [*WEFT, "up", str(directory.absolute()), "--name", name, "--no-live", *_flags(trust or Trust())],
+            [*WEFT, "up", str(directory.absolute()), "--name", name, "--no-live", *_flags(trust or Trust(), history)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -57,9 +59,10 @@ def run_background(directory: Path, *, name: str, patience: float, trust: Trust 
         say(found)
 
 
-def _flags(trust: Trust) -> list[str]:
+def _flags(trust: Trust, history: Path | None = None) -> list[str]:
     ca = ["--ca", str(trust.ca)] if trust.ca is not None else []
-    return [*ca, "--certificate-ttl", f"{trust.certificate_ttl.total_seconds():.3f}s"]
+    past = ["--history", str(history)] if history is not None else []
+    return [*ca, *past, "--certificate-ttl", f"{trust.certificate_ttl.total_seconds():.3f}s"]
 
 
 def _open_log(name: str) -> FileIO:

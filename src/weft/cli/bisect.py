@@ -7,20 +7,20 @@ from pathlib import Path
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.explain_ import HEADER, JWT, METHOD, TO, asked
+from weft.cli.explain_ import FROM, HEADER, JWT, METHOD, TO, asked
 from weft.cli.history import told_moment
-from weft.cli.output import TextOrJson, print_json, say
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
 def bisect(
-    caller: str = typer.Argument(..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME."),
+    caller: str = FROM,
     to: str = TO,
     method: str = METHOD,
     header: list[str] = HEADER,
     jwt: list[str] = JWT,
     namespace: str = NAMESPACE,
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -39,8 +39,8 @@ def bisect(
     flip = answered(
         "bisect", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is TextOrJson.JSON:
-        print_json(flip)
+    if is_data(output):
+        print_data(flip, output)
         return
     if flip["moment"] is None:
         say("it has ended so ever since the control plane started, or for longer than it remembers")

@@ -14,7 +14,7 @@ import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.output import fail, say
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
+from weft.cli.reach import KUBERNETES, MESH, ONLY_NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
     from weft.cli.bug_report_bundle import Bundle
@@ -39,7 +39,7 @@ def bug_report(
     output: Path | None = typer.Option(
         None, "-o", "--output", metavar="FILE", help="Where to; else a name with the time."
     ),
-    namespace: str = NAMESPACE,
+    namespace: str = ONLY_NAMESPACE,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -158,10 +158,11 @@ def _of_place(
 ) -> None:
     """What only one kind of place has: processes and their logs here, pods and theirs there."""
     from weft.cli.reach import Local
+    from weft.cli.reach_control import Control
 
     if isinstance(reached, Local):
         _of_pods_here(reached.mesh, bundle, told, namespace)
-    else:
+    elif not isinstance(reached, Control):
         _of_cluster(bundle, told, namespace, *cluster)
 
 

@@ -10,7 +10,8 @@ import typer
 
 from weft.cli import ca_kubernetes
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import Format, fail, print_json, print_table, say
+from weft.cli.command import Command, Group
+from weft.cli.output import Format, fail, is_data, print_data, print_table, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,15 +25,19 @@ DIRECTORY = Path("/var/lib/weft/ca")
 NAMESPACE = typer.Option("istio-system", "--namespace", help="With --kubernetes: where weft is installed.")
 _LOOK_SECONDS = 0.2
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="The certificate authority: look at it, give it a new root.",
-    epilog="Example: weft ca show /var/lib/weft/ca",
+GROUP = Group(
+    "The certificate authority: look at it, give it a new root.",
+    "Example: weft ca show /var/lib/weft/ca",
+    (
+        Command("init", "ca:init", "Make a root, so that it can be given to others before anything is signed."),
+        Command(
+            "show", "ca:show", "Show a CA's certificates and how far a rotation is; or the certificates of a file."
+        ),
+        Command("rotate", "ca:rotate", "Replace a CA's root without an outage."),
+    ),
 )
 
 
-@app.command("init")
 def init(
     directory: Path = typer.Argument(DIRECTORY, help="Where it is kept; for its owner alone."),
     trust_domain: str = typer.Option("cluster.local", "--trust-domain", help="What identities begin with."),
@@ -55,11 +60,10 @@ def init(
         say(f"for those who shall trust it: {directory / BUNDLE}")
 
 
-@app.command("show")
 def show(
     path: Path = typer.Argument(DIRECTORY, help="A CA's directory, or a file of certificates in PEM."),
     mesh: str | None = typer.Option(None, "--mesh", help="The CA of this mesh, which runs on this machine."),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints) or json."),
+    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide (fingerprints), json or yaml."),
     pem: bool = typer.Option(False, "--pem", help="Only the roots, in PEM, for those who shall trust them."),
     kubernetes: bool = typer.Option(False, "--kubernetes", help="The root that a cluster keeps."),
     kubeconfig: Path | None = KUBECONFIG,
@@ -88,8 +92,8 @@ def show(
         if pem:
             _print_roots(status.certificates)
             return
-        if output is Format.JSON:
-            print_json(status)
+        if is_data(output):
+            print_data(status, output)
             return
         print_table(_table(status.certificates, wide=output is Format.WIDE))
         domain = f" for {status.trust_domain}" if status.trust_domain else ""
@@ -103,13 +107,12 @@ def show(
     certificates = _of_file(path)
     if pem:
         _print_roots(certificates)
-    elif output is Format.JSON:
-        print_json(certificates)
+    elif is_data(output):
+        print_data(certificates, output)
     else:
         print_table(_table(certificates, wide=output is Format.WIDE))
 
 
-@app.command("rotate")
 def rotate(
     directory: Path = typer.Argument(DIRECTORY, help="The CA's directory."),
     propagation: str = typer.Option(

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TableOrJson, fail, print_json, say
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, complete
+from weft.cli.output import TABLE_OR_JSON, TableOrJson, fail, is_data, print_data, say
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, refuse_two
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from weft.cli.check_inject_files import FileVerdict, Written
     from weft.cli.check_inject_webhooks import Configuration, Verdict
     from weft.cli.reach import Local
     from weft.inject.settings import Settings
@@ -26,34 +28,54 @@ COLUMNS = ("WEBHOOK", "REVISION", "INJECTED", "REASON")
 
 def check_inject(
     target: str | None = typer.Argument(
-        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload.", autocompletion=complete
+        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload.", autocompletion=candidates.pods
     ),
     labels: str = typer.Option("", "-l", "--labels", metavar="A=B,…", help="A pod with these labels, instead."),
-    file: Path | None = typer.Option(None, "-f", "--file", help="The first pod or workload of this YAML, instead."),
+    file: list[Path] = typer.Option(
+        [],
+        "-f",
+        "--file",
+        "--filename",
+        help="Every pod and workload of these files or directories, instead; a cluster is asked only if one is named.",
+    ),
     namespace: str = NAMESPACE,
-    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table or json."),
+    output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
+    revision: str = typer.Option("default", "-r", "--revision", help="With --file and no cluster: who would inject."),
 ) -> None:
     """Show which webhook injects a pod, and why. Labels count when a pod is made: one that runs may have been made
     before they changed, and then that is said.
+
+    Files need neither a cluster nor a mesh: a default installation is taken for granted, and the labels of a namespace
+    are those that the files give it.
 
     \b
     Example: weft check-inject web-0.shop
              weft check-inject deploy/web -n shop
              weft check-inject -n shop -l app=web,sidecar.istio.io/inject=false
+             weft check-inject -f deploy/
+             weft check-inject -f web.yaml -n shop --kubernetes
     """
-    if sum((target is not None, bool(labels), file is not None)) != 1:
+    if sum((target is not None, bool(labels), bool(file))) != 1:
         fail("one pod is to be named", "give one of: a POD, -l LABELS, or --file FILE", code=2)
+    if file:
+        refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+        named = kubernetes or kubeconfig is not None or context is not None
+        ask = (lambda found: _of_files_there(found, kubeconfig, context)) if named else None
+        _print_of_files(_of_files(file, namespace, revision, ask), output)
+        return
     from weft.cli.reach import Local, reach
+    from weft.cli.reach_control import only_pods
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     reached.close()
+    only_pods(reached, "injection")
     if isinstance(reached, Local):
         if target is None:
-            fail("labels and files are asked of a cluster", "on one machine, name a pod or a workload: weft ps", code=2)
+            fail("labels are asked of a cluster", "on one machine, name a pod or a workload: weft ps", code=2)
         _print([_by_workload(reached, target, namespace)], output)
         return
     import asyncio
@@ -65,8 +87,6 @@ def check_inject(
             within = namespace or cluster.connection.namespace
             if target is not None:
                 pod, within = await _found(cluster, target, namespace)
-            elif file is not None:
-                pod, within = _of_file(file, namespace, within)
             else:
                 pod = {"metadata": {"labels": _labels(labels)}}
             return await _of_cluster(cluster, pod, within)
@@ -178,32 +198,43 @@ async def _found(cluster: Client, word: str, namespace: str) -> tuple[dict[str, 
     )
 
 
-def _of_file(file: Path, namespace: str, otherwise: str) -> tuple[dict[str, Any], str]:
-    import yaml
+def _of_files(
+    paths: list[Path], namespace: str, revision: str, ask: Callable[[Written], list[FileVerdict]] | None
+) -> list[FileVerdict]:
+    import msgspec
 
-    try:
-        documents = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        fail(f"{file} cannot be read: {getattr(error, 'strerror', '') or error}", "give a file of Kubernetes objects")
-    for each in documents:
-        pod = _pod_of(each)
-        if pod is not None:
-            return pod, namespace or (each.get("metadata") or {}).get("namespace") or otherwise
-    return fail(
-        f"{file} has no pod and no workload", "give a file with a Pod, a Deployment, or another that makes pods"
+    from weft.cli.check_inject_files import read, verdicts
+    from weft.inject.settings import Settings
+
+    written = read(paths, namespace or "default")
+    if ask is not None:
+        return ask(written)
+    unknown = sorted(
+        {each.namespace for each in written.templates if each.kind != "Workload"} - written.namespaces.keys()
     )
+    for name in unknown:
+        say(f"namespace {name} is not in the files: it is taken to have no labels")
+    if unknown:
+        say("hint: give its Namespace too, or ask a cluster: --kubernetes")
+    return verdicts(written, msgspec.structs.replace(Settings(), revision=revision))
 
 
-def _pod_of(document: Any) -> dict[str, Any] | None:
-    if not isinstance(document, dict):
-        return None
-    spec = document.get("spec")
-    if document.get("kind") == "CronJob" and isinstance(spec, dict):
-        spec = (spec.get("jobTemplate") or {}).get("spec")
-    if document.get("kind") == "Pod":
-        return document
-    template = spec.get("template") if isinstance(spec, dict) else None
-    return template if isinstance(template, dict) and isinstance(template.get("spec"), dict) else None
+def _of_files_there(written: Written, kubeconfig: Path | None, context: str | None) -> list[FileVerdict]:
+    """As a cluster's webhooks would have it."""
+    import asyncio
+
+    from weft.cli.check_inject_files import FileVerdict
+    from weft.cli.cluster import client
+
+    async def asked() -> list[FileVerdict]:
+        async with client(kubeconfig, context) as cluster:
+            return [
+                FileVerdict(each.object, each.where, told.webhook, told.revision, told.injected, told.reason)
+                for each in written.templates
+                for told in await _of_cluster(cluster, dict(each.pod), each.namespace)
+            ]
+
+    return asyncio.run(asked())
 
 
 def _labels(text: str) -> dict[str, str]:
@@ -236,9 +267,23 @@ def _tell(pod: Mapping[str, Any], verdicts: Iterable[Verdict]) -> None:
 def _print(verdicts: list[Verdict], output: TableOrJson) -> None:
     from weft.cli.columns import lines
 
-    if output is TableOrJson.JSON:
-        print_json(verdicts)
+    if is_data(output):
+        print_data(verdicts, output)
         return
     rows = [(each.webhook, each.revision, "✔" if each.injected else "✘", each.reason) for each in verdicts]
     for line in lines(COLUMNS, rows):
+        typer.echo(line)
+
+
+def _print_of_files(verdicts: list[FileVerdict], output: TableOrJson) -> None:
+    from weft.cli.columns import lines
+
+    if is_data(output):
+        print_data(verdicts, output)
+        return
+    rows = [
+        (each.object, each.where, each.webhook, each.revision, "✔" if each.injected else "✘", each.reason)
+        for each in verdicts
+    ]
+    for line in lines(("OBJECT", "WHERE", *COLUMNS), rows):
         typer.echo(line)

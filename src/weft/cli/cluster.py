@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.output import fail, say
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from weft.kube.client import Client
 
 KUBECONFIG = typer.Option(None, "--kubeconfig", help="Which kubeconfig; else $KUBECONFIG, else ~/.kube/config.")
-CONTEXT = typer.Option(None, "--context", help="Which context of it, if not the current one.")
+CONTEXT = typer.Option(
+    None, "--context", help="Which context of it, if not the current one.", autocompletion=candidates.contexts
+)
 FILES = typer.Option([], "-f", "--values", help="A file of values, or - for standard input; the last one wins.")
 ASSIGNMENTS = typer.Option([], "--set", help="One value, such as control.replicas=3; wins over files.")
 REVISION = typer.Option("", "--revision", "-r", help="The revision's name, to have several side by side.")

@@ -5,23 +5,10 @@ A command's own module is read only when it is called: `weft --help` needs none 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
-from typing import Any, NamedTuple
-
 import typer
-from typer.main import get_command, get_group
 
+from weft.cli.command import Command
 from weft.cli.start import IN_PODS, run
-
-
-class Command(NamedTuple):
-    name: str
-    where: str  # module:function, or module:app of one that has commands of its own
-    line: str  # the first sentence of its help
-    settings: Mapping[str, Any] = {}
-    hidden: bool = False
-
 
 _AS_IT_COMES = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -49,31 +36,31 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("kube-export", "kube_export:kube_export", "Print a mesh of this machine as objects of a cluster."),
     ),
     "Look inside": (
-        Command("authn", "authn:app", "Mutual TLS: whether callers and servers agree."),
+        Command("authn", "authn:GROUP", "Mutual TLS: whether callers and servers agree."),
         Command("check-inject", "check_inject:check_inject", "Show which webhook injects a pod, and why."),
         Command("describe", "describe:describe", "Describe a pod or a service in plain English."),
         Command("audit", "audit:audit", "Look a whole mesh over for what should be acted upon."),
         Command("bug-report", "bug_report:bug_report", "Collect what is needed to see what is wrong, without secrets."),
-        Command("why", "why:why", "Show which objects made a resource of a proxy."),
+        Command("why", "why:why", "Show which objects and rules made a resource of a proxy."),
         Command("explain", "explain_:explain", "Explain what would happen to a request."),
         Command("bisect", "bisect:bisect", "Find the change after which a request ended otherwise."),
         Command("history", "history:history", "Show what has changed in a mesh, and when."),
-        Command("proxy-config", "proxy_config:app", "Show what a pod's Envoy has."),
-        Command("pc", "proxy_config:app", "The same.", hidden=True),
+        Command("proxy-config", "proxy_config:GROUP", "Show what a pod's Envoy has."),
+        Command("pc", "proxy_config:GROUP", "The same.", hidden=True),
         Command("proxy-status", "proxy_status:proxy_status", "Show how far each proxy is, or what differs at one."),
     ),
     "A mesh on Kubernetes": (
         Command("install", "install:install", "Install weft on a Kubernetes cluster, or change what is installed."),
         Command("upgrade", "upgrade:upgrade", "Show who uses which revision, and move namespaces to another."),
         Command("uninstall", "uninstall:uninstall", "Remove weft from a cluster."),
-        Command("manifest", "manifest:app", "What an installation is made of: its objects, its values."),
+        Command("manifest", "manifest:GROUP", "What an installation is made of: its objects, its values."),
         Command("crds", "crds:crds", "Print the CustomResourceDefinitions of the kinds that weft reads, as YAML."),
-        Command("x", "experimental:app", "Commands that may still change."),
+        Command("x", "experimental:GROUP", "Commands that may still change."),
     ),
     "The parts by themselves": (
         Command("control", "control:control", "Serve xDS from a directory of YAML, and sign certificates."),
         Command("node", "node:node", "Give every workload of this machine its identity."),
-        Command("ca", "ca:app", "The certificate authority: look at it, give it a new root."),
+        Command("ca", "ca:GROUP", "The certificate authority: look at it, give it a new root."),
         Command(
             "interception",
             "interception:interception",
@@ -81,6 +68,9 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
             {**_AS_IT_COMES, "help_option_names": ["--help"]},
         ),
         Command("version", "version:version", "Print the versions of the command, the control plane and the proxies."),
+        Command(
+            "completion", "completion:completion", "Print what a shell reads to complete commands, flags and names."
+        ),
     ),
     # Usually not even started by way of this list; hidden, because nobody types them.
     "In pods": tuple(
@@ -91,27 +81,6 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
 
 def by_name() -> dict[str, Command]:
     return {command.name: command for commands in COMMANDS.values() for command in commands}
-
-
-def load(command: Command) -> Any:
-    """The command itself, in the parser's form."""
-    module, _, attribute = command.where.partition(":")
-    found = getattr(import_module(f"weft.cli.{module}"), attribute)
-    if isinstance(found, typer.Typer):
-        made: Any = get_group(found)
-    else:
-        # Plain help, not rich's: it needs a fifth of a second less, and it can be grepped.
-        alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-        alone.command(
-            command.name,
-            help=command.line if command.hidden else None,
-            hidden=command.hidden,
-            add_help_option=not command.hidden,
-            context_settings=dict(command.settings),
-        )(found)
-        made = get_command(alone)
-    made.name = command.name
-    return made
 
 
 def in_pod(context: typer.Context) -> None:

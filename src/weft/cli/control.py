@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from weft.ca.authority import Authority
     from weft.ca.signed_tokens import SignedTokens
+    from weft.control.memory import Memory
     from weft.control.plane import ControlPlane
 
 
@@ -43,6 +44,15 @@ def control(
     monitoring_listen: str = typer.Option(
         "", "--monitoring-listen", help="With --kubernetes: HOST:PORT of health and metrics, if not port 15014."
     ),
+    debug: str = typer.Option(
+        "",
+        "--debug",
+        metavar="DIRECTORY",
+        help="Where its owner alone may ask it, by --mesh DIRECTORY; else in weft's run directory, if there is one.",
+    ),
+    history: Path | None = typer.Option(
+        None, "--history", help="A directory that keeps what weft history shows; by default it ends with the process."
+    ),
     log_level: str = typer.Option("info", "--log-level", help="debug, info, warning or error."),
     clock_skew: str = typer.Option(
         "60s",
@@ -57,6 +67,8 @@ def control(
     \b
     Example: weft control --config examples/shop --listen 127.0.0.1:15010
              weft control --config . --ca ./ca --token-keys jwks.json --token-issuer https://kubernetes.default.svc
+             weft control --config . --debug ./control &
+             weft history --mesh ./control
              weft control --kubernetes --namespace istio-system
     """
     import asyncio
@@ -86,7 +98,16 @@ def control(
     skew = duration_of(clock_skew, "--clock-skew 60s")
     authority = _ca(ca, ca_listen, trust_domain, (token_keys, token_issuer, token_audience), skew)
     log.configure(level)
-    asyncio.run(_serve(ControlPlane(domain=domain), config, listen, authority))
+    plane = ControlPlane(domain=domain, memory=_memory(history, domain))
+    asyncio.run(_serve(plane, config, listen, authority, debug))
+
+
+def _memory(directory: Path | None, domain: str) -> Memory | None:
+    from weft.cli.up import past_directory
+    from weft.control.memory import Memory
+
+    place = past_directory(directory)
+    return None if place is None else Memory(place, domain=domain)
 
 
 def _is_address(text: str) -> bool:
@@ -122,7 +143,7 @@ def _ca(
     return _Ca(Authority.open(directory, trust_domain, Terms(skew=skew)), checker, directory, address)
 
 
-async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None) -> None:
+async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None, debug: str) -> None:
     """Until SIGINT or SIGTERM."""
     import asyncio
     import signal
@@ -152,6 +173,7 @@ async def _serve(plane: ControlPlane, config: Path, listen: str, ca: _Ca | None)
         else:
             bound = await _serve_ca(ca, stack)
             say(f"serving the CA of {ca.authority.trust_domain} on {bound} from {ca.directory}")
+        await _serve_debug(plane, config, debug, stack)
         await asyncio.wait((reading,))
         if not reading.cancelled():
             reading.result()
@@ -177,6 +199,51 @@ async def _serve_ca(ca: _Ca, stack: AsyncExitStack) -> str:
     except OSError as error:
         say(f"weft ca rotate cannot reach this process: {ca.directory}: {error.strerror}")
     return bound
+
+
+async def _serve_debug(plane: ControlPlane, config: Path, given: str, stack: AsyncExitStack) -> None:
+    """Proxies are served also where its owner cannot ask it: that is said, and stops nothing. A place that somebody has
+    chosen is another matter."""
+    import os
+
+    from weft.cli.control_place import PAGES, STREAMS, answers, default_place
+    from weft.cli.output import fail, say
+    from weft.control.debug_socket import DebugSocket, Serving
+    from weft.control.private_directory import NotPrivate, make_private
+    from weft.xds.server import ListenError
+
+    place = Path(given) if given else default_place()
+    if place is None:
+        say("nobody can ask it what it knows: say where its owner may: --debug DIRECTORY")
+        return
+    try:
+        make_private(place)
+        if answers(place):
+            raise OSError(f"{place}: another weft control is asked there")
+        stack.callback(_remove, place)
+        socket = DebugSocket(plane.debug, Serving(str(config.absolute()), os.getpid()))
+        stack.push_async_callback(socket.close)
+        await socket.listen(place / PAGES)
+        await plane.listen(f"unix:{place / STREAMS}", owned=True)
+    except (OSError, NotPrivate, ListenError) as error:
+        if given:
+            fail(str(error), "choose a directory that is not there yet: --debug DIRECTORY")
+        say(f"nobody can ask it what it knows: {error}; choose a directory: --debug DIRECTORY")
+        return
+    say(f"its owner asks it, for example, with: weft proxy-status --mesh {place}")
+
+
+def _remove(place: Path) -> None:
+    """Only if nothing is left in it; and what is around it, where that is weft's own and empty."""
+    from contextlib import suppress
+
+    from weft.cli.control_place import STREAMS, default_place
+
+    with suppress(OSError):
+        (place / STREAMS).unlink(missing_ok=True)
+        place.rmdir()
+        if place == default_place():
+            place.parent.rmdir()
 
 
 async def _read(plane: ControlPlane, config: Path) -> None:

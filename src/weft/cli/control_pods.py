@@ -54,12 +54,27 @@ async def token(client: Client, namespace: str) -> str:
 
 
 async def debug_page(
-    client: Client, namespace: str, pod: str, bearer: str, page: str, query: Mapping[str, str] | None
+    client: Client,
+    namespace: str,
+    pod: str,
+    bearer: str,
+    page: str,
+    query: Mapping[str, str] | None,
+    question: bytes = b"",
 ) -> port_forward.Answer:
     headers = {"Authorization": f"Bearer {bearer}"}
+    method = "POST" if question else "GET"
     try:
         return await port_forward.ask(
-            client, namespace, pod, DEBUG_PORT, f"/debug/{page}", query=query, headers=headers
+            client,
+            namespace,
+            pod,
+            DEBUG_PORT,
+            f"/debug/{page}",
+            query=query,
+            headers=headers,
+            method=method,
+            body=question,
         )
     except ApiError as error:
         if not error.forbidden:

@@ -6,16 +6,24 @@ from pathlib import Path
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, fail, print_json
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data
 from weft.cli.reach import KINDS, KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
 def describe(
-    kind: str = typer.Argument(..., metavar="pod|svc", help="What it is: pod or svc; or at once, as in deploy/web."),
-    name: str | None = typer.Argument(None, metavar="NAME", help="POD, POD.NAMESPACE, a workload; or a service."),
+    kind: str = typer.Argument(
+        ...,
+        metavar="pod|svc",
+        help="What it is: pod or svc; or at once, as in deploy/web.",
+        autocompletion=candidates.one_of("pod", "svc"),
+    ),
+    name: str | None = typer.Argument(
+        None, metavar="NAME", help="POD, POD.NAMESPACE, a workload; or a service.", autocompletion=candidates.described
+    ),
     namespace: str = NAMESPACE,
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -37,8 +45,8 @@ def describe(
     answer = answered(
         "describe", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is TextOrJson.JSON:
-        print_json(answer["facts"])
+    if is_data(output):
+        print_data(answer["facts"], output)
         return
     for line in answer["lines"]:
         typer.echo(line)

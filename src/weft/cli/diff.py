@@ -1,40 +1,42 @@
-"""`weft diff`: what a change would change, before it is applied: which proxies, which of their resources, and to which
-requests something else would happen."""
+"""`weft diff`: what a change would change, before it is applied, or what has changed between two moments: which
+objects, which proxies, which of their resources, and to which requests something else would happen."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, print_json, say
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
-if TYPE_CHECKING:
-    from weft.control.what_if import Difference
-
 _MOST_SHOWN = 8  # resources of one group, in the table
+_MOST_SENT = 1_000  # kinds of recent requests that a control plane is asked about
 
 
 def diff(
+    moments: list[str] = typer.Argument(
+        None, metavar="[@MOMENT [@MOMENT]]", help="Of weft history: @17, @-1, @DIGEST, @14:03; one: from then to now."
+    ),
     files: list[Path] = typer.Option(
-        ..., "-f", "--filename", help="The change: files, directories, - for standard input."
+        None, "-f", "--filename", help="The change: files, directories, - for standard input."
     ),
     against: Path | None = typer.Option(
         None, "--against", metavar="DIRECTORY", help="What is there before, if nothing runs: the mesh's YAML."
     ),
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
     system: str = SYSTEM,
 ) -> None:
-    """Show what a change would change, before it is applied. The files are laid over what is there: the mesh of this
-    machine, a cluster, or --against a directory. It is said which proxies would be sent what, and to which requests
-    something else would happen: those of RequestTests, and a call of every HTTP port by everybody.
+    """Show what a change would change, before it is applied. Or what has changed since a moment of weft history. Files
+    are laid over what is there: the mesh of this machine, a cluster, or --against a directory. It is said which objects
+    are others, which proxies are sent what, and to which requests something else happens: those of RequestTests, a call
+    of every HTTP port by everybody, and what was really called lately, where proxies write an access log.
 
     \b
     Exit codes: 0 nothing changes, 1 something does, 2 a command line that makes no sense.
@@ -42,42 +44,104 @@ def diff(
     \b
     Example: weft diff -f new-route.yaml
              weft diff -f new-route.yaml --against examples/shop
+             weft diff @-1
+             weft diff @14:03 @-1
     """
+    given = moments or []
+    if bool(given) == bool(files):
+        fail("say what to compare", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
+    if len(given) > 2 or (given and against is not None):
+        fail("that is more than can be compared", "two moments at most, and no --against: weft diff @-3 @-1", code=2)
+    place: dict[str, Any] = {
+        "kubernetes": kubernetes,
+        "kubeconfig": kubeconfig,
+        "context": context,
+        "system": system,
+    }
+    name, found = _past(given, mesh, place) if given else _change(files, against, mesh, place)
+    if is_data(output):
+        print_data(found, output)
+    else:
+        _tell(found)
+    _sum_up(name, found, records=against is None)
+    if found["proxies"] or found["requests"] or found["recent"]["requests"]:
+        raise typer.Exit(1)
+
+
+# `weft.control.what_if.Difference` as plain data: of the past it comes as JSON, and to show it takes nothing of that.
+Found = dict[str, Any]
+
+
+def _change(files: list[Path], against: Path | None, mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
     from datetime import UTC, datetime
+
+    import msgspec
 
     from weft.cli.trial_source import base_of, check, laid_over, read, stage_of
     from weft.control.what_if import difference
 
-    base = base_of(against, mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
+    base = base_of(against, mesh, **place)
     change = read(files)
     check(change.problems)
     before = stage_of(base.documents, base.running)
     after = stage_of(laid_over(base.documents, change.documents), base.running)
-    found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC))
-    if output is TextOrJson.JSON:
-        print_json(found)
-    else:
-        _tell(found)
+    found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
+    return base.name, msgspec.to_builtins(found)
+
+
+def _past(moments: list[str], mesh: str | None, place: dict[str, Any]) -> tuple[str, Found]:
+    """The control plane compares: it has both meshes."""
+    import msgspec
+
+    from weft.cli.reach import answered
+    from weft.cli.trial_source import declared_and_seen
+
+    cases, recent = declared_and_seen(mesh, **place)
+    question = {
+        "before": moments[0],
+        "after": moments[1] if len(moments) > 1 else "",
+        "cases": msgspec.to_builtins(cases),
+        "recent": msgspec.to_builtins(recent[:_MOST_SENT]),
+    }
+    past = answered("diff", question, mesh=mesh, **place)
+    return f"from @{past['before']} to @{past['after']}", past["difference"]
+
+
+def _sum_up(name: str, found: Found, *, records: bool) -> None:
+    """`records`: whether there could be recent traffic."""
+    from weft.cli.recent_traffic import NOT_RECORDED
+
     say(
-        f"{base.name}: {len(found.proxies)} groups of proxies change, {found.untouched} do not; "
-        f"{len(found.requests)} of {found.tried} requests end otherwise"
+        f"{name}: {len(found['objects'])} objects and {len(found['proxies'])} groups of proxies change, "
+        f"{found['untouched']} do not; {len(found['requests'])} of {found['tried']} requests end otherwise"
     )
-    if found.proxies or found.requests:
-        raise typer.Exit(1)
+    recent = found["recent"]
+    if recent["judged"] or recent["unjudged"]:
+        turned = sum(each["count"] for each in recent["requests"])
+        more = f"; {recent['unjudged']} more were answered otherwise than their URL alone would be, and are not"
+        say(f"{recent['judged']} recent requests judged, {turned} change{more if recent['unjudged'] else ''}")
+    elif records:
+        say(NOT_RECORDED)
 
 
-def _tell(found: Difference) -> None:
-    for each in found.proxies:
-        pods = ", ".join(each.pods[:3]) + (f" and {len(each.pods) - 3} more" if len(each.pods) > 3 else "")
-        typer.echo(f"{each.group} ({pods})")
-        for resource in each.resources[:_MOST_SHOWN]:
-            typer.echo(f"  {resource.what} {resource.kind} {resource.name}")
-        if len(each.resources) > _MOST_SHOWN:
-            typer.echo(f"  and {len(each.resources) - _MOST_SHOWN} more; all of them: -o json")
-    for turned in found.requests:
-        place = f"  ({turned.where.file}:{turned.where.line})" if turned.where.file else ""
-        typer.echo(f"{turned.request}{place}")
-        for line in turned.before:
-            typer.echo(f"  - {line}")
-        for line in turned.after:
-            typer.echo(f"  + {line}")
+def _tell(found: Found) -> None:
+    from weft.cli.history import name_of, place_of
+
+    for each in found["objects"]:
+        typer.echo(f"{each['what']} {name_of(each['object'])}{place_of(each['where'])}")
+    for proxies in found["proxies"]:
+        pods, resources = proxies["pods"], proxies["resources"]
+        more = f" and {len(pods) - 3} more" if len(pods) > 3 else ""
+        typer.echo(f"{proxies['group']} ({', '.join(pods[:3])}{more})")
+        for resource in resources[:_MOST_SHOWN]:
+            typer.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
+        if len(resources) > _MOST_SHOWN:
+            typer.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
+    for turned in (*found["requests"], *found["recent"]["requests"]):
+        times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
+        typer.echo(f"{times}{turned['request']}{place}")
+        for mark, ways in (("-", turned["before"]), ("+", turned["after"])):
+            for line in ways:
+                typer.echo(f"  {mark} {line}")
+        if turned["because"]:
+            typer.echo(f"  by {turned['because']}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.output import fail, say
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ PATIENCE = 30.0  # seconds; a mesh gives its pods a few seconds to finish what t
 
 
 def down(
-    name: str | None = typer.Argument(None, help="The mesh's name; may be left out where only one is there."),
+    name: str | None = typer.Argument(
+        None, help="The mesh's name; may be left out where only one is there.", autocompletion=candidates.meshes
+    ),
     everything: bool = typer.Option(False, "--all", help="All meshes of this machine."),
 ) -> None:
     """End a mesh: its pods, proxies, namespaces and files. Also cleans up behind a mesh that was killed.

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import typer
 
+from weft.cli import candidates
+from weft.cli.reach import MESH
+
 
 def exec_(
-    target: str = typer.Argument(..., metavar="TARGET", help="A pod, or a workload: one of its ready pods."),
+    target: str = typer.Argument(
+        ...,
+        metavar="TARGET",
+        help="A pod, or a workload: one of its ready pods.",
+        autocompletion=candidates.pods,
+    ),
     command: list[str] | None = typer.Argument(
         None, metavar="[COMMAND]", help="After two dashes; `sh` if none is given."
     ),
-    mesh: str | None = typer.Option(None, "--mesh", help="Which mesh, where several run."),
+    mesh: str | None = MESH,
 ) -> None:
     """Run a command in a pod. Its input, output, terminal and exit code are passed through; 127 if it cannot start.
 

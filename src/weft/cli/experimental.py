@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import typer
+from weft.cli.command import Command, Group
+from weft.cli.commands import by_name
 
-from weft.cli import authz_check, check_inject, describe, precheck, proxy_status
+_BESIDE = ("check-inject", "describe", "proxy-status")  # what is called without `x` too
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Commands that may still change.",
-    epilog="Example: weft x precheck",
+GROUP = Group(
+    "Commands that may still change.",
+    "Example: weft x precheck",
+    (
+        Command("authz", "authz_check:GROUP", "Authorization: the policies in force at a pod."),
+        *(by_name()[name] for name in _BESIDE),
+        Command("precheck", "precheck:precheck", "Look whether weft can be installed on a cluster, or updated."),
+    ),
 )
-app.add_typer(authz_check.app, name="authz")
-app.command("check-inject")(check_inject.check_inject)
-app.command("describe")(describe.describe)
-app.command("precheck")(precheck.precheck)
-app.command("proxy-status")(proxy_status.proxy_status)
-
-
-@app.callback()
-def group() -> None:
-    """A group even while it has one command."""

@@ -8,10 +8,14 @@ from typing import Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, fail, print_json
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
+FROM = typer.Argument(
+    ..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME.", autocompletion=candidates.pods
+)
 TO = typer.Option(..., "--to", metavar="URL", help="Whom: http://…, https://…, grpc://…, tcp://HOST:PORT.")
 METHOD = typer.Option("GET", "-X", "--request", metavar="METHOD", help="Of the request.")
 HEADER = typer.Option([], "-H", "--header", metavar="'NAME: VALUE'", help="Of the request; repeat it.")
@@ -24,7 +28,7 @@ JWT = typer.Option(
 
 
 def explain(
-    caller: str = typer.Argument(..., metavar="FROM", help="Who calls: a pod, a workload, deploy/NAME."),
+    caller: str = FROM,
     to: str = TO,
     method: str = METHOD,
     header: list[str] = HEADER,
@@ -32,9 +36,9 @@ def explain(
     files: list[Path] = typer.Option(
         [], "-f", "--filename", help="Of a mesh that is only written: files, directories."
     ),
-    at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17 or @-1."),
+    at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17, @-1."),
     namespace: str = NAMESPACE,
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -83,24 +87,36 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
 
     import msgspec
 
+    from weft.cli.meshes import Admission
     from weft.cli.trial_source import check, read, stage_of
+    from weft.control.clues import Wrong
     from weft.control.question import Question, answer
+    from weft.control.rehearsal import rehearse
 
     if question["when"]:
         fail("files have no past", "leave out --at, or -f", code=2)
     found = read(files)
     check(found.problems)
     asked = msgspec.convert(question, Question)
-    made: dict[str, Any] = msgspec.to_builtins(answer(stage_of(found.documents), asked, datetime.now(UTC)))
+    stage = stage_of(found.documents)
+    problems = rehearse(found.documents, admit=Admission())
+    made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), Wrong(problems)))
     return made
 
 
 def _print(answer: dict[str, Any], output: TextOrJson) -> None:
-    if output is TextOrJson.JSON:
-        print_json({"request": answer["request"], **answer["explanation"]})
+    if is_data(output):
+        problems = answer.get("problems", [])
+        print_data({"request": answer["request"], **answer["explanation"], "problems": problems}, output)
         return
+    import msgspec
+
+    from weft.base.problem import Problem
+
     for line in answer["lines"]:
         typer.echo(line)
+    for problem in answer.get("problems", ()):
+        say(str(msgspec.convert(problem, Problem)))
 
 
 def _header(text: str) -> tuple[str, str]:

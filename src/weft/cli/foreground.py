@@ -39,7 +39,13 @@ LOOK = 0.1  # seconds between two looks for changes worth a line
 
 
 def run_foreground(
-    directory: Path, *, name: str, live: bool, tips: Tips | None = None, trust: Trust | None = None
+    directory: Path,
+    *,
+    name: str,
+    live: bool,
+    tips: Tips | None = None,
+    trust: Trust | None = None,
+    history: Path | None = None,
 ) -> None:
     refuse_what_cannot_run(directory, trust)
     tell_of_killed(name)
@@ -48,7 +54,7 @@ def run_foreground(
     log.configure("ERROR" if show is _draw else "INFO")
     for shown in ("weft.control.problems", "weft.ca.problems"):
         logging.getLogger(shown).setLevel(logging.CRITICAL)
-    asyncio.run(_run(Engine(directory, name=name, trust=trust or Trust()), show, tips))
+    asyncio.run(_run(Engine(directory, name=name, trust=trust or Trust(), history=history), show, tips))
 
 
 def refuse_what_cannot_run(directory: Path, trust: Trust | None = None) -> None:

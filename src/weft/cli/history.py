@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TableOrJson, print_json, say
+from weft.cli.output import TABLE_OR_JSON, TableOrJson, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 _MOST_SHOWN = 3  # objects of one moment on its line
@@ -17,18 +17,20 @@ _MOST_SHOWN = 3  # objects of one moment on its line
 def history(
     number: int = typer.Option(20, "-l", "--last", metavar="NUMBER", help="How many moments; 0 for all."),
     every: bool = typer.Option(False, "-A", "--all", help="Also when only pods came, went, or became ready."),
-    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table or json."),
+    output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
     system: str = SYSTEM,
 ) -> None:
-    """Show what has changed in a mesh, and when. Each moment has a number, by which weft explain --at finds it again.
-    The control plane remembers the last thousand, since it was started.
+    """Show what has changed in a mesh, and when. Each moment has a number, by which weft diff and weft explain --at
+    find it again, and a digest of all that was written then: the same digest, the same words. The control plane
+    remembers the last thousand, since it was started.
 
     \b
     Example: weft history
+             weft diff @-1
              weft explain frontend --to http://payments/ --at @-1
     """
     from weft.cli.columns import lines
@@ -36,18 +38,18 @@ def history(
 
     past = answered("history", mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     moments = [each for each in past["moments"] if every or not _of_endpoints(each)][-number:]
-    if output is TableOrJson.JSON:
-        print_json({"begun": past["begun"], "moments": moments})
+    if is_data(output):
+        print_data({"begun": past["begun"], "digest": past["digest"], "moments": moments}, output)
         return
     if not moments:
         say(f"nothing has changed since {_time(past['begun'])}" if past["begun"] else "nothing has been read yet")
         return
-    for line in lines(("MOMENT", "TIME", "WHAT CHANGED"), [told_moment(each) for each in moments]):
+    for line in lines(("MOMENT", "TIME", "DIGEST", "WHAT CHANGED"), [told_moment(each) for each in moments]):
         typer.echo(line)
 
 
-def told_moment(moment: dict[str, Any]) -> tuple[str, str, str]:
-    return f"@{moment['number']}", _time(moment["at"]), _told(moment["changes"])
+def told_moment(moment: dict[str, Any]) -> tuple[str, str, str, str]:
+    return f"@{moment['number']}", _time(moment["at"]), moment["digest"] or "-", _told(moment["changes"])
 
 
 def _of_endpoints(moment: dict[str, Any]) -> bool:
@@ -55,16 +57,16 @@ def _of_endpoints(moment: dict[str, Any]) -> bool:
 
 
 def _told(changes: list[dict[str, Any]]) -> str:
-    shown = [f"{_name(each['object'])} {each['what']}{_place(each['where'])}" for each in changes[:_MOST_SHOWN]]
+    shown = [f"{name_of(each['object'])} {each['what']}{place_of(each['where'])}" for each in changes[:_MOST_SHOWN]]
     rest = len(changes) - len(shown)
     return ", ".join(shown) + (f", and {rest} more" if rest else "")
 
 
-def _name(key: dict[str, str]) -> str:
+def name_of(key: dict[str, str]) -> str:
     return f"{key['kind']} {key['namespace']}/{key['name']}" if key["namespace"] else f"{key['kind']} {key['name']}"
 
 
-def _place(where: dict[str, Any]) -> str:
+def place_of(where: dict[str, Any]) -> str:
     return f" ({where['file']}:{where['line']})" if where.get("file") else ""
 
 

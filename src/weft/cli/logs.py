@@ -6,16 +6,24 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from weft.cli import candidates
+from weft.cli.reach import MESH
+
 if TYPE_CHECKING:
     from weft.local.status import PodStatus
 
 
 def logs(
-    target: str = typer.Argument(..., metavar="TARGET", help="A workload (all of its pods) or one pod."),
+    target: str = typer.Argument(
+        ...,
+        metavar="TARGET",
+        help="A workload (all of its pods) or one pod.",
+        autocompletion=candidates.pods,
+    ),
     follow: bool = typer.Option(False, "-f", "--follow", help="Go on with new lines until Ctrl-C."),
     proxy: bool = typer.Option(False, "--proxy", help="The Envoy's lines instead of the app's."),
     tail: int | None = typer.Option(None, "--tail", min=0, help="Only so many of the last lines."),
-    mesh: str | None = typer.Option(None, "--mesh", help="Which mesh, where several run."),
+    mesh: str | None = MESH,
 ) -> None:
     """Print what a workload or pod has printed.
 

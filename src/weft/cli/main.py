@@ -6,56 +6,51 @@ An error that carries a problem is printed as one, with its hint; nobody who mis
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
 
-from weft.cli.commands import COMMANDS, by_name, load
+from weft.cli.command import Command, Listed
+from weft.cli.commands import COMMANDS
 from weft.cli.output import fail
 from weft.cli.root import with_this_weft
 
-# Of commands that have four letters, `bogus` and `logs` are two thirds alike, and `exce` and `exec` three quarters.
-_ALIKE = 0.7
+_UsageError: Any = typer.BadParameter.__base__  # of which that is one
 
 
-class Commands(TyperGroup):
-    """Those of `weft.cli.commands`, each loaded when it is called; and with one way for all of them to fail."""
+class Commands(Listed):
+    """Those of `weft.cli.commands`, with one way for all of them to fail."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(by_name())
+    def listed(self) -> Mapping[str, tuple[Command, ...]]:
+        return COMMANDS
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands and (command := by_name().get(cmd_name)) is not None:
-            self.commands[cmd_name] = load(command)
-        return self.commands.get(cmd_name)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        width = max(len(command.name) for command in by_name().values())
-        for heading, commands in COMMANDS.items():
-            rows = [(command.name.ljust(width), command.line) for command in commands if not command.hidden]
-            if rows:
-                with formatter.section(heading):
-                    formatter.write_dl(rows)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        known = self.get_command(ctx, args[0]) if args else None
-        if args and known is None and not args[0].startswith("-"):
-            near = get_close_matches(args[0], by_name(), n=1, cutoff=_ALIKE)
-            hint = f"did you mean `{near[0]}`?" if near else "list them with: weft --help"
-            fail(f"there is no command `{args[0]}`", hint, code=2)
-        return super().resolve_command(ctx, args)
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except _UsageError as error:
+            _explain(error, ctx)
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            _explain(error, ctx)
         except Exception as error:
             problem = getattr(error, "problem", None)
             if problem is None:
                 raise
             place = str(problem.where)
             fail(f"{place}: {problem.what}" if place else problem.what, with_this_weft(problem.hint))
+
+
+def _explain(error: Any, ctx: Any) -> NoReturn:
+    """What makes no sense on a command line, told as every other error."""
+    said = error.format_message().rstrip(".")
+    if not said or type(error).__name__ == "NoArgsIsHelpError":  # whose message is the help
+        raise error
+    command = error.ctx.command_path if error.ctx else f"{ctx.command_path} {ctx.invoked_subcommand or ''}".rstrip()
+    fail(f"{said[0].lower()}{said[1:]}", f"see: {command} --help", code=2)
 
 
 # Plain help, not rich's: it needs a fifth of a second less, and it can be grepped.
@@ -88,6 +83,10 @@ def options(
 def main() -> None:
     # What gRPC's own C code writes, such as about an address that it cannot serve on, we say in words of our own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    if "_WEFT_COMPLETE" in os.environ:  # a shell asks what could come next
+        from weft.cli.completion import answer
+
+        answer(app)
     app(prog_name="weft")
 
 

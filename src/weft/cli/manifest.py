@@ -5,16 +5,24 @@ from __future__ import annotations
 import typer
 
 from weft.cli.cluster import ASSIGNMENTS, FILES, REVISION
+from weft.cli.command import Command, Group
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="What an installation is made of: its objects, its values.",
-    epilog="Example: weft manifest generate --set control.replicas=3 | kubectl apply --server-side -f -",
+GROUP = Group(
+    "What an installation is made of: its objects, its values.",
+    "Example: weft manifest generate --set control.replicas=3 | kubectl apply --server-side -f -",
+    (
+        Command(
+            "generate", "manifest:generate", "Print every object of an installation as YAML, in the order of applying."
+        ),
+        Command(
+            "values",
+            "manifest:values",
+            "Print all values, as they would be used: the defaults, and what was given over them.",
+        ),
+    ),
 )
 
 
-@app.command("generate")
 def generate(files: list[str] = FILES, assignments: list[str] = ASSIGNMENTS, revision: str = REVISION) -> None:
     """Print every object of an installation as YAML, in the order of applying.
 
@@ -28,7 +36,6 @@ def generate(files: list[str] = FILES, assignments: list[str] = ASSIGNMENTS, rev
     typer.echo(as_yaml(manifests(chosen(files, assignments, revision))), nl=False)
 
 
-@app.command("values")
 def values(files: list[str] = FILES, assignments: list[str] = ASSIGNMENTS, revision: str = REVISION) -> None:
     """Print all values, as they would be used: the defaults, and what was given over them.
 

@@ -19,16 +19,32 @@ class Format(StrEnum):
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
+    YAML = "yaml"
 
 
 class TextOrJson(StrEnum):
+    """For a person, or for a program, which may like YAML better."""
+
     TEXT = "text"
+    SHORT = "short"  # the same
     JSON = "json"
+    YAML = "yaml"
 
 
 class TableOrJson(StrEnum):
     TABLE = "table"
+    SHORT = "short"  # the same
     JSON = "json"
+    YAML = "yaml"
+
+
+TEXT_OR_JSON = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text, json or yaml.")
+TABLE_OR_JSON = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table, json or yaml.")
+
+
+def is_data(output: StrEnum) -> bool:
+    """Whether a program reads it."""
+    return output.value in ("json", "yaml")
 
 
 def say(words: str) -> None:
@@ -40,6 +56,19 @@ def fail(what: str, hint: str = "", *, code: int = 1) -> NoReturn:
     for line in hint.splitlines():
         say(f"hint: {line}")
     raise typer.Exit(code)
+
+
+def print_data(value: Any, output: StrEnum) -> None:
+    """As JSON or as YAML."""
+    if output.value == "json":
+        print_json(value)
+        return
+    import msgspec
+    import yaml
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    plain = msgspec.to_builtins(value)
+    typer.echo(yaml.dump(plain, Dumper=dumper, sort_keys=False, allow_unicode=True), nl=False)
 
 
 def print_json(value: Any) -> None:

@@ -22,7 +22,7 @@ def precheck(
     kubeconfig: Path | None = KUBECONFIG,
     context: str | None = CONTEXT,
 ) -> None:
-    """Look whether weft can be installed on a cluster, or updated: its version, your rights, what is there already.
+    """Look whether weft can be installed on a cluster, or updated. Its version, your rights, what is there already.
 
     \b
     Exit codes: 0 nothing is in the way (there may be warnings), 1 something is.

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weft.netns.process import POD_PATH
+from weft.netns.view import POD_PATH
 
 if TYPE_CHECKING:
     from weft.api.document import Document
@@ -24,9 +24,9 @@ def problem_of(workload: Workload, document: Document) -> Problem | None:
         there = "is not a directory" if directory.exists() else "does not exist"
         where = document.where(("spec", "workingDirectory"))
         what, hint = f"the working directory {directory} {there}", f"mkdir -p {shlex.quote(str(directory))}"
-        return Problem(where, what, hint, Severity.WARNING)
+        return Problem(where, what, hint, Severity.WARNING, "WFT0818")
     what, hint = _against(workload, directory)
-    return Problem(document.where(("spec", "command", 0)), what, hint, Severity.WARNING) if what else None
+    return Problem(document.where(("spec", "command", 0)), what, hint, Severity.WARNING, "WFT0818") if what else None
 
 
 def _against(workload: Workload, directory: Path) -> tuple[str, str]:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
-from weft.cli import proxy_config_log
+from weft.cli import candidates
+from weft.cli.command import Command, Group
 from weft.cli.output import say
 from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_rows, print_whole, with_source
 from weft.cli.proxy_config_why import provenance
@@ -24,39 +24,64 @@ ALIASES = {
     "log": ("o",),
     "all": ("a",),
 }
-_MEANT = {alias: name for name, aliases in ALIASES.items() for alias in aliases}
 
 ADDRESS = typer.Option("", "--address", help="Only with this address.")
 PORT = typer.Option(0, "--port", help="Only with this port.")
-TYPE = typer.Option("", "--type", help="Only listeners of this type: HTTP, TCP, HTTP+TCP.")
+TYPE = typer.Option(
+    "",
+    "--type",
+    help="Only listeners of this type: HTTP, TCP, HTTP+TCP.",
+    autocompletion=candidates.one_of("HTTP", "TCP", "HTTP+TCP"),
+)
 VERBOSE = typer.Option(True, "--verbose/--brief", help="A line for each filter chain or route, or for each whole.")
-NAME = typer.Option("", "--name", help="Only the route configuration of this name.")
-FQDN = typer.Option("", "--fqdn", help="Only clusters whose service's name has this in it.")
+NAME = typer.Option("", "--name", help="Only the route configuration of this name.", autocompletion=candidates.routes)
+FQDN = typer.Option(
+    "", "--fqdn", help="Only clusters whose service's name has this in it.", autocompletion=candidates.hosts
+)
 SUBSET = typer.Option("", "--subset", help="Only clusters whose subset has this in it.")
-DIRECTION = typer.Option("", "--direction", help="Only clusters of this direction: inbound, outbound.")
-CLUSTER = typer.Option("", "--cluster", help="Only endpoints of this cluster.")
-STATUS = typer.Option("", "--status", help="Only endpoints of this status: healthy, unhealthy, draining.")
+DIRECTION = typer.Option(
+    "",
+    "--direction",
+    help="Only clusters of this direction: inbound, outbound.",
+    autocompletion=candidates.one_of("inbound", "outbound"),
+)
+CLUSTER = typer.Option("", "--cluster", help="Only endpoints of this cluster.", autocompletion=candidates.clusters)
+STATUS = typer.Option(
+    "",
+    "--status",
+    help="Only endpoints of this status: healthy, unhealthy, draining.",
+    autocompletion=candidates.one_of("healthy", "unhealthy", "draining"),
+)
 WHY = typer.Option(False, "--why", help="Say of each who made it: objects with file and line, and rules.")
 
 
-class Group(TyperGroup):
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.commands)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, _MEANT.get(cmd_name, cmd_name))
-
-
-app = typer.Typer(
-    cls=Group,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Show what a pod's Envoy has. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
-    epilog="Example: weft proxy-config clusters payments-v1",
+GROUP = Group(
+    "Show what a pod's Envoy has. Listeners, routes, clusters, endpoints, certificates; pc is the same.",
+    "Example: weft proxy-config clusters payments-v1",
+    (
+        Command(
+            "listeners",
+            "proxy_config:listeners",
+            "Where it listens, what each filter chain takes, and where that goes.",
+        ),
+        Command(
+            "routes", "proxy_config:routes", "Which paths of which hosts it knows, and the VirtualService behind each."
+        ),
+        Command("clusters", "proxy_config:clusters", "Whom it can call, and the DestinationRule behind each."),
+        Command("endpoints", "proxy_config:endpoints", "Every address behind its clusters, and how it finds each."),
+        Command("secret", "proxy_config:secret", "Its certificates and what it trusts, and how long each holds."),
+        Command("bootstrap", "proxy_config:bootstrap", "What it was started with."),
+        Command(
+            "log",
+            "proxy_config_log:log",
+            "Show what it logs, or change that until it restarts; of deploy/NAME all pods at once.",
+        ),
+        Command("all", "proxy_config:all_", "All of the above, one after the other; with -o json the whole dump."),
+    ),
+    {alias: name for name, aliases in ALIASES.items() for alias in aliases},
 )
 
 
-@app.command("listeners")
 @with_source
 def listeners(
     source: Source,
@@ -88,7 +113,6 @@ def listeners(
     _tell_of_none(found, "listener")
 
 
-@app.command("routes")
 @with_source
 def routes(source: Source, name: str = NAME, verbose: bool = VERBOSE, why: bool = WHY, output: Output = OUTPUT) -> None:
     """Which paths of which hosts it knows, and the VirtualService behind each.
@@ -109,7 +133,6 @@ def routes(source: Source, name: str = NAME, verbose: bool = VERBOSE, why: bool 
     _tell_of_none(found, "route configuration")
 
 
-@app.command("clusters")
 @with_source
 def clusters(
     source: Source,
@@ -141,7 +164,6 @@ def clusters(
     _tell_of_none(found, "cluster")
 
 
-@app.command("endpoints")
 @with_source
 def endpoints(
     source: Source,
@@ -170,7 +192,6 @@ def endpoints(
     _tell_of_none(found, "endpoint")
 
 
-@app.command("secret")
 @with_source
 def secret(source: Source, why: bool = WHY, output: Output = OUTPUT) -> None:
     """Its certificates and what it trusts, and how long each holds. Never a key.
@@ -196,7 +217,6 @@ def secret(source: Source, why: bool = WHY, output: Output = OUTPUT) -> None:
     _tell_of_none(table.rows, "secret")
 
 
-@app.command("bootstrap")
 @with_source
 def bootstrap(
     source: Source,
@@ -217,10 +237,6 @@ def bootstrap(
         print_whole(section, output)
 
 
-app.command("log")(with_source(proxy_config_log.log))
-
-
-@app.command("all")
 @with_source
 def all_(
     source: Source,

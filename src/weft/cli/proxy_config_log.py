@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from weft.cli.output import fail
-from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_whole
+from weft.cli import candidates
+from weft.cli.output import fail, is_data, print_data
+from weft.cli.proxy_config_source import OUTPUT, Output, Source, with_source
 
 if TYPE_CHECKING:
     from weft.cli.reach import Proxy, Reach
 
 
+@with_source
 def log(
     source: Source,
-    level: str = typer.Option("", "--level", help="[LOGGER:]LEVEL,…, such as rbac:debug,info."),
+    level: str = typer.Option(
+        "", "--level", help="[LOGGER:]LEVEL,…, such as rbac:debug,info.", autocompletion=candidates.levels
+    ),
     reset: bool = typer.Option(False, "-r", "--reset", help="The levels that it was started with."),
     output: Output = OUTPUT,
 ) -> None:
@@ -39,8 +43,8 @@ def log(
     for proxy in proxies:  # before any of them is changed
         log_levels.check(wanted, log_levels.read(_ask(source.reach, proxy)))
     answers = {str(proxy): _set(source.reach, proxy, wanted, reset=reset) for proxy in proxies}
-    if output in (Output.JSON, Output.YAML):
-        print_whole({name: log_levels.read(said) for name, said in answers.items()}, output)
+    if is_data(output):
+        print_data({name: log_levels.read(said) for name, said in answers.items()}, output)
         return
     for name, said in answers.items():
         typer.echo(f"{name}:\n{said.decode(errors='replace').rstrip()}")

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, print_json
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM, complete
+from weft.cli.output import fail, print_data
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
     from weft.cli.reach import Proxy, Reach
@@ -34,7 +35,7 @@ TARGET = typer.Argument(
     None,
     metavar="TARGET",
     help="POD, POD.NAMESPACE, deploy/NAME, or a workload's name; or give --file.",
-    autocompletion=complete,
+    autocompletion=candidates.pods,
 )
 FILE = typer.Option(
     None, "-f", "--file", metavar="DUMP", help="Read this instead: what Envoy's admin API said. - is standard input."
@@ -120,15 +121,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def print_whole(value: Any, output: Output) -> None:
-    """JSON or YAML."""
-    if output is Output.JSON:
-        print_json(value)
-        return
-    import yaml
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    typer.echo(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True), nl=False)
+print_whole = print_data  # as JSON or YAML
 
 
 def print_rows(table: Table, *, gap: int | None = None) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import fail, print_json, say
+from weft.cli.output import TABLE_OR_JSON, TableOrJson, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
@@ -18,20 +18,16 @@ if TYPE_CHECKING:
     from weft.envoy.difference import Difference
 
 
-class Output(StrEnum):
-    TABLE = "table"
-    SHORT = "short"  # the same
-    JSON = "json"
-    YAML = "yaml"
-
-
 def proxy_status(
     pod: str | None = typer.Argument(
-        None, metavar="[POD]", help="POD, POD.NAMESPACE, deploy/NAME or a workload: what differs at its proxy."
+        None,
+        metavar="[POD]",
+        help="POD, POD.NAMESPACE, deploy/NAME or a workload: what differs at its proxy.",
+        autocompletion=candidates.pods,
     ),
     namespace: str = NAMESPACE,
     file: str | None = typer.Option(None, "--file", metavar="DUMP", help="With a POD: what its Envoy said, from here."),
-    output: Output = typer.Option(Output.TABLE, "-o", "--output", help="table, json or yaml."),
+    output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -63,13 +59,13 @@ def proxy_status(
         reached.close()
 
 
-def _all(reached: Reach, namespace: str, output: Output) -> None:
+def _all(reached: Reach, namespace: str, output: TableOrJson) -> None:
     from weft.cli.columns import lines
     from weft.control.sync_status import rows
 
     proxies = _proxies(reached, namespace)
-    if output in (Output.JSON, Output.YAML):
-        _print(proxies, output)
+    if is_data(output):
+        print_data(proxies, output)
         return
     if not proxies:
         say("no proxy is connected\nhint: weft ps, or kubectl get pods, shows which pods there are")
@@ -80,7 +76,7 @@ def _all(reached: Reach, namespace: str, output: Output) -> None:
     _tell_refusals(proxies)
 
 
-def _one(reached: Reach, word: str, namespace: str, output: Output, file: str | None) -> None:
+def _one(reached: Reach, word: str, namespace: str, output: TableOrJson, file: str | None) -> None:
     import msgspec
 
     from weft.envoy.difference import differences
@@ -99,8 +95,8 @@ def _one(reached: Reach, word: str, namespace: str, output: Output, file: str | 
     except msgspec.DecodeError as error:
         fail(f"this is not Envoy's dump: {error}", "take one: curl -s localhost:15000/config_dump?include_eds=true")
     found = differences(sent, has)
-    if output in (Output.JSON, Output.YAML):
-        _print(found, output)
+    if is_data(output):
+        print_data(found, output)
     else:
         _print_differences(found)
         _tell_refusals(proxies)
@@ -175,13 +171,3 @@ def _tell_stale(proxies: list[ProxySync]) -> None:
         for url, sync in proxy.resources.items():
             if sync.state == STALE:
                 say(f"{proxy.proxy} has not answered {SHORT.get(url, url)}: {cell(sync)}")
-
-
-def _print(value: Any, output: Output) -> None:
-    if output is Output.JSON:
-        print_json(value)
-        return
-    import msgspec
-    import yaml
-
-    typer.echo(yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True), nl=False)

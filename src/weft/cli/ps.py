@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from weft.cli.output import Format, print_json, print_table, say
+from weft.cli import candidates
+from weft.cli.output import Format, is_data, print_data, print_table, say
 
 
 def ps(
-    name: str | None = typer.Argument(None, help="Only this mesh; all that run if none is given."),
-    mesh: str | None = typer.Option(None, "--mesh", help="The same."),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide or json."),
+    name: str | None = typer.Argument(
+        None, help="Only this mesh; all that run if none is given.", autocompletion=candidates.meshes
+    ),
+    mesh: str | None = typer.Option(None, "--mesh", help="The same.", autocompletion=candidates.meshes),
+    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, wide, json or yaml."),
 ) -> None:
     """List the pods that run, of every mesh on this machine.
 
@@ -29,16 +32,17 @@ def ps(
     statuses = [fetch_status(each) for each in names]
     if named is None:
         tell_of_killed_meshes()
-    if output is Format.JSON:
+    if is_data(output):
         import msgspec
 
-        print_json(
+        print_data(
             [
                 {"mesh": status.name, **msgspec.to_builtins(pod)}
                 for status in statuses
                 for workload in status.workloads
                 for pod in workload.pods
-            ]
+            ],
+            output,
         )
         return
     if not statuses:

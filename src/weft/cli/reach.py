@@ -1,27 +1,45 @@
-"""How a command reaches a mesh: the one that runs on this machine, or one of a cluster. Who is asked for comes in as a
-word; Envoy's own answers, and the control plane's, leave.
+"""How a command reaches a mesh: the one that runs on this machine, or one of a cluster, or only a control plane. Who is
+asked for comes in as a word; Envoy's own answers, and the control plane's, leave.
 
 Rule: where both could be meant, the mesh of this machine is, unless a flag names a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.output import fail
 
 if TYPE_CHECKING:
     from weft.local.status import PodStatus
 
-MESH = typer.Option(None, "--mesh", help="Which mesh of this machine, where several run.")
-NAMESPACE = typer.Option("", "-n", "--namespace", help="Whose namespace, if the name does not say it.")
+MESH = typer.Option(
+    None, "--mesh", help="Which mesh of this machine, where several run.", autocompletion=candidates.meshes
+)
+NAMESPACE = typer.Option(
+    "",
+    "-n",
+    "--namespace",
+    help="Whose namespace, if the name does not say it.",
+    autocompletion=candidates.namespaces,
+)
+ONLY_NAMESPACE = typer.Option(
+    "",
+    "-n",
+    "--namespace",
+    help="Only this namespace; all of them if none is given.",
+    autocompletion=candidates.namespaces,
+)
 SYSTEM = typer.Option(
     "istio-system", "-i", "--istio-namespace", "--istioNamespace", help="Where the control plane of a cluster is."
 )
 KUBERNETES = typer.Option(False, "--kubernetes", help="A cluster's mesh, though one runs on this machine too.")
+
+_LONGEST_IN_QUERY = 2_000  # bytes; letters of other alphabets become nine of them in a URL, of which 8 KB are read
 
 # As kubectl abbreviates them. A mesh of this machine has only workloads and pods, whatever they are called.
 KINDS = {
@@ -68,11 +86,15 @@ class Reach(Protocol):
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         """Envoy's own answer."""
 
-    def names(self) -> list[str]:
-        """What `find` takes, as a shell completes it: pods that have a proxy."""
+    def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
+        """What somebody could type, for a shell to complete it: pods that have a proxy, deployments (or what else makes
+        pods), services, namespaces. With a namespace: of this one, and without its name."""
 
-    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
-        """What the control plane says under /debug/PAGE: this replica of it, or any."""
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
+        """What the control plane says under /debug/PAGE: this replica of it, or any. `question`: if it is too long for
+        the query."""
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
         """What each replica says, by its name: a proxy is connected to one of them."""
@@ -89,16 +111,36 @@ def reach(
     system: str = "istio-system",
 ) -> Reach:
     """Close it when nothing more is to be asked. `system`: where a cluster's control plane is."""
-    if mesh is not None and (kubernetes or kubeconfig or context):
-        fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
+    refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if not (kubernetes or kubeconfig or context):
         from weft.cli.choose import choose_mesh, running_meshes
 
+        place = control_place(mesh)
+        if place is not None:
+            from weft.cli.reach_control import Control
+
+            return Control(place)
         if mesh is not None or running_meshes() or not _has_cluster():
             return Local(choose_mesh(mesh))
     from weft.cli.reach_kubernetes import Kubernetes
 
     return Kubernetes(kubeconfig, context, system)
+
+
+def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> None:
+    """A mesh of this machine and a cluster at once."""
+    if mesh is not None and (kubernetes or kubeconfig or context):
+        fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
+
+
+def control_place(mesh: str | None) -> Path | None:
+    """Where the `weft control` is asked that is meant: by its path, or because nothing else runs here."""
+    from weft.cli.choose import running_meshes
+    from weft.cli.control_place import is_place, running_place
+
+    if mesh is not None:
+        return Path(mesh) if is_place(mesh) else None
+    return None if running_meshes() else running_place()
 
 
 def answered(
@@ -116,20 +158,27 @@ def answered(
 
     reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
     try:
-        query = {} if question is None else {"question": msgspec.json.encode(question).decode()}
-        return msgspec.json.decode(reached.ask(page, query))
+        asked = b"" if question is None else msgspec.json.encode(question)
+        if len(asked) > _LONGEST_IN_QUERY:
+            return msgspec.json.decode(reached.ask(page, question=asked))
+        return msgspec.json.decode(reached.ask(page, {"question": asked.decode()} if asked else {}))
     finally:
         reached.close()
 
 
-def complete(incomplete: str) -> list[str]:
-    """For a shell: names of proxies that begin so. It says nothing where nobody can be asked."""
-    from contextlib import closing, redirect_stderr, suppress
-    from io import StringIO
+def within(namespace: str, names: Iterable[tuple[str, str]]) -> list[str]:
+    """NAME.NAMESPACE; or those of one namespace, by their names alone."""
+    if namespace:
+        return [name for name, place in names if place == namespace]
+    return [f"{name}.{place}" for name, place in names]
 
-    with suppress(Exception), redirect_stderr(StringIO()), closing(reach()) as found:
-        return [name for name in found.names() if name.startswith(incomplete)]
-    return []
+
+def service_names(page: bytes, namespace: str) -> list[str]:
+    """Out of the page `registryz`, as `within`."""
+    import msgspec
+
+    known = [each["Attributes"] for each in msgspec.json.decode(page)]
+    return within(namespace, [(each["Name"], each["Namespace"]) for each in known])
 
 
 class Local:
@@ -151,15 +200,25 @@ class Local:
 
         return fetch_admin(self.mesh, f"{proxy.namespace}/{proxy.name}", path, dict(query or {}), method=method)
 
-    def names(self) -> list[str]:
+    def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
         from weft.local.client import fetch_status
 
-        return [f"{pod.name}.{pod.namespace}" for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
+        if kind == "service":
+            return service_names(self.ask("registryz"), namespace)
+        pods = [pod for pod in fetch_status(self.mesh).pods if pod.sync.value != "-"]
+        if kind == "namespace":
+            return sorted({pod.namespace for pod in pods})
+        workloads = sorted({pod.workload for pod in pods if namespace in ("", pod.namespace)})
+        if kind != "pod":
+            return workloads
+        return [*workloads, *within(namespace, [(pod.name, pod.namespace) for pod in pods])]
 
-    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
         from weft.local.client import fetch_debug
 
-        return fetch_debug(self.mesh, page, dict(query or {}))
+        return fetch_debug(self.mesh, page, dict(query or {}), question)
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
         return {self.mesh: self.ask(page, query)}

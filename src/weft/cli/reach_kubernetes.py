@@ -14,7 +14,7 @@ from weft.base.problem import Problem
 from weft.cli import control_pods
 from weft.cli.cluster import client
 from weft.cli.output import fail
-from weft.cli.reach import Proxy, split
+from weft.cli.reach import KINDS, Proxy, split, within
 from weft.kube import port_forward, resource
 from weft.kube.error import ApiError
 from weft.model.proxy import ADMIN_PORT
@@ -67,20 +67,32 @@ class Kubernetes:
             fail(f"{proxy}: Envoy answered {method} {path} with {answer.status}: {said}")
         return answer.body
 
-    def names(self) -> list[str]:
-        return [str(_proxy(pod)) for pod in self._run(self._all()) if has_proxy(pod)]
+    def names(self, kind: str = "pod", namespace: str = "") -> list[str]:
+        """Of the current namespace, unless another is named: a cluster may have very many."""
+        if kind == "namespace":
+            listed = self._run(self._client.list(resource.NAMESPACES, dict)).items
+            return [each["metadata"]["name"] for each in listed]
+        wanted = resource.PODS if kind == "pod" else _RESOURCES[KINDS[kind]]
+        place = namespace or self._client.connection.namespace
+        listed = self._run(self._client.list(wanted, dict, namespace=place)).items
+        found = [each["metadata"] for each in listed if kind != "pod" or has_proxy(each)]
+        if kind not in ("pod", "service"):
+            return [each["name"] for each in found]
+        return within(namespace, [(each["name"], each["namespace"]) for each in found])
 
-    def ask(self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "") -> bytes:
+    def ask(
+        self, page: str, query: Mapping[str, str] | None = None, *, replica: str = "", question: bytes = b""
+    ) -> bytes:
         name = replica or self._run(control_pods.replicas(self._client, self._system))[0]
-        return self._run(self._ask(name, page, query))
+        return self._run(self._ask(name, page, query, question))
 
     def ask_all(self, page: str, query: Mapping[str, str] | None = None) -> dict[str, bytes]:
         names = self._run(control_pods.replicas(self._client, self._system))
         return {name: self._run(self._ask(name, page, query)) for name in names}
 
-    async def _ask(self, replica: str, page: str, query: Mapping[str, str] | None) -> bytes:
+    async def _ask(self, replica: str, page: str, query: Mapping[str, str] | None, question: bytes = b"") -> bytes:
         self._token = self._token or await control_pods.token(self._client, self._system)
-        answer = await control_pods.debug_page(self._client, self._system, replica, self._token, page, query)
+        answer = await control_pods.debug_page(self._client, self._system, replica, self._token, page, query, question)
         if answer.status != 200:
             problem = _problem(answer.body)
             if problem is not None:
@@ -95,10 +107,6 @@ class Kubernetes:
 
     def _run(self, asked: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(asked)
-
-    async def _all(self) -> tuple[dict[str, Any], ...]:
-        namespace = self._client.connection.namespace
-        return (await self._client.list(resource.PODS, dict, namespace=namespace)).items
 
     async def _pods(self, word: str, namespace: str) -> list[dict[str, Any]]:
         """Those that run and have a proxy; at least one."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from weft.cli.output import Format, fail, print_json, print_table
+from weft.cli import candidates
+from weft.cli.output import Format, fail, is_data, print_data, print_table
 
 
 def status(
-    name: str | None = typer.Argument(None, help="The mesh's name; may be left out where only one runs."),
-    mesh: str | None = typer.Option(None, "--mesh", help="The same."),
+    name: str | None = typer.Argument(
+        None, help="The mesh's name; may be left out where only one runs.", autocompletion=candidates.meshes
+    ),
+    mesh: str | None = typer.Option(None, "--mesh", help="The same.", autocompletion=candidates.meshes),
     output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, or json for a program."),
     watch: bool = typer.Option(False, "-w", "--watch", help="Go on showing it until Ctrl-C; the mesh runs on."),
 ) -> None:
@@ -32,8 +35,8 @@ def status(
         watch_mesh(chosen)
         return
     now = fetch_status(chosen)
-    if output is Format.JSON:
-        print_json(now)
+    if is_data(output):
+        print_data(now, output)
     else:
         from weft.cli.view import mesh_view
 

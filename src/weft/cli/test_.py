@@ -6,13 +6,13 @@ from pathlib import Path
 
 import typer
 
-from weft.cli.output import TextOrJson, fail, print_json, say
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
 
 
 def test(
     paths: list[Path] = typer.Argument(..., help="Files and directories: the mesh's YAML, and RequestTests."),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Also why, for each that is not as expected."),
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
 ) -> None:
     """Test what requests are expected to do. A RequestTest says who calls what, and how that should end; the mesh's
     YAML decides how it would end. Nothing is started and nothing is sent, so it takes milliseconds, and CI can do it.
@@ -37,8 +37,10 @@ def test(
     now, started = datetime.now(UTC), time.monotonic()
     tried = [try_case(stage, case, now) for case in found.cases]
     took = 1000 * (time.monotonic() - started) / len(tried)
-    if output is TextOrJson.JSON:
-        print_json([{"request": str(each.case), "where": each.case.where, "wrong": each.wrong} for each in tried])
+    if is_data(output):
+        print_data(
+            [{"request": str(each.case), "where": each.case.where, "wrong": each.wrong} for each in tried], output
+        )
     else:
         for each in tried:
             typer.echo(

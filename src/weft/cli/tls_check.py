@@ -7,20 +7,30 @@ from typing import Any
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TableOrJson, fail, print_json, say
-from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM, complete
+from weft.cli.output import TABLE_OR_JSON, TableOrJson, fail, is_data, print_data, say
+from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 COLUMNS = ("HOST:PORT", "STATUS", "SERVER", "CLIENT", "AUTHN POLICY", "DESTINATION RULE")
 
 
 def tls_check(
-    host: str = typer.Argument(..., metavar="HOST[:PORT]", help="A service: NAME, NAME.NAMESPACE, or its whole host."),
+    host: str = typer.Argument(
+        ...,
+        metavar="HOST[:PORT]",
+        help="A service: NAME, NAME.NAMESPACE, or its whole host.",
+        autocompletion=candidates.services,
+    ),
     caller: str = typer.Option(
-        "", "--from", metavar="POD", help="Who calls; everyone with a proxy, if not given.", autocompletion=complete
+        "",
+        "--from",
+        metavar="POD",
+        help="Who calls; everyone with a proxy, if not given.",
+        autocompletion=candidates.pods,
     ),
     namespace: str = NAMESPACE,
-    output: TableOrJson = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table or json."),
+    output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -46,8 +56,8 @@ def tls_check(
     rows = answered(
         "tls-check", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is TableOrJson.JSON:
-        print_json(rows)
+    if is_data(output):
+        print_data(rows, output)
     else:
         for line in lines(COLUMNS, [_cells(row) for row in rows]):
             typer.echo(line)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.api.document import Document
     from weft.api.request_test import RequestCase
     from weft.base.problem import Problem
+    from weft.control.recent import Seen
     from weft.control.stage import Stage
     from weft.model.names import ObjectKey
     from weft.model.value import Value
@@ -32,6 +33,7 @@ class Base(NamedTuple):
     documents: list[Document]
     cases: list[RequestCase]
     running: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] | None = None  # a cluster's pods, and who answers there
+    recent: tuple[Seen, ...] = ()
 
 
 def read(paths: list[Path]) -> Written:
@@ -60,7 +62,8 @@ def check(problems: Iterable[Problem]) -> None:
     for problem in errors:
         say(str(problem))
     if errors:
-        fail(f"{len(errors)} errors in what was given", "see them with their hints: weft validate PATH…")
+        count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
+        fail(f"{count} in what was given", "see them with their hints: weft validate PATH…")
 
 
 def stage_of(documents: list[Document], running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None) -> Stage:
@@ -89,29 +92,71 @@ def base_of(
 ) -> Base:
     """A directory, the mesh that runs here, or a cluster."""
     from weft.cli.choose import choose_mesh, running_meshes
+    from weft.cli.reach import control_place, refuse_two
+    from weft.cli.recent_traffic import seen_here
 
+    refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if against is not None:
         found = read([against])
         check(found.problems)
         return Base(str(against), found.documents, found.cases)
+    if not (kubernetes or kubeconfig or context) and (place := control_place(mesh)) is not None:
+        found = _served(place)
+        return Base(f"weft control at {place}", found.documents, found.cases)
     if kubernetes or kubeconfig or context or (mesh is None and not running_meshes()):
         return _cluster(kubeconfig, context, system)
     from weft.local.client import fetch_status
 
     name = choose_mesh(mesh)
-    found = read([Path(fetch_status(name).directory)])
-    return Base(f"mesh {name}", found.documents, found.cases)
+    status = fetch_status(name)
+    found = read([Path(status.directory)])
+    return Base(f"mesh {name}", found.documents, found.cases, recent=seen_here(status))
+
+
+def _served(place: Path) -> Written:
+    from weft.cli.reach_control import Control
+
+    return read([Control(place).directory()])
 
 
 def _cluster(kubeconfig: Path | None, context: str | None, system: str) -> Base:
     import asyncio
 
     from weft.cli.cluster import client
-    from weft.kube.inventory import Inventory, take
+    from weft.cli.recent_traffic import seen_on_cluster
+    from weft.kube.inventory import take
 
-    async def run() -> tuple[Inventory, str]:
+    async def run() -> Base:
         async with client(kubeconfig, context) as cluster:
-            return await take(cluster, root_namespace=system), cluster.connection.server
+            inventory = await take(cluster, root_namespace=system)
+            recent = await seen_on_cluster(cluster)
+            name = f"cluster {cluster.connection.server}"
+            return Base(name, list(inventory.documents), [], inventory.values, recent)
 
-    inventory, server = asyncio.run(run())
-    return Base(f"cluster {server}", list(inventory.documents), [], inventory.values)
+    return asyncio.run(run())
+
+
+def declared_and_seen(
+    mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None, system: str
+) -> tuple[list[RequestCase], tuple[Seen, ...]]:
+    """The requests by which the past of a mesh is judged: RequestTests beside its YAML, and recent traffic."""
+    import asyncio
+
+    from weft.cli.choose import choose_mesh, running_meshes
+    from weft.cli.reach import control_place
+    from weft.cli.recent_traffic import seen_here, seen_on_cluster
+
+    if not (kubernetes or kubeconfig or context) and (place := control_place(mesh)) is not None:
+        return _served(place).cases, ()
+    if not (kubernetes or kubeconfig or context) and (mesh is not None or running_meshes()):
+        from weft.local.client import fetch_status
+
+        status = fetch_status(choose_mesh(mesh))
+        return read([Path(status.directory)]).cases, seen_here(status)
+    from weft.cli.cluster import client
+
+    async def run() -> tuple[Seen, ...]:
+        async with client(kubeconfig, context) as cluster:
+            return await seen_on_cluster(cluster)
+
+    return [], asyncio.run(run())

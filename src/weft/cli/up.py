@@ -21,6 +21,9 @@ def up(
         None, "--ca", help="A directory that keeps the mesh's CA, or has one; by default it ends with the mesh."
     ),
     certificate_ttl: str = typer.Option("24h", "--certificate-ttl", help="How long a pod's certificate lives."),
+    history: Path | None = typer.Option(
+        None, "--history", help="A directory that keeps what weft history shows; by default it ends with the mesh."
+    ),
 ) -> None:
     """Run the mesh of a directory. Files may be edited while it runs; Ctrl-C ends it and leaves nothing behind.
 
@@ -37,9 +40,23 @@ def up(
         from weft.cli.background import run_background
 
         refuse_what_cannot_run(directory, trust)
-        run_background(directory, name=name, patience=patience, trust=trust)
+        run_background(directory, name=name, patience=patience, trust=trust, history=past_directory(history))
     else:
-        run_foreground(directory, name=name, live=not no_live, trust=trust)
+        run_foreground(directory, name=name, live=not no_live, trust=trust, history=past_directory(history))
+
+
+def past_directory(directory: Path | None) -> Path | None:
+    """A directory for it that is its owner's alone."""
+    from weft.cli.output import fail
+    from weft.control.private_directory import NotPrivate, make_private
+
+    if directory is None:
+        return None
+    try:
+        make_private(directory)
+    except (OSError, NotPrivate) as error:
+        fail(str(error), "what objects say may not be for everybody: give a directory that is not there yet, or 0700")
+    return directory.absolute()
 
 
 def _trust(ca: Path | None, certificate_ttl: str) -> Trust:

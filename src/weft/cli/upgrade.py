@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from weft.cli.cluster import ASSIGNMENTS, CONTEXT, FILES, KUBECONFIG
-from weft.cli.output import Format, fail, print_json, print_table, say
+from weft.cli.output import Format, fail, is_data, print_data, print_table, say
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -101,8 +101,8 @@ async def _show(cluster: Client, output: Format) -> None:
     from weft.kube.revisions import revisions, uses
 
     installed, used = await revisions(cluster), await uses(cluster)
-    if output is Format.JSON:
-        print_json({"revisions": installed, "namespaces": used})
+    if is_data(output):
+        print_data({"revisions": installed, "namespaces": used}, output)
         return
     _print(installed, used)
     _say_next(installed, used)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from weft.cli.output import Format, fail, print_json, say
+from weft.cli.output import TABLE_OR_JSON, TableOrJson, fail, is_data, print_data, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ def validate(
         None, help="Files, directories, or - for standard input; the current directory if none is given."
     ),
     strict: bool = typer.Option(False, "--strict", help="Exit with 1 for warnings too."),
-    output: Format = typer.Option(Format.TABLE, "-o", "--output", help="table, or json for a program."),
+    output: TableOrJson = TABLE_OR_JSON,
 ) -> None:
     """Check YAML files, and that what they refer to is there. Says every problem with its file, line and a hint.
 
@@ -42,8 +42,8 @@ def validate(
 
     objects, problems, partial = _read(paths or [Path()])
     errors = sum(problem.severity is Severity.ERROR for problem in problems)
-    if output is Format.JSON:
-        print_json(problems)
+    if is_data(output):
+        print_data(problems, output)
     else:
         for problem in problems:
             typer.echo(str(problem))
@@ -57,6 +57,7 @@ def validate(
 
 def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
     """The number of objects, what is wrong with them in the order of files and lines, and whether a part was alone."""
+    from weft.analyze.finding import coded
     from weft.api.parse import parse
     from weft.cli.meshes import Admission, meshes_in
     from weft.control.rehearsal import rehearse
@@ -75,7 +76,11 @@ def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
             problems += (problem for document in documents for problem in parse(document).problems)
     if not objects and not problems:
         fail(f"no objects in {', '.join(str(path) for path in paths)}", "YAML files end in .yaml, .yml or .json")
-    return objects, sorted(dict.fromkeys(problems), key=lambda each: (each.where.file, each.where.line)), partial
+    return (
+        objects,
+        sorted(dict.fromkeys(map(coded, problems)), key=lambda each: (each.where.file, each.where.line)),
+        partial,
+    )
 
 
 def _of_programs(documents: Iterable[Document]) -> Iterator[Problem]:

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from weft.cli.cluster import CONTEXT, KUBECONFIG
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, is_data, print_data
+from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 from weft.cli.version_here import here, is_somebody_there, lines
 
 if TYPE_CHECKING:
     from weft.cli.reach import Reach
-
-
-class Output(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    YAML = "yaml"
 
 
 class YesOrNo(StrEnum):
@@ -31,13 +28,13 @@ class YesOrNo(StrEnum):
 
 def version(
     remote: YesOrNo = typer.Option(YesOrNo.YES, "--remote", help="Ask the mesh too: --remote=false asks nobody."),
-    output: Output = typer.Option(Output.TEXT, "-o", "--output", help="text, json or yaml."),
+    output: TextOrJson = TEXT_OR_JSON,
     short: bool = typer.Option(False, "-s", "--short", help="As it always is; istioctl has it."),
-    mesh: str | None = typer.Option(None, "--mesh", help="Which mesh of this machine, where several run."),
-    kubernetes: bool = typer.Option(False, "--kubernetes", help="A cluster's mesh, though one runs here too."),
-    kubeconfig: Path | None = typer.Option(None, "--kubeconfig", help="Which kubeconfig."),
-    context: str | None = typer.Option(None, "--context", help="Which context of it, if not the current one."),
-    system: str = typer.Option("istio-system", "-i", "--istio-namespace", "--istioNamespace", help="Of a cluster."),
+    mesh: str | None = MESH,
+    kubernetes: bool = KUBERNETES,
+    kubeconfig: Path | None = KUBECONFIG,
+    context: str | None = CONTEXT,
+    system: str = SYSTEM,
 ) -> None:
     """Print the versions of the command, the control plane and the proxies. Without a mesh, those of weft, Envoy and
     Python here.
@@ -55,14 +52,8 @@ def version(
             reached = reach(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system)
             with closing(reached):
                 found |= _asked(reached)
-    if output is Output.JSON:
-        from weft.cli.output import print_json
-
-        print_json(found)
-    elif output is Output.YAML:
-        import yaml
-
-        typer.echo(yaml.safe_dump(found, sort_keys=False), nl=False)
+    if is_data(output):
+        print_data(found, output)
     else:
         typer.echo("\n".join(_lines(found)))
 

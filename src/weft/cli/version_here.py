@@ -40,4 +40,8 @@ def is_somebody_there() -> bool:
 
         if running := [each for each in meshes() if each.running]:
             return len(running) == 1
+    from weft.cli.control_place import running_place
+
+    if running_place() is not None:
+        return True
     return bool(os.environ.get("KUBECONFIG")) or (Path.home() / ".kube" / "config").exists()

@@ -6,18 +6,27 @@ from pathlib import Path
 
 import typer
 
+from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TextOrJson, fail, print_json
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
 def why(
-    proxy: str = typer.Argument(..., metavar="PROXY", help="Whose: a pod, a workload, deploy/NAME."),
+    proxy: str = typer.Argument(
+        ...,
+        metavar="PROXY",
+        help="Whose: a pod, a workload, deploy/NAME.",
+        autocompletion=candidates.pods,
+    ),
     resource: list[str] = typer.Argument(
-        ..., metavar="[KIND] RESOURCE[.PATH]", help="As weft proxy-config calls it; with a path, only that part of it."
+        ...,
+        metavar="[KIND] RESOURCE[.PATH]",
+        help="As weft proxy-config calls it; with a path, only that part of it.",
+        autocompletion=candidates.resources,
     ),
     namespace: str = NAMESPACE,
-    output: TextOrJson = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text or json."),
+    output: TextOrJson = TEXT_OR_JSON,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -44,8 +53,8 @@ def why(
     answers = answered(
         "why", question, mesh=mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context, system=system
     )
-    if output is TextOrJson.JSON:
-        print_json(answers)
+    if is_data(output):
+        print_data(answers, output)
         return
     for answer in answers:
         version = f", version {answer['version']}" if answer["version"] else ""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from weft.analyze.facts import facts_of
 from weft.analyze.findings import findings
 from weft.base.problem import Problem
+from weft.control.lines import with_lines
 from weft.control.problems import Problems
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
@@ -106,4 +107,4 @@ class Analysis:
 
 
 def _work(settings: Settings, objects: list[tuple[Value, ...]], refused: frozenset[ObjectKey]) -> tuple[Problem, ...]:
-    return findings(facts_of(settings, objects), refused)
+    return with_lines(findings(facts_of(settings, objects), refused))

@@ -11,6 +11,7 @@ import msgspec
 from weft.analyze.facts import facts_of
 from weft.analyze.findings import findings
 from weft.control.audit import LookedOver, plaintext
+from weft.control.lines import with_lines
 
 if TYPE_CHECKING:
     from weft.control.debug import Page, Query
@@ -32,4 +33,6 @@ def page(mesh: Mesh) -> Page:
 
 def _look_over(settings: Settings, objects: list[tuple[Value, ...]], namespace: str) -> LookedOver:
     facts = facts_of(settings, objects)
-    return LookedOver(plaintext(facts, namespace), findings(facts))
+    section = plaintext(facts, namespace)
+    section = msgspec.structs.replace(section, findings=with_lines(section.findings))
+    return LookedOver(section, with_lines(findings(facts)))

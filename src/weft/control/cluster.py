@@ -186,6 +186,7 @@ class ClusterControl:
             root_namespace=self._settings.namespace,
             revision=self._settings.revision,
             pods=self._pods,
+            revisions=self.plane.mesh.revisions,
         )
         async with aclosing(batches):
             async for batch in batches:

@@ -6,7 +6,7 @@ here. Rule: nothing in here changes anything, and no answer holds a key.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,12 +15,15 @@ from weft.control import config_dump
 from weft.control.debug_registry import endpoints, services
 from weft.control.diagnosis import Diagnosis, Known, syncs
 from weft.model.mesh import Mesh
-from weft.model.names import where_of
+from weft.model.names import ObjectKey, where_of
 
 # Words that istioctl looks for.
 NO_PROXY = "You must provide a proxyID in the query string\n"
 NOT_HERE = "Proxy not connected to this Pilot instance. It may be connected to another instance.\n"
 NO_PAGE = "404 page not found\n"
+
+
+LONGEST_QUESTION = 1 << 20  # bytes; whoever asks is known by then
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -37,13 +40,19 @@ Page = tuple[str, Callable[[Query], Awaitable[Answer]]]  # a line of what it say
 
 
 class Debug:
-    def __init__(self, diagnosis: Diagnosis, mesh: Mesh, more: Callable[[], Mapping[str, Page]] = dict) -> None:
-        """`more`: pages that are weft's own; made when one is asked for."""
-        self.diagnosis, self._mesh = diagnosis, mesh
+    def __init__(
+        self,
+        diagnosis: Diagnosis,
+        mesh: Mesh,
+        contents: Iterable[tuple[ObjectKey, dict[str, Any]]] = (),
+        more: Callable[[], Mapping[str, Page]] = dict,
+    ) -> None:
+        """`contents`: what objects say. `more`: pages that are weft's own; made when one is asked for."""
+        self.diagnosis, self._mesh, self._contents = diagnosis, mesh, contents
         self._pages: dict[str, Page] = {
             "adsz": ("The connected proxies, and what they have asked for", self._adsz),
             "config_dump": ("What a proxy should have, as Envoy's admin says it: proxyID=POD.NAMESPACE", self._dump),
-            "configz": ("The objects that were read", self._configz),
+            "configz": ("The objects that are in force, as they were written", self._configz),
             "connections": ("The connected proxies", self._connections),
             "endpointShardz": ("Who answers for each service", self._endpoints),
             "endpointz": ("The same", self._endpoints),
@@ -87,15 +96,15 @@ class Debug:
         return _json(await endpoints(self._mesh), query)
 
     async def _configz(self, query: Query) -> Answer:
-        objects = [
-            {
-                "kind": key.kind,
-                "metadata": {"namespace": key.namespace, "name": key.name},
-                "origin": next((str(where_of(value.origin)) for value in values if value.origin is not None), ""),
-            }
-            for key, values in self._mesh.values()
-        ]
-        return _json(objects, query)
+        return _json([self._object(key, said) for key, said in self._contents], query)
+
+    def _object(self, key: ObjectKey, said: dict[str, Any]) -> dict[str, Any]:
+        origin = next((value.origin for value in self._mesh.get(key) if value.origin is not None), None)
+        if origin is None:
+            return said
+        if key in self._mesh.revisions:
+            said["metadata"]["resourceVersion"] = self._mesh.revisions[key]
+        return {**said, "origin": str(where_of(origin))}
 
     def _clients(self, proxies: list[Known], query: Query, *, whole: bool) -> Answer:
         clients = []

@@ -7,7 +7,7 @@ Rule: every fact is asked of the model that translation asks, so that a descript
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -17,17 +17,24 @@ from weft.control.description_routes import Routing, Rule, named, routings, rule
 from weft.control.stage import Stage, group_of
 from weft.inject.webhooks import INJECT_LABEL
 from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.destination_rule import DestinationRule
 from weft.model.group import Group
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
-from weft.model.names import selects
+from weft.model.names import ObjectKey, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, TlsMode, decider
 from weft.model.policies import Policy
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.service import Service
 from weft.model.telemetry import Telemetry
+from weft.model.value import Value
+from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
+
+Refused = Mapping[ObjectKey, tuple[Value, ...]]
+
+_NONE: Refused = {}
 
 
 class NoSuchService(Exception):
@@ -119,13 +126,14 @@ class ServicePicture(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
-def describe_pod(mesh: Mesh, stage: Stage, problems: Iterable[Problem], word: str, namespace: str = "") -> PodFacts:
-    """Raises NoSuchWorkload."""
+def describe_pod(
+    mesh: Mesh, stage: Stage, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
+) -> PodFacts:
+    """`refused`: objects with errors, as they are meant. Raises NoSuchWorkload."""
     pod = stage.instance(word, namespace)
     group = group_of(pod)
-    services = [
-        _service(mesh, each, group, [pod]) for each in sorted(mesh.services(), key=_place) if _selected(mesh, each, pod)
-    ]
+    selecting = [each for each in sorted(mesh.services(), key=_place) if _selected(mesh, each, pod)]
+    services = [_service(mesh, each, group, [pod]) for each in selecting]
     proxy = _proxied(mesh, pod)
     authorization = [each for each in mesh.policies(AuthorizationPolicy, group) if not each.targets]
     authentication = mesh.policies(RequestAuthentication, group)
@@ -138,6 +146,7 @@ def describe_pod(mesh: Mesh, stage: Stage, problems: Iterable[Problem], word: st
         *(str(each.origin.key) for each in (pod, sidecar) if each is not None and each.origin is not None),
         *(named(each).object for each in policies),
         *(found for each in services for found in _objects(each)),
+        *(found for each in selecting for found in _claiming(mesh, each, refused)),
     }
     return PodFacts(
         name=pod.name,
@@ -158,8 +167,10 @@ def describe_pod(mesh: Mesh, stage: Stage, problems: Iterable[Problem], word: st
     )
 
 
-def describe_service(mesh: Mesh, problems: Iterable[Problem], word: str, namespace: str = "") -> ServicePicture:
-    """Raises NoSuchService."""
+def describe_service(
+    mesh: Mesh, problems: Iterable[Problem], word: str, namespace: str = "", refused: Refused = _NONE
+) -> ServicePicture:
+    """`refused`: objects with errors, as they are meant. Raises NoSuchService."""
     service = find_service(mesh, word, namespace)
     members = members_of(mesh, service)
     viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
@@ -183,7 +194,7 @@ def describe_service(mesh: Mesh, problems: Iterable[Problem], word: str, namespa
         for each in mesh.endpoints(service, port)
         if each.address not in known
     }
-    involved = set(_objects(facts))
+    involved = {*_objects(facts), *_claiming(mesh, service, refused)}
     involved |= {str(each.decided_by.object) for one in told for each in one.modes if each.decided_by is not None}
     return ServicePicture(
         service=facts,
@@ -214,6 +225,14 @@ def find_service(mesh: Mesh, word: str, namespace: str = "") -> Service:
 def members_of(mesh: Mesh, service: Service) -> list[Instance]:
     """Whoever is selected, ready or not."""
     return [pod for pod in mesh.instances(service.namespace) if _selected(mesh, service, pod)]
+
+
+def objects_about(mesh: Mesh, service: Service, refused: Refused) -> set[str]:
+    """The service itself, whoever else claims its host, and the rules and routes that are for it, or would be if they
+    were not refused."""
+    members = members_of(mesh, service)
+    viewer = group_of(members[0]) if members else group_of(Instance("", service.namespace, ()))
+    return {*_objects(_service(mesh, service, viewer, members)), *_claiming(mesh, service, refused)}
 
 
 def decided(mesh: Mesh, pod: Instance, port: int = 0) -> Where | None:
@@ -296,6 +315,23 @@ def _objects(facts: ServiceFacts) -> Iterator[str]:
     yield facts.where.object
     yield from (rule.where.object for rule in facts.rules)
     yield from (routing.where.object for routing in facts.routings)
+
+
+def _claiming(mesh: Mesh, service: Service, refused: Refused) -> Iterator[str]:
+    """Who speaks for its host, too, and is not listened to."""
+    for each in mesh.services():
+        if each.host == service.host and each.origin is not None:
+            yield str(each.origin.key)
+    for key, meant in refused.items():
+        for value in meant:
+            if isinstance(value, VirtualService):
+                hosts = value.hosts
+            elif isinstance(value, (DestinationRule, Service)):
+                hosts = (value.host,)
+            else:
+                continue
+            if any(host_covers(host, service.host) for host in hosts):
+                yield str(key)
 
 
 def _about(problems: Iterable[Problem], objects: set[str]) -> tuple[Problem, ...]:

@@ -52,6 +52,7 @@ class Moment(msgspec.Struct, frozen=True):
     number: int
     at: float  # seconds since 1970, of its first edit
     edits: tuple[Edit, ...]
+    digest: str = ""  # of what was written, after it
 
     @property
     def of_endpoints(self) -> bool:
@@ -65,6 +66,10 @@ class _Record:
         self.number, self.at, self.of_endpoints = number, at, of_endpoints
         self.edits: dict[ObjectKey, Edit] = {}
         self.bytes = 0
+        self.digest = ""
+
+    def moment(self) -> Moment:
+        return Moment(self.number, self.at, tuple(self.edits.values()), self.digest)
 
     def add(self, edits: Iterable[Edit]) -> None:
         for edit in edits:
@@ -75,9 +80,18 @@ class _Record:
 
 
 class History:
-    def __init__(self, mesh: Mesh, settings: Settings, *, clock: Callable[[], float] = time.time) -> None:
-        """`settings`: those of a mesh that has none of its own."""
+    def __init__(
+        self,
+        mesh: Mesh,
+        settings: Settings,
+        *,
+        digest: Callable[[], str] = str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`settings`: those of a mesh that has none of its own. `digest`: of all that is written now."""
         self._mesh = mesh
+        self._digest = digest
+        self._first = ""  # the digest before all that is remembered
         self._settings = settings
         self._clock = clock
         self._records: deque[_Record] = deque()
@@ -92,13 +106,28 @@ class History:
         first = self._gathering.get(key)
         self._gathering[key] = Edit(key, first.before if first else before, after)
 
-    def seal(self) -> None:
+    def seal(self) -> Moment | None:
+        """The moment that it made, or that grew."""
         edits = tuple(edit for edit in self._gathering.values() if edit.before != edit.after)
         self._gathering.clear()
         if not self._begun:
             self._begun = self._clock()
+            self._first = self._digest()
         elif edits:
             self._add(edits)
+            return self._records[-1].moment()
+        return None
+
+    def restore(self, begun: float, moments: Iterable[Moment], first: str) -> None:
+        """What was before this control plane: the moments of earlier ones, oldest first. `first`: the digest before
+        them. Who answered then is not known; it is as now."""
+        self._begun, self._first = begun, first
+        for moment in moments:
+            record = _Record(moment.number, moment.at, of_endpoints=False)
+            record.add(moment.edits)
+            record.digest = moment.digest
+            self._records.append(record)
+            self._number = moment.number
 
     @property
     def begun(self) -> float:
@@ -107,7 +136,17 @@ class History:
 
     def moments(self) -> tuple[Moment, ...]:
         """Oldest first."""
-        return tuple(Moment(each.number, each.at, tuple(each.edits.values())) for each in self._records)
+        return tuple(record.moment() for record in self._records)
+
+    @property
+    def first_digest(self) -> str:
+        """Of what was there before everything that is remembered."""
+        return self._first
+
+    @property
+    def latest(self) -> int:
+        """The number of the last moment; 0 if nothing has changed yet."""
+        return self._number
 
     def number_at(self, at: float) -> int:
         """The last moment at or before that time. Raises Forgotten."""
@@ -117,12 +156,25 @@ class History:
         return before[-1] if before else self._oldest()
 
     def number(self, number: int) -> int:
-        """The number of a moment that is remembered; -1 is the one before the last. Raises Forgotten."""
-        wanted = number if number >= 0 else self._number + number
+        """The number of a moment that is remembered; -1 is the one before the last in which more has changed than who
+        answers. Raises Forgotten."""
+        wanted = number
+        if number < 0:
+            told = [record.number for record in self._records if not record.of_endpoints]
+            wanted = told[number] - 1 if -number <= len(told) else -1
         if not self._oldest() <= wanted <= self._number:
             what = f"moment {number} is not remembered: there are {self._oldest()} to {self._number}"
             raise Forgotten(what, "list them with: weft history")
         return wanted
+
+    def number_of(self, digest: str) -> int:
+        """The last moment after which that was written; the beginning of a digest is enough. Raises Forgotten."""
+        for record in reversed(self._records):
+            if record.digest.startswith(digest):
+                return record.number
+        if self._first.startswith(digest):
+            return self._oldest()
+        raise Forgotten(f"no moment that is remembered has the digest {digest}", "list them with: weft history")
 
     def past(self) -> Past:
         """All of it, as it is now, for who takes a while to look at it."""
@@ -146,12 +198,13 @@ class History:
             last = _Record(self._number, now, of_endpoints=of_endpoints)
             self._records.append(last)
         last.add(edits)
+        last.digest = self._digest()
         while len(self._records) > 1 and (
             len(self._records) > MOMENTS
             or sum(len(each.edits) for each in self._records) > EDITS
             or sum(each.bytes for each in self._records) > BYTES
         ):
-            self._records.popleft()
+            self._first = self._records.popleft().digest
 
 
 class Past(msgspec.Struct, frozen=True):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from weft.analyze.finding import coded
 from weft.api.document import Change
 from weft.api.parse import parse
 from weft.base.problem import Problem, Where
+from weft.control.contents import Contents
 from weft.control.problems import Problems
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
@@ -41,6 +43,7 @@ class Intake:
         self._domain = domain
         self._admit = admit or as_it_is
         self._closed: set[ObjectKey] = set()  # never good, and so strict that nothing gets past them
+        self.contents = Contents()  # what is in force, as it was written
         self.refused: dict[ObjectKey, tuple[Value, ...]] = {}  # objects with errors, and what they seem to be
 
     def documents(self, changes: Iterable[Change]) -> tuple[Touched, frozenset[ObjectKey]]:
@@ -71,7 +74,7 @@ class Intake:
             values, problems = parsed.values, parsed.problems
             if parsed.meant:
                 self.refused[change.key] = parsed.meant
-        self._problems.put(change.key, problems)
+        self._problems.put(change.key, map(coded, problems))
         before = self._mesh.get(change.key)
         if change.document is not None and not values:
             if (before and change.key not in self._closed) or not parsed.closed:
@@ -80,6 +83,10 @@ class Intake:
             self._closed.add(change.key)
         else:
             self._closed.discard(change.key)
+        if change.document is None:
+            self.contents.drop(change.key)
+        else:
+            self.contents.put(change.document)
         touched = self.values(change.key, values)
         return touched if self._mesh.get(change.key) != before else None
 

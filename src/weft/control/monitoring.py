@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from aiohttp import web
 
 from weft.base.http_site import HttpSite
+from weft.control.debug import LONGEST_QUESTION
 
 Counts = Callable[[], Mapping[str, float]]
 
@@ -32,7 +33,7 @@ class Monitoring:
 
     async def listen(self, host: str | None, port: int) -> int:
         """None: on every address. Returns the port. Raises OSError."""
-        app = web.Application(client_max_size=1024)
+        app = web.Application(client_max_size=LONGEST_QUESTION)
         app.router.add_get("/healthz", self._live)
         app.router.add_get("/ready", self._is_ready)
         app.router.add_get("/metrics", self._metrics)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 import msgspec
 
+from weft.analyze.finding import coded
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
 from weft.control.analysis import Analysis
@@ -21,12 +22,14 @@ from weft.control.diagnosis import Diagnosis
 from weft.control.direct import Direct
 from weft.control.history import History
 from weft.control.intake import Admit, Intake
+from weft.control.memory import Memory
 from weft.control.nodes import UnknownProxy, group_of
 from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
 from weft.model.group import Group
+from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
@@ -69,13 +72,18 @@ class ControlPlane:
         placements: Placements | None = None,
         replica: str = "",
         namespace: str = "",
+        memory: Memory | None = None,
     ) -> None:
         """`placements`: which pods there are, and where; without them, nobody is served who must prove who it is.
-        `replica`: its own name. `namespace`: where it runs itself; accounts of it are given debug answers."""
+        `replica`: its own name. `namespace`: where it runs itself; accounts of it are given debug answers. `memory`:
+        where the past is written down, if anywhere."""
         self.mesh = Mesh(Settings(domain=domain))
         self.on_change: list[Callable[[frozenset[ObjectKey]], None]] = []
+        self._memory = memory
+        # On which ports the program of a pod takes connections, where whoever runs it can tell; None: it cannot.
+        self.listening: Callable[[Instance], frozenset[int] | None] = lambda _pod: None
         self._problems = Problems()
-        self.history = History(self.mesh, Settings(domain=domain))
+        self.history = History(self.mesh, Settings(domain=domain), digest=lambda: self._intake.contents.digest())
         self._intake = Intake(self.mesh, self._problems, domain=domain, admit=admit, note=self.history.note)
         self._analysis = Analysis(self.mesh, self._problems, lambda: self._intake.refused)
         self._snapshots = Snapshots()
@@ -93,7 +101,7 @@ class ControlPlane:
         self.diagnosis = Diagnosis(
             self._snapshots, self._server, self._node_server, self._quarantine.said, replica=replica
         )
-        self.debug = Debug(self.diagnosis, self.mesh, self._own_pages)
+        self.debug = Debug(self.diagnosis, self.mesh, self._intake.contents, self._own_pages)
         self._debug_stream = DebugStream(self.debug, namespace)
         self._server.debugger = self._debug_stream
 
@@ -107,11 +115,11 @@ class ControlPlane:
     ) -> None:
         """Take documents in, with all the problems that their source has with itself at this time, and with what it
         brings along that needs no parsing: no proxy sees the one without the other."""
-        self._problems.put("source", problems)
+        self._problems.put("source", map(coded, problems))
         changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
         touched = joined((touched, self._intake.all_values(values)))
-        self.history.seal()
+        self._seal()
         if touched:
             self._push.touch(touched)
         if not self._loaded:
@@ -133,11 +141,21 @@ class ControlPlane:
         """Take values in that need no parsing, such as instances from the engine that runs them; none removes."""
         touched = self._intake.values(key, values)
         if self._loaded:
-            self.history.seal()
+            self._seal()
         if touched:
             self._push.touch(touched)
         if touched.inbound:  # it came, went, or has other ports; that it is ready or not is nothing to analyze
             self._analysis.wake()
+
+    def _seal(self) -> None:
+        has_begun = bool(self.history.begun)
+        moment = self.history.seal()
+        if self._memory is None:
+            self._intake.contents.forget_changes()
+        elif not has_begun:
+            self._memory.begin(self.history, self._intake.contents)
+        else:
+            self._memory.add(moment, self._intake.contents)
 
     def note(self, topic: str, problems: Iterable[Problem]) -> None:
         """Keep problems that somebody else has found; none means the topic is well."""
@@ -147,6 +165,10 @@ class ControlPlane:
         # An object that is back to what proxies have had all along needs no push, so no answer of theirs mends it.
         self._quarantine.forget_mended()
         return self._problems.all()
+
+    def faulty(self) -> Mapping[ObjectKey, tuple[Value, ...]]:
+        """Objects with errors, and what they seem to be."""
+        return self._intake.refused
 
     def refusals(self) -> tuple[Problem, ...]:
         """Of these problems, those that proxies which are connected here have told of."""
@@ -160,7 +182,7 @@ class ControlPlane:
         """The mesh as an explanation looks at it, as it is served now. Use it at once."""
         from weft.control.stage import Stage  # most control planes are never asked
 
-        return Stage(self.mesh, self._snapshots)
+        return Stage(self.mesh, self._snapshots, self.listening)
 
     def _own_pages(self) -> dict[str, Page]:
         from weft.control.questions import pages
@@ -234,6 +256,8 @@ class ControlPlane:
     async def close(self) -> None:
         self._analysis.close()
         self._push.close()
+        if self._memory is not None:
+            self._memory.close()
         await self._server.close()
         for timer in self._idle.values():
             timer.cancel()

@@ -6,11 +6,11 @@ that a directory saved at once is one push. Work that equal groups share is done
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -22,18 +22,23 @@ from weft.model.destination_rule import DestinationRule, LocalitySetting
 from weft.model.group import Group, ProxyKind
 from weft.model.locality import Whereabouts
 from weft.model.mesh import Mesh
-from weft.model.names import ObjectKey, host_covers
+from weft.model.names import host_covers
 from weft.model.scope import Scope
 from weft.model.service import Service
 from weft.model.settings import Settings
 from weft.model.touched import EVERYWHERE, Touched
-from weft.translate import endpoints, routes
+from weft.translate import endpoints, names, routes
 from weft.translate.built import Built
 from weft.translate.contribution import Contribution, VirtualHost
 from weft.translate.findings import problems_of
 from weft.translate.service import base, contribute
+from weft.translate.suspects import Lineup, of_cluster, of_guards, of_routes
 from weft.translate.view import GroupView, ServiceView, depends_on_labels, group_view, service_view
 from weft.xds.snapshot import Snapshots
+from weft.xds.types import CLUSTER
+
+if TYPE_CHECKING:
+    import asyncio
 
 _Key = tuple[ServiceView, Settings]
 AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind, Whereabouts | None, LocalitySetting]
@@ -115,6 +120,8 @@ class Push:
 
     async def pushed(self) -> None:
         """Returns once everything that has changed by now is in the groups' snapshots; at once if it is already."""
+        import asyncio  # a stage needs no loop, and those who make one wait for an answer
+
         while self.pending:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
@@ -126,14 +133,36 @@ class Push:
 
     # Proxies refuse (`control/quarantine.py`)
 
-    def suspend(self, group: Group, route: str, accepted: bytes) -> dict[str, tuple[ObjectKey, ...]]:
-        """Put what is new in a refused route configuration back; returns the hosts, with the objects behind them."""
+    def suspend(self, group: Group, route: str, accepted: bytes) -> dict[str, VirtualHost]:
+        """Put what is new in a refused route configuration back; returns the hosts, as they were refused."""
         compiled = self._groups.get(group)
         if compiled is None:
             return {}
         hosts, update = compiled.suspend(route, accepted)
         self._snapshots.update(group, update)
-        return {host: made.sources for host, made in hosts.items()}
+        return hosts
+
+    def suspects(self, group: Group, refused: Built) -> Lineup | None:
+        """Who may be at fault for a listener or a cluster that more than one object made; None where that cannot be
+        tried out."""
+        compiled = self._groups.get(group)
+        if compiled is None:
+            return None
+        if refused.name == names.VIRTUAL_INBOUND:
+            return of_guards(compiled.view)
+        host = refused.name.rpartition("|")[2]
+        made = self._seen(group, host) if refused.type_url == CLUSTER else None
+        return of_cluster(made.view, refused, made.settings) if made is not None else None
+
+    def suspect_routes(self, group: Group, host: str, refused: VirtualHost) -> Lineup | None:
+        """Who may be at fault for a host's routes."""
+        made = self._seen(group, host)
+        port = refused.name.rpartition(":")[2]
+        return of_routes(made.view, int(port)) if made is not None and port.isdecimal() else None
+
+    def _seen(self, group: Group, host: str) -> _Made | None:
+        watching = self._watching.get(host, {})
+        return watching.get(group) or watching.get(self._place_of[group]) if group in self._place_of else None
 
     def resume(self, group: Group, route: str, hosts: Iterable[str]) -> None:
         compiled = self._groups.get(group)
@@ -148,6 +177,8 @@ class Push:
 
     def touch(self, touched: Touched) -> None:
         """Remember what changed and see to it that it is pushed soon."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         only_endpoints = touched.endpoints - touched.hosts
         if only_endpoints:

@@ -2,24 +2,31 @@
 
 A refused resource goes back to what was accepted (`xds/snapshot.py`) and becomes a problem of the objects it was made
 from. A port's route configuration holds everybody's routes, so there the one host at fault is looked for: all that is
-new in it is put back, and tried again by halves. One bad host then holds back nobody else, now or later.
+new in it is put back, and tried again by halves. One bad host then holds back nobody else, now or later. Where several
+objects are left, or one with many parts, `inquiry.py` finds the one at fault, down to its line.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
 
 from weft.base.problem import Problem, Where
+from weft.control.inquiry import Guilty, Inquiries, is_trial
 from weft.control.problems import Problems
 from weft.control.push import Push
 from weft.model.group import Group
 from weft.model.names import ObjectKey
+from weft.translate.suspects import TRIAL, Lineup, Suspect
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.types import ROUTE
 
+_DUMPED = re.compile(r"goo\.gle/debug\w+ .*", re.DOTALL)
+_CONSTRAINT = "Proto constraint validation failed ("
+_TRIED = re.compile(rf"Error adding/updating \w+\(s\) {TRIAL}: ")
 _HINT = "proxies keep the last version that worked; mend the object and save it"
 
 
@@ -40,28 +47,35 @@ class Quarantine:
         self._refusals: set[_Refusal] = set()
         self._said: dict[_Refusal, str] = {}  # by a proxy, of each
         self._trials: dict[tuple[Group, str], list[tuple[str, ...]]] = {}  # hosts to try again, by route configuration
+        self._inquiries = Inquiries(snapshots)
 
     def refused(self, resource: NackedResource) -> None:
         group = resource.group
         if not isinstance(group, Group):
             return
-        if resource.type_url == ROUTE:
+        if is_trial(resource):
+            self._inquiries.refused(group, resource)
+        elif resource.type_url == ROUTE:
             self._look_for_the_host(group, resource)
         else:
             built = self._push.resource(group, resource.type_url, resource.name)
-            self._report(_Refusal(group, resource.type_url, resource.name), resource, built.sources if built else ())
+            refusal = _Refusal(group, resource.type_url, resource.name)
+            self._report(refusal, resource, tuple(map(Suspect, built.sources if built else ())))
+            self._inquire(refusal, resource, self._push.suspects(group, built) if built else None)
 
     def accepted(self, group: Group, type_url: str) -> None:
         """A proxy of the group has taken something: go on with what is still to be tried."""
         if type_url == ROUTE:
             for name in [name for of, name in self._trials if of == group]:
                 self._try_next(group, name)
+        self._inquiries.accepted(group)
         self.forget_mended()
 
     def forget(self, group: Group) -> None:
         """It has no proxies any more; when some come, everything is tried anew."""
         for trial in [trial for trial in self._trials if trial[0] == group]:
             del self._trials[trial]
+        self._inquiries.forget(group)
         self.forget_mended()
 
     def forget_mended(self) -> None:
@@ -70,6 +84,7 @@ class Quarantine:
             self._refusals.discard(refusal)
             self._said.pop(refusal, None)
             self._problems.put(refusal, ())
+            self._inquiries.close(refusal.group, refusal)
 
     def said(self, group: Group) -> dict[str, str]:
         """By type, what a proxy of the group said last of something that it still does not have for it."""
@@ -95,10 +110,12 @@ class Quarantine:
         accepted = self._snapshots.accepted(group, ROUTE, resource.name)
         suspects = self._push.suspend(group, resource.name, accepted.body if accepted else b"")
         if len(suspects) == 1:
-            host, sources = next(iter(suspects.items()))
+            host, refused = next(iter(suspects.items()))
             # Where VirtualServices state the routes, the service only names the host.
-            stated = tuple(key for key in sources if key.kind == "VirtualService")
-            self._report(_Refusal(group, ROUTE, resource.name, host), resource, stated or sources)
+            stated = tuple(key for key in refused.sources if key.kind == "VirtualService")
+            refusal = _Refusal(group, ROUTE, resource.name, host)
+            self._report(refusal, resource, tuple(map(Suspect, stated or refused.sources)))
+            self._inquire(refusal, resource, self._push.suspect_routes(group, host, refused))
         elif suspects:
             hosts = tuple(suspects)
             half = len(hosts) // 2
@@ -114,16 +131,45 @@ class Quarantine:
             del self._trials[(group, name)]
         self._push.resume(group, name, hosts)
 
-    def _report(self, refusal: _Refusal, resource: NackedResource, sources: tuple[ObjectKey, ...]) -> None:
+    def _inquire(self, refusal: _Refusal, resource: NackedResource, lineup: Lineup | None) -> None:
+        def found(guilty: Guilty) -> None:
+            if guilty:  # else each alone is taken, and it is all of them together
+                self._tell(refusal, resource, guilty)
+
+        if lineup is not None:
+            self._inquiries.open(refusal.group, refusal, lineup, found)
+
+    def _report(self, refusal: _Refusal, resource: NackedResource, suspects: tuple[Suspect, ...]) -> None:
+        self._tell(refusal, resource, tuple((suspect, resource.message) for suspect in suspects))
+
+    def _tell(self, refusal: _Refusal, resource: NackedResource, guilty: Guilty) -> None:
         kind = resource.type_url.rpartition(".")[2]
-        what = f"Envoy refuses {kind} {resource.name}: {resource.message}"
+        places = [(self._place(suspect), reason(message)) for suspect, message in guilty]
+        places = list(dict.fromkeys(places)) or [(Where(), reason(resource.message))]
         self._refusals.add(refusal)
-        self._said[refusal] = f"{refusal.host or resource.name}: {resource.message}"
+        named = "; ".join(str(place) for place, _ in places if str(place))
+        said = f"{refusal.host or resource.name}: {places[0][1]}"
+        self._said[refusal] = f"{said} ({named})" if named else said
         self._problems.put(
-            refusal, [Problem(self._where(key), what, _HINT) for key in sources] or [Problem(Where(), what, _HINT)]
+            refusal,
+            [Problem(place, f"Envoy refuses {kind} {resource.name}: {why}", _HINT) for place, why in places],
         )
+
+    def _place(self, suspect: Suspect) -> Where:
+        where = self._where(suspect.key)
+        return msgspec.structs.replace(where, line=suspect.line) if where.file and suspect.line else where
 
     def _stands(self, refusal: _Refusal) -> bool:
         if refusal.host:
             return self._push.is_suspended(refusal.group, refusal.name, refusal.host)
         return (refusal.type_url, refusal.name) in self._snapshots.rejected(refusal.group)
+
+
+def reason(message: str) -> str:
+    """What is wrong, in a proxy's words. Before it Envoy writes all of what it is wrong with, each time under another
+    heading, and ends after 4096 characters, whether it has come to the point or not."""
+    message = _TRIED.sub("", message)
+    beginning, _, cause = message.partition(_CONSTRAINT)
+    if cause:
+        return _DUMPED.sub("", beginning) + cause.rpartition("| caused by ")[2].removesuffix(")")
+    return _DUMPED.sub("it is not valid, and too long for Envoy to say why", message)

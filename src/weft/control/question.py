@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from weft.base.problem import Problem, Where
+from weft.control.clues import Wrong, clues
+from weft.control.contents import DIGITS
 from weft.control.history import History
 from weft.control.reasons.steps import sourced
 from weft.control.stage import Stage
@@ -19,7 +21,9 @@ from weft.explain.request import Request, Token
 from weft.explain.text import lines
 from weft.explain.url import request_of
 
-_MOMENT = re.compile(r"@(-?\d+)")
+_MOMENT = re.compile(r"@(-?\d{1,9})")
+_END = 999_999  # microseconds: the last of a second
+_DIGEST = re.compile(r"@([0-9a-f]{4,64})")
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -29,24 +33,27 @@ class Question(msgspec.Struct, frozen=True):
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     tokens: tuple[Token, ...] = ()
-    when: str = ""  # `@17`, `@-1`, `14:03`, `2026-11-16T14:03`; nothing: now
+    when: str = ""  # `@17`, `@-1`, `@5be1c0ffee12`, `14:03`, `2026-11-16T14:03`; nothing: now
 
 
 class Answer(msgspec.Struct, frozen=True):
     request: Request
     explanation: Explanation
     lines: tuple[str, ...]  # the same, for people
+    problems: tuple[Problem, ...] = ()  # what is wrong on its way: of objects that decide about it, or fail to
 
 
 class BadTime(Exception):
     def __init__(self, when: str) -> None:
         what = f"`{when}` is no time that could be looked at"
         super().__init__(what)
-        self.problem = Problem(Where(), what, "for example: 14:03, 2026-11-16T14:03, @17 or @-1 of weft history")
+        hint = "for example: 14:03, 2026-11-16T14:03, or of weft history @17, @-1, or a digest"
+        self.problem = Problem(Where(), what, hint)
 
 
-def answer(stage: Stage, question: Question, now: datetime) -> Answer:
-    """Raises what carries a problem: NoSuchWorkload, BadUrl."""
+def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None = None) -> Answer:
+    """`wrong`: all that is known to be wrong with the mesh; without, nobody looks for what is wrong on the way.
+    Raises what carries a problem: NoSuchWorkload, BadUrl."""
     request = request_of(
         question.to,
         caller=stage.find(question.caller, question.namespace),
@@ -56,28 +63,34 @@ def answer(stage: Stage, question: Question, now: datetime) -> Answer:
         now=int(now.timestamp()),
     )
     explanation = sourced(stage.mesh, stage.group_of, explain(request, stage))
-    return Answer(request, explanation, tuple(lines(explanation)))
+    found = clues(stage, request, explanation, wrong) if wrong is not None else ()
+    return Answer(request, explanation, tuple(lines(explanation)), found)
 
 
 def moment(history: History, when: str, now: Callable[[], datetime]) -> int:
-    """The number of the moment that is meant. Raises BadTime, or Forgotten."""
-    numbered = _MOMENT.fullmatch(when)
+    """The number of the moment that is meant; before a time there may be an `@` too. Raises BadTime, or Forgotten."""
+    numbered, digest = _MOMENT.fullmatch(when), _DIGEST.fullmatch(when)
+    if digest and (not numbered or len(digest[1]) == DIGITS):
+        return history.number_of(digest[1])
     if numbered:
         return history.number(int(numbered[1]))
-    return history.number_at(_time(when, now()).timestamp())
+    return history.number_at(_time(when.removeprefix("@"), now()).timestamp())
 
 
 def _time(when: str, now: datetime) -> datetime:
-    """In the zone of `now`, unless it says another. A time of day is the last that has been."""
-    for form in ("%H:%M", "%H:%M:%S"):
+    """In the zone of `now`, unless it says another. A time of day is the last that has been. A second lasts to its end,
+    as `weft history` shows no less of a time."""
+    for form, end in (("%H:%M", 0), ("%H:%M:%S", _END)):
         try:
             given = datetime.strptime(when, form)  # noqa: DTZ007 - only its hours and minutes are taken
         except ValueError:
             continue
         today = now.replace(hour=given.hour, minute=given.minute, second=given.second, microsecond=0)
-        return today if today <= now else today - timedelta(days=1)
+        return (today if today <= now else today - timedelta(days=1)).replace(microsecond=end)
     try:
         given = datetime.fromisoformat(when)
     except ValueError:
         raise BadTime(when) from None
+    if given.second and not given.microsecond:
+        given = given.replace(microsecond=_END)
     return given if given.tzinfo else given.replace(tzinfo=now.tzinfo)

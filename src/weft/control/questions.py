@@ -12,20 +12,24 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from weft import __version__
+from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
 from weft.control import audit_page
+from weft.control.changed_objects import ChangedObject, changed_object
+from weft.control.clues import Wrong
 from weft.control.debug import Answer, Page, Query
 from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.control.description_text import pod_lines, service_lines
 from weft.control.description_tls import tls_check
 from weft.control.question import Question, answer, moment
+from weft.control.recent import Seen
 from weft.control.stage import Stage
 from weft.control.trial import culprit
+from weft.control.what_if import Difference, difference
 from weft.control.why import every, why
-from weft.model.names import ObjectKey, where_of
 
 if TYPE_CHECKING:
-    from weft.control.history import Edit, Moment
+    from weft.control.history import Moment
     from weft.control.plane import ControlPlane
 
 
@@ -34,23 +38,32 @@ if TYPE_CHECKING:
 _looking_back = asyncio.Lock()
 
 
-class Changed(msgspec.Struct, frozen=True):
-    """One object of a moment: `what` is added, changed or removed."""
-
-    object: ObjectKey
-    what: str
-    where: Where
-
-
 class PastMoment(msgspec.Struct, frozen=True):
     number: int
     at: float
-    changes: tuple[Changed, ...]
+    changes: tuple[ChangedObject, ...]
+    digest: str = ""  # of all that was written, after it
 
 
 class Past(msgspec.Struct, frozen=True):
     begun: float
     moments: tuple[PastMoment, ...]
+    digest: str = ""  # before all of them
+
+
+class DiffQuestion(msgspec.Struct, frozen=True):
+    """About two moments, named as in `Question.when`; without the second: and now."""
+
+    before: str
+    after: str = ""
+    cases: tuple[RequestCase, ...] = ()
+    recent: tuple[Seen, ...] = ()
+
+
+class PastDifference(msgspec.Struct, frozen=True):
+    before: int
+    after: int
+    difference: Difference
 
 
 class Flip(msgspec.Struct, frozen=True):
@@ -101,6 +114,10 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
             "The last change after which a request ended otherwise",
             _guarded(lambda query: _bisect(plane, query)),
         ),
+        "diff": (
+            "What changed between two moments: question={…}",
+            _guarded(lambda query: _diff(plane, query)),
+        ),
         "describe": (
             "What is known of a pod or a service: question={…}",
             _guarded(lambda query: _describe(plane, query)),
@@ -117,10 +134,24 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
 async def _explain(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
     if not question.when:
-        return answer(plane.stage(), question, _now())
+        return answer(plane.stage(), question, _now(), Wrong(plane.problems(), plane.faulty()))
     number, past = moment(plane.history, question.when, _now), plane.history.past()
     async with _looking_back:
         return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number)), question, _now()))
+
+
+async def _diff(plane: ControlPlane, query: Query) -> object:
+    asked = msgspec.json.decode(query.get("question", ""), type=DiffQuestion)
+    before = moment(plane.history, asked.before, _now)
+    after = moment(plane.history, asked.after, _now) if asked.after else plane.history.latest
+    past = plane.history.past()
+
+    def compared() -> Difference:
+        was, is_ = (Stage(past.mesh_at(number)) for number in (before, after))
+        return difference(was, is_, asked.cases, _now(), asked.recent)
+
+    async with _looking_back:
+        return PastDifference(before, after, await asyncio.to_thread(compared))
 
 
 async def _bisect(plane: ControlPlane, query: Query) -> object:
@@ -145,9 +176,9 @@ def _why(plane: ControlPlane, query: Query) -> object:
 def _describe(plane: ControlPlane, query: Query) -> object:
     asked = msgspec.json.decode(query.get("question", ""), type=Asked)
     if asked.kind == "pod":
-        pod = describe_pod(plane.mesh, plane.stage(), plane.problems(), asked.name, asked.namespace)
+        pod = describe_pod(plane.mesh, plane.stage(), plane.problems(), asked.name, asked.namespace, plane.faulty())
         return Told(pod, tuple(pod_lines(pod)))
-    service = describe_service(plane.mesh, plane.problems(), asked.name, asked.namespace)
+    service = describe_service(plane.mesh, plane.problems(), asked.name, asked.namespace, plane.faulty())
     return Told(service, tuple(service_lines(service)))
 
 
@@ -162,17 +193,12 @@ def _history(plane: ControlPlane, _query: Query) -> object:
     return Past(
         plane.history.begun,
         tuple(map(_past, plane.history.moments())),
+        plane.history.first_digest,
     )
 
 
 def _past(moment: Moment) -> PastMoment:
-    return PastMoment(moment.number, moment.at, tuple(map(_changed, moment.edits)))
-
-
-def _changed(edit: Edit) -> Changed:
-    what = "changed" if edit.before and edit.after else "added" if edit.after else "removed"
-    origin = next((value.origin for value in edit.after or edit.before if value.origin is not None), None)
-    return Changed(edit.key, what, where_of(origin, str(edit.key)))
+    return PastMoment(moment.number, moment.at, tuple(map(changed_object, moment.edits)), moment.digest)
 
 
 def _guarded(say: Callable[[Query], object]) -> Callable[[Query], Awaitable[Answer]]:

@@ -6,7 +6,8 @@ they are asked for, by the same push loop. Rule: it changes nothing, and the mes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from weft.base.problem import Problem, Where
@@ -24,7 +25,10 @@ from weft.translate.lookup import Found, Names, NotOurs
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
+Listening = Callable[[Instance], frozenset[int] | None]
+
 _TYPES = (LISTENER, ROUTE, CLUSTER, ENDPOINT)
+_RULE = re.compile(r"rule\[(\d+)\]")
 
 
 class NoSuchWorkload(Exception):
@@ -37,10 +41,12 @@ class NoSuchWorkload(Exception):
 
 
 class Stage:
-    """`served`: what proxies have now, where somebody serves them; other groups are translated here."""
+    """`served`: what proxies have now, where somebody serves them; other groups are translated here. `listening`: on
+    which ports the program of a pod takes connections, where that can be known."""
 
-    def __init__(self, mesh: Mesh, served: Snapshots | None = None) -> None:
+    def __init__(self, mesh: Mesh, served: Snapshots | None = None, listening: Listening | None = None) -> None:
         self.mesh = mesh
+        self._listening = listening
         self._served = served
         self._own = Snapshots()
         self._push = Push(mesh, self._own, Problems())
@@ -65,6 +71,15 @@ class Stage:
     def at(self, address: str) -> Workload | None:
         found = self._at.get(address)
         return self._as_workload(found) if found is not None else None
+
+    def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
+        """Kubernetes does so (kube-proxy, or who is in its place); on one machine nobody does."""
+        for service in self.mesh.services():
+            if service.sliced and address in service.addresses:
+                called = service.port(port)
+                found = self.mesh.endpoints(service, called) if called is not None else ()
+                return tuple((each.address, each.port) for each in found)
+        return None
 
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         namespace, name = caller.name.rpartition(".")[2], host.lower().rstrip(".")
@@ -137,6 +152,14 @@ class Stage:
         found = self._by_name.get(name)
         return group_of(found) if found is not None and found.meshed else None
 
+    def service(self, host: str, namespace: str) -> Service | None:
+        """Whom a name means to a pod of a namespace, hidden from it or not."""
+        for name in self._names.readings(host.lower().rstrip("."), namespace):
+            found = [each for each in self.mesh.services() if each.host == name]
+            if found:
+                return min(found, key=lambda each: each.namespace != namespace)
+        return None
+
     def services(self) -> Iterable[Service]:
         return self.mesh.services()
 
@@ -165,8 +188,16 @@ class Stage:
                 tuple(instance.addresses),
                 identity if instance.meshed else "",
                 self._of_group(group_of(instance)) if instance.meshed else None,
+                self._ports(instance),
             )
         return found
+
+    def _ports(self, instance: Instance) -> frozenset[int] | None:
+        """Where a Sidecar says what comes in, that may go to 127.0.0.1, or to a socket that is no port."""
+        sidecar = self.mesh.sidecar(group_of(instance))
+        if self._listening is None or (sidecar is not None and sidecar.ingress):
+            return None
+        return self._listening(instance)
 
     def _of_group(self, group: Group) -> Resources:
         found = self._resources.get(group)

@@ -4,7 +4,7 @@ change. Cases come in, outcomes leave."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -36,6 +36,8 @@ class Turned(msgspec.Struct, frozen=True):
     before: tuple[str, ...]  # one for each way it may go
     after: tuple[str, ...]
     where: Where = Where()  # of the test that declares it
+    because: str = ""  # which of the changed objects turned it
+    count: int = 0  # how often it was seen, if it is of the recent traffic
 
 
 def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
@@ -55,11 +57,17 @@ def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
     return Tried(case, tuple(differences(expectation, explained)), tuple(lines(explained)))
 
 
-def turned(before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime) -> Iterator[Turned]:
-    for case in cases:
-        was, becomes = _ways(_explained(before, case, now)), _ways(_explained(after, case, now))
-        if was != becomes:
-            yield Turned(str(case), was, becomes, case.where)
+class Judged(msgspec.Struct, frozen=True):
+    """What would happen to a request: `ways` as a caller notices it, `explanation` if it could be asked at all."""
+
+    ways: tuple[str, ...]
+    explanation: Explanation | None = None
+
+
+def judged(stage: Stage, case: RequestCase, now: datetime, shown: Callable[[str], str] = str) -> Judged:
+    """Never raises: what cannot be asked has one way, which says why. `shown`: how paths are to be told."""
+    explained = _explained(stage, case, now)
+    return Judged(_ways(explained, shown), None if isinstance(explained, Problem) else explained)
 
 
 class Culprit(msgspec.Struct, frozen=True):
@@ -113,7 +121,7 @@ def _explained(stage: Stage, case: RequestCase, now: datetime) -> Explanation | 
         return problem
 
 
-def _ways(explained: Explanation | Problem) -> tuple[str, ...]:
+def _ways(explained: Explanation | Problem, shown: Callable[[str], str] = str) -> tuple[str, ...]:
     """What a caller would notice, without which pod of a workload it meets."""
     if isinstance(explained, Problem):
         return (explained.what,)
@@ -121,10 +129,10 @@ def _ways(explained: Explanation | Problem) -> tuple[str, ...]:
     for outcome in explained.outcomes:
         verdict = outcome.verdict
         status = f" {verdict.status}" if verdict.status else ""
-        place = verdict.cluster or verdict.location or verdict.why
+        place = verdict.cluster or shown(verdict.location) or verdict.why
         said = f"{verdict.kind}{status}: {place}"
         if verdict.path:
-            said += f" as {verdict.method} {verdict.host}{verdict.path}"
+            said += f" as {verdict.method} {verdict.host}{shown(verdict.path)}"
         if verdict.delay:
             said += f" after {verdict.delay:g} s"
         odds[said] = odds.get(said, 0.0) + outcome.odds

@@ -1,21 +1,26 @@
-"""What a change would change: two stages come in, and out goes which proxies would be sent what, resource by resource,
-and to which requests something else would happen."""
+"""What a change would change: two stages come in, and out goes which objects are others, which proxies would be sent
+what, resource by resource, and to which requests something else would happen: those that somebody has declared, a call
+of everybody by everybody, and those that have been seen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from weft.api.request_test import RequestCase
+from weft.control.changed_objects import Attribution, ChangedObject, changed_object, edits
+from weft.control.recent import Seen, shape_of
 from weft.control.stage import Stage
-from weft.control.trial import Turned, every_call, turned
+from weft.control.trial import Judged, Turned, every_call, judged
+from weft.explain.decision import Kind
 from weft.model.group import Group
 from weft.xds.types import ROUTE
 
 _SHORT = {"Listener": "listener", "RouteConfiguration": "route", "Cluster": "cluster"}
+_OPEN = (Kind.DELIVERED, Kind.PASSED_ON, Kind.UNKNOWN)  # who answers then may answer anything
 MOST_CALLS = 2_000
 
 
@@ -33,15 +38,83 @@ class ChangedProxies(msgspec.Struct, frozen=True):
     resources: tuple[ChangedResource, ...]
 
 
+class RecentTraffic(msgspec.Struct, frozen=True):
+    """How many of the requests that were seen are judged, and how many are not: by their URL alone they would not be
+    answered as they were, for it takes what is not recorded, such as a token, or the mesh was another one then."""
+
+    judged: int = 0
+    unjudged: int = 0
+    requests: tuple[Turned, ...] = ()
+
+
 class Difference(msgspec.Struct, frozen=True):
+    objects: tuple[ChangedObject, ...]
     proxies: tuple[ChangedProxies, ...]
     untouched: int  # groups that are sent nothing
     requests: tuple[Turned, ...]
     tried: int  # requests
+    recent: RecentTraffic = RecentTraffic()
 
 
-def difference(before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime) -> Difference:
-    """`cases`: the requests that somebody has declared; a call of everybody by everybody is tried too."""
+def difference(
+    before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime, recent: Iterable[Seen] = ()
+) -> Difference:
+    """`cases`: the requests that somebody has declared; a call of everybody by everybody is tried too. `recent`: what
+    has been seen."""
+    changes = edits(before.mesh, after.mesh)
+    attribution = Attribution(before, changes, now)
+    declared = tuple(cases)
+    calls = {str(call): call for call in (*every_call(before, MOST_CALLS), *every_call(after, MOST_CALLS))}
+    every = (*declared, *calls.values())
+    proxies, untouched = _proxies(before, after)
+    return Difference(
+        tuple(map(changed_object, changes)),
+        proxies,
+        untouched,
+        tuple(_turned(before, after, every, now, attribution)),
+        len(every),
+        _recent(before, after, recent, now, attribution),
+    )
+
+
+def _turned(
+    before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime, attribution: Attribution
+) -> Iterator[Turned]:
+    for case in cases:
+        was, becomes = judged(before, case, now), judged(after, case, now)
+        if was.ways != becomes.ways:
+            yield Turned(str(case), was.ways, becomes.ways, case.where, attribution.of(case, was, becomes))
+
+
+def _recent(
+    before: Stage, after: Stage, recent: Iterable[Seen], now: datetime, attribution: Attribution
+) -> RecentTraffic:
+    counted, uncounted = 0, 0
+    found: list[Turned] = []
+    for seen in recent:
+        case = seen.case
+        was, becomes = (judged(stage, case, now, shape_of) for stage in (before, after))
+        if not _agrees(was, seen.status):
+            uncounted += seen.count
+            continue
+        counted += seen.count
+        if was.ways != becomes.ways:
+            because = attribution.of(case, was, becomes)
+            found.append(Turned(str(seen), was.ways, becomes.ways, because=because, count=seen.count))
+    return RecentTraffic(counted, uncounted, tuple(found))
+
+
+def _agrees(was: Judged, status: int) -> bool:
+    """Whether a request without anything but its URL could have been answered so: one that was let in with a token
+    would be refused without."""
+    if was.explanation is None:
+        return False
+    verdicts = [outcome.verdict for outcome in was.explanation.outcomes]
+    return any(verdict.kind in _OPEN or verdict.status == status for verdict in verdicts)
+
+
+def _proxies(before: Stage, after: Stage) -> tuple[tuple[ChangedProxies, ...], int]:
+    """Those that change, and how many groups do not."""
     was, becomes = before.groups(), after.groups()
     changed: list[ChangedProxies] = []
     untouched = 0
@@ -58,10 +131,7 @@ def difference(before: Stage, after: Stage, cases: Iterable[RequestCase], now: d
             changed.append(ChangedProxies(str(group), tuple(becomes.get(group) or was[group]), found))
         else:
             untouched += 1
-    declared = tuple(cases)
-    calls = {str(call): call for call in (*every_call(before, MOST_CALLS), *every_call(after, MOST_CALLS))}
-    every = (*declared, *calls.values())
-    return Difference(tuple(changed), untouched, tuple(turned(before, after, every, now)), len(every))
+    return tuple(changed), untouched
 
 
 def _is_moved(before: Stage, after: Stage, group: Group, type_url: str, name: str) -> bool:

@@ -166,8 +166,9 @@ class Admin:
                     chunks.append(chunk)
                 return answer.status, b"".join(chunks)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            what = f"its admin API did not answer {path}: {error or type(error).__name__}"
-            raise EnvoyError(what, "see its log for why: weft logs", where=self._name) from error
+            why = str(error) or f"nothing came within {self._timeout.total:g} s"  # TimeoutError has no words of its own
+            hint = f"see its log for why: weft logs --proxy {self._name.removeprefix('proxy of ')}"
+            raise EnvoyError(f"its admin API did not answer {path}: {why}", hint, where=self._name) from error
 
     def _fresh_socket(self) -> socket.socket:
         try:

@@ -6,9 +6,7 @@ The package shares its import name with the xDS protos, so it is found by its li
 from __future__ import annotations
 
 import os
-import subprocess
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 from weft.base.problem import Problem, Where
@@ -29,6 +27,8 @@ def find() -> Path:
     override = os.environ.get(OVERRIDE)
     if override:
         return _executable(Path(override), f"unset {OVERRIDE}, to use the one that came with weft")
+    from importlib import metadata  # takes longer to load than most commands, which need only the error's type
+
     try:
         files = metadata.files(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -44,6 +44,8 @@ def find() -> Path:
 @cache
 def version(binary: Path) -> str:
     """Such as 1.40.0."""
+    import subprocess
+
     try:
         done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True, timeout=30)
         # envoy  version: <commit>/1.40.0/Clean/RELEASE/BoringSSL

@@ -54,14 +54,33 @@ def find(
     groups: dict[object, list[tuple[Place, Workload | None]]] = {}
     for place in found:
         workload = _at(world, place)
-        alike = (id(workload.resources), workload.identity, workload.ports) if workload else place.address
-        groups.setdefault((alike, place.port, place.marks), []).append((place, workload))
+        groups.setdefault((_alike(workload, place), place.port, place.marks), []).append((place, workload))
     chosen = walk.choose([(sum(place.share for place, _ in group), group) for group in groups.values()])
     walk.tell(Stage.ENDPOINT, f"{name}: {_odds(found)}{_how(cluster, found, _assignment(resources, cluster))}", sources)
     place, workload = chosen[0]
     walk.endpoint = _written(place)
     walk.endpoints = tuple((_written(each), each.share) for each in found)
     return Target(cluster, place, workload)
+
+
+def behind(walk: Walk, world: World, address: str, port: int) -> Place | None:
+    """Who gets what no proxy sends: whoever is at the address, or one of those behind it. None: it is a service's, and
+    nobody is behind it."""
+    sent = world.behind(address, port) if world.at(address) is None else None
+    if sent is None:
+        return Place(address, port)
+    found = tuple(Place(*each) for each in sent)
+    where = _written(Place(address, port))
+    if not found:
+        walk.tell(Stage.ENDPOINT, f"{where} is a service's, and nobody is behind it")
+        return None
+    groups: dict[object, list[Place]] = {}
+    for place in found:
+        workload = _at(world, place)
+        groups.setdefault((_alike(workload, place), place.port), []).append(place)
+    chosen = walk.choose([(len(group), group) for group in groups.values()])
+    walk.tell(Stage.ENDPOINT, f"{where} is a service's, and the cluster's network sends it to {_odds(found)}")
+    return chosen[0]
 
 
 def speaks_http2(resources: Resources, cluster: Cluster, called: Speaks) -> bool:
@@ -97,6 +116,10 @@ def _assignment(resources: Resources, cluster: Cluster) -> ClusterLoadAssignment
         return cluster.load_assignment
     name = cluster.eds_cluster_config.service_name or cluster.name
     return resources.endpoints.get(name) or ClusterLoadAssignment()
+
+
+def _alike(workload: Workload | None, place: Place) -> object:
+    return (id(workload.resources), workload.identity, workload.ports) if workload else place.address
 
 
 def _at(world: World, place: Place) -> Workload | None:

@@ -12,6 +12,7 @@ from envoy.config.core.v3.base_pb2 import Metadata
 from google.protobuf.struct_pb2 import Struct
 
 _WRITTEN = ("kind", "namespace", "name", "file", "version")
+_REFUSED = re.compile(r"refused (\w+) ([^/]+)/(.+)")  # what was never good keeps everybody out
 _RULE = re.compile(r"ns\[(?P<namespace>[^\]]*)\]-policy\[(?P<name>[^\]]*)\](?:-rule\[(?P<rule>\d+)\])?")
 
 
@@ -121,6 +122,8 @@ def sources_of(metadata: Metadata) -> tuple[Source, ...]:
 
 def policy_source(rule: str) -> tuple[Source, ...]:
     """The policy behind the name that a rule has in Envoy."""
+    if refused := _REFUSED.match(rule):
+        return (Source(refused[1], refused[2], refused[3]),)
     found = _RULE.match(rule)
     if found is None:
         return ()

@@ -13,7 +13,7 @@ from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 i
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.explain import listener, rbac, tls
-from weft.explain.cluster import NoTarget, find, speaks_http2
+from weft.explain.cluster import NoTarget, behind, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.http import manage
 from weft.explain.inbound import Arrival, receive
@@ -51,9 +51,13 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
     walk.tell(Stage.LISTENER, f"{caller.name or 'the caller'} {why}: straight to {address}:{request.port}")
     headers = headers_of(request) if request.is_http else None
-    server = world.at(address)
+    place = behind(walk, world, address, request.port)
+    if place is None:
+        return walk.end(Kind.CLOSED, "the connection is refused")
+    server = world.at(place.address)
     if server is None:
-        return _passed_on(walk, address, request.port, headers)
+        return _passed_on(walk, place.address, place.port, headers)
+    connection = msgspec.structs.replace(connection, address=place.address, port=place.port)
     return receive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
 
 

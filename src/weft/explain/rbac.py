@@ -145,4 +145,4 @@ def _note(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) ->
 
 def _named(rule: str) -> str:
     sources = policy_source(rule)
-    return f"{sources[0].name} {sources[0].part}".strip() if sources else rule
+    return f"{sources[0].name} {sources[0].part}" if sources and sources[0].part else rule

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from weft.explain.decision import Explanation, Kind, Outcome, Step, Verdict
 
+_MOST_SOURCES = 4  # of one decision; a port that twenty services share is no clearer for naming them all
+
 
 def lines(explanation: Explanation) -> Iterator[str]:
     outcomes = explanation.outcomes
@@ -24,7 +26,9 @@ def lines(explanation: Explanation) -> Iterator[str]:
 
 
 def line(step: Step) -> str:
-    source = f"  [{'; '.join(map(str, step.sources))}]" if step.sources else ""
+    named = [*map(str, step.sources[:_MOST_SOURCES])]
+    more = len(step.sources) - len(named)
+    source = f"  [{'; '.join(named)}{f'; and {more} more' if more else ''}]" if named else ""
     return f"{step.proxy or '-'}: {step.stage}: {step.what}{source}"
 
 

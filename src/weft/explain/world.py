@@ -81,6 +81,11 @@ class World(Protocol):
         """Who stands at an address; None for whoever the mesh does not know."""
         ...
 
+    def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
+        """To whom the network itself sends what is for a service's own address, where no proxy has chosen; None if it
+        is no such address."""
+        ...
+
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         """The addresses of a name, as the caller's application learns them, or its proxy; the name itself where a proxy
         asks somebody outside of the mesh."""

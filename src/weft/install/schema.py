@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from weft.api.document import Document, Path
 from weft.api.metadata import read_metadata
 from weft.api.parse import KINDS
-from weft.api.reader import MILLISECOND, MOST_TEXT, Fields, Report
+from weft.api.reader import MILLISECOND, MOST_TEXT, Fields, root_of
+from weft.api.report import Report
 from weft.base.problem import Severity
 from weft.model.names import Labels, ObjectKey
 from weft.model.settings import Settings
@@ -32,7 +33,7 @@ def recorded(kind: str) -> Shape:
     for full, turn in product((True, False), range(_TURNS)):
         document = Document(ObjectKey(kind, "x", "x"), KINDS[kind].versions[0], {"metadata": {"name": "x"}})
         report = Report(document)
-        meta = read_metadata(report.root(), document, Settings().domain)
+        meta = read_metadata(root_of(report), document, Settings().domain)
         KINDS[kind].read(Recorder(report, (), root, _Guise(full, turn)), meta)
     return root
 

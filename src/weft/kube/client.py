@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 
 from weft import __version__
+from weft.kube.answers import Groups, ObjectList, Resources, Status, decoded, read, refusal
 from weft.kube.config import Connection
 from weft.kube.credentials import Credentials
 from weft.kube.error import ApiError, ApiUnavailable, KubeError
@@ -86,7 +87,7 @@ class Client:
     async def get(self, resource: Resource, name: str, type_: type[T], *, namespace: str = "") -> T: ...
     async def get(self, resource: Resource, name: str, type_: Any = dict, *, namespace: str = "") -> Any:
         path = _one(resource, name, namespace)
-        return _decoded(await self.raw("GET", path), type_, path)
+        return decoded(await self.raw("GET", path), type_, path)
 
     async def list(
         self, resource: Resource, type_: type[T], *, namespace: str = "", labels: str = "", fields: str = ""
@@ -113,7 +114,7 @@ class Client:
         query = _selection(labels, fields) | {"limit": str(limit)}
         path = resource.path(namespace)
         while True:
-            listed = _decoded(await self.raw("GET", path, query=query), _List[type_], path)  # type: ignore[valid-type]
+            listed = decoded(await self.raw("GET", path, query=query), ObjectList[type_], path)  # type: ignore[valid-type]
             yield Page(tuple(listed.items or ()), listed.metadata.resource_version, listed.metadata.continue_)
             if not listed.metadata.continue_:
                 return
@@ -176,14 +177,14 @@ class Client:
         """`name` only with a subresource that is created, such as serviceaccounts/NAME/token. ApiError.already_exists
         if somebody was first."""
         path = resource.path(_namespace(resource, namespace), name, subresource)
-        return _decoded(await self.raw("POST", path, body=msgspec.json.encode(manifest)), type_, path)
+        return decoded(await self.raw("POST", path, body=msgspec.json.encode(manifest)), type_, path)
 
     async def replace(
         self, resource: Resource, name: str, manifest: Any, *, namespace: str = "", subresource: str = ""
     ) -> dict[str, Any]:
         """With metadata.resourceVersion in it: ApiError.conflict if somebody wrote meanwhile."""
         path = _one(resource, name, namespace, subresource)
-        replaced: dict[str, Any] = _decoded(await self.raw("PUT", path, body=msgspec.json.encode(manifest)), dict, path)
+        replaced: dict[str, Any] = decoded(await self.raw("PUT", path, body=msgspec.json.encode(manifest)), dict, path)
         return replaced
 
     @overload
@@ -227,7 +228,7 @@ class Client:
         body = msgspec.json.encode(patch)
         query = {"fieldManager": manager}
         answer = await self.raw("PATCH", path, query=query, body=body, content_type=patch_type)
-        return _decoded(answer, type_, path)
+        return decoded(answer, type_, path)
 
     async def apply(
         self,
@@ -248,7 +249,7 @@ class Client:
         )
         body = msgspec.json.encode(manifest)
         answer = await self.raw("PATCH", path, query=query, body=body, content_type=PatchType.APPLY)
-        applied: dict[str, Any] = _decoded(answer, dict, path)
+        applied: dict[str, Any] = decoded(answer, dict, path)
         return applied
 
     async def delete(
@@ -283,7 +284,7 @@ class Client:
             return resource
         group, _, version = api_version.rpartition("/")
         path = Resource(group, version, "", "").group_path
-        for one in _decoded(await self.raw("GET", path), _Resources, path).resources:
+        for one in decoded(await self.raw("GET", path), Resources, path).resources:
             if "/" not in one.name:  # not a subresource
                 self._found[api_version, one.kind] = Resource(group, version, one.name, one.kind, one.namespaced)
         try:
@@ -296,13 +297,13 @@ class Client:
         """Whether the server serves that resource: a certain answer, or an exception. A 404 alone is not certain, since
         whatever stands in the server's place may say it as well."""
         if resource.group:
-            groups = _decoded(await self.raw("GET", "/apis"), _Groups, "/apis")
+            groups = decoded(await self.raw("GET", "/apis"), Groups, "/apis")
             if groups.kind != "APIGroupList":
                 raise ApiUnavailable("the answer is not an API server's", where="GET /apis")
             versions = (version.group_version for group in groups.groups for version in group.versions)
             if resource.api_version not in versions:
                 return False
-        resources = _decoded(await self.raw("GET", resource.group_path), _Resources, resource.group_path)
+        resources = decoded(await self.raw("GET", resource.group_path), Resources, resource.group_path)
         if resources.kind != "APIResourceList":
             raise ApiUnavailable("the answer is not an API server's", where=f"GET {resource.group_path}")
         return any(one.name == resource.plural for one in resources.resources)
@@ -342,7 +343,7 @@ class Client:
                 async with self._answer(
                     method, path, query=query, body=body, kind=content_type, timeout=limits
                 ) as answer:
-                    return await _read(answer, where, _LONGEST_ANSWER)
+                    return await read(answer, where, _LONGEST_ANSWER)
         except TimeoutError as error:
             raise ApiUnavailable(f"no answer within {seconds:g} s", _hint(self.connection), where=where) from error
 
@@ -426,7 +427,7 @@ class Client:
                     if answer.status == 401 and retry and await self._credentials.renew():
                         continue
                     if answer.status not in (200, 201, 202):
-                        raise _refusal(answer, await _read(answer, where, _LONGEST_REFUSAL), where)
+                        raise refusal(answer, await read(answer, where, _LONGEST_REFUSAL), where)
                     yield answer
                     return
         except aiohttp.ClientConnectorCertificateError as error:
@@ -455,72 +456,6 @@ class Client:
         return self._opened
 
 
-class _ListMetadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(msgspec.Struct, Generic[T]):
-    metadata: _ListMetadata
-    items: list[T] | None = None
-
-
-class _ApiResource(msgspec.Struct):
-    name: str
-    kind: str
-    namespaced: bool = False
-
-
-class _Resources(msgspec.Struct):
-    kind: str = ""
-    resources: list[_ApiResource] = []
-
-
-class _GroupVersion(msgspec.Struct, rename="camel"):
-    group_version: str
-
-
-class _Group(msgspec.Struct):
-    versions: list[_GroupVersion] = []
-
-
-class _Groups(msgspec.Struct):
-    kind: str = ""
-    groups: list[_Group] = []
-
-
-class _Cause(msgspec.Struct):
-    reason: str = ""
-    message: str = ""
-    field: str = ""
-
-
-class _Details(msgspec.Struct, rename="camel"):
-    retry_after_seconds: float = 0.0
-    causes: list[_Cause] | None = None
-
-
-class Status(msgspec.Struct):
-    """What the API server says instead of an object."""
-
-    kind: str = ""
-    reason: str = ""
-    message: str = ""
-    code: int = 0
-    details: _Details | None = None
-
-    def error(self, code: int = 0, *, request: str = "", retry_after: float = 0.0) -> ApiError:
-        details = self.details or _Details()
-        return ApiError(
-            code or self.code,
-            self.reason,
-            self.message,
-            request=request,
-            retry_after=retry_after or details.retry_after_seconds,
-            causes=tuple(f"{cause.field}: {cause.message}" for cause in details.causes or ()),
-        )
-
-
 def _socket(address: Any) -> socket.socket:
     """The kernel asks after a silent peer, so that a machine that is gone is noticed within half a minute."""
     family, kind, protocol, *_ = address
@@ -530,36 +465,6 @@ def _socket(address: Any) -> socket.socket:
         if hasattr(socket, option):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return made
-
-
-async def _read(answer: aiohttp.ClientResponse, where: str, most: int) -> bytes:
-    chunks, size = [], 0
-    while chunk := await answer.content.readany():
-        size += len(chunk)
-        if size > most:
-            raise ApiUnavailable(f"an answer of over {most:,} bytes", where=where)
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-def _refusal(answer: aiohttp.ClientResponse, body: bytes, where: str) -> ApiError:
-    header = answer.headers.get("Retry-After", "")
-    retry_after = float(header) if header.isascii() and header.isdigit() else 0.0
-    try:
-        status = msgspec.json.decode(body, type=Status)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        status = Status()
-    if status.kind != "Status":
-        said = body[:200].decode(errors="replace").strip()
-        status = Status(reason=answer.reason or "", message=said)
-    return status.error(answer.status, request=where, retry_after=retry_after)
-
-
-def _decoded(body: bytes, type_: Any, path: str) -> Any:
-    try:
-        return msgspec.json.decode(body, type=type_)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ApiUnavailable(f"the answer is not what was asked for: {error}", where=path) from error
 
 
 def _selection(labels: str, fields: str) -> dict[str, str]:

@@ -74,6 +74,13 @@ def load(kubeconfig: Path | str | None = None, context: str | None = None) -> Co
     return from_kubeconfig([usual], context)
 
 
+def contexts(kubeconfig: Path | str | None = None) -> list[str]:
+    """The names that `load` takes. Raises ConfigError."""
+    said = str(kubeconfig) if kubeconfig is not None else os.environ.get("KUBECONFIG") or "~/.kube/config"
+    files = [Path(path).expanduser() for path in said.split(os.pathsep) if path]
+    return [each.name for file in files if file.exists() for each in _read(file).contexts]
+
+
 def in_cluster(directory: Path = ACCOUNT_DIRECTORY) -> Connection:
     """What kubelet gives every pod with a service account."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")

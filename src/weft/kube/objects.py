@@ -19,6 +19,7 @@ class Metadata(msgspec.Struct, rename="camel"):
     annotations: dict[str, str] | None = None
     creation_timestamp: str | None = None
     generation: int = 0
+    resource_version: str = ""
 
 
 # Objects that `api/` reads: what is in `spec` and `data` is for it to judge.

@@ -143,7 +143,7 @@ def instance_of(pod: Pod, record: PodRecord) -> Instance:
         excluded_ports=_numbers(annotations.exclude_inbound) if annotations and annotations.exclude_inbound else (),
         locality=record.group.locality,
         network=_value(labels, _NETWORK_LABEL),
-        workload=_workload(pod),
+        workload=workload_of(pod),
         by_slice=True,
         origin=Origin(ObjectKey("Pod", record.namespace, record.name)),
     )
@@ -213,7 +213,7 @@ def _value(labels: Labels, wanted: str) -> str:
     return next((value for name, value in labels if name == wanted), "")
 
 
-def _workload(pod: Pod) -> str:
+def workload_of(pod: Pod) -> str:
     """What a person would call it: the Deployment behind a ReplicaSet, the CronJob behind a Job."""
     owner = next((each for each in pod.metadata.owner_references or () if each.controller), None)
     if owner is None:

@@ -68,6 +68,7 @@ async def ask(
     query: Mapping[str, str] | None = None,
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
 ) -> Answer:
     """One HTTP request to a port of a pod."""
     where = f"port {port} of pod {pod}.{namespace}"
@@ -75,7 +76,7 @@ async def ask(
     async with forward(client, namespace, pod, port) as forwarded:
         try:
             # A thread and the standard library's client: it takes a socket that is there already.
-            return await asyncio.to_thread(_exchange, forwarded.socket, method, target, dict(headers or {}))
+            return await asyncio.to_thread(_exchange, forwarded.socket, method, target, dict(headers or {}), body)
         except _TooLong as error:
             raise KubeError(f"an answer of over {_LONGEST_ANSWER:,} bytes", where=where) from error
         except (http.client.HTTPException, OSError) as error:
@@ -88,11 +89,11 @@ class _TooLong(Exception):
     pass
 
 
-def _exchange(connected: socket.socket, method: str, target: str, headers: dict[str, str]) -> Answer:
+def _exchange(connected: socket.socket, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
     connected.settimeout(TIMEOUT)
     connection = http.client.HTTPConnection("localhost")
     connection.sock = connected
-    connection.request(method, target, headers={"Connection": "close", **headers})
+    connection.request(method, target, body=body or None, headers={"Connection": "close", **headers})
     answer = connection.getresponse()
     body = answer.read(_LONGEST_ANSWER + 1)
     if len(body) > _LONGEST_ANSWER:

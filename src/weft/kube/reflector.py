@@ -17,7 +17,8 @@ import msgspec
 
 from weft.base.backoff import Backoff
 from weft.base.problem import Problem, Where
-from weft.kube.client import PAGE, Client, Status
+from weft.kube.answers import Status
+from weft.kube.client import PAGE, Client
 from weft.kube.error import ApiError, ApiUnavailable, KubeError
 from weft.kube.resource import Resource
 

@@ -62,11 +62,13 @@ async def watch(
     root_namespace: str = "istio-system",
     revision: str = "default",
     pods: Pods | None = None,
+    revisions: dict[ObjectKey, str] | None = None,
     timing: Timing = Timing(),  # noqa: B008 - frozen
 ) -> AsyncGenerator[Batch, None]:
-    """Batches, for ever. Close the generator to stop. `pods` is kept up to date, each pod before the batch it is in."""
+    """Batches, for ever. Close the generator to stop. `pods` is kept up to date, each pod before the batch it is in; so
+    is `revisions`, the resourceVersion of each object that somebody wrote."""
     feed = _Feed(client, timing)
-    join = _Join(pods if pods is not None else Pods(), feed)
+    join = _Join(pods if pods is not None else Pods(), revisions if revisions is not None else {}, feed)
     config = "istio" if revision in ("", "default") else f"istio-{revision}"
     feed.follow(CUSTOM_RESOURCE_DEFINITIONS, Definition, join.definition)
     feed.follow(NODES, Named, join.node)
@@ -208,8 +210,9 @@ class _Feed:
 class _Join:
     """What the kinds have to do with each other. It is told of one object at a time; `batch` is what came of them."""
 
-    def __init__(self, pods: Pods, feed: _Feed) -> None:
+    def __init__(self, pods: Pods, revisions: dict[ObjectKey, str], feed: _Feed) -> None:
         self._pods = pods
+        self._revisions = revisions
         self._feed = feed
         self._documents = Documents()
         self._localities: dict[str, str] = {}  # by node
@@ -228,7 +231,12 @@ class _Join:
 
     def written(self, resource: Resource, namespace: str, name: str, found: Written | Named | None) -> None:
         key = ObjectKey(resource.kind, namespace, name)
-        change = self._documents.gone(key) if found is None else self._documents.change(resource, key, found)
+        if found is None:
+            self._revisions.pop(key, None)
+            change: Change | None = self._documents.gone(key)
+        else:
+            self._revisions[key] = found.metadata.resource_version
+            change = self._documents.change(resource, key, found)
         if change is not None:
             self._changes[key] = change
 

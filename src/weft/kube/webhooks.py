@@ -3,11 +3,18 @@ believe (`caBundle`) and somebody to ask (a ready endpoint). What lacks one of t
 
 from __future__ import annotations
 
+import base64
+import re
+
 import msgspec
 
 from weft.base.problem import Problem, Severity, Where
 from weft.kube.client import Client
-from weft.kube.resource import ENDPOINT_SLICES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from weft.kube.error import KubeError
+from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+
+ROOTS = "istio-ca-root-cert"
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
 
 
 async def unanswered(client: Client, labels: str) -> list[Problem]:
@@ -21,11 +28,37 @@ async def unanswered(client: Client, labels: str) -> list[Problem]:
                 what = "it has no caBundle: the API server believes no answer"
                 hint = f"the control plane puts it there: kubectl logs -n {service.namespace} -l app=istiod"
                 found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
+            elif not await _is_believed(client, service, each.webhooks):
+                what = "its caBundle is of another CA than the control plane's: the API server believes no answer"
+                hint = f"compare it with ConfigMap {ROOTS} in {service.namespace}; the control plane puts it there anew"
+                found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _answers(client, service):
                 what = f"nobody is ready behind Service {service.namespace}/{service.name}"
                 hint = f"try: kubectl get pods -n {service.namespace} -l app=istiod"
                 found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
     return found
+
+
+async def _is_believed(client: Client, service: _Service, webhooks: tuple[_Webhook, ...]) -> bool:
+    """Whether each has one of the roots that the control plane has published, where that can be read."""
+    try:
+        published = await client.get(CONFIG_MAPS, ROOTS, _ConfigMap, namespace=service.namespace)
+    except KubeError:
+        return True
+    roots = _certificates(published.data.get("root-cert.pem", ""))
+    return not roots or all(roots & _certificates(_decoded(each.client_config.ca_bundle)) for each in webhooks)
+
+
+def _decoded(bundle: str) -> str:
+    try:
+        return base64.b64decode(bundle).decode()
+    except ValueError:
+        return ""
+
+
+def _certificates(text: str) -> set[str]:
+    """The letters of each, however its lines are broken."""
+    return {"".join(body.split()) for body in _CERTIFICATE.findall(text)}
 
 
 async def _answers(client: Client, service: _Service) -> bool:
@@ -59,6 +92,10 @@ class _Webhook(_Camel, frozen=True):
 class _Webhooks(_Camel, frozen=True):
     metadata: _Metadata
     webhooks: tuple[_Webhook, ...] = ()
+
+
+class _ConfigMap(_Camel, frozen=True):
+    data: dict[str, str] = {}
 
 
 class _Conditions(_Camel, frozen=True):

@@ -115,6 +115,12 @@ class Addresses:
             return value
         return msgspec.structs.replace(value, addresses=self.services.take(name).texts)
 
+    def readmit(self, value: Value) -> Value:
+        """The same for a service that was there once: it takes nobody's address, and nobody is told of doubles."""
+        if not isinstance(value, Service) or value.addresses or not _needs_address(value):
+            return value
+        return msgspec.structs.replace(value, addresses=self.services.take(service_name(value)).texts)
+
     def keep_services(self, services: Iterable[Service]) -> tuple[Problem, ...]:
         """Forget all services but these; returns which of them have an address that is another's."""
         names = {service_name(service) for service in services}

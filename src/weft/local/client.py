@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -36,9 +37,9 @@ def fetch_admin(name: str, pod: str, path: str, query: dict[str, str] | None = N
     return _ask(name, method, "/admin", {"pod": pod, "path": path} | (query or {}))
 
 
-def fetch_debug(name: str, page: str, query: dict[str, str] | None = None) -> bytes:
-    """What the control plane knows, as Istio's /debug/PAGE says it."""
-    return _ask(name, "GET", f"/debug/{page}", query)
+def fetch_debug(name: str, page: str, query: dict[str, str] | None = None, question: bytes = b"") -> bytes:
+    """What the control plane knows, as Istio's /debug/PAGE says it. `question`: one that is too long for a query."""
+    return _ask(name, "POST" if question else "GET", f"/debug/{page}", query, question)
 
 
 def fetch_entrance(name: str, pod: str, command: Sequence[str]) -> Entrance:
@@ -89,6 +90,21 @@ def end_mesh(name: str, timeout: float = 30.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def ask_at(path: Path, url: str, query: dict[str, str] | None = None, question: bytes = b"") -> bytes:
+    """Ask a `weft control`, at the path of its socket. `question`: one that is too long for a query."""
+    connection = _Connection(str(path))
+    try:
+        connection.connect()
+        return _request(connection, str(path), "POST" if question else "GET", url, query or {}, question).read()
+    except PermissionError as error:
+        raise LocalError(f"{path}: permission denied", "only who runs weft control may ask it") from error
+    except (http.client.HTTPException, OSError) as error:
+        hint = f"is it running? weft control --debug {path.parent}"
+        raise LocalError(f"no weft control answers at {path}: {error}", hint) from error
+    finally:
+        connection.close()
 
 
 class _Connection(http.client.HTTPConnection):

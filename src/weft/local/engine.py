@@ -27,6 +27,7 @@ from weft.base.problem import Problem, Severity
 from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus
 from weft.control.debug import Debug
+from weft.control.memory import Memory
 from weft.control.plane import ControlPlane
 from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
@@ -55,7 +56,7 @@ from weft.model.workload import Workload
 from weft.netns import links, namespace
 from weft.netns.links import Bridge
 from weft.netns.namespace import Namespace, NetworkError, ipv6_available
-from weft.netns.process import POD_PATH
+from weft.netns.view import POD_PATH
 from weft.node.proxy import Proxy
 from weft.translate.lookup import Answer, Names
 from weft.xds.server import ListenError
@@ -76,7 +77,9 @@ class Engine:
         name: str = "default",
         domain: str = "cluster.local",
         trust: Trust = Trust(),  # noqa: B008 - a frozen value
+        history: Path | None = None,
     ) -> None:
+        """`history`: a private directory in which its past is written down; without one it ends with the mesh."""
         self.directory = directory.absolute()
         self.name = name
         self.domain = domain
@@ -85,7 +88,9 @@ class Engine:
         self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
         self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
-        self.control = ControlPlane(domain=domain, admit=self._admit, replica=name)
+        memory = Memory(history, domain=domain, admit=self.addresses.readmit) if history is not None else None
+        self.control = ControlPlane(domain=domain, admit=self._admit, replica=name, memory=memory)
+        self.control.listening = self._listening
         self.observer = Observer(self)
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
@@ -433,6 +438,13 @@ class Engine:
     def rotate_ca(self, propagation: timedelta | None = None) -> AuthorityStatus:
         """Begin to move to a new root. Raises AuthorityError."""
         return self._vouch().rotate(propagation)
+
+    def _listening(self, instance: Instance) -> frozenset[int] | None:
+        """None for whoever is not run here, such as a WorkloadEntry."""
+        for pod in self.pods():
+            if (pod.plan.workload.namespace, pod.plan.name) == (instance.namespace, instance.name):
+                return pod.listening
+        return None
 
     def _pod_problems(self) -> list[Problem]:
         """Commands that cannot even be started are as wrong as YAML that cannot be read."""

@@ -33,7 +33,7 @@ from weft.model.instance import Instance, pod_of
 from weft.model.service import Protocol
 from weft.model.workload import Probe, RestartPolicy, TcpProbe, Workload
 from weft.netns import links, namespace
-from weft.netns.listening import listening
+from weft.netns.listening import inward, listening
 from weft.netns.namespace import Namespace, NetworkError
 from weft.netns.process import Spawn, end, spawn
 from weft.netns.view import Laid, View
@@ -47,6 +47,7 @@ FIRST_BACK_OFF = 0.2  # seconds
 MOST_BACK_OFF = 30.0
 STEADY = 10.0  # seconds up, after which the next end of the app is a first one again
 DRAIN = 3.0  # seconds that requests under way have when a pod ends
+_LOOK_AGAIN = 0.5  # seconds between two looks at whether an app listens
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 
 
@@ -157,6 +158,14 @@ class Pod:
         """The pod as the mesh sees it."""
         return pod_of(self.plan.workload, self.plan.name, self._served or self.plan.addresses.texts, ready=self.ready)
 
+    @property
+    def listening(self) -> frozenset[int]:
+        """The ports at which its program takes connections of others."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return frozenset()
+        return frozenset(port for _, port in listening(process.pid))
+
     def command(self, argv: tuple[str, ...], *, stdout: int = DEVNULL, stderr: int = DEVNULL) -> Spawn:
         """How to start something in this pod, as its app is started."""
         workload = self.plan.workload
@@ -238,8 +247,8 @@ class Pod:
             except (NetworkError, DoorError, OSError) as error:
                 await to_its_end(self._clear_away)
                 delay = backoff.next()
-                self.trouble = str(error)
-                self._enter(Phase.BACK_OFF, f"{error}; next try in {delay:.1f} s")
+                self.trouble = _words(error)
+                self._enter(Phase.BACK_OFF, f"{self.trouble}; next try in {delay:.1f} s")
                 self.begun.set()
                 await asyncio.sleep(delay)
 
@@ -289,9 +298,9 @@ class Pod:
         try:
             process = self._process = await spawn(self.command(self.plan.workload.command, stdout=PIPE, stderr=STDOUT))
         except (NetworkError, OSError) as error:
-            self.trouble = str(error)
+            self.trouble = _words(error)
             self.begun.set()
-            return None, str(error)
+            return None, self.trouble
         self.trouble = ""
         self._enter(Phase.RUNNING, "")
         self.begun.set()
@@ -318,21 +327,29 @@ class Pod:
         first = next((port for port in workload.ports if port.protocol is not Protocol.UDP), None)
         if first is not None:
             # Kubernetes would send requests before anybody listens. Once it has listened, it is left alone.
-            self._on_answer(False, f"nothing listens on {first.number}")
-            await self._until_it_listens(Probe(TcpProbe(first.number), period=timedelta(seconds=0.5)))
+            await self._until_it_listens(first.number)
         self._on_answer(True, "")
 
-    async def _until_it_listens(self, listens: Probe) -> None:
-        """On either of its addresses."""
+    async def _until_it_listens(self, port: int) -> None:
+        """On either of its addresses. What is being waited for is said meanwhile."""
+        listens = Probe(TcpProbe(port), period=timedelta(seconds=_LOOK_AGAIN))
         asking = [
             asyncio.ensure_future(probe.until_passed(listens, self._probe_target(address)))
             for address in self.plan.addresses.texts
         ]
         try:
-            await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            done: set[asyncio.Future[None]] = set()
+            while not done:
+                self._on_answer(False, self._why_deaf(port))
+                done, _ = await asyncio.wait(asking, timeout=_LOOK_AGAIN, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in asking:
                 each.cancel()
+
+    def _why_deaf(self, port: int) -> str:
+        if self._process is not None and port in inward(self._process.pid):
+            return f"port {port} is listened on at 127.0.0.1 only, and calls come to the pod's own address"
+        return f"nothing listens on {port}"
 
     def _probe_target(self, address: str) -> probe.Target:
         ports = tuple((port.name, port.number) for port in self.plan.workload.ports)
@@ -412,3 +429,8 @@ class Pod:
             "POD_IP": str(self.plan.addresses.ipv4),
             **dict(workload.environment),
         }
+
+
+def _words(error: Exception) -> str:
+    """What is wrong, without the name of the namespace, which says nothing that the pod's does not."""
+    return error.problem.what if isinstance(error, NetworkError) else str(error)

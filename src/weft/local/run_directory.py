@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
 import re
@@ -18,13 +17,15 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from weft.local.error import LocalError
 from weft.local.users import free_users
-from weft.netns import namespace
-from weft.netns.namespace import Namespace
+
+if TYPE_CHECKING:
+    from weft.netns.namespace import Namespace
 
 DEFAULT_BASE = Path("/run/weft")
 
@@ -122,6 +123,8 @@ def output_file(name: str, base: Path | None = None) -> Path:
 
 def namespace_prefix(name: str, base: Path | None = None) -> str:
     """Namespaces are the machine's, and a name is one run directory's: the same name in another is another mesh."""
+    import hashlib
+
     real = os.path.realpath(base or base_directory())
     place = "" if real == os.path.realpath(DEFAULT_BASE) else f"@{hashlib.sha256(real.encode()).hexdigest()[:8]}"
     # A mesh's name has neither a dot nor an @, so no mesh's prefix is the beginning of another's.
@@ -196,6 +199,8 @@ def clean(name: str) -> bool:
 
 def end_leftovers(name: str, base: Path) -> bool:
     """Kill every process in this mesh's namespaces and delete them. Whether there were any."""
+    from weft.netns import namespace  # here and below: every command looks for meshes, and few clean up
+
     found = [each for each in namespace.namespaces() if each.name.startswith(namespace_prefix(name, base))]
     for each in found:
         end_processes(each)
@@ -206,6 +211,8 @@ def end_leftovers(name: str, base: Path) -> bool:
 def end_processes(where: Namespace, uid: int | None = None) -> None:
     """Kill whatever still runs in a namespace, or what one user runs there; returns when it is gone, or after a few
     seconds."""
+    from weft.netns import namespace
+
     deadline = time.monotonic() + _KILL_TIMEOUT
     while pids := [pid for pid in namespace.processes_in(where) if not has_ended(pid) and uid in (None, _user(pid))]:
         for pid in pids:

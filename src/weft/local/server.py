@@ -21,7 +21,7 @@ from aiohttp import web
 from weft.base.problem import Problem
 from weft.ca.error import AuthorityError
 from weft.ca.status import AuthorityStatus
-from weft.control.debug import Debug
+from weft.control.debug import LONGEST_QUESTION, Debug
 from weft.control.debug_access import debug_page
 from weft.envoy.binary import EnvoyError
 from weft.local.error import CannotStart, LocalError
@@ -61,7 +61,7 @@ class Server:
         self._runner: web.AppRunner | None = None
 
     async def listen(self, path: Path) -> None:
-        app = web.Application(middlewares=[_errors], client_max_size=64 * 1024)
+        app = web.Application(middlewares=[_errors], client_max_size=LONGEST_QUESTION)
         app.add_routes(
             [
                 web.get("/status", self._status),
@@ -72,6 +72,7 @@ class Server:
                 web.post("/admin", self._admin),
                 web.get("/debug", self._debug),
                 web.get("/debug/{name}", self._debug),
+                web.post("/debug/{name}", self._debug),  # a long question
                 web.get("/ca", self._ca),
                 web.post("/ca/rotate", self._rotate_ca),
                 web.post("/down", self._down),

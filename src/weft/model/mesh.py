@@ -54,6 +54,9 @@ class Mesh:
         self._default_settings = settings or Settings()
         self.settings = self._default_settings
         self._values: dict[ObjectKey, tuple[Value, ...]] = {}
+        # What a cluster calls the version of an object. It is no part of any value: a status that somebody writes gives
+        # the object another one, and must change nothing.
+        self.revisions: dict[ObjectKey, str] = {}
         self._registry = Registry()
         self._routings = Routings()
         self._rules = Rules()

@@ -63,6 +63,7 @@ class WeightedDestination(msgspec.Struct, frozen=True):
     destination: Destination
     weight: int = 0  # as written; a single destination of weight 0 takes everything
     headers: Headers = Headers()
+    line: int = 0
 
 
 class Redirect(msgspec.Struct, frozen=True):
@@ -115,6 +116,7 @@ class Fault(msgspec.Struct, frozen=True):
 class Mirror(msgspec.Struct, frozen=True):
     destination: Destination
     percentage: float = 100.0
+    line: int = 0
 
 
 class CorsPolicy(msgspec.Struct, frozen=True):

@@ -16,7 +16,13 @@ def listening(pid: int) -> frozenset[tuple[int, int]]:
     return frozenset(own)
 
 
-def _ports(pid: int, table: str) -> set[int]:
+def inward(pid: int) -> frozenset[int]:
+    """The ports on which something listens on the loopback address alone, where nobody outside can reach it."""
+    of_its_own = {port for table in ("tcp", "tcp6") for port in _ports(pid, table, loopback=True)}
+    return frozenset(of_its_own - {port for _, port in listening(pid)})
+
+
+def _ports(pid: int, table: str, *, loopback: bool = False) -> set[int]:
     try:
         lines = Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]
     except OSError:
@@ -25,6 +31,6 @@ def _ports(pid: int, table: str) -> set[int]:
     for line in lines:
         fields = line.split()
         address, _, port = fields[1].partition(":")
-        if fields[3] == _LISTEN and address not in _LOOPBACK:
+        if fields[3] == _LISTEN and (address in _LOOPBACK) is loopback:
             found.add(int(port, 16))
     return found

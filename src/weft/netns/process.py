@@ -14,7 +14,6 @@ import re
 import shlex
 import shutil
 import signal
-import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,11 +21,8 @@ from pathlib import Path
 import msgspec
 
 from weft.netns.namespace import Namespace, NetworkError
-from weft.netns.view import View, closed_ancestors, is_below, may, mount_lines
+from weft.netns.view import SYSTEM_PATH, View, closed_ancestors, is_below, may, mount_lines
 
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# weft's own programs first, so that `python3` in a pod is the interpreter that runs weft; then the machine's.
-POD_PATH = f"{Path(sys.executable).parent}:{_SYSTEM_PATH}"
 # Shells put these into the environment by themselves; a process gets the variables it was given and no other.
 _SHELL_VARIABLES = ("PWD", "OLDPWD", "SHLVL")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -151,7 +147,7 @@ def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[st
     lines = [
         *(["exec 3>&2 2>&0"] if reports else []),
         # The tools are looked up in the machine's own directories, whatever PATH the program is given.
-        f"PATH={_SYSTEM_PATH}",
+        f"PATH={SYSTEM_PATH}",
         *(line if line.endswith("|| :") else f"{line} || exit 126" for line in setup),
         *(["printf ready >&2", "exec 2>&3 3>&- </dev/null"] if reports else []),
         f'exec {shlex.join([*privileges, "/bin/sh", "-c", _unpack(wanted), "weft"])} "$@"',
@@ -188,7 +184,7 @@ def _find(wanted: Spawn) -> Path:
         if not path.exists():
             raise NetworkError(f"program {path} does not exist", "correct the command", where=str(wanted.namespace))
         return path
-    search = wanted.environment.get("PATH", _SYSTEM_PATH)
+    search = wanted.environment.get("PATH", SYSTEM_PATH)
     found = shutil.which(name, path=search)
     if found is None:
         what = f"program `{name}` is not in {search}"
@@ -219,7 +215,7 @@ def _interpreter(program: Path) -> str:
 
 
 def _tool(name: str) -> str:
-    found = shutil.which(name, path=_SYSTEM_PATH)
+    found = shutil.which(name, path=SYSTEM_PATH)
     if found is None:
         raise NetworkError(f"the program `{name}` is missing", "apt-get install util-linux")
     return found

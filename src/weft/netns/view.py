@@ -7,12 +7,17 @@ directories likewise; single files are laid over others. The host's mounts never
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from weft.netns.namespace import DIRECTORY, NetworkError
+
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# weft's own programs first, so that `python3` in a pod is the interpreter that runs weft; then the machine's.
+POD_PATH = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
 
 # Beyond this, one mount per entry costs more than a person wants to wait for.
 _MOST_ENTRIES = 200

@@ -86,7 +86,7 @@ class Daemon:
         servers: dict[str, SocketServer] = {XDS_SOCKET: self.relay}
         if self._redirects is not None:
             servers[REDIRECT_SOCKET] = self._redirects
-        self.pods = Pods(self.agent, servers, keepsakes, trust_domain=settings.trust_domain)
+        self.pods = Pods(self.agent, servers, keepsakes, trust_domain=settings.trust_domain, lack=self.relay.lack)
         self._driver = Driver(settings.driver, __version__, settings.node_name, self._kubelet, self.pods)
         self._bundle = bundle
 

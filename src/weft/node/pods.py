@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +30,10 @@ from weft.node.kubelet import Volume
 log = logging.getLogger("weft.node.pods")
 
 SOCKETS = frozenset({SDS_SOCKET, XDS_SOCKET, REDIRECT_SOCKET})
+# Seconds for which kubelet is kept waiting for what a pod lacks: it cannot end the pod meanwhile, and asks again after
+# a refusal, ever more seldom, but at least every two minutes.
+PATIENCE = 15.0
+_LOOK = 0.05  # seconds
 
 
 class Pod(msgspec.Struct, frozen=True, order=True):
@@ -59,7 +63,8 @@ class VolumeRefused(Exception):
 
 
 class Pods:
-    """`servers` are by the name of their socket. `Agent.certified` must be told to `certified` here."""
+    """`servers` are by the name of their socket. `Agent.certified` must be told to `certified` here. `lack` tells what
+    a pod's proxy would wait for in vain, and nothing if there is no such thing."""
 
     def __init__(
         self,
@@ -68,8 +73,10 @@ class Pods:
         keepsakes: Keepsakes | None,
         *,
         trust_domain: str,
+        lack: Callable[[Pod], str] = lambda _: "",
     ) -> None:
         self._agent, self._servers, self._keepsakes, self._trust_domain = agent, servers, keepsakes, trust_domain
+        self._lack = lack
         self._served: dict[str, tuple[Volume, Keepsake]] = {}  # by UID
         self._opened: dict[str, set[str]] = {}  # by UID: its sockets that are there
         self._unnamed: set[str] = set()  # UIDs that were found at the start, and not spoken of by kubelet yet
@@ -104,6 +111,7 @@ class Pods:
             self._serve(volume, kept)
             for socket in self._lacking(pod.uid):
                 await self._open(pod, volume, socket)
+            await self._wait_for_lack(pod)
         except BaseException as error:
             await self._close(pod.uid)
             with contextlib.suppress(OSError):
@@ -111,6 +119,15 @@ class Pods:
             if isinstance(error, (DoorError, OSError)):
                 raise VolumeRefused(f"pod {pod}: {error}") from error
             raise
+
+    async def _wait_for_lack(self, pod: Pod) -> None:
+        """A pod without a volume is an event that says why, can be deleted, and starts once it gets one. With a volume,
+        its proxy would start, wait in vain, and be started again by kubelet ever more seldom."""
+        end = time.monotonic() + PATIENCE
+        while lack := self._lack(pod):
+            if time.monotonic() >= end:
+                raise VolumeRefused(f"pod {pod} has to wait: {lack}")
+            await asyncio.sleep(_LOOK)
 
     async def unpublish(self, volume: Volume) -> None:
         """Nothing of it is left when this returns. Idempotent. Raises VolumeRefused if kubelet has to ask again."""

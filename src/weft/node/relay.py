@@ -73,6 +73,13 @@ class Relay:
         """Whether a proxy of this pod would be answered at once."""
         return uid in self._copy.placements
 
+    def lack(self, pod: Pod) -> str:
+        """Why a proxy of this pod would not be answered; nothing if it is, or there is somebody to ask."""
+        if self.upstream.connected or self.placed(pod.uid) or self._twin(pod) is not None:
+            return ""
+        why = self.upstream.trouble or "it has not answered yet"
+        return f"the node's agent has no configuration for it, and no stream to the control plane: {why}"
+
     def streams(self) -> list[StreamStatus]:
         """Of the Envoys here."""
         return self._server.streams()

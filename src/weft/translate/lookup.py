@@ -75,7 +75,7 @@ class Names:
         """What a name, lower case and without its last dot, means to a pod of a namespace."""
         if any(name == zone or name.endswith(f".{zone}") for zone in self._reverse_zones):
             return self._reverse(name, namespace)
-        for host in self._readings(name, namespace):
+        for host in self.readings(name, namespace):
             entry = self._visible(host, namespace)
             if entry is not None:
                 return entry.found
@@ -97,7 +97,7 @@ class Names:
         seen = [host for host in hosts if self._visible(host, namespace) and not host.startswith("*")]
         return Found(names=tuple(pods or seen[:1])) if pods or seen else NoSuchName()
 
-    def _readings(self, name: str, namespace: str) -> Iterable[str]:
+    def readings(self, name: str, namespace: str) -> Iterable[str]:
         """The full hosts that a name may be short for, as Istio's DNS proxy reads them."""
         yield name
         dots = name.count(".")

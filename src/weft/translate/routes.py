@@ -30,7 +30,7 @@ from weft.translate.provenance import keys, of_objects, of_route
 from weft.translate.view import ServiceView, deciding
 
 _MESSAGE = RouteConfiguration.DESCRIPTOR.full_name
-_LARGEST_DIRECT_RESPONSE = 1 << 20
+LARGEST_DIRECT_RESPONSE = 1 << 20
 
 
 def stands_alone(view: ServiceView, port: ServicePort) -> bool:
@@ -138,7 +138,7 @@ def _known(origin: Origin | None) -> tuple[Origin, ...]:
 def _frame(name: str) -> bytes:
     frame = RouteConfiguration(name=name, ignore_port_in_host_matching=True)
     frame.validate_clusters.value = False  # a cluster that comes a moment later must not stop the routes
-    frame.max_direct_response_body_size_bytes.value = _LARGEST_DIRECT_RESPONSE
+    frame.max_direct_response_body_size_bytes.value = LARGEST_DIRECT_RESPONSE
     body: bytes = frame.SerializeToString(deterministic=True)
     return body
 

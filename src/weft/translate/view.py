@@ -194,12 +194,12 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
 
 
 def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
-    """Wherever its routes lead, each with the line of its route."""
+    """Wherever its routes lead, each with its line."""
     for route in routing.http:
-        yield from ((route.line, weighted.destination) for weighted in route.route)
-        yield from ((route.line, mirror.destination) for mirror in route.mirrors)
+        yield from ((weighted.line or route.line, weighted.destination) for weighted in route.route)
+        yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)
     for stream in (*routing.tls, *routing.tcp):
-        yield from ((stream.line, weighted.destination) for weighted in stream.route)
+        yield from ((each.line or stream.line, each.destination) for each in stream.route)
 
 
 def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:

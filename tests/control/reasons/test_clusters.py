@@ -16,8 +16,8 @@ def cluster(mesh, path="", name=CLUSTER):
 def test_without_any_rule_each_field_is_a_default():
     mesh = mesh_of()
     assert cluster(mesh) == (("Service shop/payments (service.yaml:2)",), ("cluster-per-port",))
-    assert cluster(mesh, "circuit_breakers") == ((), ("no-limits", "default-retry-budget"))
-    assert cluster(mesh, "connect_timeout") == ((), ("default-connect-timeout",))
+    assert cluster(mesh, "circuit_breakers") == ((), ("no-limits", "retry-budget"))
+    assert cluster(mesh, "connect_timeout") == ((), ("connect-timeout",))
     assert cluster(mesh, "lb_policy") == ((), ("least-request",))
     assert cluster(mesh, "outlier_detection") == ((), ("no-ejection",))
     assert cluster(mesh, "transport_socket_matches") == ((), ("auto-mtls",))
@@ -30,7 +30,7 @@ def test_what_the_hosts_policy_says_is_the_rules():
     pool = "DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:1)"
     assert cluster(mesh, "circuit_breakers") == (
         (pool,),
-        ("no-limits", "default-retry-budget"),
+        ("no-limits", "retry-budget"),
     )  # of the limits that it does not mention
     assert cluster(mesh, "outlier_detection") == (
         ("DestinationRule shop/payments trafficPolicy.outlierDetection (rule.yaml:1)",),
@@ -57,7 +57,7 @@ subsets:
     assert by == ("cluster-per-subset", "nearest-destination-rule")
     assert cluster(mesh, "circuit_breakers", SUBSET) == (
         ("DestinationRule shop/payments subsets[v1].trafficPolicy.connectionPool (rule.yaml:8)",),
-        ("subset-over-host", "no-limits", "default-retry-budget"),
+        ("subset-over-host", "no-limits", "retry-budget"),
     )
 
 
@@ -103,7 +103,7 @@ trafficPolicy:
     part = "trafficPolicy.portLevelSettings.connectionPool"
     assert cluster(mesh, "circuit_breakers") == (
         (f"DestinationRule shop/payments {part} (rule.yaml:1)",),
-        ("port-replaces-level", "no-limits", "default-retry-budget"),
+        ("port-replaces-level", "no-limits", "retry-budget"),
     )
     assert cluster(mesh, "outlier_detection") == ((), ("port-replaces-level", "no-ejection"))
 

@@ -1,6 +1,6 @@
 from control.reasons.told import mesh_of
 from control.test_stage import DENY
-from model.builders import group
+from model.builders import group, service
 from weft.control.reasons import rules
 from weft.control.reasons.part import Ground, placed, sources
 from weft.explain.decision import Source
@@ -23,6 +23,15 @@ def test_an_object_gets_its_place_from_the_mesh_and_a_policys_rule_its_own_line(
     assert str(placed(mesh, policy)) == "AuthorizationPolicy shop/only-orders rule[0] (deny.yaml:7)"
     assert str(placed(mesh, Source("Service", "shop", "payments"))) == "Service shop/payments (service.yaml:2)"
     assert str(placed(mesh, Source("Service", "shop", "gone"))) == "Service shop/gone"
+
+
+def test_on_a_cluster_an_object_is_named_with_the_version_that_it_has_there():
+    mesh = mesh_of()
+    key = ObjectKey("Service", "shop", "elsewhere")
+    mesh.apply(key, (service("elsewhere", origin=Origin(key, "digest")),))
+    assert str(placed(mesh, Source("Service", "shop", "elsewhere"))) == "Service shop/elsewhere (version digest)"
+    mesh.revisions[key] = "417"
+    assert str(placed(mesh, Source("Service", "shop", "elsewhere"))) == "Service shop/elsewhere (version 417)"
 
 
 def test_calls_to_unknown_hosts_are_allowed_by_default():

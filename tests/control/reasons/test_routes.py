@@ -24,7 +24,7 @@ def test_without_a_virtual_service_everything_is_a_default():
     assert told(mesh, f"80.virtual_hosts[{HOST}]", kind="route") == (service, ("route-to-service",))
     assert route(mesh, "default") == (service, ("route-to-service",))
     assert route(mesh, "default", "timeout") == ((), ("no-timeout",))
-    assert route(mesh, "default", "retry_policy") == ((), ("default-retries",))
+    assert route(mesh, "default", "retry_policy") == ((), ("retries",))
     assert told(mesh, "80", kind="route") == ((), ("routes-per-port",))
 
 
@@ -33,7 +33,7 @@ def test_each_field_of_a_route_is_its_own_lines_or_a_default():
     charge, rest = (f"VirtualService shop/payments (routes.yaml:{line})" for line in (7, 8))
     assert route(mesh, "charge") == ((charge,), ("routes-in-order",))
     assert route(mesh, "charge", "timeout") == ((charge,), ())
-    assert route(mesh, "charge", "retry_policy") == ((), ("default-retries",))
+    assert route(mesh, "charge", "retry_policy") == ((), ("retries",))
     assert route(mesh, "charge", "cluster") == ((charge,), ("destination-port",))
     assert route(mesh, "rest", "timeout") == ((), ("no-timeout",))
     assert route(mesh, "rest", "retry_policy") == ((rest,), ())

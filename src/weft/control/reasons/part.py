@@ -83,7 +83,10 @@ def placed(mesh: Mesh, source: Source) -> Source:
     line = rule_line(mesh, source) or origin.line
     where = where_of(origin, line=line)
     return msgspec.structs.replace(
-        source, file=where.file, line=where.line if where.file else 0, version=source.version or origin.version
+        source,
+        file=where.file,
+        line=where.line if where.file else 0,
+        version=mesh.revisions.get(origin.key) or source.version or origin.version,
     )
 
 

@@ -122,7 +122,7 @@ ROUTES_FOR_OTHERS = Rule(
 )
 NO_TIMEOUT = Rule("no-timeout", "There is no timeout, unless the route of a VirtualService has one.", _RESOURCES)
 RETRIES = Rule(
-    "default-retries",
+    "retries",
     "A request that fails before anybody has read it is tried 2 times more, unless the route says otherwise.",
     _RESOURCES,
 )
@@ -180,7 +180,7 @@ SUBSET_OVER_HOST = Rule(
     "subset-over-host", "A subset's trafficPolicy overrides the host's, field by field.", _RESOURCES
 )
 CONNECT_TIMEOUT = Rule(
-    "default-connect-timeout",
+    "connect-timeout",
     "A connection may take 10 s to be made, unless the mesh or a DestinationRule says otherwise.",
     _RESOURCES,
 )
@@ -193,7 +193,7 @@ NO_LIMITS = Rule(
     _RESOURCES,
 )
 RETRY_BUDGET = Rule(
-    "default-retry-budget",
+    "retry-budget",
     "Retries are at most 20 % of the requests under way, and 3 in any case, unless a DestinationRule says otherwise.",
     _BALANCING,
 )
@@ -301,7 +301,7 @@ PROTOCOL_DETECTED = Rule(
     "protocol-detected", "The port's protocol is not declared: the first bytes tell HTTP from anything else.", _REQUEST
 )
 DETECTION_TIMEOUT = Rule(
-    "default-detection-timeout",
+    "detection-timeout",
     "First bytes are waited for at most 1 s, unless the mesh's protocolDetectionTimeout says otherwise.",
     _REQUEST,
 )

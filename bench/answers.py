@@ -1,0 +1,100 @@
+"""How much CPU an answer of the command line takes, from the start of its process to its end, on the example shop.
+
+The best of a few runs, in CPU time: what else the machine does counts little. Each is run once before it counts, so
+that Python's own cache of compiled modules is there, as it is after anybody's first command.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+
+from bench.figure import Effort, Figure, Say
+from bench.process import Failed
+
+_SHOP = Path(__file__).parents[1] / "examples" / "shop"
+_RUNS, _QUICK = 5, 1
+_HELP, _ANSWER = 150.0, 300.0  # milliseconds
+
+HELP = ("--help", "x --help", "proxy-config --help", "proxy-config clusters --help", "explain --help")
+ANSWERS = (
+    "ps",
+    "status",
+    "version",
+    "proxy-config listeners frontend",
+    "proxy-config routes frontend",
+    "proxy-config clusters frontend",
+    "proxy-config endpoints frontend",
+    "proxy-config secret frontend",
+    "proxy-config bootstrap frontend",
+    "proxy-config all frontend",
+    "proxy-status",
+    "proxy-status frontend",
+    "describe pod frontend",
+    "describe svc payments",
+    "check-inject frontend",
+    "authn tls-check payments",
+    "x authz check payments-v1",
+    "why frontend 80",
+    "explain frontend --to http://payments/charge",
+    "history",
+    "bisect frontend --to http://payments/charge",
+    "audit",
+    "analyze",
+    f"analyze {_SHOP}",
+    f"validate {_SHOP}",
+    f"explain frontend --to http://payments/charge -f {_SHOP}",
+    f"diff -f {_SHOP / 'payments.yaml'}",
+)
+
+
+def run(effort: Effort, say: Say) -> list[Figure]:
+    runs = effort.of(_RUNS, _QUICK)
+    with _shop() as environment:
+        say("the shop runs")
+        figures = [_figure(words, _HELP, runs, environment) for words in HELP]
+        figures += [_figure(words, _ANSWER, runs, environment) for words in ANSWERS]
+    say(f"{len(figures)} commands, each the best of {runs}")
+    return figures
+
+
+def _figure(words: str, goal: float, runs: int, environment: Mapping[str, str]) -> Figure:
+    once = [_milliseconds(words, environment) for _ in range(runs + 1)]
+    name = words.replace(str(_SHOP), "examples/shop")
+    return Figure(f"weft {name}", min(once[1:]), "CPU ms", goal)
+
+
+def _milliseconds(words: str, environment: Mapping[str, str]) -> float:
+    before = getrusage(RUSAGE_CHILDREN)
+    done = _weft(words.split(), environment)
+    after = getrusage(RUSAGE_CHILDREN)
+    if done.returncode not in (0, 1) or "error:" in done.stderr:  # 1: something was found
+        raise Failed(f"weft {words} ended with {done.returncode}: {done.stderr[-300:]}")
+    return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+@contextmanager
+def _shop() -> Iterator[Mapping[str, str]]:
+    """Where it runs, as an environment that finds it and nothing else."""
+    with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
+        Path(directory).chmod(0o755)  # its pods have users of their own
+        cache = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{directory}/compiled"}
+        environment = {**os.environ, **cache, "WEFT_RUN_DIR": f"{directory}/run", "KUBECONFIG": "", "HOME": directory}
+        started = _weft(["up", str(_SHOP), "--name", "answers", "--detach"], environment)
+        try:
+            if started.returncode != 0:
+                raise Failed(f"the shop does not run: {started.stderr[-300:]}")
+            yield environment
+        finally:
+            _weft(["down", "answers"], environment)
+
+
+def _weft(arguments: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "weft.cli", *arguments]
+    return subprocess.run(command, env=dict(environment), capture_output=True, text=True, check=False)

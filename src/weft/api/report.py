@@ -1,0 +1,89 @@
+"""What is wrong with one document, gathered while its fields are read (`reader.py`) and told in the order of lines.
+Rule: only the root of a mistake is told; what follows from it is held back until it shows that nothing explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from weft.api.document import Document, Path
+from weft.base.problem import Problem, Severity
+
+MOST_PROBLEMS = 100  # per object: nobody reads more
+
+
+class Cursor(Protocol):
+    """A mapping whose fields are read."""
+
+    path: Path
+
+    def report_unknown(self) -> None:
+        """Say which fields nobody has asked for."""
+
+    def is_misspelled(self, name: str) -> bool:
+        """Whether a field seems to be there under a name that is almost its own."""
+
+
+class Consequence(msgspec.Struct, frozen=True):
+    """An error that is only worth saying if nothing is wrong with the fields that it comes from."""
+
+    causes: tuple[tuple[Cursor, str], ...]
+    path: Path
+    what: str
+    hint: str
+    severity: Severity
+
+
+class Report:
+    """The problems of one document, as they are found."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.failed = False
+        self._problems: list[Problem] = []
+        self._opened: list[Cursor] = []
+        self._wrong: set[Path] = set()
+        self._consequences: list[Consequence] = []
+
+    def error(self, path: Path, what: str, hint: str = "") -> None:
+        self.failed = True
+        self._wrong.add(path)
+        self._add(path, what, hint, Severity.ERROR)
+
+    def warning(self, path: Path, what: str, hint: str = "", *, code: str = "") -> None:
+        """`code`: of a check of `weft analyze`, where it is one of its own and not just a field."""
+        self._add(path, what, hint, Severity.WARNING, code)
+
+    def finish(self) -> tuple[Problem, ...]:
+        """Everything found, unknown fields included, in the order of the lines."""
+        for cursor in self._opened:
+            cursor.report_unknown()
+        for each in self._consequences:
+            if not any(self._is_root(cursor, name) for cursor, name in each.causes):
+                self._add(each.path, each.what, each.hint, each.severity)
+        return tuple(sorted(self._problems, key=lambda problem: problem.where.line))
+
+    def add_lines(self, lines: Mapping[Path, int]) -> None:
+        self.document = msgspec.structs.replace(self.document, lines={**self.document.lines, **lines})
+
+    def opened(self, cursor: Cursor) -> None:
+        self._opened.append(cursor)
+
+    def consequence(self, found: Consequence) -> None:
+        """Held back until all fields are known: which of them are misspelled shows only then."""
+        self.failed = self.failed or found.severity is Severity.ERROR
+        self._consequences.append(found)
+
+    def _is_root(self, cursor: Cursor, name: str) -> bool:
+        """Whether a field is there and wrong, or there under a name that is almost its own."""
+        return cursor.is_misspelled(name) or self.is_wrong((*cursor.path, name))
+
+    def is_wrong(self, at: Path) -> bool:
+        """Whether an error has been found there or below, so far."""
+        return any(path[: len(at)] == at for path in self._wrong)
+
+    def _add(self, path: Path, what: str, hint: str, severity: Severity, code: str = "") -> None:
+        if len(self._problems) < MOST_PROBLEMS:
+            self._problems.append(Problem(self.document.where(path), what, hint, severity, code))

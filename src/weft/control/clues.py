@@ -1,0 +1,128 @@
+"""What is wrong on the way of a request, beyond what its decisions say: an explained request and all the problems of
+the mesh come in; those of the objects on its way leave, and what only somebody who sees the whole mesh can tell: that a
+name is nobody's, that a service is hidden from its caller, that those behind it are not ready.
+
+Rule: a clue is a guess at the cause. It never changes a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weft.base.problem import Problem, Severity, Where
+from weft.base.suggest import did_you_mean
+from weft.control.description import Refused, members_of, objects_about
+from weft.control.stage import NoSuchWorkload, Stage, group_of
+from weft.explain.decision import Explanation, Kind
+from weft.explain.request import Request
+from weft.explain.world import Workload
+from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.instance import Instance
+from weft.model.names import ObjectKey, Origin, where_of
+from weft.model.peer_authentication import PeerAuthentication
+from weft.model.request_authentication import RequestAuthentication
+from weft.model.scope import exported
+from weft.model.service import Service
+
+_WELL = (Kind.DELIVERED, Kind.PASSED_ON)
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    """All that is known to be wrong with a mesh. `refused`: objects with errors, as they are meant."""
+
+    problems: tuple[Problem, ...] = ()
+    refused: Refused = {}
+
+
+def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong) -> tuple[Problem, ...]:
+    caller = _caller(stage, request)
+    called = stage.service(request.host, caller.namespace) if caller is not None else None
+    found: list[Problem] = []
+    if caller is not None and explanation.verdict.kind not in _WELL:
+        found += _of_failure(stage, request, explanation, caller, called)
+    involved = _deciding(request, explanation) | _guarding(stage, explanation)
+    if called is not None:
+        involved |= objects_about(stage.mesh, called, wrong.refused)
+    found += (problem for problem in wrong.problems if problem.where.object in involved)
+    return tuple(dict.fromkeys(found))
+
+
+def _caller(stage: Stage, request: Request) -> Instance | None:
+    try:
+        return stage.instance(request.caller)
+    except NoSuchWorkload:
+        return None
+
+
+def _of_failure(
+    stage: Stage, request: Request, explanation: Explanation, caller: Instance, called: Service | None
+) -> Iterator[Problem]:
+    if called is None and not request.address and not stage.resolve(request.host, Workload(request.caller)):
+        names = {name for each in stage.services() for name in (each.name, each.host)}
+        guess = did_you_mean(request.host, names)
+        hint = guess if guess.startswith("did you") else "a service elsewhere is called NAME.NAMESPACE"
+        yield _clue(Where(), f"no Service and no ServiceEntry has the name {request.host}", hint)
+        return
+    for service in _services(stage, explanation, called):
+        yield from _hidden(stage, service, request, caller)
+        yield from _not_ready(stage, service)
+
+
+def _services(stage: Stage, explanation: Explanation, called: Service | None) -> list[Service]:
+    """The one that was called, and the one that the route has sent it to."""
+    parts = explanation.verdict.cluster.split("|")
+    routed = next((each for each in stage.services() if len(parts) == 4 and each.host == parts[3]), None)
+    return [*dict.fromkeys(each for each in (called, routed) if each is not None)]
+
+
+def _hidden(stage: Stage, service: Service, request: Request, caller: Instance) -> Iterator[Problem]:
+    group = group_of(caller)
+    if not caller.meshed or stage.mesh.scope(group).ports(service):
+        return
+    who = f"{service.host} is hidden from {caller.name}.{caller.namespace}"
+    if not exported(service.export_to, owner=service.namespace, viewer=caller.namespace):
+        words = ", ".join(service.export_to)
+        yield _clue(where_of(service.origin), f"{who}: it is exported to `{words}` only", "change its `exportTo`")
+        return
+    sidecar = stage.mesh.sidecar(group)
+    shown = ", ".join(host for listener in sidecar.egress for host in listener.hosts) if sidecar else ""
+    hint = f"add {service.namespace}/{service.host} to its `egress`"
+    yield _clue(where_of(sidecar.origin if sidecar else None), f"{who}: its Sidecar shows it only {shown}", hint)
+
+
+def _not_ready(stage: Stage, service: Service) -> Iterator[Problem]:
+    """Only if it is all of them: else somebody answers."""
+    members = members_of(stage.mesh, service)
+    if any(pod.ready for pod in members):
+        return
+    for pod in members:
+        name = f"{pod.name}.{pod.namespace}"
+        what = f"{name} is behind {service.host}, and not ready: nobody is sent there"
+        yield _clue(where_of(pod.origin), what, f"see what keeps it: weft ps, weft logs {pod.workload or pod.name}")
+
+
+def _deciding(request: Request, explanation: Explanation) -> set[str]:
+    """The server's own proxy names every service of its port: those are not on this request's way."""
+    steps = [step for outcome in explanation.outcomes for step in outcome.steps]
+    sources = {
+        source for step in steps for source in step.sources if step.proxy == request.caller or source.kind != "Service"
+    }
+    return {str(ObjectKey(source.kind, source.namespace, source.name)) for source in sources}
+
+
+def _guarding(stage: Stage, explanation: Explanation) -> set[str]:
+    """Those before the pods that it reaches."""
+    reached = {outcome.verdict.workload for outcome in explanation.outcomes} - {""}
+    groups = [group_of(stage.instance(name)) for name in reached if stage.workload(name) is not None]
+    found: set[Origin | None] = set()
+    for group in groups:
+        found.update(each.origin for each in stage.mesh.policies(AuthorizationPolicy, group))
+        found.update(each.origin for each in stage.mesh.policies(PeerAuthentication, group))
+        found.update(each.origin for each in stage.mesh.policies(RequestAuthentication, group))
+    return {str(origin.key) for origin in found if origin is not None}
+
+
+def _clue(where: Where, what: str, hint: str) -> Problem:
+    return Problem(where, what, hint, Severity.WARNING)

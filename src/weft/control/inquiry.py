@@ -1,0 +1,129 @@
+"""Which of several objects a proxy refuses: suspects are tried by halves, each time in a resource of no consequence
+(`translate/suspects.py`), and whoever is refused alone is found. One inquiry at a time for a group; the others wait.
+
+What proxies answer comes in (`refused`, `accepted`), and those at fault leave.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+
+from weft.model.group import Group
+from weft.translate.built import Built
+from weft.translate.suspects import TRIAL, Lineup, Suspect
+from weft.xds.snapshot import Snapshots
+from weft.xds.stream import NackedResource
+
+_MOST = 10_000  # suspects; beyond that they are all named
+
+Guilty = tuple[tuple[Suspect, str], ...]  # each with what a proxy said of it alone
+Found = Callable[[Guilty], None]
+
+
+class _Case:
+    def __init__(self, topic: Hashable, lineup: Lineup, found: Found) -> None:
+        self.topic, self.lineup, self.found = topic, lineup, found
+        everybody = tuple(range(len(lineup.suspects)))
+        half = len(everybody) // 2
+        # Several are not tried together: that is what was refused.
+        self.waiting = [each for each in (everybody[half:], everybody[:half]) if each]
+        self.guilty: dict[Suspect, str] = {}
+        self.trying: tuple[int, ...] = ()
+        self.trial: Built | None = None
+        self.is_told = False  # who it was
+        self.is_refused = False  # what was tried last
+
+
+class Inquiries:
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+        self._cases: dict[Group, deque[_Case]] = {}  # the first is the one under way
+
+    def open(self, group: Group, topic: Hashable, lineup: Lineup, found: Found) -> None:
+        """`found` is told who is at fault, once, unless the case is closed before; nobody, if each alone is taken."""
+        if not 0 < len(lineup.suspects) <= _MOST:
+            return
+        self.close(group, topic)
+        cases = self._cases.setdefault(group, deque())
+        cases.append(_Case(topic, lineup, found))
+        if len(cases) == 1:
+            self._go_on(group)
+
+    def close(self, group: Group, topic: Hashable) -> None:
+        """It is not asked for any more."""
+        cases = self._cases.get(group, deque())
+        closed = next((case for case in cases if case.topic == topic), None)
+        if closed is None:
+            return
+        is_under_way = closed is cases[0]
+        cases.remove(closed)
+        if is_under_way:
+            self._end(group, closed)
+
+    def forget(self, group: Group) -> None:
+        self._cases.pop(group, None)
+
+    def refused(self, group: Group, resource: NackedResource) -> None:
+        """What was refused is a trial (`is_trial`)."""
+        case = self._under_way(group)
+        if case is None or case.trial is None or case.trial.version != resource.version:
+            return
+        suspects, case.is_refused = case.trying, True
+        if len(suspects) == 1:
+            case.guilty.setdefault(case.lineup.suspects[suspects[0]], resource.message)
+        elif suspects:
+            half = len(suspects) // 2
+            case.waiting += (suspects[half:], suspects[:half])
+        self._go_on(group)
+
+    def accepted(self, group: Group) -> None:
+        """A proxy of the group has taken something."""
+        case = self._under_way(group)
+        if case is not None and case.trial is not None and self._is_taken(group, case.trial):
+            case.is_refused = False
+            self._go_on(group)
+
+    def _go_on(self, group: Group) -> None:
+        case = self._under_way(group)
+        while case is not None:
+            if not case.waiting and (case.is_told or not case.is_refused):
+                self._cases[group].popleft()
+                self._end(group, case)
+                self._tell(case)
+                return
+            if not case.waiting:
+                # Envoy shows what it refused last until it takes something: nobody is to find a trial there.
+                self._tell(case)
+            case.trying = case.waiting.pop() if case.waiting else ()
+            case.trial = case.lineup.trial(case.trying)
+            if not self._is_taken(group, case.trial):
+                self._snapshots.forgive(group, case.trial.type_url, (TRIAL,))
+                self._snapshots.update(group, {case.trial.type_url: {TRIAL: case.trial}})
+                return
+
+    def _tell(self, case: _Case) -> None:
+        if not case.is_told:
+            case.is_told = True
+            case.found(tuple(case.guilty.items()))
+
+    def _end(self, group: Group, case: _Case) -> None:
+        if case.trial is not None:
+            self._snapshots.update(group, {case.trial.type_url: {TRIAL: None}})
+            self._snapshots.forgive(group, case.trial.type_url, (TRIAL,))
+        if self._cases.get(group):
+            self._go_on(group)
+        else:
+            self._cases.pop(group, None)
+
+    def _under_way(self, group: Group) -> _Case | None:
+        cases = self._cases.get(group)
+        return cases[0] if cases else None
+
+    def _is_taken(self, group: Group, trial: Built) -> bool:
+        taken = self._snapshots.accepted(group, trial.type_url, TRIAL)
+        return taken is not None and taken.version == trial.version
+
+
+def is_trial(resource: NackedResource) -> bool:
+    return resource.name == TRIAL

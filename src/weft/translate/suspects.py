@@ -1,0 +1,127 @@
+"""Who may be at fault when a proxy refuses what many objects made, and how to find out: for some of the suspects, a
+resource of no consequence that holds what they alone ask for. A proxy that refuses it says that one of them it is.
+
+Such a trial is a listener that binds no socket, at an address to which nothing can come, or a cluster that no route
+leads to. Nothing that carries traffic is changed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.listener.v3.listener_components_pb2 import Filter
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.config.route.v3.route_components_pb2 import VirtualHost
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from msgspec.structs import replace
+
+from weft.model.names import ObjectKey, Origin
+from weft.model.settings import Settings
+from weft.translate import clusters
+from weft.translate.built import Built, build
+from weft.translate.chains import chain
+from weft.translate.filters import outbound_filters
+from weft.translate.inbound import virtual_inbound
+from weft.translate.protos import packed, socket_address
+from weft.translate.routes import LARGEST_DIRECT_RESPONSE, chosen, routes
+from weft.translate.view import GroupView, ServiceView
+
+TRIAL = "weft-trial"
+_NOWHERE = ("127.255.255.254", 9)  # loopback is never intercepted, so no listener is looked for there
+
+
+class Suspect(msgspec.Struct, frozen=True):
+    """An object, or a part of it by its line."""
+
+    key: ObjectKey
+    line: int = 0  # 0: the object's own
+
+
+class Lineup(msgspec.Struct, frozen=True, eq=False):
+    """Suspects, and how to try some of them, by their positions."""
+
+    suspects: tuple[Suspect, ...]
+    trial: Callable[[Sequence[int]], Built]
+
+
+def of_guards(view: GroupView) -> Lineup:
+    """The policies before a group's workloads, rule by rule, and those about tokens."""
+    rules = [(policy, rule) for policy in view.authorization if policy.origin for rule in policy.rules]
+    tokens = [each for each in view.authentication if each.origin]
+
+    def trial(positions: Sequence[int]) -> Built:
+        kept = [rules[position] for position in positions if position < len(rules)]
+        some = replace(
+            view,
+            authorization=tuple(
+                replace(policy, rules=tuple(rule for owner, rule in kept if owner is policy))
+                for policy in view.authorization
+                if any(owner is policy for owner, _ in kept)
+            ),
+            authentication=tuple(tokens[at - len(rules)] for at in positions if at >= len(rules)),
+        )
+        return _apart(Listener.FromString(virtual_inbound(some).body))
+
+    suspects = [
+        *(_suspect(policy.origin, rule.line) for policy, rule in rules),
+        *(_suspect(each.origin) for each in tokens),
+    ]
+    return Lineup(tuple(suspects), trial)
+
+
+def of_routes(view: ServiceView, port: int) -> Lineup:
+    """The routes of a host, each by its own line, whichever object it is written in."""
+    written = [(number, each.resolved) for number, each in enumerate(chosen(view, port)) if each.resolved.origins]
+    made = routes(view, port)
+    for route in made:
+        route.ClearField("metadata")  # what Envoy says of it is cut off, so it should be short
+
+    def trial(positions: Sequence[int]) -> Built:
+        host = VirtualHost(name=view.host, domains=["*"], routes=[made[written[position][0]] for position in positions])
+        manager = HttpConnectionManager(stat_prefix=TRIAL)
+        manager.route_config.CopyFrom(RouteConfiguration(name=TRIAL, virtual_hosts=[host]))
+        manager.route_config.validate_clusters.value = False
+        manager.route_config.max_direct_response_body_size_bytes.value = LARGEST_DIRECT_RESPONSE
+        manager.http_filters.extend(outbound_filters())
+        end = Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))
+        return _apart(Listener(filter_chains=[chain("", end)]))
+
+    return Lineup(tuple(_suspect(each.origins[0], each.route.line) for _, each in written), trial)
+
+
+def of_cluster(view: ServiceView, refused: Built, settings: Settings) -> Lineup:
+    """The service, or else the DestinationRule: what is refused without the rule is not the rule's fault."""
+    service, rule = view.service, view.rule
+    number = refused.name.split("|")[1]
+    port = service.port(int(number)) if service is not None and number.isdecimal() else None
+    if service is None or rule is None or port is None:
+        return Lineup((), lambda positions: refused)
+
+    def trial(positions: Sequence[int]) -> Built:
+        found = refused if 1 in positions else clusters.outbound(replace(view, rule=None), port, settings)[0]
+        made = Cluster.FromString(found.body)
+        made.name = TRIAL
+        if made.type == Cluster.EDS:  # nobody is asked who answers there
+            made.type = Cluster.STATIC
+            made.ClearField("eds_cluster_config")
+        return build(TRIAL, made)
+
+    return Lineup((_suspect(service.origin), _suspect(rule.origin)), trial)
+
+
+def _apart(listener: Listener) -> Built:
+    listener.name = TRIAL
+    listener.address.CopyFrom(socket_address(*_NOWHERE))
+    listener.ClearField("additional_addresses")
+    listener.ClearField("access_log")
+    listener.bind_to_port.value = False
+    return build(TRIAL, listener)
+
+
+def _suspect(origin: Origin | None, line: int = 0) -> Suspect:
+    return Suspect(origin.key if origin else ObjectKey("", "", ""), line)

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+from bench.figure import Effort
+
+from bench import answers
+
+
+@pytest.mark.root
+def test_every_command_is_measured_against_its_goal(monkeypatch):
+    monkeypatch.setattr(answers, "HELP", ("--help",))
+    monkeypatch.setattr(answers, "ANSWERS", ("history", "proxy-config clusters frontend"))
+    said = []
+    figures = answers.run(Effort(quick=True), said.append)
+    assert [(figure.name, figure.goal) for figure in figures] == [
+        ("weft --help", 150),
+        ("weft history", 300),
+        ("weft proxy-config clusters frontend", 300),
+    ]
+    assert all(figure.value > 0 for figure in figures)
+    assert said == ["the shop runs", "3 commands, each the best of 1"]
+
+
+def test_a_command_that_fails_is_not_measured(tmp_path):
+    with pytest.raises(answers.Failed, match="weft history ended with 1"):
+        answers._milliseconds(
+            "history", {**answers.os.environ, "WEFT_RUN_DIR": str(tmp_path), "KUBECONFIG": "", "HOME": str(tmp_path)}
+        )

@@ -1,0 +1,62 @@
+from datetime import UTC, datetime
+
+from control.test_stage import DENY, shop
+from weft.api.parse import parse
+from weft.api.request_test import RequestCase
+from weft.base.problem import Where
+from weft.control.changed_objects import Attribution, changed_object, edits
+from weft.control.stage import Stage
+from weft.control.trial import judged
+from weft.files.documents import read_documents
+from weft.model.names import ObjectKey
+
+NOW = datetime(2026, 11, 16, tzinfo=UTC)
+ROUTE = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: payments, namespace: shop}
+spec:
+  hosts: [payments]
+  http:
+  - match: [{uri: {prefix: /old}}]
+    redirect: {uri: /new}
+  - route: [{destination: {host: payments}}]
+"""
+
+
+def with_objects(*texts):
+    mesh = shop()
+    for number, text in enumerate(texts):
+        for document in read_documents(text.encode(), f"{number}.yaml").documents:
+            mesh.apply(document.key, parse(document).values)
+    return mesh
+
+
+def test_objects_that_came_went_or_became_others_are_told():
+    was, is_ = with_objects(ROUTE), with_objects(ROUTE.replace("/new", "/newer"), DENY)
+    is_.apply(ObjectKey("Service", "shop", "payments"), ())
+    said = [(each.what, str(each)) for each in map(changed_object, edits(was, is_))]
+    assert said == [
+        ("added", "AuthorizationPolicy shop/only-orders (1.yaml:2)"),
+        ("removed", "Service shop/payments"),
+        ("changed", "VirtualService shop/payments (0.yaml:2)"),
+    ]
+
+
+def test_what_only_stands_elsewhere_and_who_answers_are_no_change():
+    moved = with_objects("\n\n" + ROUTE)
+    moved.apply(ObjectKey("Pod", "shop", "orders-0"), ())
+    assert edits(with_objects(ROUTE), moved) == ()
+
+
+def because(path, caller="frontend", *, was=(), is_=()):
+    before, after = Stage(with_objects(*was)), Stage(with_objects(*is_))
+    case = RequestCase(Where(), caller, f"http://payments{path}", "shop")
+    attribution = Attribution(before, edits(before.mesh, after.mesh), NOW)
+    return attribution.of(case, judged(before, case, NOW), judged(after, case, NOW))
+
+
+def test_of_several_the_one_that_decides_is_named():
+    assert because("/old", is_=(ROUTE, DENY)) == "VirtualService shop/payments (0.yaml:2)"
+    assert because("/", is_=(ROUTE, DENY)) == "AuthorizationPolicy shop/only-orders (1.yaml:2)"
+    assert because("/", was=(ROUTE, DENY), is_=()) == "AuthorizationPolicy shop/only-orders (1.yaml:2)"

@@ -1,0 +1,100 @@
+"""Clues, each from a mesh with one thing wrong: who is nobody, who is hidden, who is not ready; and whose problems are told."""
+
+from datetime import UTC, datetime
+
+from model.builders import instance, put, service
+from weft.base.problem import Problem, Where
+from weft.control.clues import Wrong
+from weft.control.question import Question, answer
+from weft.control.stage import Stage
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey, Origin
+from weft.model.request_authentication import RequestAuthentication
+from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
+from weft.model.virtual_service import VirtualService
+
+NOW = datetime(2026, 11, 16, 14, 30, tzinfo=UTC)
+SIDECAR = Origin(ObjectKey("Sidecar", "shop", "narrow"), "", "narrow.yaml", 7)
+
+
+def shop(*more, ready=True):
+    mesh = Mesh()
+    put(mesh, service("web", addresses=("10.96.0.7",)), service("api", addresses=("10.96.0.8",)))
+    put(mesh, instance("client-0", "client", address="10.244.0.2", meshed=True))
+    put(mesh, instance("web-0", "web", address="10.244.0.3", meshed=True, workload="web", ready=ready))
+    put(mesh, *more)
+    return Stage(mesh)
+
+
+def told(stage, to, problems=()):
+    return answer(stage, Question("client", to), NOW, Wrong(tuple(problems))).problems
+
+
+def test_a_request_that_arrives_gives_no_clue():
+    assert told(shop(), "http://web/") == ()
+
+
+def test_of_a_name_that_is_nobodys_it_is_guessed_who_is_meant():
+    (found,) = told(shop(), "http://wbe/")
+    assert found.what == "no Service and no ServiceEntry has the name wbe"
+    assert found.hint == "did you mean `web`?"
+    (found,) = told(shop(), "http://something.example.com/")
+    assert found.hint == "a service elsewhere is called NAME.NAMESPACE"
+
+
+def test_a_sidecar_that_hides_a_service_is_named_with_what_it_shows():
+    narrow = Sidecar(
+        "narrow",
+        "shop",
+        egress=(EgressListener(("./api.shop.svc.cluster.local",)),),
+        outbound_policy=OutboundPolicy.REGISTRY_ONLY,
+        origin=SIDECAR,
+    )
+    (found,) = told(shop(narrow), "http://web/")
+    assert str(found.where) == "narrow.yaml:7: Sidecar shop/narrow"
+    assert found.what.endswith("hidden from client-0.shop: its Sidecar shows it only ./api.shop.svc.cluster.local")
+    assert found.hint == "add shop/web.shop.svc.cluster.local to its `egress`"
+
+
+def test_a_service_that_is_kept_at_home_is_named_although_its_name_does_not_resolve():
+    origin = Origin(ObjectKey("Service", "bank", "ledger"), "", "bank.yaml", 3)
+    hidden = service("ledger", "bank", export_to=(".",), origin=origin, addresses=("10.96.0.9",))
+    (found,) = told(shop(hidden), "http://ledger.bank/")
+    assert str(found.where) == "bank.yaml:3: Service bank/ledger"
+    assert "it is exported to `.` only" in found.what
+
+
+def test_pods_that_are_there_and_not_ready_are_named_unless_others_answer():
+    (found,) = told(shop(ready=False), "http://web/")
+    assert found.what == "web-0.shop is behind web.shop.svc.cluster.local, and not ready: nobody is sent there"
+    assert "weft logs web" in found.hint
+    beside = instance("web-1", "web", address="10.244.0.4", meshed=True)
+    assert told(shop(beside, ready=False), "http://web/") == ()
+
+
+def test_problems_are_those_of_objects_on_the_way():
+    here = Problem(Where("web.yaml", 3, "Service shop/web"), "named wrongly")
+    elsewhere = Problem(Where("api.yaml", 3, "Service shop/api"), "named wrongly")
+    assert told(shop(), "http://web/", [here, elsewhere]) == (here,)
+    # The port of web's pod is that of another service, too, which this request has not called.
+    beside = service("beside", selector=(("app", "web"),), origin=Origin(ObjectKey("Service", "shop", "beside")))
+    other = Problem(Where("beside.yaml", 3, "Service shop/beside"), "named wrongly")
+    assert told(shop(beside), "http://web/", [here, other]) == (here,)
+
+
+def test_problems_of_what_guards_the_server_are_told():
+    key = ObjectKey("RequestAuthentication", "shop", "tokens")
+    tokens = RequestAuthentication("tokens", "shop", selector=(("app", "web"),), origin=Origin(key))
+    wrong = Problem(Where("tokens.yaml", 3, str(key)), "keys cannot be fetched")
+    assert told(shop(tokens), "http://web/", [wrong]) == (wrong,)
+    assert told(shop(tokens), "http://api/", [wrong]) == ()
+
+
+def test_problems_of_a_refused_route_are_told_where_it_would_have_been_in_force():
+    key = ObjectKey("VirtualService", "shop", "web")
+    wrong = Wrong(
+        (Problem(Where("route.yaml", 3, str(key)), "the weights add up to 0"),),
+        {key: (VirtualService("web", "shop", ("web.shop.svc.cluster.local",)),)},
+    )
+    assert answer(shop(), Question("client", "http://web/"), NOW, wrong).problems == wrong.problems
+    assert answer(shop(), Question("client", "http://api/"), NOW, wrong).problems == ()

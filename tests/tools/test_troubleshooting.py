@@ -1,0 +1,43 @@
+"""The page says what the broken meshes say, and each of these is a whole one."""
+
+import pytest
+from tools.troubleshooting import MESHES, PAGE, broken, page, read
+
+EVERY = [each for kind in ("mesh", "files", "running", "kubernetes") for each in broken(kind)]
+
+
+def test_the_page_is_what_the_meshes_say_now():
+    assert PAGE.read_text() == page(), "run: make reference"
+    assert all(f"| {each.what} |" in page() for each in EVERY)
+
+
+def test_there_are_as_many_as_were_promised_and_most_point_at_a_line():
+    assert len(EVERY) >= 50
+    assert len({each.name for each in EVERY}) == len(EVERY)
+    pointing = [
+        each for each in EVERY if any(mark in words for mark in each.marks for t in each.typed for words in t.words)
+    ]
+    assert len(pointing) >= 35
+
+
+@pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
+def test_every_mark_is_asked_for(case):
+    asked = " ".join(words for typed in case.typed for words in typed.words)
+    assert all(mark in asked for mark in case.marks), case.marks
+
+
+def test_an_answer_is_found_by_its_words_and_its_line():
+    (case,) = [each for each in EVERY if each.name == "host-typo"]
+    line = case.marks["HERE"]
+    pattern = case.pattern("HERE: VirtualService …[WFT0104]")
+    assert pattern.search(f"/tmp/x/host-typo.yaml:{line}: VirtualService shop/typo: warning [WFT0104]: no")
+    assert not pattern.search(f"/tmp/x/host-typo.yaml:{line}0: VirtualService shop/typo: warning [WFT0104]: no")
+    assert not pattern.search(f"/tmp/x/host-typo.yaml:{line}: DestinationRule shop/typo: warning [WFT0104]: no")
+
+
+def test_a_header_that_makes_no_sense_is_refused(tmp_path):
+    good = (MESHES / "mesh" / "host-typo.yaml").read_text()
+    for before, after in (("# under: A call", "# under: A cell"), ("# seen:", "# sene:"), ("# $ ", "# ")):
+        (tmp_path / "case.yaml").write_text(good.replace(before, after))
+        with pytest.raises(ValueError, match=r"case\.yaml"):
+            read(tmp_path / "case.yaml")

@@ -1,0 +1,84 @@
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+
+from control.reasons.told import mesh_of, rule
+from model.builders import group
+from weft.model.names import ObjectKey
+from weft.translate.clusters import outbound
+from weft.translate.suspects import TRIAL, Suspect, of_cluster, of_guards, of_routes
+from weft.translate.view import group_view, service_view
+
+HOST = "payments.shop.svc.cluster.local"
+ROUTES = """
+hosts: [payments]
+http:
+- {match: [{uri: {prefix: /a}}, {uri: {prefix: /b}}], route: [{destination: {host: payments}}]}
+- {delegate: {name: leaf}}
+"""
+
+
+def seen(mesh):
+    orders = group("orders")
+    return service_view(mesh, orders, mesh.scope(orders), HOST)
+
+
+def listener(built):
+    found = Listener.FromString(built.body)
+    assert (built.name, found.name) == (TRIAL, TRIAL)
+    # Nobody can meet it: no socket, and an address that is never intercepted.
+    assert not found.bind_to_port.value and found.address.socket_address.address.startswith("127.")
+    return found
+
+
+def policy(name, *methods):
+    rules = "\n".join(f"- to: [{{operation: {{methods: [{method}]}}}}]" for method in methods)
+    return rule(f"action: DENY\nrules:\n{rules}", name=name, kind="AuthorizationPolicy", group="security")
+
+
+def test_each_rule_of_each_policy_is_tried_without_the_others():
+    mesh = mesh_of(one=policy("one", "ALPHA", "BETA"), two=policy("two", "GAMMA"))
+    lineup = of_guards(group_view(mesh, group("payments")))
+    one, two = (ObjectKey("AuthorizationPolicy", "shop", name) for name in ("one", "two"))
+    assert lineup.suspects == (Suspect(one, 7), Suspect(one, 8), Suspect(two, 7))
+    for positions, there, absent in (((1,), b"BETA", (b"ALPHA", b"GAMMA")), ((0, 2), b"GAMMA", (b"BETA",))):
+        body = listener(lineup.trial(positions)).SerializeToString()
+        assert there in body and not any(each in body for each in absent)
+    assert b"policy[" not in listener(lineup.trial(())).SerializeToString()
+
+
+def test_each_route_is_tried_by_the_line_of_the_object_that_it_is_written_in():
+    leaf = "http: [{match: [{uri: {prefix: /c}}], route: [{destination: {host: payments}}]}]"
+    mesh = mesh_of(
+        root=rule(ROUTES, name="root", kind="VirtualService"), leaf=rule(leaf, name="leaf", kind="VirtualService")
+    )
+    lineup = of_routes(seen(mesh), 80)
+    root, delegate = (ObjectKey("VirtualService", "shop", name) for name in ("root", "leaf"))
+    assert [(each.key, each.line) for each in lineup.suspects] == [(root, 7), (root, 7), (delegate, 5)]
+    (chain,) = listener(lineup.trial((1, 2))).filter_chains
+    manager = HttpConnectionManager.FromString(chain.filters[0].typed_config.value)
+    tried = manager.route_config.virtual_hosts[0].routes
+    assert [route.match.prefix for route in tried] == ["/b", "/c"]
+    assert not any(route.HasField("metadata") for route in tried)
+
+
+def test_a_cluster_is_tried_without_its_rule():
+    mesh = mesh_of(rule=rule("host: payments\ntrafficPolicy: {connectionPool: {tcp: {maxConnections: 7}}}"))
+    view = seen(mesh)
+    (refused,) = outbound(view, view.ports[0], mesh.settings)
+    lineup = of_cluster(view, refused, mesh.settings)
+    assert [each.key.kind for each in lineup.suspects] == ["Service", "DestinationRule"]
+    without, itself = (Cluster.FromString(lineup.trial((position,)).body) for position in (0, 1))
+    limits = [each.circuit_breakers.thresholds[0].max_connections.value for each in (without, itself)]
+    assert limits == [2**32 - 1, 7]
+    assert {each.name for each in (without, itself)} == {TRIAL}
+    assert all(each.type == Cluster.STATIC for each in (without, itself))  # nobody is asked for its endpoints
+
+
+def test_where_only_the_service_can_be_at_fault_nobody_is_tried():
+    mesh = mesh_of()
+    view = seen(mesh)
+    (refused,) = outbound(view, view.ports[0], mesh.settings)
+    assert of_cluster(view, refused, mesh.settings).suspects == ()

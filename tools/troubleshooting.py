@@ -1,0 +1,136 @@
+"""Writes docs/troubleshooting.md from the broken meshes of tests/broken: what a person sees, what is broken, what to
+type and what it then says. The same files are run by tests, so that the page cannot promise what no command says.
+`python tools/troubleshooting.py` writes the page; a test compares it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+MESHES = ROOT / "tests" / "broken"
+PAGE = ROOT / "docs" / "troubleshooting.md"
+
+_MARK = re.compile(r"# ([A-Z]+)$")
+_NAMES = re.compile(r"\b[A-Z]{3,}\b")
+_HEADINGS = (
+    "A call fails with 503",
+    "A call is refused, or gets no answer",
+    "A rule does not do what it says",
+    "A change has no effect at all",
+    "Before it is applied",
+    "A proxy, a certificate or the control plane is in trouble",
+    "A pod has no proxy",
+)
+
+_INTRODUCTION = """\
+# What you see, and what to type
+
+Generated from `tests/broken` by `tools/troubleshooting.py`; do not edit. Every line is a mesh that is broken on
+purpose: tests break it in this way, type these commands, and find these words, with the file and line of what is wrong
+(`FILE:LINE`; on a cluster, the name of the object).
+
+When you do not know where to begin:
+
+| | |
+|---|---|
+| one call does not do what it should | `weft explain FROM --to URL` |
+| something is wrong with a pod or a service | `weft describe pod NAME`, `weft describe svc NAME` |
+| something is wrong somewhere | `weft status` on one machine, `weft analyze -A` on a cluster; `weft audit` |
+| since when, and by which change | `weft bisect FROM --to URL`, `weft history` |
+| a code such as WFT0104 | `weft analyze --explain WFT0104`, or [all checks](reference/checks.md) |
+"""
+
+
+class Typed(NamedTuple):
+    """A command, and what has to be in its answer: `…` stands for anything on the line, a mark for its `FILE:LINE`."""
+
+    command: str
+    words: tuple[str, ...]
+
+
+class Broken(NamedTuple):
+    name: str
+    under: str  # a heading of the page
+    what: str
+    seen: str
+    gets: tuple[str, ...]  # `CALLER URL OUTCOME`: what really happens
+    typed: tuple[Typed, ...]
+    text: str  # the whole file
+    marks: dict[str, int]  # the lines that answers have to point at, by the word that marks them
+
+    def pattern(self, words: str) -> re.Pattern[str]:
+        """What finds these words in an answer."""
+        parts = []
+        for part in re.split(r"(…|\b[A-Z]{3,}\b)", words):
+            if part == "…":
+                parts.append(".*")
+            elif part in self.marks:
+                parts.append(rf"[^\s()]*\b{re.escape(self.name)}\.yaml:{self.marks[part]}(?!\d)")
+            else:
+                parts.append(re.escape(part))
+        return re.compile("".join(parts))
+
+
+def read(path: Path) -> Broken:
+    """Raises ValueError on a header that makes no sense."""
+    text = path.read_text(encoding="utf-8")
+    fields: dict[str, list[str]] = {"under": [], "broken": [], "seen": [], "gets": []}
+    typed: list[tuple[str, list[str]]] = []
+    marks: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("# $ "):
+            typed.append((line.removeprefix("# $ "), []))
+        elif line.startswith("#   ") and typed:
+            typed[-1][1].append(line.removeprefix("#   "))
+        elif line.startswith("# "):
+            name, _, value = line.removeprefix("# ").partition(": ")
+            if name not in fields:
+                raise ValueError(f"{path}:{number}: `{name}` is none of {', '.join(fields)}")
+            fields[name].append(value)
+        elif found := _MARK.search(line):
+            marks[found[1]] = number
+    if not typed or not all(words for _, words in typed) or fields["under"][0] not in _HEADINGS:
+        raise ValueError(f"{path}: no command, one without an answer, or a heading that the page does not have")
+    return Broken(
+        path.stem,
+        fields["under"][0],
+        fields["broken"][0],
+        fields["seen"][0],
+        tuple(fields["gets"]),
+        tuple(Typed(command, tuple(words)) for command, words in typed),
+        text,
+        marks,
+    )
+
+
+def broken(kind: str) -> list[Broken]:
+    """All of a kind: `mesh`, `files`, `running`, `kubernetes`."""
+    return [read(path) for path in sorted((MESHES / kind).glob("*.yaml"))]
+
+
+def page() -> str:
+    every = [each for kind in sorted(path.name for path in MESHES.iterdir() if path.is_dir()) for each in broken(kind)]
+    parts = [_INTRODUCTION]
+    for heading in _HEADINGS:
+        rows = [_row(each) for each in every if each.under == heading]
+        parts.append(f"## {heading}\n\n| you see | it is | type | and read |\n|---|---|---|---|\n" + "".join(rows))
+    return "\n".join(parts)
+
+
+def _row(each: Broken) -> str:
+    commands = "<br>".join(f"`{_cell(typed.command)}`" for typed in each.typed)
+    said = _NAMES.sub(lambda found: "FILE:LINE" if found[0] in each.marks else found[0], each.typed[0].words[-1])
+    return f"| {_cell(each.seen)} | {_cell(each.what)} | {commands} | {_cell(said)} |\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace(" --mesh MESH", "")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE}", file=sys.stderr)
