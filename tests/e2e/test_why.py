@@ -107,7 +107,7 @@ async def test_a_cluster_is_told_down_to_its_fields(mesh):
     assert found[ledger]["circuit_breakers"]["thresholds"][0]["max_connections"] == 7
     assert await part(mesh, "client", "cluster", f"{ledger}.circuit_breakers") == (
         ["DestinationRule shop/ledger trafficPolicy.connectionPool (pool.yaml:1)"],
-        ["no-limits"],
+        ["no-limits", "retry-budget"],
     )
 
 
