@@ -19,6 +19,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.model.destination_rule import ConnectionPool
 from weft.model.settings import PathNormalization, Settings
+from weft.translate import retries
 from weft.translate.access_log import access_logs, connection_logs, own_answers
 from weft.translate.actions import wait
 from weft.translate.filters import inbound_filters, outbound_filters
@@ -49,8 +50,8 @@ def http_to_workload(
     noted: frozenset[str] = frozenset(),
     certified: bool = False,
 ) -> Filter:
-    """Inbound: past the guards, one route, to the workload. A connection that the workload closed while the request was
-    on its way is tried again: nothing of it has been read. A caller that has shown a certificate is named to the
+    """Inbound: past the guards, one way, to the workload. A request that meets a connection which the workload has just
+    closed is tried again if its method allows it (`retries.py`). A caller that has shown a certificate is named to the
     workload in `x-forwarded-client-cert`, after what that proxy says of others; from anybody else the header is taken
     away, as it is from every application on its way out."""
     manager = _manager(prefix, settings, noted)
@@ -62,9 +63,8 @@ def http_to_workload(
     route = Route(name="default", match=route_match(None))
     route.route.cluster = cluster
     wait(route.route, None)
-    route.route.retry_policy.retry_on = "reset-before-request"
-    route.route.retry_policy.num_retries.value = 2
-    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=[route])
+    route.route.retry_policy.CopyFrom(retries.to_workload())
+    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=retries.with_replays(route))
     manager.route_config.CopyFrom(RouteConfiguration(name=cluster, virtual_hosts=[host]))
     manager.route_config.validate_clusters.value = False
     # What one peer can make this proxy buffer: enough for 250 MB/s per stream at a round trip of 1 ms.

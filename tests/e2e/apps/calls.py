@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import socket
+import ssl
 import sys
 import time
 from collections import Counter
@@ -135,6 +136,23 @@ async def websocket(url, messages):
     return replies
 
 
+async def paced(url, method, clients, each, pause):
+    """Clients that keep their connections and ask at the same moments; how often which status came, and why."""
+    statuses, reasons = Counter(), Counter()
+
+    async def ask():
+        async with _session(timeout=20) as session:
+            for _ in range(each):
+                answer = await _ask(session, method, url)
+                statuses[str(answer["status"])] += 1
+                if answer["status"] != 200:
+                    reasons[str(answer["body"])[:200]] += 1
+                await asyncio.sleep(pause)
+
+    await asyncio.gather(*(ask() for _ in range(clients)))
+    return {"statuses": dict(statuses), "reasons": dict(reasons)}
+
+
 async def tcp(host, port, send="", half_close=False, wait_first=False, read=None, timeout=20):
     """One connection: perhaps wait for the server's first bytes, send, perhaps close our side, read to the end of file
     or `read` bytes. A connection that is reset says so."""
@@ -157,6 +175,30 @@ async def tcp(host, port, send="", half_close=False, wait_first=False, read=None
     except (OSError, EOFError, TimeoutError) as error:
         result["error"] = f"{type(error).__name__}: {error}"
     return result
+
+
+async def names(host, port, count=1, server_name=""):
+    """Who answers connections to a `namer`, of bytes or of TLS that asks for a server name."""
+    answers, question = Counter(), _hello(server_name) if server_name else b"who is there?"
+    for _ in range(count):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(question)
+        try:
+            answers[(await asyncio.wait_for(reader.read(), 20)).decode()] += 1
+        except ConnectionError:
+            answers[""] += 1
+        writer.close()
+    return dict(answers)
+
+
+def _hello(server_name):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    outgoing = ssl.MemoryBIO()
+    begun = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=server_name)
+    try:
+        begun.do_handshake()
+    except ssl.SSLWantReadError:
+        return outgoing.read()
 
 
 async def tcp_after_their_close(host, port, size):
@@ -286,6 +328,8 @@ COMMANDS = {
     "upload": upload,
     "download": download,
     "websocket": websocket,
+    "paced": paced,
+    "names": names,
     "tcp": tcp,
     "tcp_after_their_close": tcp_after_their_close,
     "many": many,
