@@ -25,7 +25,7 @@ from weft.translate.endpoints import assignment, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
-from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD
+from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
@@ -56,6 +56,7 @@ def inbound(port: InboundPort, settings: Settings) -> Built:
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     _locate_inbound(cluster, port)
     policy.limit(cluster, pool)
+    allow_replays(cluster)
     _speak(cluster, _inbound_upstream(port.protocol, pool), pool, _idle(IDLE_TO_WORKLOAD))
     sources = keys(*(service.origin for service in port.services), *(port.rule.origins if port.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
@@ -67,6 +68,7 @@ def fixed(settings: Settings) -> tuple[Built, ...]:
     passthrough = _original_destination(names.PASSTHROUGH, settings, IDLE_TO_OUTSIDE)
     received = _original_destination(names.INBOUND_PASSTHROUGH, settings, IDLE_TO_WORKLOAD)
     received.upstream_bind_config.CopyFrom(_FROM_LOOPBACK)
+    allow_replays(received)
     nowhere = Cluster(name=names.BLACK_HOLE, type=Cluster.STATIC, connect_timeout=duration(settings.connect_timeout))
     return tuple(build(cluster.name, cluster) for cluster in (passthrough, nowhere, received))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import lru_cache
 
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.route.v3.route_components_pb2 import HeaderMatcher, RetryPolicy, Route
 from envoy.extensions.retry.host.previous_hosts.v3.previous_hosts_pb2 import PreviousHostsPredicate
 from envoy.extensions.retry.priority.previous_priorities.v3.previous_priorities_config_pb2 import (
@@ -24,8 +25,9 @@ from weft.translate.protos import duration, packed
 
 # Idempotent by RFC 9110, 9.2.2. A method that is not known may do anything.
 IDEMPOTENT = "GET|HEAD|OPTIONS|TRACE|PUT|DELETE"
-# What surely has not been acted on: it never left, or came back unread.
-BY_DEFAULT = "connect-failure,refused-stream,reset-before-request,unavailable"
+# What surely has not been acted on: it never left, or came back unread. An answer is never a reason: where each of
+# three calls in a row repeats what came back UNAVAILABLE, as in Istio, one request is 27 at the end.
+BY_DEFAULT = "connect-failure,refused-stream,reset-before-request"
 # What Istio's reference says of `retries` without `retryOn`.
 _AS_DOCUMENTED = "connect-failure,refused-stream,unavailable,cancelled"
 # How long a connection without a request is kept to an application, and to somebody outside the mesh, by HTTP/1: less
@@ -34,7 +36,9 @@ IDLE_TO_WORKLOAD = timedelta(seconds=1)
 IDLE_TO_OUTSIDE = timedelta(seconds=30)
 
 _UNWRITTEN = Retries(retry_on=BY_DEFAULT)
-_REPLAYS = 3  # several connections of a pool may have been closed in the same moment
+# A server may close all its idle connections in one moment; who met that must not be turned away for not being alone.
+_REPLAYS_AT_ONCE = 100
+_BUDGET_PERCENT = 20.0
 
 
 def by_default() -> RetryPolicy:
@@ -76,13 +80,19 @@ def to_workload() -> RetryPolicy:
     return result
 
 
+def allow_replays(cluster: Cluster) -> None:
+    """To one's own workload. What is replayed here is not tried again by the caller's proxy, so nothing multiplies."""
+    budget = cluster.circuit_breakers.thresholds[0].retry_budget
+    budget.budget_percent.value = budget.budget_percent.value or _BUDGET_PERCENT
+    budget.min_retry_concurrency.value = max(budget.min_retry_concurrency.value, _REPLAYS_AT_ONCE)
+
+
 def with_replays(route: Route) -> list[Route]:
     """The route twice: for methods that may be repeated, whose resets are replayed, then for all others."""
     first = Route()
     first.CopyFrom(route)
     first.match.headers.append(_idempotent())
     first.route.retry_policy.retry_on += ",reset"
-    first.route.retry_policy.num_retries.value = max(_REPLAYS, route.route.retry_policy.num_retries.value)
     return [first, route]
 
 
