@@ -233,12 +233,12 @@ def _speak(
             lifetime.CopyFrom(duration(pool.max_connection_duration))
     match spoken:
         case Upstream.HTTP1:
-            options.explicit_http_config.http_protocol_options.SetInParent()
+            options.explicit_http_config.http_protocol_options.enable_trailers = True
         case Upstream.HTTP2:
             http2 = options.explicit_http_config.http2_protocol_options
             http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
         case Upstream.AS_CALLED:
-            options.use_downstream_protocol_config.http_protocol_options.SetInParent()
+            options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
             http2 = options.use_downstream_protocol_config.http2_protocol_options
             http2.allow_connect = True
     if spoken is not Upstream.HTTP1 and pool is not None and pool.max_concurrent_streams:
@@ -255,7 +255,7 @@ def _original_destination(name: str, settings: Settings, idle: timedelta) -> Clu
     )
     policy.limit(cluster, None)
     options = _idle(idle)
-    options.use_downstream_protocol_config.http_protocol_options.SetInParent()
+    options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
     options.use_downstream_protocol_config.http2_protocol_options.allow_connect = True
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
     return cluster

@@ -26,7 +26,7 @@ from weft.translate.clusters import Upstream, upstream
 from weft.translate.contribution import VirtualHost
 from weft.translate.delegates import Resolved, written_out
 from weft.translate.domains import domains
-from weft.translate.filters import enable
+from weft.translate.filters import enable, translate_grpc_web
 from weft.translate.matches import applies, catches_all, route_match
 from weft.translate.policy import effective
 from weft.translate.provenance import keys, of_objects, of_route
@@ -121,6 +121,8 @@ def _route(each: Chosen, view: ServiceView, port: int) -> Route:
     route = Route(name=_name(written, each.match), match=each.envoys, stat_prefix=counted)
     act(route, written, view, port)
     enable(route, written)
+    if route.HasField("route") and _speaks_grpc_web(view, port):
+        translate_grpc_web(route)
     route.metadata.CopyFrom(of_route(each.resolved.origins, written.line))
     return route
 
@@ -156,8 +158,15 @@ def _name(written: HttpRoute, match: HttpMatch | None) -> str:
 
 def _default(view: ServiceView, port: int) -> Route:
     route = Route(name="default", match=route_match(None), route=plain(view, port))
+    if _speaks_grpc_web(view, port):
+        translate_grpc_web(route)
     route.metadata.CopyFrom(of_route(_known(view.service.origin if view.service else None)))
     return route
+
+
+def _speaks_grpc_web(view: ServiceView, port: int) -> bool:
+    ports = view.service.ports if view.service is not None else ()
+    return any(entry.number == port and entry.protocol is Protocol.GRPC_WEB for entry in ports)
 
 
 def _known(origin: Origin | None) -> tuple[Origin, ...]:

@@ -177,6 +177,54 @@ async def tcp(host, port, send="", half_close=False, wait_first=False, read=None
     return result
 
 
+async def raw(host, port, send, then="", until="", timeout=20):
+    """Bytes as they are (latin-1), perhaps more once the server has said something, and all that comes back: to the end
+    of the connection, or until this is among it."""
+    result = {"received": "", "error": ""}
+    try:
+        async with asyncio.timeout(timeout):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(send.encode("latin1"))
+            if then:
+                result["received"] = (await reader.read(65536)).decode("latin1")
+                writer.write(then.encode("latin1"))
+            while data := await reader.read(65536):
+                result["received"] += data.decode("latin1")
+                if until and until in result["received"]:
+                    break
+            writer.close()
+    except (OSError, TimeoutError) as error:
+        result["error"] = f"{type(error).__name__}: {error}"
+    return result
+
+
+async def slow_download(url, pause, pieces):
+    """A reader that takes its time, and in the end everything; how much there was."""
+    size = 0
+    async with _session(timeout=60) as session, session.get(url) as response:
+        for _ in range(pieces):
+            size += len(await response.content.read(4096))
+            await asyncio.sleep(pause)
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+        return {"status": response.status, "size": size}
+
+
+async def grpc_status(target, method, count=1, metadata=None):
+    """How calls of one method end."""
+    import grpc
+
+    found = Counter()
+    async with grpc.aio.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        for _ in range(count):
+            try:
+                await channel.unary_unary(f"/e2e.Echo/{method}")(b"", timeout=20, metadata=metadata)
+                found["OK"] += 1
+            except grpc.aio.AioRpcError as error:
+                found[error.code().name] += 1
+    return dict(found)
+
+
 async def names(host, port, count=1, server_name=""):
     """Who answers connections to a `namer`, of bytes or of TLS that asks for a server name."""
     answers, question = Counter(), _hello(server_name) if server_name else b"who is there?"
@@ -330,6 +378,9 @@ COMMANDS = {
     "websocket": websocket,
     "paced": paced,
     "names": names,
+    "raw": raw,
+    "slow_download": slow_download,
+    "grpc_status": grpc_status,
     "tcp": tcp,
     "tcp_after_their_close": tcp_after_their_close,
     "many": many,

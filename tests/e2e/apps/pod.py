@@ -35,6 +35,7 @@ async def main():
             import grpc_server
 
             await grpc_server.serve(int(port))
+            commands |= grpc_server.COMMANDS
         elif kind == "http":
             await http_server.serve(int(port))
         elif kind == "raw":
