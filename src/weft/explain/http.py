@@ -32,6 +32,7 @@ _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encodin
 _ROUTER = "envoy.filters.http.router"
 _SILENT = ("envoy.filters.http.header_to_metadata",)  # only marks for the log
 _GRPC_WEB = "envoy.filters.http.grpc_web"
+_WEB_TYPES = tuple(f"application/grpc-web{text}{proto}" for text in ("", "-text") for proto in ("", "+proto"))
 
 
 class Forwarded(msgspec.Struct, frozen=True):
@@ -166,9 +167,7 @@ def _filter(
 
 
 def _translate(walk: Walk, seen: rbac.Seen, sources: tuple[Source, ...]) -> None:
-    """gRPC-Web becomes gRPC."""
-    kind, _, _ = (seen.headers.joined("content-type") or "").partition("+")
-    if kind not in ("application/grpc-web", "application/grpc-web-text"):
+    if seen.headers.joined("content-type") not in _WEB_TYPES:
         return
     walk.tell(Stage.FILTER, "gRPC-Web becomes gRPC", sources)
     seen.headers.set("content-type", "application/grpc")
