@@ -177,7 +177,8 @@ async def test_envoy_accepts_whatever_valid_routes_become():
             assert problems == []
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+# A smaller number makes no smaller mesh: there is nothing to shrink.
+@settings(max_examples=15, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**9), st.randoms(use_true_random=False))
 def test_the_order_of_files_and_events_changes_no_byte(number, chance):
     objects = parsed(Routes(random.Random(number)).documents(hosts=8))
