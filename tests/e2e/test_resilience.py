@@ -24,6 +24,10 @@ def files(control):
     }
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].timeout",
+)
 async def test_a_timeout_ends_a_request_that_the_server_got(mesh):
     await mesh.tell("app", "script", path="/late", forever={"delay": 19})
     await mesh.try_out(virtual_service("app", {"timeout": "0.4s", "retries": {"attempts": 0}, "route": [to("app")]}))
@@ -48,6 +52,11 @@ async def test_retries_are_made_and_counted_at_the_server(mesh):
     assert await mesh.received("app", "/third-time") == 3
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].retries.attempts",
+    "spec.http[].retries.retryOn",
+)
 async def test_retries_end_after_as_many_attempts(mesh):
     await mesh.try_out(virtual_service("app", {"retries": {"attempts": 2, "retryOn": "5xx"}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/never", forever={"status": 500})
@@ -73,6 +82,10 @@ async def test_status_codes_can_be_named_for_retries(mesh):
     assert await mesh.received("app", "/error") == 1
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].retries.perTryTimeout",
+)
 async def test_a_try_that_takes_too_long_is_made_again(mesh):
     await mesh.try_out(
         virtual_service(
@@ -85,6 +98,10 @@ async def test_a_try_that_takes_too_long_is_made_again(mesh):
     assert await mesh.received("app", "/hangs-once") == 2
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].fault.abort.httpStatus",
+)
 async def test_aborts_are_injected_as_often_as_asked(mesh):
     fault = {"abort": {"httpStatus": 451, "percentage": {"value": 50}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
@@ -95,6 +112,11 @@ async def test_aborts_are_injected_as_often_as_asked(mesh):
     assert await mesh.received("app", "/faulty") - before == seen[200]
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].fault.delay.fixedDelay",
+    "spec.http[].fault.delay.percentage.value",
+)
 async def test_delays_are_injected(mesh):
     fault = {"delay": {"fixedDelay": "0.5s", "percentage": {"value": 100}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))

@@ -45,6 +45,10 @@ async def test_without_a_rule_every_pod_gets_its_share(mesh):
     assert seen["v2"] >= 20
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].route[].weight",
+)
 async def test_weights_split_the_traffic(mesh):
     await mesh.try_out(virtual_service("app", {"route": [to("app", "v1", 90), to("app", "v2", 10)]}))
     seen = versions(await mesh.requests("client", "http://app/", 1000, parallel=16))
@@ -131,6 +135,15 @@ async def test_a_route_may_lead_to_another_service(mesh):
     assert (await mesh.get("client", "http://app/"))["body"]["pod"] == mesh.pod("other").name
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].headers.request.set",
+    "spec.http[].headers.request.add",
+    "spec.http[].headers.request.remove",
+    "spec.http[].headers.response.set",
+    "spec.http[].headers.response.add",
+    "spec.http[].headers.response.remove",
+)
 async def test_headers_are_changed_on_the_wire(mesh):
     change = {
         "request": {"set": {"x-set": "new"}, "add": {"x-add": "second"}, "remove": ["x-remove"]},

@@ -340,6 +340,7 @@ def _stats() -> dict[str, Any]:
         r"^http\..*\.(downstream_(rq|cx)_(total|active|time|[1-5]xx|[a-z_]*timeout|rx_reset|protocol_error)|no_route)$",
         r"^http\..*\.(fault|rbac|jwt_authn|ext_authz|local_rate_limit)\..*$",
         r"^tcp\..*\.(downstream_cx_(total|no_route)|idle_timeout)$",
+        r"^vhost\..*\.route\..*$",  # where a match has a statPrefix
         r"^.*rbac\.(istio_[a-z_]+\.)?(allowed|denied|shadow_allowed|shadow_denied)$",
     ]
     prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_", "weft."]

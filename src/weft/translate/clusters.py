@@ -5,6 +5,7 @@ than HTTP/1.1; the receiving proxy speaks to its application as the port declare
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import Enum
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -26,10 +27,10 @@ from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
+from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-_PASSTHROUGH_IDLE = Duration(seconds=300)
 _NEVER = Duration(seconds=9223372035)  # Istio's number: the largest that Envoy's milliseconds can hold
 _DNS_REFRESH = Duration(seconds=60)
 
@@ -57,7 +58,8 @@ def inbound(port: InboundPort, settings: Settings) -> Built:
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     _locate_inbound(cluster, port)
     policy.limit(cluster, pool, policy.effective(port.rule, port.service_port).retry_budget)
-    _speak(cluster, _inbound_upstream(port.protocol, pool), pool, HttpProtocolOptions())
+    allow_replays(cluster)
+    _speak(cluster, _inbound_upstream(port.protocol, pool), pool, _idle(IDLE_TO_WORKLOAD))
     sources = keys(*(service.origin for service in port.services), *(port.rule.origins if port.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     return build(name, cluster, sources)
@@ -65,9 +67,10 @@ def inbound(port: InboundPort, settings: Settings) -> Built:
 
 def fixed(settings: Settings) -> tuple[Built, ...]:
     """To wherever the caller wanted to go, to nowhere, and to the workload on a port that no service names."""
-    passthrough = _original_destination(names.PASSTHROUGH, settings)
-    received = _original_destination(names.INBOUND_PASSTHROUGH, settings)
+    passthrough = _original_destination(names.PASSTHROUGH, settings, IDLE_TO_OUTSIDE)
+    received = _original_destination(names.INBOUND_PASSTHROUGH, settings, IDLE_TO_WORKLOAD)
     received.upstream_bind_config.CopyFrom(_FROM_LOOPBACK)
+    allow_replays(received)
     nowhere = Cluster(name=names.BLACK_HOLE, type=Cluster.STATIC, connect_timeout=duration(settings.connect_timeout))
     return tuple(build(cluster.name, cluster) for cluster in (passthrough, nowhere, received))
 
@@ -104,11 +107,14 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     _locate(cluster, view, port, subset, chosen, settings)
     policy.limit(cluster, chosen.connection_pool, chosen.retry_budget)
     policy.eject(cluster, chosen.outlier_detection)
-    options = HttpProtocolOptions()
+    spoken = upstream(view, port, chosen)
+    if spoken in (Upstream.HTTP1, Upstream.AS_CALLED) and not policy.limits_retries(chosen):
+        allow_replays(cluster)
+    options = HttpProtocolOptions() if spoken is Upstream.HTTP2 else _idle(IDLE_TO_OUTSIDE)
     foreign = chosen.tls if is_foreign(chosen.tls) else None
     if foreign is not None:
         name_by_request(options, view.service, port, foreign)
-    _speak(cluster, upstream(view, port, chosen), chosen.connection_pool, options)
+    _speak(cluster, spoken, chosen.connection_pool, options)
     _secure(cluster, view, port, subset, chosen, settings)
     if chosen.proxy_protocol is not None:
         announce_caller(cluster, chosen.proxy_protocol)
@@ -240,16 +246,14 @@ def _speak(
         if pool.max_connection_duration:
             lifetime = options.common_http_protocol_options.max_connection_duration
             lifetime.CopyFrom(duration(pool.max_connection_duration))
-    if spoken is Upstream.HTTP1 and not options.ByteSize():
-        return  # what Envoy does without being told
     match spoken:
         case Upstream.HTTP1:
-            options.explicit_http_config.http_protocol_options.SetInParent()
+            options.explicit_http_config.http_protocol_options.enable_trailers = True
         case Upstream.HTTP2:
             http2 = options.explicit_http_config.http2_protocol_options
             http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
         case Upstream.AS_CALLED:
-            options.use_downstream_protocol_config.http_protocol_options.SetInParent()
+            options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
             http2 = options.use_downstream_protocol_config.http2_protocol_options
             http2.allow_connect = True
     if spoken is not Upstream.HTTP1 and pool is not None and pool.max_concurrent_streams:
@@ -257,7 +261,7 @@ def _speak(
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
 
 
-def _original_destination(name: str, settings: Settings) -> Cluster:
+def _original_destination(name: str, settings: Settings, idle: timedelta) -> Cluster:
     cluster = Cluster(
         name=name,
         type=Cluster.ORIGINAL_DST,
@@ -265,12 +269,18 @@ def _original_destination(name: str, settings: Settings) -> Cluster:
         connect_timeout=duration(settings.connect_timeout),
     )
     policy.limit(cluster, None)
-    options = HttpProtocolOptions()
-    options.common_http_protocol_options.idle_timeout.CopyFrom(_PASSTHROUGH_IDLE)
-    options.use_downstream_protocol_config.http_protocol_options.SetInParent()
+    options = _idle(idle)
+    options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
     options.use_downstream_protocol_config.http2_protocol_options.allow_connect = True
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
     return cluster
+
+
+def _idle(timeout: timedelta) -> HttpProtocolOptions:
+    """How long a connection without a request is kept; what a rule says takes its place."""
+    result = HttpProtocolOptions()
+    result.common_http_protocol_options.idle_timeout.CopyFrom(duration(timeout))
+    return result
 
 
 def _from_loopback() -> BindConfig:

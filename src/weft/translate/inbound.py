@@ -157,7 +157,14 @@ def _ends(entrance: _Entrance, view: GroupView, guards: Guards) -> _Ends:
 
     def http(certified: bool) -> tuple[Filter, ...]:
         end = http_to_workload(
-            prefix, cluster, host_name, settings, guards.http, noted=guards.noted, certified=certified
+            prefix,
+            cluster,
+            host_name,
+            settings,
+            guards.http,
+            noted=guards.noted,
+            certified=certified,
+            grpc_web=entrance.protocol is Protocol.GRPC_WEB,
         )
         return (end,)
 

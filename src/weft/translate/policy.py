@@ -82,6 +82,12 @@ def _slow_start(warmup: Warmup) -> Cluster.SlowStartConfig:
     return result
 
 
+def limits_retries(policy: TrafficPolicy) -> bool:
+    """Whether somebody has written how many there may be."""
+    pool = policy.connection_pool
+    return policy.retry_budget is not None or bool(pool is not None and pool.max_retries)
+
+
 def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | None = None) -> None:
     """Circuit breakers, the connect timeout and TCP keepalive; what only HTTP knows is in `clusters.py`."""
     limits = cluster.circuit_breakers.thresholds.add()
