@@ -393,6 +393,7 @@ async def test_a_new_pod_begins_with_a_small_share_unless_warming_up_is_aggressi
         await scale(mesh, 2)
         await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN", **warmup}))
         old = {pod.name for pod in mesh.pods("pool")}
+        await asyncio.sleep(6)  # those who are there were new to the changed cluster, too
         await scale(mesh, 3)
         seen = await spread(mesh, count=60)
         new = sum(count for name, count in seen.items() if name not in old)
