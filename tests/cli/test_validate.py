@@ -197,3 +197,22 @@ def test_errors_of_a_request_test_are_told_with_their_place(tmp_path, command, a
     assert f"{tmp_path}/tests.yaml:7: RequestTest shop/web: " in result.stdout and "[WFT0001]" in result.stdout
     (tmp_path / "tests.yaml").write_text(TESTS)
     assert CliRunner().invoke(app, [command, str(given)]).stdout == ""
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: app, image: app}]}}
+"""
+
+
+@pytest.mark.parametrize("text", [DEPLOYMENT, WEB + DEPLOYMENT])
+def test_validate_and_analyze_say_the_same_of_a_deployment(tmp_path, text):
+    (tmp_path / "web.yaml").write_text(text)
+    said = [CliRunner().invoke(app, [command, str(tmp_path)]).stdout for command in ("validate", "analyze")]
+    runs = [[line for line in each.splitlines() if "does not run a Deployment" in line] for each in said]
+    assert runs[0] == runs[1] and len(runs[0]) == (text != DEPLOYMENT)
+    assert "does not read" not in said[0] + said[1]
