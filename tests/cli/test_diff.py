@@ -1,4 +1,5 @@
 import json
+import time
 
 import pytest
 
@@ -135,3 +136,44 @@ def test_groups_that_are_called_alike_are_told_apart(weft, tmp_path):
     done = weft("diff", "-f", change, "--against", base)
     titles = [line for line in done.stdout.splitlines() if line.startswith("sidecar:")]
     assert titles == ["sidecar:shop/web version=v1 (web-v1-0.shop)", "sidecar:shop/web version=v2 (web-v2-0.shop)"]
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it has not come"
+        time.sleep(0.1)
+
+
+@pytest.mark.root
+def test_a_running_mesh_is_compared_by_its_last_good_state_and_its_audit_tells_what_is_refused(
+    weft, mesh, mesh_directory, tmp_path
+):
+    route = ROUTE.replace("metadata: {name: web,", "metadata: {name: kept,")
+    file, change = mesh_directory / "kept.yaml", tmp_path / "change.yaml"
+    change.write_text(route.replace("TIMEOUT", "3s"))
+
+    def told():
+        """The kept object's problems by severity, as the mesh tells of it; and how many objects there are."""
+        now = json.loads(weft("status", mesh, "-o", "json").stdout)
+        about = {each["severity"] for each in now["problems"] if "shop/kept" in each["where"]["object"]}
+        return now["objects"], about
+
+    objects, _ = told()
+    try:
+        file.write_text(route.replace("TIMEOUT", "3s"))
+        wait_for(lambda: told()[0] == objects + 1)
+        file.write_text(route.replace("TIMEOUT", "soon"))
+        wait_for(lambda: "error" in told()[1])
+        done = weft("diff", "-f", change, "--mesh", mesh)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        change.write_text(POLICY)
+        done = weft("diff", "-f", change, "--mesh", mesh)
+        assert done.stdout.startswith("added AuthorizationPolicy shop/nobody"), done.stderr
+        assert f"warning: mesh {mesh} has an error, and the last good state of these objects counts" in done.stderr
+        done = weft("audit", "--mesh", mesh)
+        assert done.stdout.startswith("Refused objects and other errors\n  error [WFT0001]: "), done.stdout
+        assert ": 1 error, " in done.stderr
+    finally:
+        file.unlink()
+        wait_for(lambda: told() == (objects, set()))
