@@ -10,9 +10,14 @@ from weft.model.destination_rule import (
     ClientTls,
     ClientTlsMode,
     ConnectionPool,
+    ConsistentHash,
     DestinationRule,
+    HashKey,
     LoadBalancer,
+    LocalitySetting,
     OutlierDetection,
+    ProxyProtocol,
+    RetryBudget,
     SimpleBalancer,
     Subset,
     TrafficPolicy,
@@ -162,3 +167,17 @@ def test_a_route_of_the_host_that_leads_elsewhere_does_not_reach_it(mesh):
 def test_what_happens_to_a_request_on_its_way_is_told(mesh):
     (routing,) = routes(mesh, HttpRoute(route=(to(),), timeout=timedelta(seconds=3)))
     assert routing.routes[0].also == ("timeout 3 s",)
+
+
+def test_balancing_is_told_by_what_is_hashed_and_who_is_near(mesh):
+    near = LocalitySetting(failover=(("eu", "us"),))
+    balancer = LoadBalancer(None, ConsistentHash(HashKey.HEADER, "x-user"), locality=near)
+    policy = TrafficPolicy(balancer, retry_budget=RetryBudget(10, 1), proxy_protocol=ProxyProtocol.V2)
+    put(mesh, DestinationRule("app", "shop", HOST, policy))
+    (rule,) = rules(mesh, APP, group("app"), [POD])
+    assert rule.policy == (
+        "load balancer by hash of header x-user",
+        "locality failover",
+        "retries at most 10 % and 1",
+        "PROXY header V2",
+    )

@@ -108,6 +108,8 @@ class Maker:
             match["sourceNamespace"] = self.pick("shop", "jobs")
         if self.one_in(12):
             match["port"] = self.pick(80, OPEN_PORT)
+        if self.one_in(9):
+            match["statPrefix"] = "counted"
         return match or {"uri": {"prefix": self.pick(*_PATHS)}}
 
     def headers(self):
@@ -188,6 +190,8 @@ class Maker:
             ("rewrite", 3, self.rewrite),
             ("headers", 3, self.headers),
             ("retries", 4, lambda: {"attempts": self.pick(0, 1)}),
+            # To nobody: a copy that arrives is told from its original by nothing that an application sees.
+            ("mirrors", 9, lambda: [{"destination": {"host": "missing"}}]),
             ("timeout", 9, lambda: "15s"),
             ("corsPolicy", 5, self.cors),
             ("fault", 4, self.fault),

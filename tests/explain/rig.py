@@ -70,7 +70,7 @@ class RigWorld:
     def at(self, address):
         return self.by_address.get(address)
 
-    def resolve(self, host, caller):
+    def resolve(self, host, caller, *, by_proxy=False):
         return self.names.get(host, ())
 
     def behind(self, address, port):

@@ -63,7 +63,7 @@ class SmallWorld:
     def at(self, address):
         return self.addresses.get(address)
 
-    def resolve(self, host, caller):
+    def resolve(self, host, caller, *, by_proxy=False):
         return self.names.get(host, ())
 
     def behind(self, address, port):

@@ -79,16 +79,30 @@ def _of_level(level: TrafficPolicy) -> Iterator[str]:
         yield from _pool(level.connection_pool)
     if level.outlier_detection is not None:
         yield _outliers(level.outlier_detection)
+    if level.retry_budget is not None:
+        yield f"retries at most {level.retry_budget.percent:g} % and {level.retry_budget.minimum}"
+    if level.proxy_protocol is not None:
+        yield f"PROXY header {level.proxy_protocol}"
 
 
 def _balancer(balancer: LoadBalancer) -> Iterator[str]:
-    if balancer.simple is not None:
+    if (hashing := balancer.consistent_hash) is not None:
+        name = f" {hashing.name}" if hashing.name else ""
+        yield f"load balancer by hash of {hashing.key}{name}"
+    elif balancer.simple is not None:
         yield f"load balancer {balancer.simple}"
-    if balancer.consistent_hash is not None:
-        hashed = balancer.consistent_hash
-        yield f"load balancer by hash of {hashed.key}{f' {hashed.name}' if hashed.name else ''}"
     if balancer.warmup is not None:
-        yield f"warmup {span(balancer.warmup)}"
+        yield f"warmup {span(balancer.warmup.duration)}"
+    if (near := balancer.locality) is not None:
+        if not near.enabled:
+            yield "locality off"
+        for word, written in (
+            ("shares", near.distribute),
+            ("failover", near.failover),
+            ("priority by labels", near.failover_priority),
+        ):
+            if near.enabled and written:
+                yield f"locality {word}"
 
 
 def _pool(pool: ConnectionPool) -> Iterator[str]:

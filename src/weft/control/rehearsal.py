@@ -195,7 +195,7 @@ def _running(mesh: Mesh) -> Iterator[Group]:
         if isinstance(value, Workload) and value.inject:
             yield sidecar_group(value)
         elif isinstance(value, Instance) and value.meshed and value.by_slice:
-            yield Group(ProxyKind.SIDECAR, value.namespace, value.labels, value.service_account)
+            yield Group(ProxyKind.SIDECAR, value.namespace, value.labels, value.service_account, value.locality)
 
 
 def _workloads(mesh: Mesh) -> list[Workload]:

@@ -21,7 +21,7 @@ from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.service import Service
 from weft.model.workload import Workload as Written
-from weft.translate.lookup import Found, Names
+from weft.translate.lookup import Found, Names, NotOurs
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -81,9 +81,12 @@ class Stage:
                 return tuple((each.address, each.port) for each in found)
         return None
 
-    def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
-        namespace = caller.name.rpartition(".")[2]
-        found = self._names.look_up(host.lower().rstrip("."), namespace)
+    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
+        namespace, name = caller.name.rpartition(".")[2], host.lower().rstrip(".")
+        if by_proxy:
+            found = self._names.look_up_for_proxy(name, namespace)
+            return (host,) if isinstance(found, NotOurs) else found.addresses if isinstance(found, Found) else ()
+        found = self._names.look_up(name, namespace)
         return found.addresses if isinstance(found, Found) else ()
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
@@ -219,7 +222,7 @@ def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
 
 def group_of(instance: Instance) -> Group:
     """What a sidecar of it is."""
-    return Group(ProxyKind.SIDECAR, instance.namespace, instance.labels, instance.service_account)
+    return Group(ProxyKind.SIDECAR, instance.namespace, instance.labels, instance.service_account, instance.locality)
 
 
 def _name(instance: Instance) -> str:

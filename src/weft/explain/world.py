@@ -86,8 +86,9 @@ class World(Protocol):
         is no such address."""
         ...
 
-    def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
-        """The addresses of a name, as the caller's application learns them."""
+    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
+        """The addresses of a name, as the caller's application learns them, or its proxy; the name itself where a proxy
+        asks somebody outside of the mesh."""
         ...
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
