@@ -3,6 +3,7 @@ import json
 import pytest
 import typer
 
+from cli.test_test_ import SERVICE
 from weft.cli import explain_
 
 
@@ -45,3 +46,11 @@ def test_a_running_mesh_is_asked(weft, mesh):
     said = json.loads(done.stdout)
     assert said["request"]["host"] == "talker"
     assert said["outcomes"][0]["verdict"]["why"] == "talker does not resolve"
+
+
+def test_files_with_refused_objects_are_explained_without_them(weft, tmp_path):
+    broken = SERVICE.split("---")[0].replace("name: web,", "name: broken,").replace("port: 80,", "port: eighty,")
+    (tmp_path / "web.yaml").write_text(SERVICE + "---" + broken)
+    done = weft("explain", "web", "--to", "http://web/", "-f", tmp_path)
+    assert done.returncode == 0 and "→ delivered" in done.stdout, done.stderr
+    assert "error [WFT0001]" in done.stderr and "warning: an error in what was given" in done.stderr

@@ -102,6 +102,12 @@ _CHECKS: tuple[Check, ...] = (
           "The Gateway serves other hosts: these routes are never met there.", ("IST0132",)),
     Check("WFT0123", WARNING, "A redirect leads to where the request came from",
           "It changes neither path, host, port nor scheme of what it matches: clients go round in circles."),
+    Check("WFT0124", WARNING, "A route asks for a method in lower case",
+          "Methods are case-sensitive, and every client sends GET, POST and the like in upper case: the route is never "
+          "met. Write the method in upper case."),
+    Check("WFT0125", INFO, "A fault is on every request of a route",
+          "Each of them is delayed or aborted, whoever calls. Where this was a test, remove the `fault`; where it is "
+          "one, match a header that only the test sends."),
     # Rules
     Check("WFT0201", WARNING, "A DestinationRule is for a host that nobody has",
           "The rule has no effect.", ("IST0101",)),

@@ -77,14 +77,26 @@ def _change(files: list[Path], against: Path | None, mesh: str | None, place: di
 
     import msgspec
 
-    from weft.cli.trial_source import base_of, check, laid_over, read, stage_of
+    from weft.analyze.finding import coded
+    from weft.cli.meshes import Admission
+    from weft.cli.trial_source import base_of, check, laid_over, read, staged, warn_of_base
+    from weft.control.rehearsal import rehearsed
     from weft.control.what_if import difference
 
     base = base_of(against, mesh, **place)
     change = read(files)
     check(change.problems)
-    before = stage_of(base.documents, base.running)
-    after = stage_of(laid_over(base.documents, change.documents), base.running)
+    documents = laid_over(base.documents, change.documents)
+    before, refused = staged(base.documents, base.running)
+    after, _ = staged(documents, base.running)
+    given = {str(document.key) for document in change.documents}
+    others = [each for each in (*base.problems, *refused) if each.where.object not in given]
+    warn_of_base(base.name, others, runs=base.runs)
+    found_wrong = rehearsed(documents, admit=Admission(), others=base.running or ()).problems
+    own = [each for each in found_wrong if each.where.object in given]
+    check(own)
+    for problem in dict.fromkeys(map(coded, (*change.problems, *own))):
+        say(str(problem))
     found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
     return base.name, msgspec.to_builtins(found)
 

@@ -88,7 +88,7 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     import msgspec
 
     from weft.cli.meshes import Admission
-    from weft.cli.trial_source import check, read, stage_of
+    from weft.cli.trial_source import check, read, stage_of, warn
     from weft.control.clues import Wrong
     from weft.control.question import Question, answer
     from weft.control.rehearsal import rehearse
@@ -96,7 +96,7 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     if question["when"]:
         fail("files have no past", "leave out --at, or -f", code=2)
     found = read(files)
-    check(found.problems)
+    (warn if found.documents else check)(found.problems)
     asked = msgspec.convert(question, Question)
     stage = stage_of(found.documents)
     problems = rehearse(found.documents, admit=Admission())

@@ -49,7 +49,7 @@ class Stage:
         self._listening = listening
         self._served = served
         self._own = Snapshots()
-        self._push = Push(mesh, self._own, Problems())
+        self._push = Push(mesh, self._own, Problems(aloud=False))  # whoever has the mesh has said them
         self._resources: dict[Group, Resources] = {}
         self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
         self._at = {address: each for each in self._instances for address in each.addresses}
