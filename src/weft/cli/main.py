@@ -24,6 +24,9 @@ class Commands(Listed):
     def listed(self) -> Mapping[str, tuple[Command, ...]]:
         return COMMANDS
 
+    def aliases(self) -> Mapping[str, str]:
+        return {"experimental": "x"}  # as istioctl has it
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)

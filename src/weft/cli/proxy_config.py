@@ -12,6 +12,7 @@ from weft.cli.command import Command, Group
 from weft.cli.output import say
 from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_rows, print_whole, with_source
 from weft.cli.proxy_config_why import provenance
+from weft.cli.values import HIGHEST_PORT, one_of
 
 _LISTENER_GAP = 1  # as istioctl has it: its rows are the longest
 ALIASES = {
@@ -24,14 +25,18 @@ ALIASES = {
     "log": ("o",),
     "all": ("a",),
 }
+_TYPES = ("HTTP", "TCP", "HTTP+TCP", "UNKNOWN")
+_DIRECTIONS = ("inbound", "outbound")
+_STATUSES = ("healthy", "unhealthy", "draining", "timeout", "degraded", "unknown")  # Envoy's
 
 ADDRESS = typer.Option("", "--address", help="Only with this address.")
-PORT = typer.Option(0, "--port", help="Only with this port.")
+PORT = typer.Option(0, "--port", min=0, max=HIGHEST_PORT, help="Only with this port.")
 TYPE = typer.Option(
     "",
     "--type",
     help="Only listeners of this type: HTTP, TCP, HTTP+TCP.",
-    autocompletion=candidates.one_of("HTTP", "TCP", "HTTP+TCP"),
+    autocompletion=candidates.one_of(*_TYPES),
+    callback=one_of(*_TYPES),
 )
 VERBOSE = typer.Option(True, "--verbose/--brief", help="A line for each filter chain or route, or for each whole.")
 NAME = typer.Option("", "--name", help="Only the route configuration of this name.", autocompletion=candidates.routes)
@@ -43,14 +48,16 @@ DIRECTION = typer.Option(
     "",
     "--direction",
     help="Only clusters of this direction: inbound, outbound.",
-    autocompletion=candidates.one_of("inbound", "outbound"),
+    autocompletion=candidates.one_of(*_DIRECTIONS),
+    callback=one_of(*_DIRECTIONS),
 )
 CLUSTER = typer.Option("", "--cluster", help="Only endpoints of this cluster.", autocompletion=candidates.clusters)
 STATUS = typer.Option(
     "",
     "--status",
-    help="Only endpoints of this status: healthy, unhealthy, draining.",
-    autocompletion=candidates.one_of("healthy", "unhealthy", "draining"),
+    help="Only endpoints of this status: healthy, unhealthy, draining, timeout, degraded, unknown.",
+    autocompletion=candidates.one_of(*_STATUSES),
+    callback=one_of(*_STATUSES),
 )
 WHY = typer.Option(False, "--why", help="Say of each who made it: objects with file and line, and rules.")
 
