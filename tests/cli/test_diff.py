@@ -54,10 +54,23 @@ def test_a_command_line_that_makes_no_sense_is_a_usage_error(weft, arguments, sa
     assert done.returncode == 2 and said in done.stderr
 
 
+def test_trouble_that_prevents_an_answer_is_none(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE)
+    (tmp_path / "bad.yaml").write_text("a: [")
+    for arguments in (
+        ["-f", tmp_path / "none.yaml", "--against", tmp_path],
+        ["-f", tmp_path / "bad.yaml", "--against", tmp_path / "web.yaml"],
+        ["-f", tmp_path / "web.yaml", "--mesh", "nobody"],
+        ["@-1", "--mesh", "nobody"],
+    ):
+        done = weft("diff", *arguments)
+        assert (done.returncode, done.stdout) == (2, "") and "error: " in done.stderr, arguments
+
+
 @pytest.mark.root
 def test_the_past_of_a_mesh_that_has_none_is_said(weft, mesh):
     done = weft("diff", "@-1", "--mesh", mesh)
-    assert done.returncode == 1 and "moment -1 is not remembered" in done.stderr
+    assert done.returncode == 2 and "moment -1 is not remembered" in done.stderr
     done = weft("diff", "@0", "@0", "--mesh", mesh)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "from @0 to @0: 0 objects" in done.stderr

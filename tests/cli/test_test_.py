@@ -57,10 +57,15 @@ def test_errors_in_a_test_or_a_file_are_told_and_nothing_is_tried(weft, tmp_path
     (tmp_path / "web.yaml").write_text(SERVICE)
     (tmp_path / "tests.yaml").write_text(TESTS.replace("expect: allowed", "expect: maybe"))
     done = weft("test", tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "tests.yaml:7" in done.stderr and "error [WFT0001]" in done.stderr
 
 
 def test_without_a_test_there_is_nothing_to_do(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     assert "there is no RequestTest" in weft("test", tmp_path).stderr
+
+
+def test_a_file_that_is_not_there_is_no_answer(weft, tmp_path):
+    done = weft("test", tmp_path / "none.yaml")
+    assert done.returncode == 2 and "does not exist" in done.stderr

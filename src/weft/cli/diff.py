@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say, trouble_is_no_answer
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 _MOST_SHOWN = 8  # resources of one group, in the table
@@ -39,7 +39,7 @@ def diff(
     of every HTTP port by everybody, and what was really called lately, where proxies write an access log.
 
     \b
-    Exit codes: 0 nothing changes, 1 something does, 2 a command line that makes no sense.
+    Exit codes: 0 nothing changes, 1 something does, 2 there is no answer: no such file or moment, a bad command line.
 
     \b
     Example: weft diff -f new-route.yaml
@@ -58,7 +58,8 @@ def diff(
         "context": context,
         "system": system,
     }
-    name, found = _past(given, mesh, place) if given else _change(files, against, mesh, place)
+    with trouble_is_no_answer():
+        name, found = _past(given, mesh, place) if given else _change(files, against, mesh, place)
     if is_data(output):
         print_data(found, output)
     else:

@@ -15,7 +15,7 @@ _MOST_SHOWN = 3  # objects of one moment on its line
 
 
 def history(
-    number: int = typer.Option(20, "-l", "--last", metavar="NUMBER", help="How many moments; 0 for all."),
+    number: int = typer.Option(20, "-l", "--last", metavar="NUMBER", min=0, help="How many moments; 0 for all."),
     every: bool = typer.Option(False, "-A", "--all", help="Also when only pods came, went, or became ready."),
     output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
