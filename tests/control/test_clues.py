@@ -72,6 +72,15 @@ def test_pods_that_are_there_and_not_ready_are_named_unless_others_answer():
     assert told(shop(beside, ready=False), "http://web/") == ()
 
 
+def test_a_port_that_the_service_does_not_have_is_told_with_those_that_it_has():
+    origin = Origin(ObjectKey("Service", "shop", "old"), "", "old.yaml", 3)
+    stage = shop(service("old", addresses=("10.96.0.9",), origin=origin))
+    for to in ("http://old:81/", "https://old:81/"):
+        (found,) = told(stage, to)
+        assert str(found.where) == "old.yaml:3: Service shop/old"
+        assert (found.what, found.hint) == ("old has no port 81 (it has 80)", "call old:80, or add the port to it")
+
+
 def test_problems_are_those_of_objects_on_the_way():
     here = Problem(Where("web.yaml", 3, "Service shop/web"), "named wrongly")
     elsewhere = Problem(Where("api.yaml", 3, "Service shop/api"), "named wrongly")

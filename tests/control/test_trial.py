@@ -32,6 +32,12 @@ def test_what_cannot_be_asked_is_wrong_and_says_why():
     assert "not a scheme" in try_case(Stage(shop()), case(to="ftp://x"), NOW).wrong[0]
 
 
+def test_a_port_that_the_service_does_not_have_is_not_allowed():
+    (said,) = try_case(Stage(shop()), case(to="http://payments:81/", verdict="allowed"), NOW).wrong
+    assert said == "expected to be allowed, and it is failed: payments has no port 81 (it has 80)"
+    assert try_case(Stage(shop()), case(to="https://payments/", verdict="failed"), NOW).wrong == ()
+
+
 def test_a_request_is_judged_by_the_ways_it_may_go():
     found = judged(Stage(shop()), case(), NOW)
     assert found.ways[0].startswith("delivered: outbound|80||payments.shop.svc.cluster.local as GET payments/")

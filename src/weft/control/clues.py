@@ -14,7 +14,7 @@ import msgspec
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.control.description import Refused, members_of, objects_about
-from weft.control.stage import NoSuchWorkload, Stage, group_of
+from weft.control.stage import NoSuchWorkload, Stage, group_of, lacking
 from weft.explain.decision import Explanation, Kind
 from weft.explain.request import Request
 from weft.explain.world import Workload
@@ -67,6 +67,11 @@ def _of_failure(
         return
     for service in _services(stage, explanation, called):
         yield from _hidden(stage, service, request, caller)
+        if service == called and service.port(request.port) is None:
+            ports = ", ".join(f"{service.name}:{port.number}" for port in service.ports)
+            hint = f"call {ports}, or add the port to it" if ports else "add the port to it"
+            yield _clue(where_of(service.origin), lacking(service, request.port), hint)
+            continue
         yield from _not_ready(stage, service)
 
 
