@@ -333,7 +333,17 @@ class Maker:
 
     def asked(self):
         kind = self.pick(
-            *["service"] * 12, "direct", "direct", "bytes", "bytes", "tls", "open", "no port", "plain", "pod", "preflight"
+            *["service"] * 12,
+            "direct",
+            "direct",
+            "bytes",
+            "bytes",
+            "tls",
+            "open",
+            "no port",
+            "plain",
+            "pod",
+            "preflight",
         )
         caller = self.pick("frontend", "frontend", "frontend", "batch")
         if kind in ("bytes", "tls"):
