@@ -45,7 +45,8 @@ def verdict(found: Verdict) -> str:
 def _listed(sources: tuple[Source, ...]) -> str:
     """Cut are only objects of which many stand side by side, and of those each is named before its second rule."""
     seen: set[tuple[str, str, str]] = set()
-    kept, others = [], []
+    kept: list[tuple[bool, Source]] = []
+    others: list[tuple[bool, Source]] = []
     for source in sources:
         key = (source.kind, source.namespace, source.name)
         (kept if source.kind not in _MANY else others).append((key in seen, source))
