@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
 from weft.control.clues import Wrong
@@ -38,8 +40,26 @@ def test_of_a_name_that_is_nobodys_it_is_guessed_who_is_meant():
     (found,) = told(shop(), "http://wbe/")
     assert found.what == "no Service and no ServiceEntry has the name wbe"
     assert found.hint == "did you mean `web`?"
-    (found,) = told(shop(), "http://something.example.com/")
+    (found,) = told(shop(), "http://something/")
     assert found.hint == "a service elsewhere is called NAME.NAMESPACE"
+
+
+@pytest.mark.parametrize("host", ["ledger", "ledger.default", "ledger.default.svc", "ledger.lab.svc.cluster.local"])
+def test_a_service_of_that_name_elsewhere_is_meant(host):
+    (found,) = told(shop(service("ledger", "bank", addresses=("10.96.0.9",))), f"http://{host}/")
+    assert found.hint == "did you mean `ledger.bank`?"
+
+
+def test_a_name_like_one_elsewhere_is_guessed_with_its_namespace():
+    (found,) = told(shop(service("ledger", "bank", addresses=("10.96.0.9",))), "http://legder.bank/")
+    assert found.hint == "did you mean `ledger.bank`?"
+
+
+@pytest.mark.parametrize("host", ["example.com", "something.example.com"])
+def test_of_a_name_outside_it_is_said_what_lets_it_in(host):
+    (found,) = told(shop(), f"http://{host}/")
+    told_outside = "write a ServiceEntry for it; pods of a local mesh reach nothing outside"
+    assert found.hint == f"if {host} is outside of the mesh, {told_outside}"
 
 
 def test_a_sidecar_that_hides_a_service_is_named_with_what_it_shows():

@@ -60,10 +60,8 @@ def _of_failure(
     stage: Stage, request: Request, explanation: Explanation, caller: Instance, called: Service | None
 ) -> Iterator[Problem]:
     if called is None and not request.address and not stage.resolve(request.host, Workload(request.caller)):
-        names = {name for each in stage.services() for name in (each.name, each.host)}
-        guess = did_you_mean(request.host, names)
-        hint = guess if guess.startswith("did you") else "a service elsewhere is called NAME.NAMESPACE"
-        yield _clue(Where(), f"no Service and no ServiceEntry has the name {request.host}", hint)
+        what = f"no Service and no ServiceEntry has the name {request.host}"
+        yield _clue(Where(), what, _who_is_meant(stage, request.host.lower().rstrip("."), caller.namespace))
         return
     for service in _services(stage, explanation, called):
         yield from _hidden(stage, service, request, caller)
@@ -73,6 +71,27 @@ def _of_failure(
             yield _clue(where_of(service.origin), lacking(service, request.port), hint)
             continue
         yield from _not_ready(stage, service)
+
+
+def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
+    """Somebody of the same name elsewhere, somebody of a name like this, or somebody outside."""
+    domain = f".svc.{stage.mesh.settings.domain}"
+    short = host.removesuffix(domain).removesuffix(".svc")
+    of_mesh = {each for each in stage.services() if each.host == f"{each.name}.{each.namespace}{domain}"}
+    same = sorted(f"{each.name}.{each.namespace}" for each in of_mesh if each.name == short.partition(".")[0])
+    if same and short.count(".") <= 1:
+        return f"did you mean `{'` or `'.join(same[:3])}`?"
+    names = {each.host for each in stage.services()}
+    names |= {f"{each.name}.{each.namespace}" for each in of_mesh}
+    names |= {each.name for each in of_mesh if each.namespace == namespace}
+    guess = did_you_mean(host, names)
+    if guess.startswith("did you"):
+        return guess
+    if "." in short and short == host:
+        return (
+            f"if {host} is outside of the mesh, write a ServiceEntry for it; pods of a local mesh reach nothing outside"
+        )
+    return "a service elsewhere is called NAME.NAMESPACE"
 
 
 def _services(stage: Stage, explanation: Explanation, called: Service | None) -> list[Service]:
