@@ -6,9 +6,10 @@ import pytest
 
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
-from weft.control.clues import Wrong
+from weft.control.clues import Wrong, stale
 from weft.control.question import Question, answer
 from weft.control.stage import Stage
+from weft.control.sync_status import STALE, SYNCED, ProxySync, TypeSync
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
 from weft.model.request_authentication import RequestAuthentication
@@ -99,6 +100,28 @@ def test_a_port_that_the_service_does_not_have_is_told_with_those_that_it_has():
         (found,) = told(stage, to)
         assert str(found.where) == "old.yaml:3: Service shop/old"
         assert (found.what, found.hint) == ("old has no port 81 (it has 80)", "call old:80, or add the port to it")
+
+
+def test_a_proxy_on_the_way_that_is_stale_is_told_whoever_is_chosen():
+    beside = instance("web-1", "web", address="10.244.0.4", meshed=True, workload="web")
+    behind = {"client-0.shop": 7, "web-1.shop": 9, "api-0.shop": 3}
+    found = answer(shop(beside), Question("client", "http://web/"), NOW, Wrong(stale=behind)).problems
+    assert [str(each) for each in found] == [
+        "warning: client-0's proxy is STALE since push 7: it may still do what it was told before"
+        " (hint: weft proxy-status client-0.shop)",
+        "warning: web-1's proxy is STALE since push 9: it may still do what it was told before"
+        " (hint: weft proxy-status web-1.shop)",
+    ]
+
+
+def test_a_proxy_is_stale_since_the_first_push_that_it_has_not_answered():
+    late, later = TypeSync(STALE, stale_since_push=7), TypeSync(STALE, stale_since_push=9)
+    proxies = [
+        ProxySync("client-0.shop", resources={"a": later, "b": late, "c": TypeSync(SYNCED)}),
+        ProxySync("web-0.shop", resources={"a": late}),
+        ProxySync("web-0.shop", resources={"a": TypeSync(SYNCED)}),  # it has come again
+    ]
+    assert stale(proxies) == {"client-0.shop": 7}
 
 
 def test_problems_are_those_of_objects_on_the_way():

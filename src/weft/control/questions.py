@@ -16,7 +16,7 @@ from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
 from weft.control import audit_page
 from weft.control.changed_objects import ChangedObject, changed_object
-from weft.control.clues import Wrong
+from weft.control.clues import Wrong, stale
 from weft.control.debug import Answer, Page, Query
 from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.control.description_text import pod_lines, service_lines
@@ -134,7 +134,8 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
 async def _explain(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
     if not question.when:
-        return answer(plane.stage(), question, _now(), Wrong(plane.problems(), plane.faulty()))
+        behind = stale(known.sync for known in plane.diagnosis.proxies())
+        return answer(plane.stage(), question, _now(), Wrong(plane.problems(), plane.faulty(), behind))
     number, past = moment(plane.history, question.when, _now), plane.history.past()
     async with _looking_back:
         return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number)), question, _now()))
