@@ -24,7 +24,7 @@ from weft.control.description_tls import tls_check
 from weft.control.question import Question, answer, moment
 from weft.control.recent import Seen
 from weft.control.stage import Stage
-from weft.control.trial import culprit
+from weft.control.trial import Culprit, culprit
 from weft.control.what_if import Difference, difference
 from weft.control.why import every, why
 
@@ -67,11 +67,14 @@ class PastDifference(msgspec.Struct, frozen=True):
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """Where a request began to end as it does; no moment: it has always done so, as far as anybody remembers."""
+    """Where a request began to end as it does; no moment: it has done so `since` all that is remembered began, or since
+    those came who are needed for it to end at all. `whole`: before that there was no mesh, or not its caller."""
 
     moment: PastMoment | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    since: float = 0.0
+    whole: bool = True
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -157,11 +160,15 @@ async def _diff(plane: ControlPlane, query: Query) -> object:
 
 async def _bisect(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
+    past, begun = plane.history.past(), plane.history.begun
     async with _looking_back:
-        found = await asyncio.to_thread(culprit, plane.history.past(), question, _now())
-    if found is None:
-        return Flip()
-    return Flip(_past(found.moment), found.before, found.after)
+        found = await asyncio.to_thread(culprit, past, question, _now())
+    if isinstance(found, Culprit):
+        return Flip(_past(found.moment), found.before, found.after)
+    if found.moment is not None:
+        return Flip(after=found.after, since=found.moment.at)
+    whole = not past.moments or past.moments[0].number == 1
+    return Flip(after=found.after, since=begun if whole else past.moments[0].at, whole=whole)
 
 
 def _why(plane: ControlPlane, query: Query) -> object:
