@@ -89,6 +89,9 @@ class _World:
     def behind(self, address: str, port: int) -> None:
         return None
 
+    def no_port(self, address: str, port: int) -> None:
+        return None
+
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         return (f"10.96.0.{host.removeprefix('svc-')}",)
 

@@ -47,7 +47,7 @@ def test_what_is_refused_is_told_and_the_rest_is_tried(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE + "---" + broken)
     (tmp_path / "tests.yaml").write_text(TESTS)
     done = weft("test", tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("ok   web GET http://web/")
     assert "web.yaml:" in done.stderr and "error [WFT0001]" in done.stderr
     assert "warning: an error in what was given: refused objects are left out" in done.stderr

@@ -68,7 +68,9 @@ def test_a_route_says_what_it_does_to_a_request(route, said):
             ("pods that fail are left out, at most 50 % of them",),
         ),
         (
-            TrafficPolicy(LoadBalancer(consistent_hash=ConsistentHash(HashKey.HEADER, "x-user"), warmup=Warmup(SECOND))),
+            TrafficPolicy(
+                LoadBalancer(consistent_hash=ConsistentHash(HashKey.HEADER, "x-user"), warmup=Warmup(SECOND))
+            ),
             (f"load balancer by hash of {HashKey.HEADER} x-user", "warmup 1 s"),
         ),
         (

@@ -382,7 +382,9 @@ async def test_a_retry_goes_to_somebody_else_unless_it_need_not(mesh):
     for elsewhere, fewest, most in ((True, 0, 6), (False, 9, 50)):
         retries = {"attempts": 1, "retryOn": "5xx", "retryIgnorePreviousHosts": elsewhere}
         await mesh.try_out(virtual_service("app", {"retries": retries, "route": [to("app")]}))
-        answers = await mesh.requests("client", "http://app/half", 100, parallel=2)  # the budget lets three wait for their turn
+        answers = await mesh.requests(
+            "client", "http://app/half", 100, parallel=2
+        )  # the budget lets three wait for their turn
         assert fewest <= sum(each["status"] == 503 for each in answers) <= most
     await tell(mesh.sockets, bad, "script", path="/half")
 

@@ -7,7 +7,7 @@ it would take longer than to ask Envoy.
 
 from hypothesis import strategies as st
 
-from explain.asked import HTTP_PORT, ISSUERS, KEYS, OPEN_PORT, PODS, TCP_PORT, Asked, Case
+from explain.asked import HTTP_PORT, ISSUERS, KEYS, NO_PORT, OPEN_PORT, PODS, TCP_PORT, Asked, Case
 from weft.explain.request import Speaks
 
 _ISTIO, _SECURITY = "networking.istio.io/v1", "security.istio.io/v1"
@@ -337,7 +337,17 @@ class Maker:
 
     def asked(self):
         kind = self.pick(
-            *["service"] * 12, "direct", "direct", "bytes", "bytes", "tls", "open", "plain", "pod", "preflight"
+            *["service"] * 12,
+            "direct",
+            "direct",
+            "bytes",
+            "bytes",
+            "tls",
+            "open",
+            "no port",
+            "plain",
+            "pod",
+            "preflight",
         )
         caller = self.pick("frontend", "frontend", "frontend", "batch")
         if kind in ("bytes", "tls"):
@@ -347,6 +357,7 @@ class Maker:
                 {"caller": "legacy", "to": "pod", "port": TCP_PORT},
                 {"caller": caller, "to": "pod", "port": TCP_PORT},
                 {"caller": caller, "port": OPEN_PORT},
+                {"caller": caller, "port": NO_PORT},
                 {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             )
             return Asked(**where, speaks=Speaks.TLS if kind == "tls" else Speaks.BYTES, offers=offers)
@@ -354,6 +365,7 @@ class Maker:
             "service": {"caller": caller, "host": self._host()},
             "preflight": {"caller": caller},
             "open": {"caller": caller, "port": OPEN_PORT},
+            "no port": {"caller": caller, "port": NO_PORT},
             "direct": {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             "pod": {"caller": caller, "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             "plain": {"caller": caller, "to": "plain", "host": "elsewhere.example"},

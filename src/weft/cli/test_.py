@@ -18,7 +18,8 @@ def test(
     YAML decides how it would end. Nothing is started and nothing is sent, so it takes milliseconds, and CI can do it.
 
     \b
-    Exit codes: 0 all as expected, 1 something is not, 2 there is no answer: no such file, bad YAML, a bad command line.
+    Exit codes: 0 all as expected, 1 something is not, or an object is refused,
+                2 there is no answer: no such file, bad YAML, a bad command line.
 
     \b
     Example: weft test examples/shop tests/requests.yaml
@@ -26,7 +27,7 @@ def test(
     import time
     from datetime import UTC, datetime
 
-    from weft.cli.trial_source import check, read, stage_of
+    from weft.cli.trial_source import check, is_error, read, staged, warn
     from weft.control.trial import try_case
 
     with trouble_is_no_answer():
@@ -35,7 +36,8 @@ def test(
     if not found.cases:
         fail("there is no RequestTest in what was given", "docs/explain.md shows how to write one", code=2)
     with trouble_is_no_answer():
-        stage = stage_of(found.documents)
+        stage, refused = staged(found.documents)
+        warn(refused)
     now, started = datetime.now(UTC), time.monotonic()
     tried = [try_case(stage, case, now) for case in found.cases]
     took = 1000 * (time.monotonic() - started) / len(tried)
@@ -55,5 +57,5 @@ def test(
                     typer.echo(f"       {line}")
     wrong = sum(bool(each.wrong) for each in tried)
     say(f"{len(tried)} requests, {wrong} not as expected; {took:.1f} ms each")
-    if wrong:
+    if wrong or any(map(is_error, refused)):
         raise typer.Exit(1)

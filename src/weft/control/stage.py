@@ -14,7 +14,8 @@ from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.control.problems import Problems
 from weft.control.push import Push
-from weft.explain.world import Resources, Workload
+from weft.control.reasons.part import sources
+from weft.explain.world import NoPort, Resources, Workload
 from weft.model.group import Group, ProxyKind
 from weft.model.identity import Identity
 from weft.model.instance import Instance
@@ -79,6 +80,13 @@ class Stage:
                 called = service.port(port)
                 found = self.mesh.endpoints(service, called) if called is not None else ()
                 return tuple((each.address, each.port) for each in found)
+        return None
+
+    def no_port(self, address: str, port: int) -> NoPort | None:
+        """Addresses of a ServiceEntry may be real ones, where anybody may listen."""
+        for service in self.mesh.services():
+            if address in service.addresses and _is_of_service(service) and service.port(port) is None:
+                return NoPort(lacking(service, port), sources(service.origin))
         return None
 
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
@@ -206,6 +214,15 @@ class Stage:
             found = Resources.from_bytes((url, body) for url, bodies in sent.items() for body in bodies.values())
             self._resources[group] = found
         return found
+
+
+def lacking(service: Service, port: int) -> str:
+    numbers = ", ".join(str(each.number) for each in service.ports)
+    return f"{service.name} has no port {port} ({f'it has {numbers}' if numbers else 'it has none'})"
+
+
+def _is_of_service(service: Service) -> bool:
+    return not service.headless and (service.origin is None or service.origin.key.kind == "Service")
 
 
 def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: int) -> bool:
