@@ -114,7 +114,7 @@ def test_a_file_that_mends_a_refused_object_is_compared(weft, tmp_path):
     assert "WFT0001" not in done.stderr
     change.write_text(ROUTE.replace("TIMEOUT", "later"))
     done = weft("diff", "-f", change, "--against", base)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "change.yaml:8: VirtualService shop/web: " in done.stderr and "error [WFT0001]" in done.stderr
     assert "an error in what was given" in done.stderr
 
