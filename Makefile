@@ -5,11 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PACKAGES := iproute2 iptables util-linux python3-venv
+TEST_PACKAGES := postgresql redis-server
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-explain test-kube kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
-  packages kube-packages clean
+  packages test-packages kube-packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -17,7 +18,7 @@ help: ## Show this list
 demo: $(READY) packages ## Run the example shop on this machine and watch its traffic
 	$(BIN)/weft demo
 
-test: $(READY) packages ## Run all tests (as root: real namespaces, real Envoy)
+test: $(READY) packages test-packages ## Run all tests (as root: real namespaces, real Envoy)
 	$(BIN)/python -m pytest -m 'not kube'
 
 test-explain: $(READY) ## Send ten thousand generated requests through real Envoys and compare with what explain says
@@ -84,6 +85,13 @@ packages:
 	if [ -n "$$missing" ]; then \
 	  echo "installing Debian packages for:$$missing"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(PACKAGES); \
+	fi
+
+# RUNLEVEL=1: installed for the tests, and not to be run as services of this machine.
+test-packages:
+	@if ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || ! command -v redis-server >/dev/null; then \
+	  echo "installing Debian packages: $(TEST_PACKAGES)"; \
+	  apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(TEST_PACKAGES); \
 	fi
 
 kube-packages:

@@ -89,7 +89,10 @@ class _World:
     def behind(self, address: str, port: int) -> None:
         return None
 
-    def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
+    def no_port(self, address: str, port: int) -> None:
+        return None
+
+    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         return (f"10.96.0.{host.removeprefix('svc-')}",)
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:

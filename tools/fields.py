@@ -16,7 +16,12 @@ from tools import reference
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "traffic.md"
 # Levels of one shape: each is one row, and the first level has a row for every field.
-LEVELS = ("spec.subsets[].trafficPolicy", "spec.trafficPolicy.portLevelSettings[]")
+LEVELS = (
+    "spec.subsets[].trafficPolicy",
+    "spec.trafficPolicy.portLevelSettings[]",
+    "spec.inboundConnectionPool",
+    "spec.ingress[].connectionPool",
+)
 KINDS = ("VirtualService", "DestinationRule", "ServiceEntry", "WorkloadEntry", "Sidecar", "Gateway")
 
 _INTRODUCTION = """\

@@ -24,6 +24,7 @@ from weft.model.settings import Settings
 PAGE = File(__file__).resolve().parent.parent / "docs" / "resources.md"
 
 ACTED_ON, WARNED, IGNORED, REFUSED = "acted on", "accepted with a warning", "accepted without effect", "refused"
+DEPRECATED = "acted on, with a warning that it is deprecated"
 
 _INTRODUCTION = """\
 # What weft reads
@@ -53,7 +54,7 @@ class Book:
 
     def note(self, path: Path, fate: str) -> None:
         """A stronger fate stays: a field that is refused may have been looked at before."""
-        order = (ACTED_ON, IGNORED, WARNED, REFUSED)
+        order = (ACTED_ON, DEPRECATED, IGNORED, WARNED, REFUSED)
         name = _pattern(path)
         if order.index(fate) >= order.index(self.fates.get(name, ACTED_ON)):
             self.fates[name] = fate
@@ -110,6 +111,10 @@ class Probe(Fields):
         self.raw(name)
         return {}
 
+    def integer_map(self, name: str, **_: Any) -> dict[str, int]:
+        self.raw(name)
+        return {}
+
     def labels(self, name: str) -> Labels:
         self.raw(name)
         return ()
@@ -140,7 +145,7 @@ class Probe(Fields):
 
     def told_elsewhere(self, *names: str) -> None:
         for name in names:
-            self._book.note((*self.path, name), REFUSED)
+            self.raw(name)
 
     def unsupported(self, *names: str) -> None:
         for name in names:
@@ -151,7 +156,7 @@ class Probe(Fields):
 
     def warning(self, name: str | Path, what: str, hint: str = "", *, code: str = "") -> None:
         if isinstance(name, str) and "deprecated" in what:
-            self._book.note((*self.path, name), WARNED)
+            self._book.note((*self.path, name), DEPRECATED)
 
     def error(self, name: str | Path, what: str, hint: str = "") -> None:
         """What is wrong with the values of a probe is no news."""
@@ -172,7 +177,7 @@ def page() -> str:
         note = f" {_NOTES[kind]}" if kind in _NOTES else ""
         parts.append(f"## {name}\n\n{versions}.{note}\n")
         book = asked(kind)
-        for fate in (ACTED_ON, WARNED, IGNORED, REFUSED):
+        for fate in (ACTED_ON, DEPRECATED, WARNED, IGNORED, REFUSED):
             lines = _lines(book, fate)
             if lines:
                 heading = "read and checked" if (kind, fate) == ("Gateway", ACTED_ON) else fate

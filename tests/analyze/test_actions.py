@@ -1,4 +1,4 @@
-"""What routes do: the cases of WFT0113 to WFT0117 and WFT0123 have the plain ones."""
+"""What routes do: the cases of WFT0113 to WFT0117 and WFT0123 to WFT0125 have the plain ones."""
 
 import pytest
 
@@ -63,3 +63,21 @@ def test_a_port_need_not_be_named_where_the_called_one_is_there_or_there_is_only
     assert found(to, api.replace("%s", "{name: http, port: 81}")) == []
     assert found(to, api.replace("%s", "{name: http, port: 80}, {name: http-b, port: 81}")) == []
     assert found(to, api.replace("%s", "{name: http, port: 82}, {name: http-b, port: 81}")) == ["WFT0114"]
+
+
+def test_a_method_in_lower_case_is_met_by_nobody():
+    to = "route: [{destination: {host: web}}]"
+    assert found(f"{{match: [{{method: {{exact: get}}}}, {{method: {{prefix: p}}}}], {to}}}") == ["WFT0124"] * 2
+    assert found(f"{{match: [{{method: {{exact: GET}}}}, {{method: {{regex: 'get|GET'}}}}], {to}}}") == []
+
+
+@pytest.mark.parametrize("fault", ["delay: {fixedDelay: 5s, PART}", "abort: {httpStatus: 500, PART}"])
+def test_a_fault_for_all_of_a_path_is_worth_a_word_and_one_for_a_header_is_a_test(fault):
+    for match, share, codes in (
+        ("uri: {prefix: /pay}", 100, ["WFT0125"]),
+        ("uri: {prefix: /pay}", 99, []),
+        ("uri: {prefix: /pay}, headers: {x-test: {exact: 'yes'}}", 100, []),
+    ):
+        written = fault.replace("PART", f"percentage: {{value: {share}}}")
+        route = f"{{match: [{{{match}}}], fault: {{{written}}}, route: [{{destination: {{host: web}}}}]}}"
+        assert found(route) == codes

@@ -1,3 +1,5 @@
+import pytest
+
 from analyze.meshes import WEB, facts
 from analyze.test_policies import DATABASE
 from weft.analyze.ports import Ports
@@ -34,3 +36,13 @@ def test_declared_ports_are_known_only_if_everybody_declares_some():
     assert ports.declared(everybody) == (3307, 8080)
     ports, everybody = looked_at(WEB.replace(", ports: [{name: http, port: 8080}]", "", 1))
     assert ports.declared(everybody) == ()
+
+
+@pytest.mark.parametrize(("first", "then"), [("http", "https"), ("https", "http")])
+def test_of_two_services_for_one_port_the_one_that_the_proxy_goes_by_counts(first, then):
+    service = "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {0}, namespace: shop}}\n"
+    service += "spec: {{selector: {{app: web}}, ports: [{{name: {1}, port: 90, targetPort: 9000}}]}}\n"
+    text = WEB + service.format("api-b", then) + service.format("api-a", first)
+    ports, _ = looked_at(text)
+    place = ("shop", "web-v1")
+    assert (9000 in ports.http[place], 9000 in ports.tcp[place]) == (first == "http", first == "https")

@@ -23,7 +23,7 @@ def found(text):
         ("{name: grpc, port: 80}", []),
         ("{port: 80, appProtocol: http}", []),
         ("{port: 3306}", []),  # a server that speaks first is known by its number
-        ("{port: 53, protocol: UDP}", []),
+        ("{port: 53, protocol: UDP}", ["WFT0319"]),
         ("{port: 80}", ["WFT0307"]),
         ("{name: admin-http, port: 80}", ["WFT0307"]),
         ("{name: http, port: 80, targetPort: 6379}", ["WFT0309"]),

@@ -23,6 +23,12 @@ def test_a_name_of_the_outside_may_be_meant_so_the_hint_says_how():
     assert "if it is a name outside the mesh, add a ServiceEntry for it" in line
 
 
+def test_routes_for_bytes_of_a_host_that_nobody_has_are_never_met():
+    tls = "tls: [{match: [{sniHosts: [shop.example.com]}], route: [{destination: {host: web}}]}]"
+    (line,) = said(WEB + istio("VirtualService", f"{{hosts: [shop.example.com], {tls}}}"))
+    assert "no Service or ServiceEntry has the host shop.example.com: its tls routes are never met" in line
+
+
 def test_a_gateway_that_does_not_exist_is_said_with_a_guess():
     (line,) = said(WEB + GATEWAY + istio("VirtualService", f"{{hosts: [web], gateways: [egde], {HTTP}}}"))
     assert "spec.gateways[0]: warning: the gateway shop/egde does not exist (hint: did you mean `shop/edge`?)" in line

@@ -46,3 +46,22 @@ def test_a_service_with_nobody_behind_it_is_said_once_and_not_again_for_each_sub
 def test_callers_that_do_not_exist_are_said():
     (line,) = said(WEB + istio("DestinationRule", "{host: web, workloadSelector: {matchLabels: {app: wbe}}}"))
     assert "spec.workloadSelector: warning: no workload of namespace shop has the labels app=wbe" in line
+
+
+NEAR = "{{host: web, trafficPolicy: {{{0}loadBalancer: {{localityLbSetting: {{{1}}}}}}}}}"
+
+
+def test_failover_that_nobody_can_notice_the_need_of_is_said():
+    failover = "failover: [{from: eu, to: us}]"
+    (line,) = said(WEB + istio("DestinationRule", NEAR.format("", failover)))
+    assert "so nobody fails over" in line and "add `outlierDetection`" in line
+    assert said(WEB + istio("DestinationRule", NEAR.format("outlierDetection: {}, ", failover))) == []
+
+
+def test_shares_for_places_in_which_nobody_is_are_said():
+    placed = WEB.replace("labels: {app: web, version: v1}", "labels: {app: web, version: v1, istio-locality: eu.eu-a}")
+    assert (
+        said(placed + istio("DestinationRule", NEAR.format("", "distribute: [{from: eu, to: {eu: 90, us: 10}}]"))) == []
+    )
+    (line,) = said(placed + istio("DestinationRule", NEAR.format("", "distribute: [{from: eu, to: {us: 100}}]")))
+    assert "nobody behind web.shop.svc.cluster.local is in us: calls from eu fail" in line

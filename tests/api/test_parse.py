@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from api.reading import document, istio, read, told
 from weft.api.document import Document
-from weft.api.parse import KINDS, parse
+from weft.api.parse import KINDS, OF_MESHES, parse
 from weft.base.problem import Severity
 from weft.model.names import ObjectKey
 
@@ -156,8 +156,16 @@ def test_the_gateway_apis_gateway_is_another_kind():
 
 def test_kinds_of_the_world_are_passed_over_with_a_word():
     assert told("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}") == [
-        "2 warning: weft does not read kind Deployment (to run a process here, write a Workload (weft.dev/v1alpha1))"
+        "2 warning: a mesh on one machine does not run a Deployment: its pods are looked at for a cluster only "
+        "(to run a process here, write a Workload (weft.dev/v1alpha1))"
     ]
+    assert told("apiVersion: v1\nkind: Secret\nmetadata: {name: a}") == ["2 warning: weft does not read kind Secret"]
+
+
+@pytest.mark.parametrize("kind", sorted(OF_MESHES))
+def test_what_would_change_a_mesh_says_what_to_do_instead(kind):
+    (line,) = told(f"apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: a}}")
+    assert line.startswith(f"2 warning: weft does not read kind {kind}: it has no effect (")
 
 
 @pytest.mark.parametrize("kind", ["AuthorizationPolicy", "PeerAuthentication", "RequestAuthentication"])

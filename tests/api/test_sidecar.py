@@ -1,6 +1,7 @@
 import pytest
 
 from api.reading import istio, told, value
+from weft.model.destination_rule import ConnectionPool
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import EgressListener, IngressListener, OutboundPolicy
 
@@ -63,9 +64,16 @@ def test_a_policy_without_a_mode_is_registry_only():
             "5 TLS of a sidecar's ingress is not supported by this version of weft",
         ),
         ("outboundTrafficPolicy: {mode: REGISTRY}", "5 `mode` cannot be `REGISTRY` (did you mean `REGISTRY_ONLY`?)"),
+        ("inboundConnectionPool: {}", "5 `inboundConnectionPool` says nothing (set `tcp` or `http`)"),
         (
-            "{egress: [{hosts: [./*]}], inboundConnectionPool: {}}",
-            "5 warning: `inboundConnectionPool` is not acted on by this version of weft",
+            "outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: a}}",
+            "5 `egressProxy` is not supported by this version of weft, and calls must not go out past it "
+            "(route the hosts through a gateway by a VirtualService)",
+        ),
+        (
+            "egress: [{hosts: ['./*'], bind: 127.0.0.1}]",
+            "5 a listener with an address of its own is not supported by this version of weft "
+            "(leave it out: calls are intercepted, whatever address they are for)",
         ),
     ],
 )
@@ -73,8 +81,16 @@ def test_says_what_is_wrong(spec, problem):
     assert told(istio("Sidecar", spec)) == [problem]
 
 
-def test_what_is_not_acted_on_is_told():
-    said = told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: NONE, bind: 127.0.0.1}]"))
-    assert len(said) == 2
-    assert all("warning: " in line and "not acted on" in line for line in said)
+def test_listeners_are_those_of_intercepted_calls():
+    assert len(told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: NONE}]"))) == 1
     assert told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: IPTABLES}]")) == []
+
+
+def test_pools_are_those_of_one_listener_or_of_all():
+    spec = """
+    inboundConnectionPool: {http: {http2MaxRequests: 7}}
+    ingress: [{port: {number: 80, protocol: HTTP}, connectionPool: {tcp: {maxConnections: 3}}}]
+    """
+    found = value(istio("Sidecar", spec))
+    assert found.inbound_pool == ConnectionPool(max_requests=7)
+    assert found.ingress[0].pool == ConnectionPool(max_connections=3)

@@ -11,8 +11,10 @@ from weft.model.destination_rule import (
     Keepalive,
     LoadBalancer,
     OutlierDetection,
+    RetryBudget,
     SimpleBalancer,
     TrafficPolicy,
+    Warmup,
 )
 
 
@@ -22,6 +24,16 @@ def policy(text):
 
 def seconds(number):
     return timedelta(seconds=number)
+
+
+def test_reads_a_retry_budget_with_istios_defaults():
+    assert policy("{retryBudget: {percent: 12.5, minRetryConcurrency: 1}}").retry_budget == RetryBudget(12.5, 1)
+    assert policy("{retryBudget: {}}").retry_budget == RetryBudget(20, 3)
+
+
+def test_reads_the_version_of_the_proxy_header():
+    assert policy("{proxyProtocol: {version: V2}}").proxy_protocol == "V2"
+    assert policy("{proxyProtocol: {}}").proxy_protocol == "V1"
 
 
 def test_reads_pools_and_ejection():
@@ -59,8 +71,25 @@ def test_reads_pools_and_ejection():
         ("{simple: RANDOM}", LoadBalancer(SimpleBalancer.RANDOM)),
         ("{simple: LEAST_CONN}", LoadBalancer(SimpleBalancer.LEAST_REQUEST)),
         ("{simple: UNSPECIFIED}", LoadBalancer()),
-        ("{simple: ROUND_ROBIN, warmup: {duration: 60s}}", LoadBalancer(SimpleBalancer.ROUND_ROBIN, None, seconds(60))),
-        ("{simple: ROUND_ROBIN, warmupDurationSecs: 30s}", LoadBalancer(SimpleBalancer.ROUND_ROBIN, None, seconds(30))),
+        (
+            "{simple: ROUND_ROBIN, warmup: {duration: 60s}}",
+            LoadBalancer(SimpleBalancer.ROUND_ROBIN, None, Warmup(seconds(60))),
+        ),
+        (
+            "{simple: ROUND_ROBIN, warmupDurationSecs: 30s}",
+            LoadBalancer(SimpleBalancer.ROUND_ROBIN, None, Warmup(seconds(30))),
+        ),
+        (
+            "{warmup: {duration: 60s, minimumPercent: 5, aggression: 2.5}}",
+            LoadBalancer(warmup=Warmup(seconds(60), 5, 2.5)),
+        ),
+        (
+            "{consistentHash: {httpCookie: {name: who, attributes: [{name: SameSite, value: Lax}, {name: Secure}]}}}",
+            LoadBalancer(
+                None,
+                ConsistentHash(HashKey.COOKIE, "who", cookie_attributes=(("SameSite", "Lax"), ("Secure", ""))),
+            ),
+        ),
         (
             "{consistentHash: {httpHeaderName: x-user, minimumRingSize: 4096}}",
             LoadBalancer(None, ConsistentHash(HashKey.HEADER, "x-user", minimum_ring_size=4096)),
@@ -131,8 +160,23 @@ def test_a_port_has_its_own_policy():
             ["6 only one of `simple`, `consistentHash` may be set"],
         ),
         (
-            "{loadBalancer: {simple: RANDOM, localityLbSetting: {enabled: true}}}",
-            ["6 warning: `localityLbSetting` is not acted on by this version of weft"],
+            "{loadBalancer: {simple: RANDOM, warmup: {duration: 60s}}}",
+            [
+                "6 `warmup` would have no effect: only ROUND_ROBIN and LEAST_REQUEST can give somebody less than his share "
+                "(leave it out, or choose one of these)"
+            ],
+        ),
+        (
+            "{loadBalancer: {consistentHash: {httpCookie: {name: a, attributes: [{name: Path, value: /}]}}}}",
+            ["6 `Path` is set by `path` (leave it out here)"],
+        ),
+        (
+            "{tunnel: {targetHost: a, targetPort: 80}}",
+            ["6 `tunnel` is not supported by this version of weft (send the calls through a gateway)"],
+        ),
+        (
+            "{retryBudget: {percent: 10, budgetInterval: 1s}}",
+            ["6 Envoy's budget knows no interval: it counts what is under way (leave it out)"],
         ),
         ("{portLevelSettings: [{port: {number: 80}}, {port: {number: 80}}]}", ["6 port 80 stands twice"]),
     ],

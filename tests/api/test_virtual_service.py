@@ -83,6 +83,10 @@ def test_every_host_at_a_gateway_is_fine():
         ("hosts: [a]\ntcp: [{match: [{port: 80}]}]", "6 `route` is required"),
         (f"hosts: [a]\ntcp: [{{match: [{{uri: {{}}}}], {TO}}}]", "6 unknown field `uri`"),
         (
+            f"hosts: [a]\ntcp: [{{match: [{{sourceSubnet: 10.0.0.0/8}}], {TO}}}]",
+            "6 `sourceSubnet` is not supported, by Istio neither (use `sourceLabels` or `sourceNamespace`)",
+        ),
+        (
             f"hosts: [a]\nhttp:\n- {TO}\n- match: [{{port: 80}}]\n  {TO}",
             "8 warning: this route is never used: http[0] (line 7) matches everything (put it above that one)",
         ),

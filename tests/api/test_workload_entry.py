@@ -8,13 +8,11 @@ def entry(spec):
 
 
 def test_reads_an_entry():
-    found = entry(
-        "{address: 172.20.0.11, labels: {app: web}, ports: {http: 8080}, weight: 3, locality: eu/a, network: n}"
-    )
+    found = entry("{address: 172.20.0.11, labels: {app: web}, ports: {http: 8080}, weight: 3, locality: eu/a}")
     assert found.addresses == ("172.20.0.11",)
     assert found.labels == (("app", "web"),)
     assert found.ports == (("http", 8080),)
-    assert (found.weight, found.locality, found.network) == (3, "eu/a", "n")
+    assert (found.weight, found.locality) == (3, "eu/a")
     assert found.service_account == "default"
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from weft.cli.audit import _bytes, _lines
+from weft.cli.audit import _bytes, _lines, _share
 from weft.control.audit import Report, Section
 from weft.control.audit_memory import AMBIENT, PodMemory, costs
 
@@ -27,7 +27,7 @@ def test_json_holds_the_same_and_what_was_measured(weft, mesh):
     done = weft("audit", "--mesh", mesh, "-o", "json")
     said = json.loads(done.stdout)
     assert done.returncode == 1 and [each["name"] for each in said["sections"]] == [
-        *("namespaces", "without-proxy", "plaintext", "certificates", "policies", "memory")
+        *("errors", "namespaces", "without-proxy", "plaintext", "certificates", "policies", "memory")
     ]
     (row,) = said["memory"]
     assert (row["workload"], row["pods"], row["sharing"]) == ("talker", 2, 2)
@@ -48,3 +48,7 @@ def test_the_table_of_memory_says_where_each_figure_is_from():
     text = "\n".join(_lines(Report("x", (Section("memory", "Memory", (AMBIENT,)),), rows)))
     assert "40.0 MB (request)" in text and "no limit" in text and "not measured" in text
     assert _bytes(None, "") == "-"
+
+
+def test_a_share_that_is_many_times_is_told_as_such():
+    assert [_share(each) for each in (None, 0.2, 1.5, 172.15)] == ["-", "20%", "150%", "172 ×"]

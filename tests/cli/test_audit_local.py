@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from weft.base.problem import Problem, Where
-from weft.cli.audit_local import _family, _is_in, _memory, _private
+from weft.cli.audit_local import _family, _is_in, _memory, _private, _words
+from weft.local.error import LocalError
 from weft.local.status import Phase, PodStatus
 
 
@@ -41,3 +42,8 @@ def test_problems_are_those_of_the_namespace_or_of_everybody():
 
     assert _is_in(about("Service shop/web"), "shop") and not _is_in(about("Service shop/web"), "other")
     assert _is_in(about("CA"), "shop") and _is_in(about("Service shop/web"), "")
+
+
+def test_an_error_within_a_problem_has_no_place_and_hint_of_its_own():
+    assert _words(LocalError("it is gone", "look", where="Pod shop/web-0")) == "it is gone"
+    assert _words(ValueError("no JSON")) == "no JSON"

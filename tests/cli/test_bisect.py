@@ -4,12 +4,12 @@ import pytest
 
 
 @pytest.mark.root
-def test_the_change_after_which_a_request_ended_otherwise_is_told(weft, mesh):
+def test_what_never_ended_otherwise_is_told_with_since_when(weft, mesh):
     asks = ("bisect", "talker", "--to", "http://talker/", "--mesh", mesh)
     done = weft(*asks)
     assert done.returncode == 0, done.stderr
-    assert "Pod shop/talker-0 added" in done.stdout
-    assert "  - there is no workload or pod `talker`" in done.stdout
+    assert done.stdout.startswith("it has ended so since 20")
+    assert "talker-0" not in done.stdout and "    failed: talker does not resolve" in done.stdout
     assert json.loads(weft(*asks, "-o", "json").stdout)["after"] == ["failed: talker does not resolve"]
 
 

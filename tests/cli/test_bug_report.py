@@ -101,3 +101,47 @@ def test_of_a_cluster_no_secret_is_read_and_what_does_not_answer_is_named(cluste
     for data in files.values():
         assert hidden.encode() not in data and encoded not in data and server.token.encode() not in data
         assert kinds_of_keys(data) == ()
+
+
+SECRETIVE = """\
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: web, namespace: shop, labels: {app: web}, annotations: {example.com/api-token: hidden-annotation}}
+spec: {command: [sleep, "600"], env: {DB_PASSWORD: hidden-variable}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, targetPort: 8080}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec:
+  hosts: [web]
+  http:
+  - match: [{headers: {x-api-key: {exact: hidden-match}}}]
+    headers:
+      request: {set: {authorization: Basic hidden-basic, x-client-secret: hidden-header, x-version: shown}}
+      response: {add: {set-cookie: id=hidden-cookie}}
+    route: [{destination: {host: web}}]
+  - redirect: {uri: "/login?code=hidden-query"}
+"""
+
+
+def test_what_virtual_services_say_of_secret_headers_is_not_in_it(weft, tmp_path):
+    (tmp_path / "mesh").mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+    (tmp_path / "mesh" / "mesh.yaml").write_text(SECRETIVE)
+    name = f"secretive-{os.getpid()}"
+    started = weft("up", tmp_path / "mesh", "--name", name, "--detach")
+    try:
+        assert started.returncode == 0, started.stderr
+        done = weft("bug-report", "-o", tmp_path / "report.tar.gz", "--mesh", name)
+        assert done.returncode == 0, done.stderr
+    finally:
+        weft("down", name)
+    files = contents(tmp_path / "report.tar.gz")
+    dump = files["proxies/web-0.shop/config_dump.json"]
+    assert b"x-client-secret" in dump and b"shown" in dump  # it is there, without its value
+    assert {where for where, data in files.items() if b"hidden-" in data} == set()

@@ -53,7 +53,7 @@ def test_what_still_looks_like_a_key_is_left_out_and_named():
         (f"token={TOKEN}&x=1", "token=[redacted]&x=1"),
         ("Authorization: Bearer abcDEF.123", "Authorization: Bearer [redacted]"),
         ('{"key": "x", "value": "Bearer 0123456789abcdef"}', '{"key": "x", "value": "Bearer [redacted]"}'),
-        ('{"authorization": "Basic dXNlcjpwYXNz"}', '{"authorization": "Basic [redacted]"}'),
+        ('{"authorization": "Basic dXNlcjpwYXNz"}', '{"authorization":"[redacted]"}'),
         (r'"inline_string": "{\"keys\": [{\"kty\": \"oct\", \"k\": \"c2VjcmV0LXNlY3JldC1zZWNyZXQ\"}]}"',
          r'"inline_string": "{\"keys\": [{\"kty\": \"oct\", \"k\": \"[redacted]\"}]}"'),
         ("nothing of the kind, eyJ alone", "nothing of the kind, eyJ alone"),

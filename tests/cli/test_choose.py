@@ -41,7 +41,10 @@ def test_the_only_mesh_that_runs_is_the_one_meant(start):
 def test_with_no_mesh_it_says_how_to_start_one(start, capsys):
     code, said = refused(capsys, choose_mesh, None)
     assert code == 1
-    assert "hint: start one with: weft up DIR" in said
+    assert "hint: start one with: weft up DIR" in said and "--kubeconfig" not in said
+    with pytest.raises(typer.Exit):
+        choose_mesh(None, or_cluster=True)
+    assert "hint: or ask a cluster: --kubernetes, or --kubeconfig FILE" in capsys.readouterr().err
 
 
 def test_with_several_meshes_it_asks_which(start, capsys):

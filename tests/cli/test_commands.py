@@ -22,7 +22,7 @@ def test_a_command_is_loaded_only_when_it_is_called():
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    needed = ["command", "commands", "main", "output", "parameters", "root", "start"]
+    needed = ["command", "commands", "main", "output", "parameters", "start"]
     assert found.stderr.strip() == str([f"weft.cli.{name}" for name in needed])
 
 

@@ -61,7 +61,7 @@ def test_bash_completes_commands_flags_and_choices(program, alone):
     assert in_bash(program, alone, "x", "authz", "") == ["check"]
     assert in_bash(program, alone, "pc", "clusters", "--su") == ["--subset"]
     assert in_bash(program, alone, "pc", "clusters", "-o", "") == ["short", "table", "json", "yaml"]
-    assert in_bash(program, alone, "pc", "endpoints", "--status", "un") == ["unhealthy"]
+    assert in_bash(program, alone, "pc", "endpoints", "--status", "unh") == ["unhealthy"]
     assert in_bash(program, alone, "describe", "") == ["pod", "svc"]
 
 

@@ -5,3 +5,8 @@ def test_it_lists_its_commands(weft):
     done = weft("x", "--help")
     assert done.returncode == 0
     assert "precheck" in done.stdout
+
+
+def test_it_goes_by_istioctls_long_name_too(weft):
+    done = weft("experimental", "precheck", "--help")
+    assert done.returncode == 0 and "Usage: weft experimental precheck" in done.stdout

@@ -3,6 +3,7 @@ import json
 import pytest
 import typer
 
+from cli.test_test_ import SERVICE
 from weft.cli import explain_
 
 
@@ -18,18 +19,25 @@ def test_claims_are_taken_as_if_their_issuer_had_signed_them():
 
 
 def test_a_whole_token_is_read_but_not_verified(tmp_path):
-    token = "e30.eyJzdWIiOiJhbm4ifQ.c2ln"
-    assert explain_._token(token) == {"text": token, "claims": {"sub": "ann"}}
+    token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2ln"
+    assert explain_._token(token) == {"text": token, "claims": {"sub": "ann"}, "signed": True}
     file = tmp_path / "token"
     file.write_text(f"{token}\n")
     assert explain_._token(f"@{file}")["text"] == token
 
 
-@pytest.mark.parametrize("token", ["nonsense", "a.%.c", "e30.W10.c2ln", "e30.e30"])
-def test_what_is_no_token_is_sent_as_it_is(token):
-    made = explain_._token(token)
-    assert (made["text"], made["verified"]) == (token, False)
-    assert made["malformed"]
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("nonsense", "Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections"),
+        ("e30.e30", "Jwt is not in the form of Header.Payload.Signature with two dots and 3 sections"),
+        ("%.e30.c2ln", "Jwt header is an invalid Base64url encoded"),
+        ("e30.e30.c2ln", "Jwt header [alg] field is required and must be a string"),
+        ("eyJhbGciOiJSUzI1NiJ9.W10.c2ln", "Jwt payload is an invalid JSON"),
+    ],
+)
+def test_what_is_no_token_is_sent_as_it_is_and_refused_in_envoys_words(token, said):
+    assert explain_._token(token) == {"text": token, "verified": False, "malformed": said}
 
 
 @pytest.mark.parametrize("token", ["{", "@/nowhere"])
@@ -45,3 +53,11 @@ def test_a_running_mesh_is_asked(weft, mesh):
     said = json.loads(done.stdout)
     assert said["request"]["host"] == "talker"
     assert said["outcomes"][0]["verdict"]["why"] == "talker does not resolve"
+
+
+def test_files_with_refused_objects_are_explained_without_them(weft, tmp_path):
+    broken = SERVICE.split("---")[0].replace("name: web,", "name: broken,").replace("port: 80,", "port: eighty,")
+    (tmp_path / "web.yaml").write_text(SERVICE + "---" + broken)
+    done = weft("explain", "web", "--to", "http://web/", "-f", tmp_path)
+    assert done.returncode == 0 and "→ delivered" in done.stdout, done.stderr
+    assert "error [WFT0001]" in done.stderr and "warning: an error in what was given" in done.stderr

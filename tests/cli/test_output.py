@@ -5,7 +5,8 @@ import pytest
 import typer
 from rich.table import Table
 
-from weft.cli.output import fail, print_json, print_table, say
+from weft.base.problem import Problem, Where
+from weft.cli.output import fail, print_json, print_table, say, trouble_is_no_answer
 
 
 def test_words_go_to_standard_error_and_data_to_standard_output(capsys):
@@ -32,3 +33,20 @@ def test_a_pipe_gets_whole_rows_without_colours(monkeypatch):
     first, second, third = sys.stdout.getvalue().splitlines()
     assert (first.split(), len(second.split()), third.split()) == (["A", "B"], 401, ["x", "y"])
     assert third == third.rstrip()
+
+
+def test_a_word_that_nobody_could_read_is_cut_in_an_error(capsys):
+    with pytest.raises(typer.Exit):
+        fail(f"no mesh named `{'x' * 5_000}` is running")
+    assert capsys.readouterr().err == f"error: no mesh named `{'x' * 199}… is running\n"
+
+
+def test_trouble_is_told_apart_from_an_answer(capsys):
+    with pytest.raises(typer.Exit) as ended, trouble_is_no_answer():
+        fail("no")
+    assert ended.value.exit_code == 2
+    error = ValueError()
+    error.problem = Problem(Where("a.yaml", 3), "no", "try another")
+    with pytest.raises(typer.Exit) as ended, trouble_is_no_answer():
+        raise error
+    assert ended.value.exit_code == 2 and "error: a.yaml:3: no\nhint: try another\n" in capsys.readouterr().err

@@ -69,3 +69,16 @@ def test_each_row_of_a_running_proxy_is_told(weft, mesh):
         assert head.endswith("WHY")
         start = head.index("WHY")
         assert lines and all(line[start:] for line in lines)
+
+
+@pytest.mark.root
+def test_all_tables_of_a_running_proxy_are_told(weft, mesh):
+    done = weft("pc", "all", "talker", "--why", "--mesh", mesh)
+    assert done.returncode == 0, done.stderr
+    tables = [part.splitlines() for part in done.stdout.split("\n\n")[1:]]
+    assert len(tables) == 5
+    for head, *lines in tables:
+        start = head.index("WHY")
+        assert all(line[start:] for line in lines), head
+    done = weft("pc", "all", "talker", "--why", "-o", "json", "--mesh", mesh)
+    assert (done.returncode, done.stdout) == (2, "") and "kind by kind" in done.stderr

@@ -62,4 +62,13 @@ def test_no_mesh_is_no_error_but_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
     result = CliRunner().invoke(app, ["ps"])
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "no mesh is running\nhint: start one with: weft up DIR\n"
+    assert result.stderr == (
+        "no mesh is running\nhint: start one with: weft up DIR\nhint: on a cluster: weft proxy-status --kubernetes\n"
+    )
+
+
+def test_a_pod_is_no_mesh_and_the_hint_says_who_knows_pods(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_RUN_DIR", str(tmp_path))
+    result = CliRunner().invoke(app, ["ps", "web-0.shop"])
+    assert result.exit_code == 2
+    assert result.stderr == "error: no mesh is named `web-0.shop`\nhint: of a pod: weft proxy-status web-0.shop\n"

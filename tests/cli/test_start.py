@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +53,46 @@ def test_every_other_command_is_found_as_before():
         [sys.executable, "-m", "weft.cli", "--version"], capture_output=True, text=True, env=ENVIRONMENT, check=True
     )
     assert found.stdout.startswith("weft ")
+
+
+@pytest.mark.parametrize("command", [["--help"], ["crds"], ["version"]])
+def test_a_full_disk_is_an_error_and_no_traceback(command):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "weft.cli", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "error: cannot write: No space left on device\n")
+
+
+def test_a_reader_who_has_gone_hears_no_complaint():
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "weft.cli", "crds"]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False)
+    os.close(writing)
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_a_terminal_gets_no_colours_if_its_owner_wants_none(tmp_path, no_color, coloured):
+    (tmp_path / "a.yaml").write_text(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: a, namespace: b}\n"
+        "spec: {hosts: [a], http: [{route: [{destination: {host: nowhere}}]}]}\n"
+    )
+    ours, theirs = os.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "weft.cli", "analyze", str(tmp_path)],
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        env={**ENVIRONMENT, "NO_COLOR": no_color, "TERM": "xterm-256color"},
+        check=False,
+    )
+    os.close(theirs)
+    said = os.read(ours, 65536)
+    os.close(ours)
+    assert b"VirtualService b/a" in said and (b"\x1b[" in said) is coloured

@@ -42,14 +42,30 @@ def test_what_is_not_as_expected_fails_with_its_place_and_why(weft, tmp_path):
     assert (said["request"], len(said["wrong"])) == ("web GET http://web/", 1)
 
 
-def test_errors_in_the_yaml_are_told_and_nothing_is_tried(weft, tmp_path):
-    (tmp_path / "web.yaml").write_text(SERVICE.replace("port: 80,", "port: eighty,"))
+def test_what_is_refused_is_told_and_the_rest_is_tried(weft, tmp_path):
+    broken = SERVICE.split("---")[0].replace("name: web,", "name: broken,").replace("port: 80,", "port: eighty,")
+    (tmp_path / "web.yaml").write_text(SERVICE + "---" + broken)
     (tmp_path / "tests.yaml").write_text(TESTS)
     done = weft("test", tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "web.yaml:" in done.stderr
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.startswith("ok   web GET http://web/")
+    assert "web.yaml:" in done.stderr and "error [WFT0001]" in done.stderr
+    assert "warning: an error in what was given: refused objects are left out" in done.stderr
+
+
+def test_errors_in_a_test_or_a_file_are_told_and_nothing_is_tried(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE)
+    (tmp_path / "tests.yaml").write_text(TESTS.replace("expect: allowed", "expect: maybe"))
+    done = weft("test", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "tests.yaml:7" in done.stderr and "error [WFT0001]" in done.stderr
 
 
 def test_without_a_test_there_is_nothing_to_do(weft, tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE)
     assert "there is no RequestTest" in weft("test", tmp_path).stderr
+
+
+def test_a_file_that_is_not_there_is_no_answer(weft, tmp_path):
+    done = weft("test", tmp_path / "none.yaml")
+    assert done.returncode == 2 and "does not exist" in done.stderr

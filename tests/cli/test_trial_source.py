@@ -1,10 +1,11 @@
+import json
 from pathlib import Path
 
 import pytest
 import typer
 
 from cli.test_test_ import SERVICE, TESTS
-from weft.cli.trial_source import base_of, check, laid_over, read, stage_of
+from weft.cli.trial_source import base_of, check, in_force, laid_over, read, stage_of, staged
 
 
 def test_tests_are_told_from_the_mesh(tmp_path):
@@ -33,3 +34,20 @@ def test_a_directory_can_be_the_base(tmp_path):
     (tmp_path / "web.yaml").write_text(SERVICE + "---" + TESTS)
     found = base_of(Path(tmp_path), None, kubernetes=False, kubeconfig=None, context=None, system="istio-system")
     assert (len(found.documents), len(found.cases), found.running) == (2, 1, None)
+
+
+def test_a_mesh_runs_on_what_was_good_before(tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE.replace("port: 80,", "port: eighty,"))
+    good = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"ports": [{"name": "http", "port": 80}]},
+        "origin": "web.yaml:2: Service shop/web",
+    }
+    documents, problems = in_force(read([tmp_path]).documents, json.dumps([good]).encode())
+    (service,) = [each for each in documents if each.key.kind == "Service"]
+    assert service.body["spec"]["ports"][0]["port"] == 80
+    assert [each.where.object for each in problems] == ["Service shop/web"]
+    _, refused = staged(documents)
+    assert refused == ()

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -123,3 +125,14 @@ def test_a_mesh_that_is_started_again_remembers_with_a_directory_for_it(weft, tm
         assert before.stdout.startswith("changed Service default/a ("), before.stderr
     finally:
         assert weft("down", name).returncode == 0
+
+
+def test_to_say_that_there_is_no_directory_takes_nothing_of_the_engine(tmp_path):
+    code = (
+        "import sys\nfrom weft.cli.start import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print([name for name in ('weft.cli.foreground', 'weft.local.engine') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", code, "up", str(tmp_path / "no")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "[]\n" and "does not exist" in done.stderr

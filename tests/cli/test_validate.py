@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analyze import meshes
+from cli.test_test_ import TESTS
 from weft.cli import shop
 from weft.cli.main import app
 
@@ -165,3 +166,53 @@ def test_a_directory_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr("weft.files.scan.look", refuse)
     assert "cannot be read: Permission denied" in run(tmp_path).stderr
+
+
+def test_a_directory_and_a_file_are_one_mesh(tmp_path):
+    mesh = tmp_path / "mesh"
+    mesh.mkdir()
+    (mesh / "web.yaml").write_text(WEB)
+    extra = tmp_path / "extra.yaml"
+    extra.write_text(ROUTES)
+    result = run(mesh, extra)
+    (line,) = result.stdout.splitlines()
+    assert line.startswith(f"{extra}:7: VirtualService shop/web: ") and "[WFT0104]" in line
+    assert "part of a mesh" not in result.stderr
+
+
+def test_an_object_in_two_of_the_paths_is_looked_at_twice(tmp_path):
+    for name, text in (("a", BAD), ("b", BAD.replace("retires", "retries"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "route.yaml").write_text(text)
+    assert f"{tmp_path}/a/route.yaml:7: " in run(tmp_path / "a", tmp_path / "b").stdout
+
+
+@pytest.mark.parametrize("command", ["validate", "analyze"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_errors_of_a_request_test_are_told_with_their_place(tmp_path, command, alone):
+    (tmp_path / "tests.yaml").write_text(TESTS.replace("expect: allowed", "expect: maybe"))
+    given = tmp_path / "tests.yaml" if alone else tmp_path
+    result = CliRunner().invoke(app, [command, str(given)])
+    assert result.exit_code == 1
+    assert f"{tmp_path}/tests.yaml:7: RequestTest shop/web: " in result.stdout and "[WFT0001]" in result.stdout
+    (tmp_path / "tests.yaml").write_text(TESTS)
+    assert CliRunner().invoke(app, [command, str(given)]).stdout == ""
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: app, image: app}]}}
+"""
+
+
+@pytest.mark.parametrize("text", [DEPLOYMENT, WEB + DEPLOYMENT])
+def test_validate_and_analyze_say_the_same_of_a_deployment(tmp_path, text):
+    (tmp_path / "web.yaml").write_text(text)
+    said = [CliRunner().invoke(app, [command, str(tmp_path)]).stdout for command in ("validate", "analyze")]
+    runs = [[line for line in each.splitlines() if "does not run a Deployment" in line] for each in said]
+    assert runs[0] == runs[1] and len(runs[0]) == (text != DEPLOYMENT)
+    assert "does not read" not in said[0] + said[1]

@@ -6,8 +6,20 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from analyze.meshes import WEB, facts
+from weft.api.parse import parse
 from weft.base.problem import Problem, Severity, Where
-from weft.control.audit import Certificate, Report, Section, certificates, certificates_of, of_codes, plaintext
+from weft.control.audit import (
+    Certificate,
+    Report,
+    Section,
+    certificates,
+    certificates_of,
+    errors,
+    of_codes,
+    plaintext,
+    policies,
+)
+from weft.files.documents import read_documents
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -116,3 +128,24 @@ def test_only_what_is_worse_than_information_must_be_acted_upon():
 def test_problems_are_told_by_their_codes():
     problems = [Problem(Where(), "x", code="WFT0503"), Problem(Where(), "y", code="WFT0301")]
     assert of_codes(problems, ("WFT0503",)) == (problems[0],)
+
+
+def test_what_is_refused_is_an_error_of_the_mesh():
+    refused = Problem(Where(object="VirtualService shop/web"), "unknown field", code="WFT0001")
+    ended = Problem(Where(object="CA"), "it has ended")
+    slight = Problem(Where(object="Service shop/web"), "x", severity=Severity.WARNING)
+    assert errors([refused, slight, ended, refused]).findings == (refused,)
+    assert errors([slight]).told == ("nothing is refused",)
+
+
+def test_a_principal_that_is_nobody_is_among_the_policies_and_once():
+    text = WEB + (
+        "---\napiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: x, namespace: shop}\n"
+        "spec: {rules: [{from: [{source: {principals: ['spiffe://cluster.local/ns/shop/sa/web']}}]}]}\n"
+    )
+    (document,) = [
+        each for each in read_documents(text.encode(), "x").documents if each.key.kind == "AuthorizationPolicy"
+    ]
+    problems = parse(document).problems
+    (found,) = policies([*problems, *problems]).findings
+    assert found.what == "a principal is written without `spiffe://`: this one is nobody's"

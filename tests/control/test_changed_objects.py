@@ -1,6 +1,9 @@
 from datetime import UTC, datetime
 
+import pytest
+
 from control.test_stage import DENY, shop
+from model.builders import instance, put
 from weft.api.parse import parse
 from weft.api.request_test import RequestCase
 from weft.base.problem import Where
@@ -60,3 +63,41 @@ def test_of_several_the_one_that_decides_is_named():
     assert because("/old", is_=(ROUTE, DENY)) == "VirtualService shop/payments (0.yaml:2)"
     assert because("/", is_=(ROUTE, DENY)) == "AuthorizationPolicy shop/only-orders (1.yaml:2)"
     assert because("/", was=(ROUTE, DENY), is_=()) == "AuthorizationPolicy shop/only-orders (1.yaml:2)"
+
+
+CALLER = """
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: shell, namespace: shop, labels: {app: shell}}
+spec: {command: [serve]}
+"""
+
+
+def of_caller(*, was=(), is_=(), caller="shell-0.shop"):
+    """Whom it is blamed on that the pod of CALLER is there only before, or only after."""
+    stages = []
+    for texts in (was, is_):
+        mesh = with_objects(*texts)
+        if CALLER in texts:
+            put(mesh, instance("shell-0", "shell", address="10.244.0.9", meshed=True, workload="shell"))
+        stages.append(Stage(mesh))
+    before, after = stages
+    case = RequestCase(Where(), caller, "http://payments/", "shop")
+    attribution = Attribution(before, edits(before.mesh, after.mesh), NOW)
+    return attribution.of(case, judged(before, case, NOW), judged(after, case, NOW))
+
+
+@pytest.mark.parametrize("caller", ["shell-0.shop", "shell", "shop/shell", "deploy/shell"])
+def test_that_a_caller_came_or_went_is_blamed_on_nobody_else(caller):
+    blamed = "Workload shop/shell (0.yaml:2)"
+    assert of_caller(was=(CALLER, DENY, ROUTE), is_=(), caller=caller) == blamed
+    assert of_caller(was=(), is_=(CALLER, DENY, ROUTE), caller=caller) == blamed
+
+
+def test_a_caller_that_nobody_wrote_is_blamed_on_nobody():
+    before, after = with_objects(ROUTE), with_objects()
+    put(before, instance("shell-0", "shell", address="10.244.0.9", meshed=True, workload="shell"))
+    case = RequestCase(Where(), "shell", "http://payments/", "shop")
+    was, is_ = (judged(Stage(mesh), case, NOW) for mesh in (before, after))
+    assert was.explanation is not None and is_.explanation is None
+    assert Attribution(Stage(before), edits(before, after), NOW).of(case, was, is_) == ""

@@ -2,11 +2,14 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
-from weft.control.clues import Wrong
+from weft.control.clues import Wrong, stale
 from weft.control.question import Question, answer
 from weft.control.stage import Stage
+from weft.control.sync_status import STALE, SYNCED, ProxySync, TypeSync
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
 from weft.model.request_authentication import RequestAuthentication
@@ -38,8 +41,26 @@ def test_of_a_name_that_is_nobodys_it_is_guessed_who_is_meant():
     (found,) = told(shop(), "http://wbe/")
     assert found.what == "no Service and no ServiceEntry has the name wbe"
     assert found.hint == "did you mean `web`?"
-    (found,) = told(shop(), "http://something.example.com/")
+    (found,) = told(shop(), "http://something/")
     assert found.hint == "a service elsewhere is called NAME.NAMESPACE"
+
+
+@pytest.mark.parametrize("host", ["ledger", "ledger.default", "ledger.default.svc", "ledger.lab.svc.cluster.local"])
+def test_a_service_of_that_name_elsewhere_is_meant(host):
+    (found,) = told(shop(service("ledger", "bank", addresses=("10.96.0.9",))), f"http://{host}/")
+    assert found.hint == "did you mean `ledger.bank`?"
+
+
+def test_a_name_like_one_elsewhere_is_guessed_with_its_namespace():
+    (found,) = told(shop(service("ledger", "bank", addresses=("10.96.0.9",))), "http://legder.bank/")
+    assert found.hint == "did you mean `ledger.bank`?"
+
+
+@pytest.mark.parametrize("host", ["example.com", "something.example.com"])
+def test_of_a_name_outside_it_is_said_what_lets_it_in(host):
+    (found,) = told(shop(), f"http://{host}/")
+    told_outside = "write a ServiceEntry for it; pods of a local mesh reach nothing outside"
+    assert found.hint == f"if {host} is outside of the mesh, {told_outside}"
 
 
 def test_a_sidecar_that_hides_a_service_is_named_with_what_it_shows():
@@ -70,6 +91,37 @@ def test_pods_that_are_there_and_not_ready_are_named_unless_others_answer():
     assert "weft logs web" in found.hint
     beside = instance("web-1", "web", address="10.244.0.4", meshed=True)
     assert told(shop(beside, ready=False), "http://web/") == ()
+
+
+def test_a_port_that_the_service_does_not_have_is_told_with_those_that_it_has():
+    origin = Origin(ObjectKey("Service", "shop", "old"), "", "old.yaml", 3)
+    stage = shop(service("old", addresses=("10.96.0.9",), origin=origin))
+    for to in ("http://old:81/", "https://old:81/"):
+        (found,) = told(stage, to)
+        assert str(found.where) == "old.yaml:3: Service shop/old"
+        assert (found.what, found.hint) == ("old has no port 81 (it has 80)", "call old:80, or add the port to it")
+
+
+def test_a_proxy_on_the_way_that_is_stale_is_told_whoever_is_chosen():
+    beside = instance("web-1", "web", address="10.244.0.4", meshed=True, workload="web")
+    behind = {"client-0.shop": 7, "web-1.shop": 9, "api-0.shop": 3}
+    found = answer(shop(beside), Question("client", "http://web/"), NOW, Wrong(stale=behind)).problems
+    assert [str(each) for each in found] == [
+        "warning: client-0's proxy is STALE since push 7: it may still do what it was told before"
+        " (hint: weft proxy-status client-0.shop)",
+        "warning: web-1's proxy is STALE since push 9: it may still do what it was told before"
+        " (hint: weft proxy-status web-1.shop)",
+    ]
+
+
+def test_a_proxy_is_stale_since_the_first_push_that_it_has_not_answered():
+    late, later = TypeSync(STALE, stale_since_push=7), TypeSync(STALE, stale_since_push=9)
+    proxies = [
+        ProxySync("client-0.shop", resources={"a": later, "b": late, "c": TypeSync(SYNCED)}),
+        ProxySync("web-0.shop", resources={"a": late}),
+        ProxySync("web-0.shop", resources={"a": TypeSync(SYNCED)}),  # it has come again
+    ]
+    assert stale(proxies) == {"client-0.shop": 7}
 
 
 def test_problems_are_those_of_objects_on_the_way():

@@ -1,5 +1,7 @@
 """The rules and routes that lead to pods, in words."""
 
+from datetime import timedelta
+
 import pytest
 
 from model.builders import group, instance, put, service
@@ -8,9 +10,14 @@ from weft.model.destination_rule import (
     ClientTls,
     ClientTlsMode,
     ConnectionPool,
+    ConsistentHash,
     DestinationRule,
+    HashKey,
     LoadBalancer,
+    LocalitySetting,
     OutlierDetection,
+    ProxyProtocol,
+    RetryBudget,
     SimpleBalancer,
     Subset,
     TrafficPolicy,
@@ -77,7 +84,7 @@ def test_a_policy_is_told_by_what_it_sets(mesh):
     )
     put(mesh, DestinationRule("app", "shop", HOST, policy))
     (rule,) = rules(mesh, APP, group("app"), [POD])
-    assert rule.policy == ("TLS SIMPLE", "load balancer RANDOM", "connection pool", "outlier detection")
+    assert rule.policy == ("TLS SIMPLE", "load balancer RANDOM", "pods that fail are left out")
 
 
 def test_a_route_reaches_a_pod_by_its_subset_and_its_share(mesh):
@@ -155,3 +162,22 @@ def test_an_object_is_named_with_its_place_or_by_itself():
 def test_a_route_of_the_host_that_leads_elsewhere_does_not_reach_it(mesh):
     (routing,) = routes(mesh, HttpRoute(route=(to(host="other"),)), HttpRoute(route=(to(),)))
     assert [each.reaches for each in routing.routes] == [False, True]
+
+
+def test_what_happens_to_a_request_on_its_way_is_told(mesh):
+    (routing,) = routes(mesh, HttpRoute(route=(to(),), timeout=timedelta(seconds=3)))
+    assert routing.routes[0].also == ("timeout 3 s",)
+
+
+def test_balancing_is_told_by_what_is_hashed_and_who_is_near(mesh):
+    near = LocalitySetting(failover=(("eu", "us"),))
+    balancer = LoadBalancer(None, ConsistentHash(HashKey.HEADER, "x-user"), locality=near)
+    policy = TrafficPolicy(balancer, retry_budget=RetryBudget(10, 1), proxy_protocol=ProxyProtocol.V2)
+    put(mesh, DestinationRule("app", "shop", HOST, policy))
+    (rule,) = rules(mesh, APP, group("app"), [POD])
+    assert rule.policy == (
+        "load balancer by hash of header x-user",
+        "locality failover",
+        "retries at most 10 % and 1",
+        "PROXY header V2",
+    )

@@ -3,7 +3,8 @@
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
 from weft.control.description import describe_pod, describe_service
-from weft.control.description_text import pod_lines, service_lines
+from weft.control.description_routes import RouteFacts, Routing
+from weft.control.description_text import _routing_lines, pod_lines, service_lines
 from weft.control.stage import Stage
 from weft.model.authorization_policy import AuthorizationPolicy, Rule
 from weft.model.destination_rule import DestinationRule, Subset
@@ -103,3 +104,10 @@ def test_a_service_that_nobody_answers_for_says_so():
     lines = list(service_lines(describe_service(mesh, (), "app")))
     assert lines[-1] == "Pods: none, so that nobody answers"
     assert "   VirtualServices: none, so that calls go to any of its pods" in lines
+
+
+def test_a_route_is_told_with_what_happens_on_its_way():
+    where = Where(object="VirtualService shop/web")
+    route = RouteFacts(1, "http", "", where, "always", "goes to web", reaches=True, also=("timeout 3 s", "no retries"))
+    lines = list(_routing_lines(Routing(where, ("web",), (), in_force=True, routes=(route,)), "this pod"))
+    assert lines[-1].strip() == "On its way: timeout 3 s, no retries"

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -177,3 +178,15 @@ def test_a_moment_is_found_by_the_digest_of_what_was_written():
     assert [kept.number_of(digest) for digest in ("aa", "bbbb", "cccc")] == [0, 3, 2]
     with pytest.raises(Forgotten, match="digest dddd"):
         kept.number_of("dddd")
+
+
+def test_what_is_restored_is_bounded_too(monkeypatch):
+    rig = Rig()
+    rig.change()
+    for number in range(6):
+        rig.change(of(f"s{number}"))
+    moments = [msgspec.structs.replace(each, digest=f"d{each.number}") for each in rig.history.moments()]
+    monkeypatch.setattr(history, "EDITS", 2)
+    other = History(rig.mesh, Settings())
+    other.restore(1.0, moments, "d0")
+    assert ([each.number for each in other.moments()], other.first_digest, other.latest) == ([5, 6], "d4", 6)

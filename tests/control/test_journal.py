@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.control import journal
-from weft.control.journal import FILE, Journal, Said, SaidEdit, SaidMoment, _head
+from weft.control.journal import DAMAGED, FILE, Journal, Said, SaidEdit, SaidMoment, _head
 from weft.model.names import ObjectKey
 
 
@@ -124,3 +124,94 @@ def test_what_was_said_last_is_known_after_any_run(tmp_path_factory, runs, data)
             kept.add(SaidMoment(number, 1.0, "digest", (SaidEdit(key(name), was, state.get(key(name))),)))
         kept.close()
     assert _head(Journal(directory)._read()) == state
+
+
+def kept_after_damage(directory, line, *, now, digest):
+    """A byte of that line of the file becomes another that no text has."""
+    lines = (directory / FILE).read_bytes().splitlines(keepends=True)
+    lines[line] = lines[line][:20] + b"\xff" + lines[line][21:]
+    (directory / FILE).write_bytes(b"".join(lines))
+    return Journal(directory).begin(now, 200.0, digest)
+
+
+@pytest.fixture
+def four(tmp_path):
+    """A journal with a beginning and four moments, of two objects that take turns."""
+    first = Journal(tmp_path)
+    first.begin({key("a"): said("a0"), key("b"): said("b0")}, 100.0, "digest0")
+    first.add(moment(1, edit("a", "a0", "a1")))
+    first.add(moment(2, edit("b", "b0", "b2")))
+    first.add(moment(3, edit("a", "a1", "a3")))
+    first.add(moment(4, edit("a", "a3", "a4")))
+    first.close()
+    return tmp_path
+
+
+NOW = {key("a"): said("a4"), key("b"): said("b2")}
+
+
+def test_a_bad_byte_costs_its_line_and_the_file_is_kept_aside(four, caplog):
+    restored = kept_after_damage(four, 3, now=NOW, digest="digest4")
+    assert [each.number for each in restored.moments] == [1, 2, 3, 4]
+    # What the lost line said follows from those around it.
+    assert restored.moments[2].edits == (edit("a", "a1", "a3"),)
+    assert b"\xff" in (four / DAMAGED).read_bytes() and b"\xff" not in (four / FILE).read_bytes()
+    assert stat.S_IMODE((four / DAMAGED).stat().st_mode) == 0o600
+    assert "1 lines cannot be read" in caplog.text and DAMAGED in caplog.text
+
+
+def test_what_only_a_lost_line_changed_is_told_by_what_is_said_now(four):
+    restored = kept_after_damage(four, 2, now=NOW, digest="digest4")
+    assert [each.edits for each in restored.moments[:2]] == [(edit("a", "a0", "a1"),), (edit("b", "b0", "b2"),)]
+    assert len(restored.moments) == 4
+
+
+def test_without_the_beginning_the_moments_are_still_remembered(four):
+    restored = kept_after_damage(four, 0, now=NOW, digest="digest4")
+    assert [each.number for each in restored.moments] == [1, 2, 3, 4]
+    assert [each.number for each in Journal(four).begin(NOW, 300.0, "digest4").moments] == [1, 2, 3, 4]
+
+
+def test_a_lost_line_of_an_earlier_run_is_no_more_than_that(four):
+    Journal(four).begin(NOW, 200.0, "digest4")
+    restored = kept_after_damage(four, 1, now=NOW, digest="digest4")
+    assert [each.number for each in restored.moments] == [1, 3, 4]
+
+
+def test_a_torn_last_line_is_no_damage(four):
+    (four / FILE).write_bytes((four / FILE).read_bytes()[:-9])
+    Journal(four).begin(NOW, 200.0, "digest4")
+    assert not (four / DAMAGED).exists()
+
+
+def test_a_file_too_long_to_be_read_is_kept_aside(four, monkeypatch):
+    monkeypatch.setattr(journal, "LONGEST", 10)
+    assert Journal(four).begin(NOW, 200.0, "digest4").moments == ()
+    assert (four / DAMAGED).exists()
+
+
+def test_large_objects_do_not_make_a_file_beyond_its_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(journal, "MOST_OBJECT", 25_000)
+    first = Journal(tmp_path)
+    first.begin({key("a"): said("0" * 10_000)}, 100.0, "digest0")
+    words = [str(number) * (10_000 // len(str(number))) for number in range(70)]
+    first.add(moment(1, edit("a", "0" * 10_000, words[1])))
+    for number in range(2, 70):
+        first.add(moment(number, edit("a", words[number - 1], words[number])))
+        assert (tmp_path / FILE).stat().st_size < 100_000 + 2 * 25_000
+    first.close()
+    restored = Journal(tmp_path).begin({key("a"): said(words[69])}, 200.0, "digest69")
+    assert [each.number for each in restored.moments] == [68, 69] and restored.digest == "digest67"
+    assert (tmp_path / FILE).stat().st_size < 75_000
+
+
+def test_of_an_object_longer_than_there_is_room_for_only_a_digest_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "MOST_OBJECT", 1_000)
+    first = Journal(tmp_path)
+    first.begin({key("a"): said("x" * 2_000)}, 100.0, "digest0")
+    first.add(moment(1, edit("a", "x" * 2_000, "y" * 2_000)))
+    first.close()
+    assert (tmp_path / FILE).stat().st_size < 1_000
+    (only,) = Journal(tmp_path).begin({key("a"): said("y" * 2_000)}, 200.0, "digest1").moments
+    assert only.edits[0].after.said.startswith('"sha256:') and only.edits[0].before != only.edits[0].after

@@ -5,6 +5,7 @@ import stat
 import pytest
 
 from weft.api.document import Change
+from weft.control.journal_lock import Taken
 from weft.control.memory import Memory
 from weft.control.plane import ControlPlane
 from weft.control.stage import Stage
@@ -99,3 +100,11 @@ async def test_without_a_memory_nothing_is_gathered_for_one():
     plane.apply(changes(ROUTE))
     assert plane._intake.contents.changes() == ()
     await plane.close()
+
+
+async def test_a_second_one_with_the_same_directory_does_not_start(started):
+    first = started()
+    with pytest.raises(Taken):
+        started()
+    await first.close()
+    started()

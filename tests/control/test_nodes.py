@@ -16,6 +16,10 @@ def test_the_node_id_tells_the_namespace_where_the_metadata_does_not():
     assert group_of(NODE, {}).namespace == "shop"
 
 
+def test_a_proxy_is_where_its_node_says():
+    assert group_of(NODE, {}, "eu/eu-a").locality == "eu/eu-a"
+
+
 def test_grpcs_own_client_is_known_by_its_generator():
     assert group_of(NODE, {"GENERATOR": "grpc"}).kind is ProxyKind.GRPC
 

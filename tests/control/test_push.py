@@ -1,7 +1,9 @@
 import asyncio
 import random
 
+import msgspec
 import pytest
+from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from model.builders import group, instance, put, service
 from weft.control import push
@@ -9,7 +11,14 @@ from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
-from weft.model.destination_rule import DestinationRule, Subset, TrafficPolicy
+from weft.model.destination_rule import (
+    DestinationRule,
+    LoadBalancer,
+    LocalitySetting,
+    OutlierDetection,
+    Subset,
+    TrafficPolicy,
+)
 from weft.model.extension_provider import Authorizer
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, labels_of
@@ -501,3 +510,52 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(r
         rig.push.leave(each)
     assert not (rig.push._places or rig.push._place_of or rig.push._made or any(rig.push._watching.values()))
     assert not rig.snapshots._upon
+
+
+def _ranks(rig, group):
+    assignment = ClusterLoadAssignment.FromString(
+        rig.snapshots.resources(group, ENDPOINT)[f"outbound|80||{ORDERS}"].body
+    )
+    return {each.locality.region: each.priority for each in assignment.endpoints}
+
+
+async def test_only_where_a_rule_asks_does_it_matter_where_a_group_is(rig):
+    here, there = (msgspec.structs.replace(group("web"), locality=region) for region in ("eu", "us"))
+    rig.put(
+        service("orders"),
+        instance("orders-0", "orders", locality="eu"),
+        instance("orders-1", "orders", address="10.244.0.2", locality="us"),
+    )
+    rig.push.join(here)
+    rig.push.join(there)
+    assert len(rig.push._places) == 1
+    ejecting = DestinationRule("orders", "shop", ORDERS, TrafficPolicy(outlier_detection=OutlierDetection()))
+    rig.put(ejecting)
+    assert len(rig.push._places) == 2
+    assert (_ranks(rig, here), _ranks(rig, there)) == ({"eu": 0, "us": 1}, {"eu": 1, "us": 0})
+    changed = rig.put(instance("orders-0", "orders", locality="eu", ready=False))
+    assert changed.keys() == {here, there}
+    assert (_ranks(rig, here), _ranks(rig, there)) == ({"us": 0}, {"us": 0})
+    rig.push.touch(rig.mesh.apply(ObjectKey("DestinationRule", "shop", "orders"), ()))
+    rig.push.flush()
+    assert len(rig.push._places) == 1
+    assert _ranks(rig, here) == {"us": 0}
+
+
+async def test_labels_of_callers_count_where_a_priority_names_them(rig):
+    gold, silver = group("web", tier="gold"), group("web", tier="silver")
+    rig.put(
+        service("orders"),
+        instance("orders-0", "orders", labels={"tier": "gold"}),
+        instance("orders-1", "orders", address="10.244.0.2", labels={"tier": "silver"}),
+    )
+    near = LoadBalancer(locality=LocalitySetting(failover_priority=("tier",)))
+    rig.put(DestinationRule("orders", "shop", ORDERS, TrafficPolicy(near, outlier_detection=OutlierDetection())))
+    for each in (gold, silver):
+        rig.push.join(each)
+    first = []
+    for each in (gold, silver):
+        body = rig.snapshots.resources(each, ENDPOINT)[f"outbound|80||{ORDERS}"].body
+        (nearest,) = (place for place in ClusterLoadAssignment.FromString(body).endpoints if not place.priority)
+        first.append(nearest.lb_endpoints[0].endpoint.address.socket_address.address)
+    assert first == ["10.244.0.1", "10.244.0.2"]

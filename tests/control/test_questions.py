@@ -4,9 +4,13 @@ import json
 
 import pytest
 
+from control.proxy import Client, changes, serving, until
+from control.test_quarantine import services
 from model.builders import instance, service
 from weft.control.plane import ControlPlane
+from weft.control.sync_status import STALE, SYNCED
 from weft.model.names import ObjectKey
+from weft.xds.types import CLUSTER
 
 
 @pytest.fixture
@@ -34,6 +38,29 @@ async def test_a_request_is_explained(plane):
     assert status == 200
     assert said["explanation"]["outcomes"][0]["verdict"]["kind"] == "delivered"
     assert said["lines"][-1].startswith("→ delivered")
+
+
+async def test_a_proxy_that_has_not_answered_is_told_of(tmp_path):
+    async with serving(tmp_path, services()) as (plane, channel):
+        pod = instance("web-0", "web", address="10.244.0.1", meshed=True, service_account="web")
+        plane.put(ObjectKey("Pod", "shop", "web-0"), (pod,))
+        client = Client(channel)
+        await client.subscribe(CLUSTER)
+        await client.answer(await client.read())
+        await until(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == SYNCED)
+        asks = question(caller="web-0")
+        assert "STALE" not in str(await asked(plane, "explain", question=asks))
+        plane.apply(changes(services().replace("port: 80", "port: 81")))
+        await until(lambda: plane.diagnosis.proxies()[0].sync.resources[CLUSTER].state == STALE)
+        _, said = await asked(plane, "explain", question=asks)
+        assert said["problems"][0]["what"].startswith("web-0's proxy is STALE since push ")
+
+
+async def test_what_never_ended_otherwise_is_told_with_since_when(plane):
+    status, said = await asked(plane, "bisect", question=question(to="http://nobody/"))
+    came = (await asked(plane, "history"))[1]["moments"][0]["at"]
+    assert (status, said["moment"], said["since"], said["whole"]) == (200, None, came, True)
+    assert said["after"] == ["failed: nobody does not resolve"]
 
 
 async def test_the_past_is_explained_as_it_was(plane):

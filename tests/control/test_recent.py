@@ -105,6 +105,10 @@ def test_there_is_room_for_so_many_kinds_and_the_rest_is_counted(monkeypatch):
         ("/orders/17/items", "/orders/*/items"),
         ("/orders/0b5c6f3e-5a0e-4a58-8f1e-2f0c1c0e9d11", "/orders/*"),
         ("/reset/eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", "/reset/*"),
+        ("/reset/SECRETpath12", "/reset/*"),
+        ("/reset/a1b2-c3d", "/reset/*"),
+        ("/orders/o-17", "/orders/o-17"),
+        ("/v1beta1/checkout", "/v1beta1/checkout"),
         ("/v1/charge", "/v1/charge"),
         (
             "http://payments.shop.svc.cluster.local:8080/charge/7",

@@ -12,7 +12,7 @@ from weft.explain.explain import explain
 from weft.explain.request import Request
 from weft.files.documents import read_documents
 from weft.model.mesh import Mesh
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, Origin
 from weft.model.workload import Workload as Written
 from weft.xds.types import CLUSTER, LISTENER
 
@@ -69,6 +69,22 @@ def test_a_port_that_is_kept_from_the_proxy_is_reached_without_it():
     assert [stage.intercepts(orders, "10.96.0.7", port, inbound=False) for port in (80, 5432)] == [True, False]
     assert not stage.intercepts(orders, "192.0.2.9", 80, inbound=False)
     assert not stage.intercepts(orders, "127.0.0.1", 80, inbound=False)
+
+
+@pytest.mark.parametrize("sliced", [True, False])
+def test_a_port_that_a_service_does_not_have_is_nobodys(sliced):
+    mesh = shop(service("web", addresses=("10.96.0.8",), origin=Origin(KEY, "", "web.yaml", 3), sliced=sliced))
+    verdict = asked(Stage(mesh), "orders", "web", port=81)
+    assert (verdict.kind, verdict.why) == (Kind.FAILED, "web has no port 81 (it has 80)")
+    (source,) = Stage(mesh).no_port("10.96.0.8", 81).sources
+    assert str(source) == "Service shop/web (web.yaml:3)"
+    assert Stage(mesh).no_port("10.96.0.8", 80) is None
+
+
+def test_at_an_address_that_a_service_entry_names_anybody_may_listen():
+    origin = Origin(ObjectKey("ServiceEntry", "shop", "api"))
+    mesh = shop(service("api", addresses=("192.0.2.7",), origin=origin, external=True))
+    assert asked(Stage(mesh), "orders", "api", port=81).kind is Kind.PASSED_ON
 
 
 def test_a_name_that_nobody_has_does_not_resolve():

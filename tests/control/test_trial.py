@@ -3,13 +3,14 @@ from datetime import UTC, datetime
 import pytest
 
 from control.test_stage import shop
-from model.builders import service
+from model.builders import instance, service
 from weft.api.request_test import RequestCase
 from weft.base.problem import Where
 from weft.control.history import History
 from weft.control.question import Question
 from weft.control.stage import NoSuchWorkload, Stage
-from weft.control.trial import culprit, every_call, judged, try_case
+from weft.control.trial import Always, Culprit, culprit, every_call, judged, try_case
+from weft.model.instance import Instance
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
 
@@ -30,6 +31,14 @@ def test_what_cannot_be_asked_is_wrong_and_says_why():
     (said,) = try_case(Stage(shop()), case("odrers", verdict="allowed"), NOW).wrong
     assert said == "there is no workload or pod `odrers` (did you mean `orders`?)"
     assert "not a scheme" in try_case(Stage(shop()), case(to="ftp://x"), NOW).wrong[0]
+    assert "invalid ipv6 url" in try_case(Stage(shop()), case(to="http://[::1"), NOW).wrong[0]
+    assert "no method" in try_case(Stage(shop()), case(method="GE T"), NOW).wrong[0]
+
+
+def test_a_port_that_the_service_does_not_have_is_not_allowed():
+    (said,) = try_case(Stage(shop()), case(to="http://payments:81/", verdict="allowed"), NOW).wrong
+    assert said == "expected to be allowed, and it is failed: payments has no port 81 (it has 80)"
+    assert try_case(Stage(shop()), case(to="https://payments/", verdict="failed"), NOW).wrong == ()
 
 
 def test_a_request_is_judged_by_the_ways_it_may_go():
@@ -63,6 +72,70 @@ def test_the_change_that_turned_a_request_is_found():
     change(ObjectKey("Service", "shop", "other"), service("other", addresses=("10.96.0.8",)))
     found = culprit(history.past(), Question("orders", "http://payments/"), NOW)
     assert (found.moment.number, found.before) == (1, ("failed: payments does not resolve",))
-    assert culprit(history.past(), Question("orders", "http://nobody/"), NOW) is None
+    assert culprit(history.past(), Question("orders", "http://nobody/"), NOW) == Always(
+        None, ("failed: nobody does not resolve",)
+    )
     with pytest.raises(NoSuchWorkload):
         culprit(history.past(), Question("nobody", "http://payments/"), NOW)
+
+
+class Starting:
+    """One that starts: what is written is there, and its pods come, each in a moment of its own."""
+
+    def __init__(self):
+        self.mesh = shop()
+        self.pods = {
+            values[0].name: (key, values[0]) for key, values in self.mesh.values() if isinstance(values[0], Instance)
+        }
+        for key, _ in self.pods.values():
+            self.mesh.apply(key, ())
+        times = iter(range(1000, 100_000, 1000))
+        self.history = History(self.mesh, Settings(), clock=lambda: float(next(times)))
+        self.history.seal()
+        for key, pod in self.pods.values():
+            self.change(key, pod)
+
+    def change(self, key, *values):
+        before = self.mesh.get(key)
+        self.mesh.apply(key, values)
+        self.history.note(key, before, self.mesh.get(key))
+        self.history.seal()
+
+    def asked(self, caller="orders"):
+        return culprit(self.history.past(), Question(caller, "http://payments/"), NOW)
+
+
+def test_that_pods_come_when_a_mesh_starts_is_not_to_blame():
+    mesh = Starting()
+    assert len(mesh.history.moments()) == len(mesh.pods) == 3
+    found = mesh.asked()
+    assert isinstance(found, Always) and found.moment.at == 3000.0 and found.after[0].startswith("delivered")
+    mesh.change(ObjectKey("Service", "shop", "other"), service("other", addresses=("10.96.0.8",)))
+    assert mesh.asked() == found
+
+
+def test_a_pod_that_goes_is_to_blame_also_where_nothing_else_happened():
+    mesh = Starting()
+    mesh.change(mesh.pods["payments-0"][0])
+    found = mesh.asked()
+    assert isinstance(found, Culprit) and found.moment.number == 4 and found.before[0].startswith("delivered")
+
+
+def test_a_caller_that_came_later_has_never_seen_it_otherwise():
+    mesh = Starting()
+    mesh.change(ObjectKey("Service", "shop", "other"), service("other", addresses=("10.96.0.8",)))
+    late = instance("late-0", "late", address="10.244.0.9", meshed=True, workload="late")
+    mesh.change(ObjectKey("Pod", "shop", "late-0"), late)
+    found = mesh.asked("late")
+    assert isinstance(found, Always) and found.moment.number == 5
+
+
+def test_a_caller_that_was_gone_for_a_while_does_not_hide_the_change():
+    mesh = Starting()
+    key, pod = mesh.pods["orders-0"]
+    mesh.change(PAYMENTS)
+    mesh.change(key)
+    mesh.change(ObjectKey("Service", "shop", "other"), service("other", addresses=("10.96.0.8",)))
+    mesh.change(key, pod)
+    found = mesh.asked()
+    assert isinstance(found, Culprit) and found.moment.number == 4

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from e2e.mesh import eventually, proxy_process
 from e2e.objects import NAMESPACE, destination_rule, http_service, istio, service, text, to, virtual_service, workload
+from fields import proves
 from weft.model.names import ObjectKey
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -128,6 +129,11 @@ async def clusters(mesh, workload):
     return {name.removeprefix("cluster.").removesuffix(".membership_total") for name in found}
 
 
+@proves(
+    "Sidecar",
+    "spec.egress[].hosts",
+    "spec.workloadSelector.labels",
+)
 async def test_a_sidecar_hides_what_a_workload_does_not_call(mesh):
     hidden = "outbound|80||other.shop.svc.cluster.local"
     assert hidden in await clusters(mesh, "client")

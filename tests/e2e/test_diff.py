@@ -76,6 +76,7 @@ async def test_two_moments_are_compared_by_objects_proxies_and_requests(mesh):
     whole = (mesh.directory / "app.yaml").read_text()
     await mesh.edit({"test.yaml": text(istio("Sidecar", "narrow", {"egress": [{"hosts": ["./*"]}]}))})
     before = (await weft("history")).splitlines()[-1].split()
+    await asyncio.sleep(1)  # a moment is found by the second in which it was, unless that had another one
     await mesh.edit({"app.yaml": "---\n".join([whole.split("---\n")[0], *_without_routes(whole), text(later)])})
     shown = await weft("diff", "@-1", code=1, both=True)
     assert re.search(r"^changed VirtualService shop/app \(\S*app.yaml:\d+\)$", shown, re.MULTILINE), shown

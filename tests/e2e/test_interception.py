@@ -16,6 +16,7 @@ import pytest_asyncio
 
 from e2e.mesh import Mesh, running_mesh
 from e2e.objects import http_service, istio, service, text, workload
+from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -176,6 +177,10 @@ async def test_an_unknown_host_on_a_known_http_port_is_passed_through(mesh):
     assert await mesh.stat("client", r"^cluster\.PassthroughCluster\.upstream_rq_total$") == before + 1
 
 
+@proves(
+    "Sidecar",
+    "spec.outboundTrafficPolicy.mode",
+)
 async def test_registry_only_answers_502_to_http_and_closes_tcp(mesh):
     assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     (virtual,) = (await mesh.tell("locked", "resolve", name="web.shop"))["v4"]

@@ -9,6 +9,7 @@ import pytest
 from authority import Authority
 from e2e.mesh import eventually
 from e2e.objects import destination_rule, http_service, istio, service, text, workload
+from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -178,6 +179,10 @@ async def test_a_refused_policy_keeps_strangers_out(mesh):
     assert await eventually(lambda: _by_strangers(mesh)) == 200
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.tls.mode",
+)
 async def test_a_rule_that_disagrees_with_a_policy_fails_and_is_said(mesh):
     rule = text(destination_rule("server", tls={"mode": "DISABLE"}))
     await mesh.edit({"peer.yaml": peer_authentication("STRICT"), "rule.yaml": rule})

@@ -8,6 +8,7 @@ import pytest
 
 from e2e.mesh import eventually, tell
 from e2e.objects import destination_rule, http_service, service, text, to, virtual_service, workload
+from fields import proves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -23,6 +24,10 @@ def files(control):
     }
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].timeout",
+)
 async def test_a_timeout_ends_a_request_that_the_server_got(mesh):
     await mesh.tell("app", "script", path="/late", forever={"delay": 19})
     await mesh.try_out(virtual_service("app", {"timeout": "0.4s", "retries": {"attempts": 0}, "route": [to("app")]}))
@@ -47,6 +52,11 @@ async def test_retries_are_made_and_counted_at_the_server(mesh):
     assert await mesh.received("app", "/third-time") == 3
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].retries.attempts",
+    "spec.http[].retries.retryOn",
+)
 async def test_retries_end_after_as_many_attempts(mesh):
     await mesh.try_out(virtual_service("app", {"retries": {"attempts": 2, "retryOn": "5xx"}, "route": [to("app")]}))
     await mesh.tell("app", "script", path="/never", forever={"status": 500})
@@ -72,6 +82,10 @@ async def test_status_codes_can_be_named_for_retries(mesh):
     assert await mesh.received("app", "/error") == 1
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].retries.perTryTimeout",
+)
 async def test_a_try_that_takes_too_long_is_made_again(mesh):
     await mesh.try_out(
         virtual_service(
@@ -84,6 +98,10 @@ async def test_a_try_that_takes_too_long_is_made_again(mesh):
     assert await mesh.received("app", "/hangs-once") == 2
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].fault.abort.httpStatus",
+)
 async def test_aborts_are_injected_as_often_as_asked(mesh):
     fault = {"abort": {"httpStatus": 451, "percentage": {"value": 50}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
@@ -94,6 +112,11 @@ async def test_aborts_are_injected_as_often_as_asked(mesh):
     assert await mesh.received("app", "/faulty") - before == seen[200]
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].fault.delay.fixedDelay",
+    "spec.http[].fault.delay.percentage.value",
+)
 async def test_delays_are_injected(mesh):
     fault = {"delay": {"fixedDelay": "0.5s", "percentage": {"value": 100}}}
     await mesh.try_out(virtual_service("app", {"fault": fault, "route": [to("app")]}))
@@ -112,6 +135,11 @@ async def test_a_fault_for_some_requests_leaves_the_others_alone(mesh):
     assert (await mesh.get("client", "http://app/"))["status"] == 200
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.connectionPool.http.http1MaxPendingRequests",
+    "spec.trafficPolicy.connectionPool.http.http2MaxRequests",
+)
 async def test_requests_beyond_the_pool_overflow(mesh):
     pool = {"http": {"http1MaxPendingRequests": 1, "http2MaxRequests": 1, "maxRequestsPerConnection": 1},
             "tcp": {"maxConnections": 1}}  # fmt: skip
@@ -132,6 +160,10 @@ async def test_requests_beyond_the_pool_overflow(mesh):
     assert await mesh.stat("client", stats) + await mesh.stat("app", r"upstream_rq_pending_overflow$") >= len(overflow)
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.connectionPool.tcp.maxConnections",
+)
 async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
     await mesh.try_out(destination_rule("app", connectionPool={"tcp": {"maxConnections": 2}}))
     try:
@@ -142,6 +174,13 @@ async def test_tcp_connections_beyond_the_pool_are_refused(mesh):
     assert await mesh.stat("client", r"^cluster\.outbound\|9000\|\|app.*upstream_cx_overflow$") > 0
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.outlierDetection.consecutive5xxErrors",
+    "spec.trafficPolicy.outlierDetection.interval",
+    "spec.trafficPolicy.outlierDetection.baseEjectionTime",
+    "spec.trafficPolicy.outlierDetection.maxEjectionPercent",
+)
 async def test_a_pod_that_keeps_failing_is_ejected_and_gets_no_more_requests(mesh):
     outlier = {"consecutive5xxErrors": 3, "interval": "0.5s", "baseEjectionTime": "60s", "maxEjectionPercent": 50}
     await mesh.try_out(

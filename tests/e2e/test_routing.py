@@ -45,6 +45,10 @@ async def test_without_a_rule_every_pod_gets_its_share(mesh):
     assert seen["v2"] >= 20
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].route[].weight",
+)
 async def test_weights_split_the_traffic(mesh):
     await mesh.try_out(virtual_service("app", {"route": [to("app", "v1", 90), to("app", "v2", 10)]}))
     seen = versions(await mesh.requests("client", "http://app/", 1000, parallel=16))
@@ -131,6 +135,15 @@ async def test_a_route_may_lead_to_another_service(mesh):
     assert (await mesh.get("client", "http://app/"))["body"]["pod"] == mesh.pod("other").name
 
 
+@proves(
+    "VirtualService",
+    "spec.http[].headers.request.set",
+    "spec.http[].headers.request.add",
+    "spec.http[].headers.request.remove",
+    "spec.http[].headers.response.set",
+    "spec.http[].headers.response.add",
+    "spec.http[].headers.response.remove",
+)
 async def test_headers_are_changed_on_the_wire(mesh):
     change = {
         "request": {"set": {"x-set": "new"}, "add": {"x-add": "second"}, "remove": ["x-remove"]},
@@ -203,6 +216,12 @@ async def test_direct_responses_are_answered_by_the_proxy(mesh):
     assert (answer["status"], answer["body"]) == (418, "short")
 
 
+@proves(
+    "DestinationRule",
+    "spec.host",
+    "spec.subsets[].name",
+    "spec.subsets[].labels",
+)
 async def test_a_subset_is_chosen_by_labels(mesh):
     for subset in ("v1", "v2"):
         await mesh.try_out(virtual_service("app", {"route": [to("app", subset)]}))
@@ -222,12 +241,20 @@ async def test_a_subset_without_pods_is_unavailable_and_the_rest_goes_on(mesh):
     assert (await mesh.get("client", "http://other/"))["status"] == 200
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.loadBalancer.simple",
+)
 async def test_round_robin_takes_turns(mesh):
     await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN"}))
     answers = await mesh.requests("client", "http://pool/", 90, parallel=1)
     assert sorted(Counter(answer["body"]["pod"] for answer in answers).values()) == [30, 30, 30]
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.loadBalancer.simple",
+)
 async def test_least_request_avoids_the_pod_that_is_slow(mesh):
     await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "LEAST_REQUEST"}))
     slow = mesh.pods("pool")[0].name

@@ -93,7 +93,10 @@ async def test_a_cluster_is_told_down_to_its_fields(mesh):
         ["cluster-per-subset", "nearest-destination-rule"],
     )
     assert rule < subset
-    assert await part(mesh, "client", "cluster", f"{cluster}.circuit_breakers") == ([], ["no-limits"])
+    assert await part(mesh, "client", "cluster", f"{cluster}.circuit_breakers") == (
+        [],
+        ["no-limits", "retry-budget"],
+    )
     assert await part(mesh, "client", "cluster", f"{cluster}.transport_socket_matches") == ([], ["auto-mtls"])
     # Envoy's own word for the same: no limit.
     dump = await envoy(mesh, "client", "/config_dump?mask=dynamic_active_clusters")
@@ -104,7 +107,7 @@ async def test_a_cluster_is_told_down_to_its_fields(mesh):
     assert found[ledger]["circuit_breakers"]["thresholds"][0]["max_connections"] == 7
     assert await part(mesh, "client", "cluster", f"{ledger}.circuit_breakers") == (
         ["DestinationRule shop/ledger trafficPolicy.connectionPool (pool.yaml:1)"],
-        ["no-limits"],
+        ["no-limits", "retry-budget"],
     )
 
 

@@ -43,6 +43,18 @@ def test_a_node_has_istios_name_and_metadata():
     }
 
 
+def test_a_node_is_somewhere_if_that_is_known():
+    there = Node(name="a", namespace="b", addresses=("1.1.1.1",), locality="eu/eu-a")
+    assert node_document(there)["locality"] == {"region": "eu", "zone": "eu-a"}
+    assert "locality" not in node_document(NODE)
+
+
+def test_names_are_looked_up_where_it_is_told():
+    document = json.loads(render(Bootstrap(node=NODE, xds=Unix("/x"), resolvers=(Tcp("10.244.0.1", 5353),))))
+    config = document["typed_dns_resolver_config"]["typed_config"]
+    assert config["resolvers"] == [{"socket_address": {"address": "10.244.0.1", "port_value": 5353}}]
+
+
 def test_further_metadata_wins():
     document = node_document(Node(name="a", namespace="b", addresses=("1.1.1.1",), metadata={"CLUSTER_ID": "mine"}))
     assert document["metadata"]["CLUSTER_ID"] == "mine"

@@ -13,6 +13,7 @@ from weft.explain.jwt import read_token
 from weft.explain.request import Request, Speaks, Token
 
 HTTP_PORT, TCP_PORT, OPEN_PORT = 8080, 7000, 9000  # the last is undeclared
+NO_PORT = 81  # of no service
 NETWORK = f"127.{16 + os.getpid() % 200}"  # of its own, so that runs beside each other do not meet
 PODS = f"{NETWORK}.0.0/17"
 PLAIN = f"{NETWORK}.255.1"  # a workload without a proxy, behind every service's subset v2 and behind no service at all

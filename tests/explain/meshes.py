@@ -7,7 +7,7 @@ it would take longer than to ask Envoy.
 
 from hypothesis import strategies as st
 
-from explain.asked import HTTP_PORT, ISSUERS, KEYS, OPEN_PORT, PODS, TCP_PORT, Asked, Case
+from explain.asked import HTTP_PORT, ISSUERS, KEYS, NO_PORT, OPEN_PORT, PODS, TCP_PORT, Asked, Case
 from weft.explain.request import Speaks
 
 _ISTIO, _SECURITY = "networking.istio.io/v1", "security.istio.io/v1"
@@ -108,6 +108,8 @@ class Maker:
             match["sourceNamespace"] = self.pick("shop", "jobs")
         if self.one_in(12):
             match["port"] = self.pick(80, OPEN_PORT)
+        if self.one_in(9):
+            match["statPrefix"] = "counted"
         return match or {"uri": {"prefix": self.pick(*_PATHS)}}
 
     def headers(self):
@@ -188,6 +190,8 @@ class Maker:
             ("rewrite", 3, self.rewrite),
             ("headers", 3, self.headers),
             ("retries", 4, lambda: {"attempts": self.pick(0, 1)}),
+            # To nobody: a copy that arrives is told from its original by nothing that an application sees.
+            ("mirrors", 9, lambda: [{"destination": {"host": "missing"}}]),
             ("timeout", 9, lambda: "15s"),
             ("corsPolicy", 5, self.cors),
             ("fault", 4, self.fault),
@@ -333,7 +337,17 @@ class Maker:
 
     def asked(self):
         kind = self.pick(
-            *["service"] * 12, "direct", "direct", "bytes", "bytes", "tls", "open", "plain", "pod", "preflight"
+            *["service"] * 12,
+            "direct",
+            "direct",
+            "bytes",
+            "bytes",
+            "tls",
+            "open",
+            "no port",
+            "plain",
+            "pod",
+            "preflight",
         )
         caller = self.pick("frontend", "frontend", "frontend", "batch")
         if kind in ("bytes", "tls"):
@@ -343,6 +357,7 @@ class Maker:
                 {"caller": "legacy", "to": "pod", "port": TCP_PORT},
                 {"caller": caller, "to": "pod", "port": TCP_PORT},
                 {"caller": caller, "port": OPEN_PORT},
+                {"caller": caller, "port": NO_PORT},
                 {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             )
             return Asked(**where, speaks=Speaks.TLS if kind == "tls" else Speaks.BYTES, offers=offers)
@@ -350,6 +365,7 @@ class Maker:
             "service": {"caller": caller, "host": self._host()},
             "preflight": {"caller": caller},
             "open": {"caller": caller, "port": OPEN_PORT},
+            "no port": {"caller": caller, "port": NO_PORT},
             "direct": {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             "pod": {"caller": caller, "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             "plain": {"caller": caller, "to": "plain", "host": "elsewhere.example"},

@@ -29,7 +29,7 @@ from weft.api.parse import parse
 from weft.envoy.validate import bootstrap
 from weft.explain.explain import explain
 from weft.explain.request import Request, Speaks
-from weft.explain.world import Resources, Workload
+from weft.explain.world import NoPort, Resources, Workload
 from weft.files.documents import read_documents
 from weft.model.access_log import Encoding, FileLog
 from weft.model.instance import Instance
@@ -58,6 +58,7 @@ _LOG = {
 class RigWorld:
     def __init__(self):
         self.by_name, self.by_address, self.names = {}, {}, {}
+        self.virtual = set()  # addresses of services
 
     def add(self, workload):
         self.by_name[workload.name] = workload
@@ -70,11 +71,16 @@ class RigWorld:
     def at(self, address):
         return self.by_address.get(address)
 
-    def resolve(self, host, caller):
+    def resolve(self, host, caller, *, by_proxy=False):
         return self.names.get(host, ())
 
     def behind(self, address, port):
         return None
+
+    def no_port(self, address, port):
+        if address not in self.virtual or port in (80, TCP_PORT, OPEN_PORT):
+            return None
+        return NoPort(f"{address} has no port {port}")
 
     def intercepts(self, workload, address, port, *, inbound):
         return True
@@ -119,6 +125,7 @@ class _Batch:
                     (OPEN_PORT, Protocol.UNDECLARED),
                 )
             )
+            self.world.virtual.add(_virtual(number))
             put(
                 mesh,
                 Service(
@@ -283,7 +290,8 @@ def _pod(number):
 
 
 def _virtual(number):
-    return f"10.96.{number // 200}.{number % 200 + 1}"
+    """Of loopback too, and nobody's: what no proxy sends elsewhere is refused there."""
+    return f"{NETWORK}.{128 + number // 200}.{number % 200 + 1}"
 
 
 def _at_pod(made, address):

@@ -21,7 +21,7 @@ class _World:
     def at(self, address):
         return next((each for each in self.same if address in each.addresses), None)
 
-    def resolve(self, host, caller):
+    def resolve(self, host, caller, *, by_proxy=False):
         return self.names.get(host, ())
 
 
@@ -80,3 +80,33 @@ def test_which_http_a_cluster_speaks():
     assert not speaks({"explicit_http_config": {"http_protocol_options": {}}})
     assert speaks({"use_downstream_protocol_config": {}}, Speaks.HTTP2)
     assert not speaks({"use_downstream_protocol_config": {}}) and not speaks_http2(Resources(), Cluster(), Speaks.HTTP2)
+
+
+def _zones():
+    def group(region, priority, *addresses):
+        hosts = _assignment(*addresses).endpoints[0]
+        hosts.locality.region, hosts.priority = region, priority
+        return hosts
+
+    result = ClusterLoadAssignment(cluster_name="c")
+    result.endpoints.extend([group("eu", 0, "10.0.0.5", "10.0.0.6"), group("us", 1, "10.0.0.7")])
+    return result
+
+
+def _told(cluster, assignment):
+    walk = Walk()
+    find(walk, Resources(clusters=[cluster], endpoints=[assignment]), "c", TO, Workload("caller"), _World())
+    return walk.steps[-1].what
+
+
+def test_who_is_called_only_in_need_is_told():
+    told = _told(Cluster(name="c", type=Cluster.EDS), _zones())
+    assert told == (
+        "c: one of 2: 10.0.0.5:80 50 %, 10.0.0.6:80 50 %; these are near (eu); 1 more in us if they are not well"
+    )
+
+
+def test_a_hash_is_told_where_there_is_a_choice():
+    hashing = Cluster(name="c", type=Cluster.EDS, lb_policy=Cluster.MAGLEV)
+    assert "by a hash, so that what is hashed alike goes to the same one" in _told(hashing, _zones())
+    assert "hash" not in _told(hashing, _assignment("10.0.0.5"))

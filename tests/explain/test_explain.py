@@ -2,10 +2,11 @@ import msgspec
 import pytest
 
 from explain.worlds import LEGACY, ORDERS, SmallWorld, policy, virtual_service
-from weft.explain.decision import Kind
+from weft.explain.decision import Kind, Source
 from weft.explain.explain import explain
 from weft.explain.request import Request, Speaks
 from weft.explain.text import lines
+from weft.explain.world import NoPort
 
 
 def _ask(*texts, caller="frontend", host="orders", **request):
@@ -56,6 +57,16 @@ def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():
     blocked = _ask(only, host="web", address="192.0.2.1").verdict
     assert (blocked.kind, blocked.status) == (Kind.ANSWERED, 502)
     assert _ask(only, host="web", address="192.0.2.1", port=5432).verdict.kind is Kind.CLOSED
+
+
+@pytest.mark.parametrize("caller", ["frontend", "legacy"])
+def test_nobody_answers_at_a_services_address_on_a_port_that_it_does_not_have(caller):
+    world = SmallWorld(ORDERS, LEGACY)
+    source = Source("Service", "shop", "orders")
+    world.lacking["10.96.0.1", 81] = NoPort("orders has no port 81 (it has 80)", (source,))
+    found = explain(Request(host="orders", caller=caller, port=81), world)
+    assert (found.verdict.kind, found.verdict.why) == (Kind.FAILED, "orders has no port 81 (it has 80)")
+    assert found.outcomes[0].steps[-1].sources == (source,)
 
 
 def test_bytes_go_to_their_cluster_by_weight():

@@ -1,4 +1,4 @@
-from explain.worlds import ORDERS, SmallWorld, policy, virtual_service
+from explain.worlds import LEGACY, ORDERS, SmallWorld, policy, virtual_service
 from weft.explain.decision import Kind, Stage
 from weft.explain.explain import explain
 from weft.explain.request import Request
@@ -9,6 +9,16 @@ TO_ORDERS = "route: [{destination: {host: orders}}]"
 def _ask(*routes, path="/", more=(), **request):
     world = SmallWorld(ORDERS, virtual_service(*routes), *more)
     return explain(Request(host="orders", path=path, caller="frontend", **request), world)
+
+
+def _service(name, protocol, app=""):
+    return f"""
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: shop}}
+spec: {{selector: {{app: {app or name}}}, clusterIP: 10.96.0.9, ports: [{{name: {protocol}, port: 80, targetPort: 8082}}]}}
+"""
 
 
 def test_a_route_that_redirects_or_answers_needs_nobody():
@@ -49,6 +59,29 @@ def test_weights_make_outcomes_with_odds():
         (0.1, Kind.FAILED),
     ]
     assert outcomes[1].verdict.flags == "NC"
+
+
+def test_what_is_tried_again_depends_on_the_method_where_http_1_is_spoken():
+    def told(method):
+        (outcome,) = explain(
+            Request(host="legacy", method=method, caller="frontend"), SmallWorld(LEGACY + _service("legacy", "http"))
+        ).outcomes
+        return next(each.what for each in outcome.steps if "tried again" in each.what)
+
+    assert told("GET").endswith("reset-before-request,reset")
+    assert told("POST").endswith("reset-before-request")
+
+
+def test_grpc_web_arrives_as_grpc():
+    def told(kind):
+        request = Request(host="web", method="POST", path="/s/m", caller="frontend", headers=(("content-type", kind),))
+        return explain(request, SmallWorld(ORDERS + _service("web", "grpc-web", "orders"))).outcomes[0]
+
+    outcome = told("application/grpc-web+proto")
+    assert any("gRPC-Web becomes gRPC" in each.what for each in outcome.steps)
+    sent = dict(outcome.verdict.headers)
+    assert (sent["content-type"], sent["te"]) == ("application/grpc", "trailers")
+    assert dict(told("application/json").verdict.headers)["content-type"] == "application/json"
 
 
 def test_timeouts_and_retries_are_told():

@@ -59,6 +59,27 @@ def test_policies_know_the_caller_by_its_certificate():
     assert str(unknown.outcomes[0].steps[-1].sources[0]) == "AuthorizationPolicy shop/orders rule[0]"
 
 
+def test_whom_a_policy_keeps_out_of_a_handshake_learns_which():
+    only = policy("AuthorizationPolicy", f"{{{SELECTED}, rules: [{{from: [{{source: {{namespaces: [jobs]}}}}]}}]}}")
+    world = SmallWorld(ORDERS, LEGACY, only)
+    (outcome,) = explain(Request(host="orders", caller="frontend", port=7000, speaks=Speaks.BYTES), world).outcomes
+    assert (outcome.verdict.kind, outcome.verdict.detail) == (Kind.CLOSED, "tls_error")
+    assert outcome.verdict.why == "a policy denies the connection: the TLS handshake fails"
+    assert [str(each) for each in outcome.steps[-1].sources] == ["AuthorizationPolicy shop/orders rule[0]"]
+    assert outcome.steps[-1].stage == "policy"
+    assert outcome.verdict.sources == outcome.steps[-1].sources
+
+
+def test_who_decides_about_plaintext_comes_before_those_who_share_the_port():
+    more = "\n---\n".join(
+        ORDERS.split("---")[0].replace("name: orders", f"name: more{number}").replace("0.1", f"0.{number + 2}")
+        for number in range(6)
+    )
+    refused = _ask(_mode("STRICT"), more)
+    assert refused.verdict.kind is Kind.CLOSED and len(refused.verdict.sources) == 8
+    assert str(refused.verdict.sources[0]) == "PeerAuthentication shop/orders"
+
+
 def test_a_denied_connection_is_closed():
     deny = policy(
         "AuthorizationPolicy", f"{{{SELECTED}, action: DENY, rules: [{{to: [{{operation: {{ports: ['7000']}}}}]}}]}}"
@@ -69,6 +90,11 @@ def test_a_denied_connection_is_closed():
 
 def test_bytes_are_no_http():
     assert _ask(speaks=Speaks.BYTES).verdict.kind is Kind.CLOSED
+    deny = policy(
+        "AuthorizationPolicy", f"{{{SELECTED}, action: DENY, rules: [{{to: [{{operation: {{ports: ['1']}}}}]}}]}}"
+    )
+    kinds = {each.kind for each in _ask(deny, speaks=Speaks.BYTES).verdict.sources}
+    assert kinds == {"Service"}  # a policy that was asked and says nothing is not to blame
 
 
 def test_an_application_that_does_not_listen_cannot_be_reached():

@@ -137,3 +137,23 @@ def test_a_token_that_nobody_told_of_is_read_as_it_is():
     assert read_token("e30.e30.e30").malformed.startswith("Jwt header [alg]")
     assert read_token(f"{part({'alg': 'RS256'})}.YQ.e30").malformed == "Jwt payload is an invalid JSON"
     assert read_token("a=.b.c").malformed == "Jwt header is an invalid Base64url encoded"
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_of_a_whole_token_it_is_said_that_nobody_checks_its_signature(signed):
+    token = Token("good", GOOD.claims, signed=signed)
+    request = Request(host="orders", headers=(("authorization", "Bearer good"),), tokens=(token,), now=NOW)
+    walk = Walk()
+    seen = Seen(Connection("10.0.0.9", "10.0.0.1", 80, Speaks.HTTP), headers=headers_of(request))
+    assert refused(walk, _config(p=_provider()), request, seen) is None
+    assert walk.steps[-1].what.endswith("is believed: its signature is not checked here") is signed
+    assert read_token(f"{_part({'alg': 'RS256'})}.{_part({'iss': 'me'})}.c2ln").signed
+
+
+def test_a_payload_that_is_nested_too_deeply_is_no_token():
+    nested = base64.urlsafe_b64encode(b'{"a":' + b"[" * 200_000).decode().rstrip("=")
+    assert read_token(f"{_part({'alg': 'RS256'})}.{nested}.c2ln").malformed == "Jwt payload is an invalid JSON"
+
+
+def _part(claims):
+    return base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")

@@ -1,5 +1,5 @@
 from weft.explain.decision import Explanation, Kind, Outcome, Source, Stage, Step, Verdict
-from weft.explain.text import lines, verdict
+from weft.explain.text import line, lines, verdict
 
 STEP = Step(Stage.ROUTE, "the route r takes it", (Source("VirtualService", "shop", "orders", "mesh.yaml", 7),), "web")
 
@@ -39,3 +39,17 @@ def test_of_many_objects_a_few_are_named():
     sources = tuple(Source("Service", "shop", f"s{number}") for number in range(7))
     said = next(lines(Explanation((Outcome(1.0, (Step(Stage.INBOUND, "it", sources),), Verdict(Kind.FAILED, "no")),))))
     assert said.endswith("[Service shop/s0; Service shop/s1; Service shop/s2; Service shop/s3; and 3 more]")
+
+
+def test_who_decides_is_never_cut_and_each_policy_is_named_before_its_second_rule():
+    services = tuple(Source("Service", "shop", f"s{number}") for number in range(7))
+    mode = Source("PeerAuthentication", "shop", "strict")
+    assert "PeerAuthentication shop/strict; " in line(Step(Stage.INBOUND, "it", (*services, mode)))
+    rules = tuple(Source("AuthorizationPolicy", "shop", "first", part=f"rule[{number}]") for number in range(5))
+    said = line(Step(Stage.POLICY, "it", (*rules, Source("AuthorizationPolicy", "shop", "last"))))
+    assert "shop/last" in said and said.endswith("and 2 more]")
+
+
+def test_a_verdict_names_whose_decision_it_is():
+    found = Verdict(Kind.DENIED, "no", status=403, sources=(Source("AuthorizationPolicy", "shop", "p", "p.yaml", 3),))
+    assert verdict(found) == "denied 403: no  [AuthorizationPolicy shop/p (p.yaml:3)]"

@@ -2,6 +2,7 @@ from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext, UpstreamTlsContext
 
 from weft.explain import tls
+from weft.explain.decision import Source
 from weft.explain.endpoint import Place
 from weft.explain.walk import Walk
 from weft.explain.world import Resources
@@ -53,6 +54,19 @@ def test_the_caller_must_be_of_the_mesh_or_whom_a_policy_names():
     assert not tls.takes_client(Walk(), context(), "")
     assert not tls.takes_client(Walk(), context(("spiffe://cluster.local/ns/jobs/.*",)), ORDERS)
     assert not tls.takes_client(Walk(), context(()), ORDERS)
+
+
+def test_policies_are_named_only_where_the_handshake_asks_them():
+    policies = (Source("AuthorizationPolicy", "shop", "only-jobs"),)
+    for callers, identity, named in (
+        (("spiffe://cluster.local/ns/jobs/.*",), ORDERS, policies),
+        ((), ORDERS, policies),
+        (None, "spiffe://other.domain/ns/shop/sa/orders", ()),
+    ):
+        walk = Walk()
+        context = DownstreamTlsContext.FromString(made.downstream(SETTINGS, callers).typed_config.value)
+        assert not tls.takes_client(walk, context, identity, policies=policies)
+        assert walk.steps[-1].sources == named
 
 
 def test_foreign_tls_is_told_from_the_meshs():

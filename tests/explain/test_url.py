@@ -1,7 +1,7 @@
 import pytest
 
 from weft.explain.request import Speaks, Token
-from weft.explain.url import BadUrl, request_of
+from weft.explain.url import BadMethod, BadUrl, request_of
 
 
 def test_a_url_says_host_port_and_path():
@@ -53,9 +53,25 @@ def test_a_token_goes_where_tokens_go_unless_somebody_put_it_elsewhere():
         ("tcp://db", "it names no port"),
         ("http://db:99999", "port out of range"),
         ("http://db:many", "port could not be cast"),
+        ("http://[::1", "invalid ipv6 url"),
+        ("http://[nonsense]/", "does not appear to be an ipv4 or ipv6 address"),
+        ("http://db:0/", "nobody can be called on port 0"),
+        ("http://999.1.1.1/", "999.1.1.1 is neither a name nor an address"),
+        ("tcp://db:0", "nobody can be called on port 0"),
     ],
 )
 def test_what_cannot_be_asked_is_said_with_examples(url, said):
     with pytest.raises(BadUrl, match=said) as caught:
         request_of(url)
     assert "http://payments.shop:8080/charge" in caught.value.problem.hint
+
+
+@pytest.mark.parametrize("method", ["GE T", "", "GET\r\n", "GÉT", "GET/"])
+def test_a_method_is_one_word(method):
+    with pytest.raises(BadMethod, match="is no method of HTTP") as caught:
+        request_of("http://payments/", method=method)
+    assert "-X POST" in caught.value.problem.hint
+
+
+def test_a_method_of_ones_own_is_one_too():
+    assert request_of("http://payments/", method="m-search").method == "M-SEARCH"

@@ -38,6 +38,7 @@ class SmallWorld:
     def __init__(self, *texts, bypassed=()):
         mesh, problems = load("\n---\n".join((CALLER, *(texts or (ORDERS,)))))
         self.problems, self.bypassed = problems, set(bypassed)
+        self.lacking = {}  # by (address, port): what is said of a service without that port
         self.sent = {}  # by (address, port) of a service: whom the network sends it to
         self.workloads, self.addresses, self.names = {}, {}, {}
         declared = {value.name: value for _, values in mesh.values() for value in values if isinstance(value, Declared)}
@@ -63,11 +64,14 @@ class SmallWorld:
     def at(self, address):
         return self.addresses.get(address)
 
-    def resolve(self, host, caller):
+    def resolve(self, host, caller, *, by_proxy=False):
         return self.names.get(host, ())
 
     def behind(self, address, port):
         return self.sent.get((address, port))
+
+    def no_port(self, address, port):
+        return self.lacking.get((address, port))
 
     def intercepts(self, workload, address, port, *, inbound):
         return (workload.name, port) not in self.bypassed

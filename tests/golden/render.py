@@ -104,7 +104,15 @@ def compile_group(mesh: Mesh, group: Group, *, judge: bool = True) -> tuple[Reso
         problems += (str(problem) for problem in problems_of(seen, mesh)) if judge else ()
         if seen.service is not None:
             for port in seen.ports:
-                answering += assignments(seen.service, port, seen.rule, mesh.endpoints(seen.service, port), group.kind)
+                answering += assignments(
+                    seen.service,
+                    port,
+                    seen.rule,
+                    mesh.endpoints(seen.service, port),
+                    group.kind,
+                    seen.caller.whereabouts,
+                    mesh.settings.locality,
+                )
     for contribution in contributions:
         clusters |= {built.name: built for built in contribution.clusters}
         own = {built.name: built for built in contribution.listeners} | own

@@ -47,8 +47,8 @@ def test_required_is_what_the_reader_always_requires():
     assert "required" not in recorded("VirtualService").properties["spec"].schema()  # a delegate has no hosts
 
 
-def test_a_field_that_weft_does_not_act_on_says_so():
-    assert "does not act on it" in at("DestinationRule", "trafficPolicy.retryBudget")["description"]
+def test_a_field_that_weft_refuses_says_so():
+    assert "Refused" in at("DestinationRule", "trafficPolicy.tunnel")["description"]
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda each: each.kind)

@@ -21,7 +21,7 @@ def read(*arguments, uid="u1", owner=None, deleted=None, init=None, **more):
 
 def seen(*arguments, locality="", **more):
     found = read(*arguments, **more)
-    return instance_of(found, record_of(found), locality)
+    return instance_of(found, record_of(found, locality))
 
 
 def test_what_the_mesh_sees_of_a_pod():
@@ -79,7 +79,7 @@ def test_named_ports_are_those_of_containers_that_stay():
     ]
     found = read("orders-0", "shop", "10.0.0.1", init=init)
     found.spec.containers[0].ports = [ContainerPort(53, "dns", "UDP"), ContainerPort(80, "web")]
-    assert instance_of(found, record_of(found), "").ports == (("stays", 2), ("web", 80))
+    assert instance_of(found, record_of(found)).ports == (("stays", 2), ("web", 80))
 
 
 @pytest.mark.parametrize(

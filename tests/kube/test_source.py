@@ -56,7 +56,8 @@ async def test_the_first_batch_is_everything_there_is(cluster):
             assert seen.mesh.get(ObjectKey(kind, namespace, name)), (kind, name)
         assert not [each for each in seen.problems.all() if shop in str(each)]
         record = seen.pods.get(shop, "orders-0")
-        assert record.group == Group(ProxyKind.SIDECAR, shop, labels_of({"app": "orders"}), "default")
+        labels = labels_of({"app": "orders"})
+        assert record.group == Group(ProxyKind.SIDECAR, shop, labels, "default", "eu/eu-1/rack-7")
         assert (record.node, record.addresses, record.meshed) == ("node-a", ("10.0.1.1",), True)
         assert seen.pods.by_uid(record.uid) is record and record in seen.pods.on_node("node-a")
 
@@ -126,6 +127,8 @@ async def test_pods_move_with_the_labels_of_their_node_unless_they_say_otherwise
         touched = await seen.until(lambda: seen.endpoints("orders", shop)[0].locality == "eu/eu-2")
         assert touched.endpoints == {f"orders.{shop}.svc.cluster.local"} and not touched.hosts
         assert seen.endpoints("orders", shop)[1].locality == "us/us-1"
+        groups = [seen.pods.get(shop, name).group.locality for name in ("orders-0", "orders-1")]
+        assert groups == ["eu/eu-2", "us/us-1"]
 
 
 async def test_a_status_that_somebody_writes_is_no_change_of_the_object(cluster):

@@ -79,3 +79,12 @@ def test_rules_for_other_callers_or_other_viewers_stay_apart():
     )
     assert [subset.name for subset in found(mesh).subsets] == ["v1"]
     assert [origin.key.name for origin in found(mesh, group("web", "front")).origins] == ["everybody"]
+
+
+def test_a_rule_for_some_callers_comes_before_an_older_one_for_all():
+    mesh = Mesh()
+    picky = rule("a-picky", "shop", workload_selector=labels_of({"app": "batch"}), created="2")
+    put(mesh, service("orders"), rule("all", "shop", created="1"), picky)
+    orders = mesh.service(ORDERS, SHOP)
+    assert mesh.destination_rule(ORDERS, orders, group("batch", "shop")).name == "a-picky"
+    assert mesh.destination_rule(ORDERS, orders, group("web", "shop")).name == "all"

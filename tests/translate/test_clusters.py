@@ -78,7 +78,10 @@ def test_the_app_is_called_from_loopback_in_either_family():
     assert (cluster.name, cluster.type) == ("inbound|8080||", Cluster.ORIGINAL_DST)
     bind = cluster.upstream_bind_config
     assert (bind.source_address.address, bind.extra_source_addresses[0].address.address) == ("127.0.0.6", "::6")
-    assert not cluster.typed_extension_protocol_options
+    (packed,) = cluster.typed_extension_protocol_options.values()
+    options = HttpProtocolOptions.FromString(packed.value)
+    assert options.common_http_protocol_options.idle_timeout.seconds == 1  # before the application closes it
+    assert options.explicit_http_config.HasField("http_protocol_options")
 
 
 def test_a_grpc_app_is_called_with_http2():

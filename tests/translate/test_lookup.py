@@ -129,3 +129,10 @@ def test_a_service_has_only_addresses_of_families_in_which_its_pods_answer():
     assert Names([both], [four, starting], DOMAIN, RANGES).look_up("web", "shop") == Found(("10.96.1.2",))
     assert Names([both], [four, six], DOMAIN, RANGES).look_up("web", "shop") == Found(both.addresses)
     assert Names([both], [], DOMAIN, RANGES).look_up("web", "shop") == Found(both.addresses)
+
+
+def test_a_virtual_address_of_the_mesh_is_none_for_a_proxy_that_calls_outside():
+    names = Names([PAYMENTS, service("api", host="api.example.com", addresses=("10.96.1.9",))], [], DOMAIN)
+    assert names.look_up("api.example.com", "shop") == Found(("10.96.1.9",))
+    assert names.look_up_for_proxy("api.example.com", "shop") == NotOurs()
+    assert names.look_up_for_proxy(PAYMENTS.host, "shop") == names.look_up(PAYMENTS.host, "shop")

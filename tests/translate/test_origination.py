@@ -11,6 +11,7 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from tools.ports import free_port
 
 from authority import Authority
+from fields import proves
 from golden.render import compile_group
 from model.builders import group, put
 from translate.live import FRONTEND, running
@@ -135,6 +136,12 @@ def world(tmp_path):
     return World(tmp_path)
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.tls.mode",
+    "spec.trafficPolicy.tls.sni",
+    "spec.trafficPolicy.tls.caCertificates",
+)
 async def test_plaintext_of_the_application_is_tls_outside_and_the_name_is_asked_for(world):
     async with world.called(world.tls()) as port:
         assert "200 OK" in await _ask(port)
@@ -156,6 +163,10 @@ async def test_what_is_offered_is_what_is_spoken(world, protocol, spoken):
     assert set(world.spoken) == {spoken}
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.tls.caCrl",
+)
 async def test_a_revoked_certificate_is_refused(world):
     other = world.authority.issue(HOST)
     (world.directory / "crl.pem").write_bytes(world.authority.revoked(other))
@@ -182,6 +193,10 @@ async def test_a_name_that_is_asked_for_is_also_verified(world):
     assert world.seen[-1] == "other.example.com"
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.tls.subjectAltNames",
+)
 async def test_the_rules_names_win_over_the_services_and_those_over_the_asked_one(world):
     world.show(world.authority.issue("spiffe://example.com/api"))
     async with world.called(world.tls(subject_alt_names=("spiffe://example.com/api",))) as port:
@@ -194,6 +209,10 @@ async def test_the_rules_names_win_over_the_services_and_those_over_the_asked_on
         assert "200 OK" not in await _ask(port)
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.tls.insecureSkipVerify",
+)
 async def test_another_authority_is_refused_unless_nobody_looks(world):
     world.show(Authority().issue("anything.example.com"))
     world.write("server", world.authority.issue(HOST))  # so that the trusted root is not the server's
@@ -210,6 +229,11 @@ async def test_without_a_word_only_the_systems_authorities_are_trusted(world):
     assert Secret.FromString(roots.body).validation_context.trusted_ca.filename == SYSTEM_ROOTS
 
 
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.tls.clientCertificate",
+    "spec.trafficPolicy.tls.privateKey",
+)
 async def test_a_certificate_of_ours_is_shown_and_a_new_one_is_taken_up(world):
     world.show(world.authority.issue(HOST), wants_certificate=True)
     async with world.called(world.tls(MUTUAL)) as port:

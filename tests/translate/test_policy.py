@@ -10,9 +10,11 @@ from weft.model.destination_rule import (
     Keepalive,
     LoadBalancer,
     OutlierDetection,
+    RetryBudget,
     SimpleBalancer,
     Subset,
     TrafficPolicy,
+    Warmup,
 )
 from weft.translate import policy
 
@@ -66,8 +68,30 @@ def test_a_limit_that_nobody_wrote_is_no_limit():
     keepalive = Keepalive(probes=5, time=timedelta(hours=2))
     policy.limit(cluster, ConnectionPool(max_connections=7, max_retries=0, keepalive=keepalive))
     limits = cluster.circuit_breakers.thresholds[0]
-    assert (limits.max_connections.value, limits.max_retries.value) == (7, policy.NO_LIMIT)
+    assert (limits.max_connections.value, limits.max_requests.value) == (7, policy.NO_LIMIT)
     assert cluster.upstream_connection_options.tcp_keepalive.keepalive_time.value == 7200
+
+
+def test_a_new_endpoint_comes_to_its_share_as_its_rule_says():
+    for simple, config in ((SimpleBalancer.ROUND_ROBIN, "round_robin"), (None, "least_request")):
+        cluster = Cluster()
+        policy.balance(cluster, LoadBalancer(simple, warmup=Warmup(timedelta(seconds=30), 5, 2)))
+        slow = getattr(cluster, f"{config}_lb_config").slow_start_config
+        assert (slow.slow_start_window.seconds, slow.min_weight_percent.value, slow.aggression.default_value) == (
+            30,
+            5,
+            2,
+        )
+
+
+def test_a_port_keeps_what_its_entry_cannot_say():
+    budget = RetryBudget(10, 1)
+    level = TrafficPolicy(RANDOM, retry_budget=budget, ports=((80, TrafficPolicy(ROUND)),))
+    rule = DestinationRule(
+        "a", "shop", "a", level, (Subset("v1", policy=TrafficPolicy(ports=((80, TrafficPolicy()),))),)
+    )
+    assert policy.effective(rule, 80).retry_budget == budget
+    assert policy.effective(rule, 80, rule.subsets[0]) == TrafficPolicy(retry_budget=budget)
 
 
 def test_ejection_turns_panic_off_unless_a_share_is_asked_for():

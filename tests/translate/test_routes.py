@@ -40,17 +40,17 @@ def test_the_first_claim_to_a_domain_wins():
 
 def test_routes_end_with_the_first_that_catches_everything():
     narrow = route(name="narrow", match=(HttpMatch(uri=StringMatch(MatchKind.PREFIX, "/a")),))
-    found = routes(view(narrow, route(name="all"), route(name="never")), 80)
+    found = routes(view(narrow, route(name="all"), route(name="never"), meshed=(80,)), 80)
     assert [entry.name for entry in found] == ["narrow", "all"]
 
 
 def test_a_match_is_part_of_its_routes_name():
-    found = routes(view(route(name="r", match=(HttpMatch(name="m", port=80),))), 80)
-    assert [entry.name for entry in found] == ["r.m"]
+    found = routes(view(route(name="r", match=(HttpMatch(name="m", port=80, stat_prefix="s"),)), meshed=(80,)), 80)
+    assert [(entry.name, entry.stat_prefix) for entry in found] == [("r.m", "s")]
 
 
 def test_a_virtual_service_with_nothing_for_this_port_leaves_the_service_as_it_is():
-    found = routes(view(route(name="other", match=(HttpMatch(port=81),))), 80)
+    found = routes(view(route(name="other", match=(HttpMatch(port=81),)), meshed=(80,)), 80)
     assert [entry.name for entry in found] == ["default"]
 
 

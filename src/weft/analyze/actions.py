@@ -20,6 +20,7 @@ def of_actions(facts: Facts) -> Iterator[Problem]:
         for number, route in enumerate(routing.http):
             field = f"spec.http[{number}]"
             for code, part, what, hint in (
+                *_of_methods(route.match),
                 *_of_tries(route),
                 *_of_fault(route),
                 *_of_mirrors(route),
@@ -51,10 +52,31 @@ def _of_tries(route: HttpRoute) -> Iterator[_Said]:
         yield "WFT0115", "retries.perTryTimeout", what, hint
 
 
+def _of_methods(matches: tuple[HttpMatch, ...]) -> Iterator[_Said]:
+    for number, match in enumerate(matches):
+        method = match.method
+        if method is None or method.kind not in (MatchKind.EXACT, MatchKind.PREFIX):
+            continue
+        if method.value != method.value.upper():
+            what = f"no request has the method `{method.value[:40]}`: methods are in upper case"
+            yield "WFT0124", f"match[{number}].method", what, f"write {method.value[:40].upper()}"
+
+
 def _of_fault(route: HttpRoute) -> Iterator[_Said]:
-    abort = route.fault.abort if route.fault else None
+    delay, abort = (route.fault.delay, route.fault.abort) if route.fault else (None, None)
+    hint = "is the test over? remove it"
+    chosen = bool(route.match) and all(map(_is_by_caller, route.match))
     if abort is not None and abort.percentage >= _WHOLE and not route.match:
-        yield "WFT0116", "fault.abort", "every request ends here: nobody gets an answer", "is the test over? remove it"
+        yield "WFT0116", "fault.abort", "every request ends here: nobody gets an answer", hint
+    elif abort is not None and abort.percentage >= _WHOLE and not chosen:
+        yield "WFT0125", "fault.abort", "every request of this route is aborted", hint
+    if delay is not None and delay.percentage >= _WHOLE and not chosen:
+        yield "WFT0125", "fault.delay", f"every request of this route is delayed by {_seconds(delay.fixed)}", hint
+
+
+def _is_by_caller(match: HttpMatch) -> bool:
+    """Whether callers can keep out of it: then a fault is for those who want it."""
+    return bool(match.headers or match.without_headers or match.query_params or match.source_labels)
 
 
 def _of_mirrors(route: HttpRoute) -> Iterator[_Said]:

@@ -51,7 +51,8 @@ _CHECKS: tuple[Check, ...] = (
           "keep whoever acts on it."),
     # Routes
     Check("WFT0101", WARNING, "A VirtualService is for a host that nobody has",
-          "No Service or ServiceEntry has the host, so its routes are met only by callers that resolve it anyway. "
+          "No Service or ServiceEntry has the host, so its http routes are met only by callers that resolve it anyway, "
+          "and its tls and tcp routes by nobody. "
           "Often a misspelled name, or a name with a dot that is not a full one.", ("IST0101",)),
     Check("WFT0102", WARNING, "A VirtualService names a Gateway that does not exist",
           "Nothing serves its routes there. `mesh` stands for all sidecars.", ("IST0101",)),
@@ -101,6 +102,12 @@ _CHECKS: tuple[Check, ...] = (
           "The Gateway serves other hosts: these routes are never met there.", ("IST0132",)),
     Check("WFT0123", WARNING, "A redirect leads to where the request came from",
           "It changes neither path, host, port nor scheme of what it matches: clients go round in circles."),
+    Check("WFT0124", WARNING, "A route asks for a method in lower case",
+          "Methods are case-sensitive, and every client sends GET, POST and the like in upper case: the route is never "
+          "met. Write the method in upper case."),
+    Check("WFT0125", INFO, "A fault is on every request of a route",
+          "Each of them is delayed or aborted, whoever calls. Where this was a test, remove the `fault`; where it is "
+          "one, match a header that only the test sends."),
     # Rules
     Check("WFT0201", WARNING, "A DestinationRule is for a host that nobody has",
           "The rule has no effect.", ("IST0101",)),
@@ -132,6 +139,11 @@ _CHECKS: tuple[Check, ...] = (
           "anywhere."),
     Check("WFT0214", WARNING, "A certificate file of a DestinationRule cannot be used",
           "It is not there, or cannot be read by a proxy: calls fail."),
+    Check("WFT0215", WARNING, "Failover between places without outlier detection",
+          "`failover` and `failoverPriority` need somebody who notices that an endpoint is not well: without "
+          "`outlierDetection` all endpoints are called alike."),
+    Check("WFT0216", WARNING, "Shares of calls for places in which nobody is",
+          "`distribute` sends calls from a place only to places that no endpoint is in: they fail."),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),
@@ -174,6 +186,8 @@ _CHECKS: tuple[Check, ...] = (
           "Pods are there, but none passes its readiness probe: calls fail with 503.", live=True),
     Check("WFT0318", WARNING, "Two ports of one service lead to one port, as different protocols",
           "The workload's proxy can treat it in one way only: calls by way of the other meet something else."),
+    Check("WFT0319", INFO, "A port is UDP, which is left alone",
+          "Only TCP is taken to the proxies. UDP goes its way as without a mesh: no routes, no policies, no TLS."),
     # Scope
     Check("WFT0401", WARNING, "A Sidecar shows a host that nobody has",
           "The entry of `egress.hosts` shows nothing: calls to what was meant are not known to the proxy."),

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from weft.analyze.facts import Facts, Runner
+from weft.model.claims import strength
 from weft.model.service import Protocol
 
 _Place = tuple[str, str]  # the namespace and the name of a runner
@@ -16,24 +17,30 @@ class Ports:
     """Of everything that runs, for the policies that ask."""
 
     def __init__(self, facts: Facts) -> None:
-        self.tcp: dict[_Place, set[int]] = defaultdict(set)  # declared to carry something else than HTTP
+        self.tcp: dict[_Place, set[int]] = defaultdict(set)  # treated as something else than HTTP
         self.http: dict[_Place, set[int]] = defaultdict(set)
         self._targets: dict[_Place, set[tuple[int, int]]] = defaultdict(
             set
         )  # a Service's number and the workload's own
-        for service in facts.services:
+        # As the proxy takes them: the service with the best claim decides, and the workload where that one is silent.
+        decided: dict[tuple[_Place, int], Protocol] = {}
+        for service in sorted(facts.services, key=strength):
             for runner in facts.selected(service.namespace, service.selector) if service.selector else ():
                 place = (service.namespace, runner.name)
                 for port in service.ports:
                     number = runner.instance.port_for(port) or port.number
                     self._targets[place].add((port.number, number))
-                    self._note(place, number, port.protocol)
+                    if port.protocol is not Protocol.UDP:
+                        decided.setdefault((place, number), port.protocol)
         for namespace, runners in facts.runners.items():
             for runner in runners:
-                place = (namespace, runner.name)
                 for number, protocol in runner.instance.protocols:
-                    if number not in self.tcp.get(place, ()) and number not in self.http.get(place, ()):
-                        self._note(place, number, protocol)
+                    own = ((namespace, runner.name), number)
+                    if decided.get(own, Protocol.UNDECLARED) is Protocol.UNDECLARED:
+                        decided[own] = protocol
+        for (place, number), protocol in decided.items():
+            if protocol not in (Protocol.UDP, Protocol.UNDECLARED):
+                (self.http if protocol.is_http else self.tcp)[place].add(number)
 
     def meant(self, number: int, chosen: Iterable[tuple[str, Runner]]) -> int:
         """The workload's port where a Service's number was written; 0 if the number may well be the workload's."""
@@ -61,7 +68,3 @@ class Ports:
         place = (namespace, runner.name)
         known = self.tcp.get(place, set()) | self.http.get(place, set())
         return tuple(sorted({target for _, target in self._targets.get(place, ())} - known))
-
-    def _note(self, place: _Place, number: int, protocol: Protocol) -> None:
-        if protocol not in (Protocol.UDP, Protocol.UNDECLARED):
-            (self.http if protocol.is_http else self.tcp)[place].add(number)

@@ -42,6 +42,12 @@ def of_protocols(facts: Facts) -> Iterator[Problem]:
 
 def _of_port(service: Service, index: int, port: ServicePort) -> Iterator[Problem]:
     field = f"spec.ports[{index}]"
+    if port.protocol is Protocol.UDP:
+        what = (
+            f"port {port.number} is UDP, which is left alone: it goes past the proxies, without routes, policies or TLS"
+        )
+        yield finding("WFT0319", service.origin, field, what, "nothing is to be done if that is what you want")
+        return
     if port.protocol is Protocol.UNDECLARED:
         named = f"`{port.name}` of port {port.number}" if port.name else f"port {port.number}, which has no name,"
         what = f"{named} does not say what it carries: it is found out by the first bytes of each connection"

@@ -34,13 +34,15 @@ def of_routes(facts: Facts) -> Iterator[Problem]:
 
 
 def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
+    """By its Host header, HTTP is known on every port. Bytes are known by a service's addresses and ports alone."""
+    streams = " and ".join(name for name, routes in (("tls", routing.tls), ("tcp", routing.tcp)) if routes)
     for index, host in enumerate(routing.hosts):
-        if facts.services_of(host) or is_address(host):
+        if facts.services_of(host) or (is_address(host) and not streams):
             continue
         domain = facts.settings.domain
         outside = not host.endswith(f".{domain}")
-        what = (
-            f"no Service or ServiceEntry has the host {host}: its routes are met only by callers that resolve it anyway"
+        what = f"no Service or ServiceEntry has the host {host}: its " + (
+            f"{streams} routes are never met" if streams else "routes are met only by callers that resolve it anyway"
         )
         hint = meant_host(host, facts.by_host, domain)
         if not hint:

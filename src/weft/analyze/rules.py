@@ -9,6 +9,7 @@ from weft.analyze.finding import finding, meant_host, meant_labels, written
 from weft.base.problem import Problem
 from weft.model.claims import strength
 from weft.model.destination_rule import DestinationRule, HashKey, levels
+from weft.model.locality import matches
 from weft.model.names import Labels
 from weft.model.service import Service
 
@@ -28,6 +29,7 @@ def of_rules(facts: Facts) -> Iterator[Problem]:
             yield from _of_subsets(rule, services, facts)
             yield from _of_ports(rule, services)
             yield from _of_hashing(rule, services)
+            yield from _of_places(rule, services, facts)
         selector = rule.workload_selector
         if selector and facts.runs and not facts.selected(rule.namespace, selector):
             hint = meant_labels(selector, (runner.labels for runner in facts.runners.get(rule.namespace, ())))
@@ -90,6 +92,32 @@ def _of_hashing(rule: DestinationRule, services: tuple[Service, ...]) -> Iterato
             what = f"connections to {rule.host} are balanced by a {key}, which only HTTP has: they go anywhere"
             yield finding("WFT0213", rule.origin, "spec.trafficPolicy.loadBalancer", what, "use `useSourceIp`")
             return
+
+
+def _of_places(rule: DestinationRule, services: tuple[Service, ...], facts: Facts) -> Iterator[Problem]:
+    """Failover without anybody who notices that one is not well, and shares for places in which nobody is."""
+    there = {place for service in services for place in _places_behind(service, facts)}
+    field = "spec.trafficPolicy.loadBalancer.localityLbSetting"
+    detected = any(level.outlier_detection is not None for level in levels(rule))
+    for level in levels(rule):
+        setting = level.load_balancer.locality if level.load_balancer is not None else None
+        if setting is None or not setting.enabled:
+            continue
+        if (setting.failover or setting.failover_priority) and not detected:
+            what = f"nobody notices who behind {rule.host} is not well, so nobody fails over: all are called alike"
+            yield finding("WFT0215", rule.origin, field, what, "add `outlierDetection`")
+        for each in setting.distribute:
+            lost = [place for place, _ in each.to if not any(matches(one, place) for one in there)]
+            if there and len(lost) == len(each.to):
+                what = f"nobody behind {rule.host} is in {', '.join(lost)}: calls from {each.origin} fail"
+                yield finding("WFT0216", rule.origin, field, what, f"they are in {', '.join(sorted(there)) or 'none'}")
+
+
+def _places_behind(service: Service, facts: Facts) -> tuple[str, ...]:
+    if service.selector:
+        selected = facts.selected(service.namespace, service.selector)
+        return tuple(each.instance.locality for each in selected if each.instance.locality)
+    return tuple(endpoint.locality for endpoint in service.static_endpoints if endpoint.locality)
 
 
 def _labels_behind(service: Service, facts: Facts) -> tuple[Labels, ...]:

@@ -57,7 +57,8 @@ def check_principals(fields: Fields, name: str, values: tuple[str, ...]) -> tupl
     for index, principal in enumerate(values):
         if principal.startswith("spiffe://"):
             what = "a principal is written without `spiffe://`: this one is nobody's"
-            fields.warning((name, index), what, f"write {principal.removeprefix('spiffe://')[:200]}")
+            hint = f"write {principal.removeprefix('spiffe://')[:200]}"
+            fields.warning((name, index), what, hint, code="WFT0522")
     return check_stars(fields, name, values)
 
 

@@ -97,12 +97,11 @@ def _file(tls: Fields, name: str) -> str:
 
 
 def _check_credential(tls: Fields) -> None:
-    if tls.has("credentialName"):
-        tls.error(
-            "credentialName",
-            "`credentialName` names a Secret, and this version of weft reads no Secrets",
-            "name files: `clientCertificate`, `privateKey`, `caCertificates`",
-        )
+    tls.refused(
+        "credentialName",
+        "`credentialName` names a Secret, and this version of weft reads no Secrets",
+        "name files: `clientCertificate`, `privateKey`, `caCertificates`",
+    )
 
 
 def _check_files(tls: Fields, found: ClientTls) -> None:

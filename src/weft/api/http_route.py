@@ -101,7 +101,6 @@ def _action(item: Fields, *, delegated: bool) -> str:
 
 
 def _match(match: Fields, meta: Meta) -> HttpMatch:
-    match.unsupported("statPrefix")
     namespace = match.text("sourceNamespace", most=63)
     if namespace and not is_dns_label(namespace):
         match.error("sourceNamespace", f"`{namespace}` is not a namespace")

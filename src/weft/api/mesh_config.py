@@ -9,6 +9,7 @@ from datetime import timedelta
 from weft.api.access_log import read_logging
 from weft.api.document import Path
 from weft.api.extension_provider import read_extension_providers
+from weft.api.locality import read_locality
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.api.sidecar import outbound_policy
@@ -29,7 +30,7 @@ _NOT_ACTED_ON = tuple(
     defaultConfig configSources caCertificates dnsRefreshRate h2UpgradePolicy
     inboundTrafficPolicy inboundClusterStatName outboundClusterStatName certificates thriftConfig
     serviceSettings enablePrometheusMerge verifyCertificateAtClient ca
-    discoverySelectors defaultHttpRetryPolicy tlsDefaults localityLbSetting
+    discoverySelectors defaultHttpRetryPolicy tlsDefaults
     serviceScopeConfigs serviceClusterDnsSearch sdsUdsPath
     """)
 )
@@ -116,6 +117,7 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         service_export_to=config.texts("defaultServiceExportTo") or ("*",),
         virtual_service_export_to=config.texts("defaultVirtualServiceExportTo") or ("*",),
         destination_rule_export_to=config.texts("defaultDestinationRuleExportTo") or ("*",),
+        locality=read_locality(config) or default.locality,
         path_normalization=_path_normalization(config),
         extension_providers=tuple(provider for provider in providers if not isinstance(provider, LogProvider)),
         origin=meta.origin,

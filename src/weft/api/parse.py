@@ -94,6 +94,26 @@ OF_MESHES = frozenset(
     """)
 )
 
+# And what pods are made from. A mesh on one machine has Workloads; on a cluster, Kubernetes makes the pods.
+OF_PODS = frozenset(words("Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob ReplicationController"))
+
+# What to write in the place of a kind that is not read.
+_ROUTE = "write the same as a VirtualService (networking.istio.io/v1)"
+_INSTEAD: Mapping[str, str] = {
+    "RequestTest": "weft test tries it",
+    "EnvoyFilter": "say it with a VirtualService, DestinationRule, Telemetry or AuthorizationPolicy",
+    "WasmPlugin": "to decide about requests, write an AuthorizationPolicy with action CUSTOM",
+    "WorkloadGroup": "write a WorkloadEntry for each machine",
+    "HTTPRoute": _ROUTE,
+    "GRPCRoute": _ROUTE,
+    "TLSRoute": f"{_ROUTE}, under `tls`",
+    "TCPRoute": f"{_ROUTE}, under `tcp`",
+    "UDPRoute": "UDP goes past the proxies: nothing in a mesh routes it",
+    "BackendTLSPolicy": "write `trafficPolicy.tls` in a DestinationRule (networking.istio.io/v1)",
+    "ReferenceGrant": "Istio's kinds need none: who sees what is said by `exportTo`",
+    "ProxyConfig": "remove it, or keep whoever acts on it",
+}
+
 CLUSTER_SCOPED = frozenset(
     words("""
     Namespace Node ClusterRole ClusterRoleBinding CustomResourceDefinition GatewayClass PersistentVolume
@@ -140,18 +160,15 @@ def _closed_unread(document: Document, reader: KindReader | None, domain: str) -
 
 
 def _report_kind(report: Report, kind: str) -> None:
-    if kind in NOT_READ:
+    if kind in OF_PODS:
+        what = f"a mesh on one machine does not run a {kind}: its pods are looked at for a cluster only"
+        report.warning(("kind",), what, "to run a process here, write a Workload (weft.dev/v1alpha1)")
+    elif kind in NOT_READ:
         code = "WFT0003" if kind in OF_MESHES else ""
-        report.warning(("kind",), f"weft does not read kind {kind}", _instead(kind), code=code)
+        what = f"weft does not read kind {kind}"
+        report.warning(("kind",), f"{what}: it has no effect" if code else what, _INSTEAD.get(kind, ""), code=code)
     else:
         report.error(("kind",), f"unknown kind `{kind[:80]}`", did_you_mean(kind[:80], (*KINDS, *NOT_READ)))
-
-
-def _instead(kind: str) -> str:
-    runs = {"Pod", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"}
-    if kind == "RequestTest":
-        return "weft test tries it"
-    return "to run a process here, write a Workload (weft.dev/v1alpha1)" if kind in runs else ""
 
 
 def _report_version(report: Report, document: Document, reader: KindReader) -> None:

@@ -182,6 +182,14 @@ class Fields:
         return {self._text((name, str(key)), key, 4_096): self._text((name, str(key)), held, MOST_TEXT)
                 for key, held in value.items()}  # fmt: skip
 
+    def integer_map(self, name: str, *, least: int, most: int) -> dict[str, int]:
+        """A mapping of names to numbers, those that are numbers."""
+        held = self.fields(name)
+        if held is None or self._too_many(name, held._body):
+            return {}
+        found = {str(key): held.integer(str(key), least=least, most=most) for key in held._body}
+        return {key: number for key, number in found.items() if number is not None}
+
     def labels(self, name: str) -> Labels:
         """A mapping of labels, with Kubernetes' rules for their names and values."""
         found = self.string_map(name)

@@ -6,10 +6,10 @@ from weft.api.metadata import Meta, selector
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_host
+from weft.api.traffic_policy import read_pool
 from weft.model.service import ServicePort
 from weft.model.sidecar import EgressListener, IngressListener, OutboundPolicy, Sidecar
 
-_CAPTURE_MODES = ("DEFAULT", "IPTABLES", "NONE")
 _LOCAL = ("", "127.0.0.1", "0.0.0.0", "[::1]", "[::]")
 
 
@@ -17,7 +17,6 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    spec.unsupported("inboundConnectionPool")
     says = ("egress", "ingress", "outboundTrafficPolicy", "inboundConnectionPool")
     if not any(spec.has(name) for name in says):
         hint = "set `egress`, `ingress` or `outboundTrafficPolicy`"
@@ -30,6 +29,7 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
             egress=_egress(spec),
             ingress=_ingress(spec),
             outbound_policy=outbound_policy(spec),
+            inbound_pool=read_pool(spec, "inboundConnectionPool"),
             created=meta.created,
             origin=meta.origin,
         ),
@@ -41,7 +41,8 @@ def outbound_policy(fields: Fields) -> OutboundPolicy | None:
     policy = fields.fields("outboundTrafficPolicy")
     if policy is None:
         return None
-    policy.unsupported("egressProxy")
+    what = "`egressProxy` is not supported by this version of weft, and calls must not go out past it"
+    policy.refused("egressProxy", what, "route the hosts through a gateway by a VirtualService")
     # An object without a mode is protobuf's zero, which is REGISTRY_ONLY.
     return OutboundPolicy(policy.choice("mode", tuple(OutboundPolicy), default=OutboundPolicy.REGISTRY_ONLY))
 
@@ -51,8 +52,8 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
     items = spec.items("egress")
     for item in items:
         port = item.fields("port")
-        bind, mode = _bind(item), _capture_mode(item)
-        read = _port(port, unix=bind.startswith("unix://")) if port else None
+        _refuse_binding(item)
+        read = _port(port) if port else None
         if read is None and item is not items[-1]:
             what = "the egress listener without a port must be the last one, and there can be only one"
             item.lacks("port", what=what)
@@ -61,7 +62,7 @@ def _egress(spec: Fields) -> tuple[EgressListener, ...]:
         hosts = item.texts("hosts", required=True, most=320)
         for index, host in enumerate(hosts):
             _check_host(item, index, host)
-        found.append(EgressListener(hosts=hosts, port=read, bind=bind, capture_mode=mode))
+        found.append(EgressListener(hosts=hosts, port=read))
     return tuple(found)
 
 
@@ -81,36 +82,28 @@ def _ingress(spec: Fields) -> tuple[IngressListener, ...]:
     found: list[IngressListener] = []
     for item in spec.items("ingress"):
         item.refused("tls", "TLS of a sidecar's ingress is not supported by this version of weft")
-        item.unsupported("connectionPool")
         port = item.fields("port", required=True)
-        read = _port(port, unix=False) if port else ServicePort(0)
+        read = _port(port) if port else ServicePort(0)
         if read.number and any(other.port.number == read.number for other in found):
             item.error("port", f"port {read.number} stands twice")
-        bind, mode = _bind(item), _capture_mode(item)
-        found.append(IngressListener(port=read, default_endpoint=_endpoint(item), bind=bind, capture_mode=mode))
+        _refuse_binding(item)
+        found.append(IngressListener(read, _endpoint(item), read_pool(item, "connectionPool")))
     return tuple(found)
 
 
-def _port(port: Fields, *, unix: bool) -> ServicePort:
-    number = port.port("number", required=not unix)
+def _port(port: Fields) -> ServicePort:
+    number = port.port("number", required=True)
     name = port.text("name", most=63)
     port.refused("targetPort", "`targetPort` has no effect in a Sidecar", "leave it out")
     return ServicePort(number=number, name=name, protocol=istio_protocol(port, number))
 
 
-def _bind(item: Fields) -> str:
-    bind = item.text("bind", most=255)
-    if bind and not bind.startswith("unix://"):
-        item.address("bind")
-    item.unsupported("bind")
-    return bind
-
-
-def _capture_mode(item: Fields) -> str:
-    mode = item.choice("captureMode", _CAPTURE_MODES)
-    if mode == "NONE":
-        item.warning("captureMode", "`captureMode: NONE` is not acted on by this version of weft: all is intercepted")
-    return mode
+def _refuse_binding(item: Fields) -> None:
+    """Every call is intercepted, so a listener is found by where calls go and need not be bound anywhere."""
+    hint = "leave it out: calls are intercepted, whatever address they are for"
+    item.refused("bind", "a listener with an address of its own is not supported by this version of weft", hint)
+    if item.choice("captureMode", ("DEFAULT", "IPTABLES"), refused=("NONE",)) == "NONE":
+        item.error("captureMode", "with `captureMode: NONE` a listener must be bound, which weft does not do", hint)
 
 
 def _endpoint(item: Fields) -> str:

@@ -8,6 +8,7 @@ from math import isqrt
 import msgspec
 
 from weft.api.client_tls import read_client_tls
+from weft.api.locality import read_locality
 from weft.api.reader import Fields, quoted
 from weft.model.destination_rule import (
     ConnectionPool,
@@ -16,8 +17,11 @@ from weft.model.destination_rule import (
     Keepalive,
     LoadBalancer,
     OutlierDetection,
+    ProxyProtocol,
+    RetryBudget,
     SimpleBalancer,
     TrafficPolicy,
+    Warmup,
 )
 
 LARGEST_RING = 1 << 23  # Envoy's own limits
@@ -31,12 +35,15 @@ _BALANCERS = {
 }
 
 
+_WITHOUT_WARMUP = (SimpleBalancer.RANDOM, SimpleBalancer.PASSTHROUGH)
+
+
 def read_policy(holder: Fields) -> TrafficPolicy | None:
     """The `trafficPolicy` below a rule or subset."""
     policy = holder.fields("trafficPolicy")
     if policy is None:
         return None
-    policy.unsupported("tunnel", "proxyProtocol", "retryBudget")
+    policy.refused("tunnel", "`tunnel` is not supported by this version of weft", "send the calls through a gateway")
     more = ("portLevelSettings", "tunnel", "proxyProtocol", "retryBudget")
     if not any(policy.has(name) for name in (*_SETTINGS, *more)):
         hint = f"set one of {quoted(_SETTINGS)} or leave it out"
@@ -48,8 +55,12 @@ def read_policy(holder: Fields) -> TrafficPolicy | None:
         if number and number in ports:
             setting.error("port", f"port {number} stands twice")
         ports[number] = _settings(setting)
-    level = _settings(policy)
-    return msgspec.structs.replace(level, ports=tuple(ports.items()))
+    return msgspec.structs.replace(
+        _settings(policy),
+        retry_budget=_retry_budget(policy),
+        proxy_protocol=_proxy_protocol(policy),
+        ports=tuple(ports.items()),
+    )
 
 
 def _settings(policy: Fields) -> TrafficPolicy:
@@ -67,14 +78,23 @@ def _load_balancer(policy: Fields) -> LoadBalancer | None:
         return None
     fields.one_of("simple", "consistentHash")
     fields.one_of("warmup", "warmupDurationSecs")
-    fields.unsupported("localityLbSetting")
-    written = fields.choice("simple", _BALANCERS)
-    warmup = fields.duration("warmupDurationSecs")
-    inner = fields.fields("warmup")
-    if inner is not None:
-        warmup = inner.duration("duration", required=True)
-        inner.unsupported("minimumPercent", "aggression")
-    return LoadBalancer(_BALANCERS.get(written), _consistent_hash(fields), warmup)
+    simple = _BALANCERS.get(fields.choice("simple", _BALANCERS))
+    hashing, warmup = _consistent_hash(fields), _warmup(fields)
+    if warmup is not None and (hashing is not None or simple in _WITHOUT_WARMUP):
+        at = "warmup" if fields.has("warmup") else "warmupDurationSecs"
+        what = f"`{at}` would have no effect: only ROUND_ROBIN and LEAST_REQUEST can give somebody less than his share"
+        fields.error(at, what, "leave it out, or choose one of these")
+    return LoadBalancer(simple, hashing, warmup, read_locality(fields))
+
+
+def _warmup(balancer: Fields) -> Warmup | None:
+    short, fields = balancer.duration("warmupDurationSecs"), balancer.fields("warmup")
+    if fields is None:
+        return Warmup(short) if short is not None else None
+    duration = fields.duration("duration", required=True)
+    minimum = fields.number("minimumPercent", least=0, most=100)
+    aggression = fields.number("aggression", least=1, most=1_000)
+    return Warmup(duration, minimum, aggression) if duration is not None else None
 
 
 def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
@@ -89,10 +109,11 @@ def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
     header, query = fields.header("httpHeaderName"), fields.text("httpQueryParameterName", most=4_096)
     source, cookie = fields.boolean("useSourceIp"), fields.fields("httpCookie")
     name, cookie_path, ttl = header or query, "", None
+    attributes: tuple[tuple[str, str], ...] = ()
     if cookie is not None:
         name, cookie_path = cookie.text("name", required=True, most=4_096), cookie.text("path", most=4_096)
         ttl = cookie.duration("ttl", least=timedelta(0))  # zero: a session cookie
-        cookie.unsupported("attributes")
+        attributes = _cookie_attributes(cookie)
     keys = {"httpHeaderName": HashKey.HEADER, "httpCookie": HashKey.COOKIE, "httpQueryParameterName": HashKey.QUERY}
     if not key or (key == "useSourceIp" and not source) or (key != "useSourceIp" and not name):
         fields.lacks(
@@ -102,8 +123,23 @@ def _consistent_hash(balancer: Fields) -> ConsistentHash | None:
             hint="set `httpHeaderName`, `httpCookie`, `httpQueryParameterName` or `useSourceIp: true`",
         )
     return ConsistentHash(
-        keys.get(key, HashKey.SOURCE_IP), name, cookie_path, ttl, maglev is not None, table_size, ring_size
+        keys.get(key, HashKey.SOURCE_IP), name, cookie_path, ttl, attributes, maglev is not None, table_size, ring_size
     )
+
+
+def _cookie_attributes(cookie: Fields) -> tuple[tuple[str, str], ...]:
+    """Istio writes `{name: SameSite, value: Strict}`; some, such as Secure, have no value."""
+    found: list[tuple[str, str]] = []
+    for item in cookie.items("attributes"):
+        name, value = item.text("name", required=True, most=4_096), item.text("value", most=4_096)
+        for field, written in (("name", name), ("value", value)):
+            if any(sign in written for sign in ";,\r\n\0"):
+                item.error(field, f"`{written[:80]}` cannot stand in a cookie")
+        if name.lower() in ("path", "max-age"):
+            what = f"`{name}` is set by `{'path' if name.lower() == 'path' else 'ttl'}`"
+            item.error("name", what, "leave it out here")
+        found.append((name, value))
+    return tuple(found)
 
 
 def _ring_size(fields: Fields) -> int:
@@ -122,13 +158,35 @@ def _is_prime(number: int) -> bool:
     return number > 1 and all(number % divisor for divisor in range(2, isqrt(number) + 1))
 
 
+def _retry_budget(policy: Fields) -> RetryBudget | None:
+    fields = policy.fields("retryBudget")
+    if fields is None:
+        return None
+    default = RetryBudget()
+    percent = fields.number("percent", least=0, most=100)
+    minimum = fields.integer("minRetryConcurrency")
+    fields.refused("budgetInterval", "Envoy's budget knows no interval: it counts what is under way", "leave it out")
+    return RetryBudget(default.percent if percent is None else percent, default.minimum if minimum is None else minimum)
+
+
+def _proxy_protocol(policy: Fields) -> ProxyProtocol | None:
+    fields = policy.fields("proxyProtocol")
+    if fields is None:
+        return None
+    return ProxyProtocol(fields.choice("version", tuple(ProxyProtocol)) or ProxyProtocol.V1)
+
+
 def _connection_pool(policy: Fields) -> ConnectionPool | None:
-    fields = policy.fields("connectionPool")
+    return read_pool(policy, "connectionPool")
+
+
+def read_pool(holder: Fields, name: str) -> ConnectionPool | None:
+    fields = holder.fields(name)
     if fields is None:
         return None
     tcp, http = fields.fields("tcp"), fields.fields("http")
     if tcp is None and http is None:
-        fields.lacks("tcp", "http", what="`connectionPool` says nothing", hint="set `tcp` or `http`")
+        fields.lacks("tcp", "http", what=f"`{name}` says nothing", hint="set `tcp` or `http`")
     values: dict[str, object] = {}
     if tcp is not None:
         keepalive = tcp.fields("tcpKeepalive")

@@ -95,7 +95,9 @@ def _l4_match(match: Fields, meta: Meta, hosts: tuple[str, ...], *, tls: bool) -
                 f"the SNI host `{name}` is not among the VirtualService's hosts",
                 f"its hosts are: {', '.join(hosts[:5])}",
             )
-    match.ignored("sourceSubnet")  # never did anything in Istio
+    match.refused(
+        "sourceSubnet", "`sourceSubnet` is not supported, by Istio neither", "use `sourceLabels` or `sourceNamespace`"
+    )
     namespace = match.text("sourceNamespace", most=63)
     if namespace and not is_dns_label(namespace):
         match.error("sourceNamespace", f"`{namespace}` is not a namespace")

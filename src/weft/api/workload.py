@@ -28,7 +28,7 @@
       includeInboundPorts: [8080]         # default: all
       includeOutboundPorts: [80]          # besides what includeOutboundRanges takes
       includeOutboundRanges: [10.0.0.0/8]  # default: all
-      locality: region/zone
+      locality: region/zone               # default: by the labels istio-locality, topology.kubernetes.io/*
 
 A probe's port is a number or a name, as in Kubernetes. Ports and ranges from spec and annotations are joined;
 for the three includes, spec wins over annotations.
@@ -44,6 +44,7 @@ from weft.api.metadata import Meta
 from weft.api.protocol import from_name, istio_protocol
 from weft.api.reader import Fields, describe
 from weft.api.syntax import is_header, is_host, is_range
+from weft.model.locality import stated
 from weft.model.names import labels_of
 from weft.model.proxy import ADMIN_PORT, TAKEN_PORTS
 from weft.model.workload import (
@@ -105,7 +106,7 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
             exclude_outbound_ranges=tuple(
                 dict.fromkeys((*spec.ranges("excludeOutboundRanges"), *traffic.ranges("excludeOutboundIPRanges")))
             ),
-            locality=spec.text("locality", most=253),
+            locality=spec.text("locality", most=253) or stated(labels),
             origin=meta.origin,
         ),
     )

@@ -41,14 +41,14 @@ def read_workload_entry(root: Fields, meta: Meta) -> tuple[Instance, ...]:
 
 def read_endpoint(spec: Fields, *, names_allowed: bool = True) -> StaticEndpoint:
     ports = _ports(spec)
-    spec.unsupported("network")
+    what = "weft knows one network, in which everybody can be reached: `network` would have no effect"
+    spec.refused("network", what, "leave it out")
     return StaticEndpoint(
         address=_address(spec, names_allowed=names_allowed, has_ports=bool(ports)),
         ports=ports,
         labels=spec.labels("labels"),
         weight=spec.integer("weight") or 1,
         locality=spec.text("locality", most=253),
-        network=spec.text("network", most=253),
         service_account=spec.text("serviceAccount", most=253),
     )
 

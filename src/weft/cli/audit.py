@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft.control.audit_memory import Cost
 
 _COLOURS = {"error": "red", "warning": "yellow", "info": "cyan"}
+_MANY = 10  # times the application's memory: more than can be read as a percentage
 
 
 def audit(
@@ -32,8 +33,9 @@ def audit(
     system: str = SYSTEM,
     revision: str = typer.Option("default", "-r", "--revision", help="Whose settings count, on a cluster."),
 ) -> None:
-    """Look a whole mesh over for what should be acted upon. Who injects where, workloads without a proxy, plaintext
-    that is still accepted, certificates near expiry, policies that match nothing, and what the proxies cost in memory.
+    """Look a whole mesh over for what should be acted upon. What is refused, who injects where, workloads
+    without a proxy, plaintext that is still accepted, certificates near expiry, policies that match nothing, and what
+    the proxies cost in memory.
 
     \b
     Exit codes: 0 nothing to be done, 1 something, 2 a command line that makes no sense.
@@ -103,12 +105,18 @@ def _memory(rows: tuple[Cost, ...]) -> list[str]:
                 str(row.pods),
                 _bytes(row.proxy, row.proxy_from),
                 _bytes(row.application, row.application_from),
-                "-" if row.share is None else f"{row.share:.0%}",
+                _share(row.share),
                 str(row.sharing),
             )
             for row in rows
         ],
     )
+
+
+def _share(share: float | None) -> str:
+    if share is None:
+        return "-"
+    return f"{share:.0f} ×" if share >= _MANY else f"{share:.0%}"
 
 
 def _bytes(amount: int | None, source: str) -> str:

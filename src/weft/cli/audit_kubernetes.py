@@ -70,11 +70,12 @@ def look_over(
     costs = audit_memory.costs(memory_of(pod, asked.get(_named(pod))) for pod in pods if pod.proxy is not None)
     plaintext = audit.plaintext(examined.facts, namespace) if examined.facts is not None else None
     sections = (
+        audit.errors(problems),
         _namespaces(inventory, pods, webhooks, problems, namespace),
         without_proxy(pods, webhooks, problems),
         *((plaintext,) if plaintext is not None else ()),
         _certificates(asked, sum(pod.proxy is not None for pod in pods), roots),
-        audit.Section("policies", "Policies that match nothing", findings=audit.of_codes(problems, audit.OF_POLICIES)),
+        audit.policies(problems),
         audit.Section(
             "memory",
             "Memory of proxies (the 20 % rule)",

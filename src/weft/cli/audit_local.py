@@ -28,12 +28,14 @@ def look_over(reached: Local, namespace: str = "") -> audit.Report:
     looked = msgspec.json.decode(reached.ask("audit", asked), type=audit.LookedOver)
     problems = [each for each in looked.problems if _is_in(each, namespace)]
     costs = audit_memory.costs(map(_memory, filter(_has_proxy, pods)))
+    told = [each for each in status.problems if _is_in(each, namespace)]
     sections = (
+        audit.errors(told),
         _namespaces(pods, problems),
         _without_proxy(pods),
         looked.plaintext,
         _certificates(reached, pods, [each for each in status.problems if each.where.object == "CA"]),
-        audit.Section("policies", "Policies that match nothing", findings=audit.of_codes(problems, audit.OF_POLICIES)),
+        audit.policies((*told, *problems)),
         audit.Section(
             "memory",
             "Memory of proxies (the 20 % rule)",
@@ -83,8 +85,15 @@ def _certificates(reached: Local, pods: list[PodStatus], authority: list[Problem
             held += audit.certificates_of(str(proxy), reached.admin(proxy, "/certs"))
         except (LocalError, ValueError) as error:
             hint = f"see what it says: weft logs {pod.namespace}/{pod.name} --proxy"
-            silent.append(Problem(Where(object=f"Proxy {proxy}"), f"its Envoy does not answer: {error}", hint))
+            what = f"its Envoy does not answer: {_words(error)}"
+            silent.append(Problem(Where(object=f"Proxy {proxy}"), what, hint))
     return audit.certificates(held, (*authority, *silent))
+
+
+def _words(error: Exception) -> str:
+    """Without a place and a hint of its own, where it stands in a problem that has both."""
+    problem = getattr(error, "problem", None)
+    return problem.what if isinstance(problem, Problem) else str(error)
 
 
 def _memory(pod: PodStatus) -> audit_memory.PodMemory:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.explain_ import FROM, HEADER, JWT, METHOD, TO, asked
-from weft.cli.history import told_moment
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, is_data, print_data, say
+from weft.cli.history import told_moment, told_time
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
@@ -43,10 +44,21 @@ def bisect(
         print_data(flip, output)
         return
     if flip["moment"] is None:
-        say("it has ended so ever since the control plane started, or for longer than it remembers")
+        typer.echo(_always(flip))
+        for line in flip["after"]:
+            typer.echo(f"    {line}")
         return
     typer.echo("  ".join(told_moment(flip["moment"])))
     for line in flip["before"]:
         typer.echo(f"  - {line}")
     for line in flip["after"]:
         typer.echo(f"  + {line}")
+
+
+def _always(flip: dict[str, Any]) -> str:
+    if not flip.get("since"):
+        return "it has ended so ever since the control plane started, or for longer than it remembers"
+    since = f"it has ended so since {told_time(flip['since'])}"
+    if flip["whole"]:
+        return f"{since}, and never otherwise: before, those who take part in it were not there"
+    return f"{since}, and maybe for longer: what was before is not remembered"

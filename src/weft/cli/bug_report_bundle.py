@@ -14,6 +14,7 @@ import time
 from typing import IO
 
 from weft.cli.key_search import kinds_of_keys
+from weft.cli.redact import without_named_secrets
 
 MOST_FILE = 8 << 20
 MOST_TOTAL = 256 << 20  # before compression, which takes nine tenths of it
@@ -76,6 +77,7 @@ class Bundle:
 
 
 def without_secrets(data: bytes) -> bytes:
+    data = without_named_secrets(data)
     for pattern, kept in _SECRETS:
         data = pattern.sub(kept + REDACTED, data)
     return data

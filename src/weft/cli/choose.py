@@ -14,8 +14,8 @@ from weft.local.status import MeshStatus, Phase, PodStatus
 _NOT_ROOT = "" if os.geteuid() == 0 else with_this_weft("\nonly root sees the meshes of this machine: sudo weft …")
 
 
-def choose_mesh(name: str | None) -> str:
-    """The name of a running mesh."""
+def choose_mesh(name: str | None, *, or_cluster: bool = False) -> str:
+    """The name of a running mesh. `or_cluster`: whether whoever asks could ask a cluster as well."""
     records = meshes()
     running = [record.name for record in records if record.running]
     killed = [record.name for record in records if not record.running]
@@ -30,7 +30,9 @@ def choose_mesh(name: str | None) -> str:
         return name
     if not running:
         cleaning = "".join(f"{each} was killed; {_clean_up(each)}\n" for each in killed)
-        fail("no mesh is running", f"{cleaning}start one with: weft up DIR\nor see the example: weft demo{_NOT_ROOT}")
+        cluster = "\nor ask a cluster: --kubernetes, or --kubeconfig FILE" if or_cluster else ""
+        starting = f"start one with: weft up DIR\nor see the example: weft demo{cluster}{_NOT_ROOT}"
+        fail("no mesh is running", f"{cleaning}{starting}")
     if len(running) > 1:
         fail(f"several meshes run: {', '.join(running)}", f"say which: --mesh {running[0]}", code=2)
     return running[0]

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say, trouble_is_no_answer
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 _MOST_SHOWN = 8  # resources of one group, in the table
@@ -39,7 +39,7 @@ def diff(
     of every HTTP port by everybody, and what was really called lately, where proxies write an access log.
 
     \b
-    Exit codes: 0 nothing changes, 1 something does, 2 a command line that makes no sense.
+    Exit codes: 0 nothing changes, 1 something does, 2 there is no answer: no such file or moment, a bad command line.
 
     \b
     Example: weft diff -f new-route.yaml
@@ -58,7 +58,8 @@ def diff(
         "context": context,
         "system": system,
     }
-    name, found = _past(given, mesh, place) if given else _change(files, against, mesh, place)
+    with trouble_is_no_answer():
+        name, found = _past(given, mesh, place) if given else _change(files, against, mesh, place)
     if is_data(output):
         print_data(found, output)
     else:
@@ -77,14 +78,26 @@ def _change(files: list[Path], against: Path | None, mesh: str | None, place: di
 
     import msgspec
 
-    from weft.cli.trial_source import base_of, check, laid_over, read, stage_of
+    from weft.analyze.finding import coded
+    from weft.cli.meshes import Admission
+    from weft.cli.trial_source import base_of, check, laid_over, read, staged, warn_of_base
+    from weft.control.rehearsal import rehearsed
     from weft.control.what_if import difference
 
     base = base_of(against, mesh, **place)
     change = read(files)
     check(change.problems)
-    before = stage_of(base.documents, base.running)
-    after = stage_of(laid_over(base.documents, change.documents), base.running)
+    documents = laid_over(base.documents, change.documents)
+    before, refused = staged(base.documents, base.running)
+    after, _ = staged(documents, base.running)
+    given = {str(document.key) for document in change.documents}
+    others = [each for each in (*base.problems, *refused) if each.where.object not in given]
+    warn_of_base(base.name, others, runs=base.runs)
+    found_wrong = rehearsed(documents, admit=Admission(), others=base.running or ()).problems
+    own = [each for each in found_wrong if each.where.object in given]
+    check(own)
+    for problem in dict.fromkeys(map(coded, (*change.problems, *own))):
+        say(str(problem))
     found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
     return base.name, msgspec.to_builtins(found)
 

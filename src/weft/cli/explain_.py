@@ -88,7 +88,7 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     import msgspec
 
     from weft.cli.meshes import Admission
-    from weft.cli.trial_source import check, read, stage_of
+    from weft.cli.trial_source import check, read, stage_of, warn
     from weft.control.clues import Wrong
     from weft.control.question import Question, answer
     from weft.control.rehearsal import rehearse
@@ -96,7 +96,7 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     if question["when"]:
         fail("files have no past", "leave out --at, or -f", code=2)
     found = read(files)
-    check(found.problems)
+    (warn if found.documents else check)(found.problems)
     asked = msgspec.convert(question, Question)
     stage = stage_of(found.documents)
     problems = rehearse(found.documents, admit=Admission())
@@ -127,7 +127,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _token(text: str) -> dict[str, Any]:
-    """Of a whole token nobody here has the issuer's keys: its signature is taken to be good, and that is said."""
+    """Nobody here has an issuer's keys: a whole token's signature is taken to be good, and that is said (`signed`)."""
     import json
 
     if text.startswith("@"):
@@ -147,16 +147,10 @@ def _token(text: str) -> dict[str, Any]:
 
 
 def _whole(text: str) -> dict[str, Any]:
-    """What is no token is sent all the same, to see what is said to it."""
-    import base64
-    import json
+    """What is no token is sent all the same, to see what Envoy says to it."""
+    from weft.explain.jwt import read_token
 
-    _, _, rest = text.partition(".")
-    payload, dot, _ = rest.partition(".")
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except ValueError:
-        claims = None
-    if not dot or not isinstance(claims, dict):
-        return {"text": text, "verified": False, "malformed": "its second part holds no claims"}
-    return {"text": text, "claims": claims}
+    token = read_token(text)
+    if token.malformed:
+        return {"text": text, "verified": False, "malformed": token.malformed}
+    return {"text": text, "claims": dict(token.claims), "signed": True}

@@ -21,6 +21,7 @@ from weft.ca.status import refuse_unusable
 from weft.cli.output import fail, say
 from weft.cli.plain import changes
 from weft.cli.root import with_this_weft
+from weft.cli.up import refuse_without_directory
 from weft.cli.view import is_settled, mesh_view
 from weft.local.engine import Engine
 from weft.local.identities import Trust
@@ -59,9 +60,7 @@ def run_foreground(
 
 def refuse_what_cannot_run(directory: Path, trust: Trust | None = None) -> None:
     """Before anything is made: is there a directory, may we make namespaces, is the CA good? Raises AuthorityError."""
-    if not directory.is_dir():
-        what = "is not a directory" if directory.exists() else "does not exist"
-        fail(f"{directory} {what}", "give a directory of YAML files, or see the example: weft demo")
+    refuse_without_directory(directory)
     refuse_without_privileges()
     if trust is not None and trust.ca is not None:
         refuse_unusable(trust.ca)

@@ -15,7 +15,7 @@ _MOST_SHOWN = 3  # objects of one moment on its line
 
 
 def history(
-    number: int = typer.Option(20, "-l", "--last", metavar="NUMBER", help="How many moments; 0 for all."),
+    number: int = typer.Option(20, "-l", "--last", metavar="NUMBER", min=0, help="How many moments; 0 for all."),
     every: bool = typer.Option(False, "-A", "--all", help="Also when only pods came, went, or became ready."),
     output: TableOrJson = TABLE_OR_JSON,
     mesh: str | None = MESH,
@@ -42,14 +42,14 @@ def history(
         print_data({"begun": past["begun"], "digest": past["digest"], "moments": moments}, output)
         return
     if not moments:
-        say(f"nothing has changed since {_time(past['begun'])}" if past["begun"] else "nothing has been read yet")
+        say(f"nothing has changed since {told_time(past['begun'])}" if past["begun"] else "nothing has been read yet")
         return
     for line in lines(("MOMENT", "TIME", "DIGEST", "WHAT CHANGED"), [told_moment(each) for each in moments]):
         typer.echo(line)
 
 
 def told_moment(moment: dict[str, Any]) -> tuple[str, str, str, str]:
-    return f"@{moment['number']}", _time(moment["at"]), moment["digest"] or "-", _told(moment["changes"])
+    return f"@{moment['number']}", told_time(moment["at"]), moment["digest"] or "-", _told(moment["changes"])
 
 
 def _of_endpoints(moment: dict[str, Any]) -> bool:
@@ -70,7 +70,7 @@ def place_of(where: dict[str, Any]) -> str:
     return f" ({where['file']}:{where['line']})" if where.get("file") else ""
 
 
-def _time(at: float) -> str:
+def told_time(at: float) -> str:
     from datetime import datetime
 
     return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S")

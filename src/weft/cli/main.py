@@ -13,8 +13,7 @@ import typer
 
 from weft.cli.command import Command, Listed
 from weft.cli.commands import COMMANDS
-from weft.cli.output import fail
-from weft.cli.root import with_this_weft
+from weft.cli.output import fail, fail_by
 
 _UsageError: Any = typer.BadParameter.__base__  # of which that is one
 
@@ -24,6 +23,9 @@ class Commands(Listed):
 
     def listed(self) -> Mapping[str, tuple[Command, ...]]:
         return COMMANDS
+
+    def aliases(self) -> Mapping[str, str]:
+        return {"experimental": "x"}  # as istioctl has it
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -40,8 +42,7 @@ class Commands(Listed):
             problem = getattr(error, "problem", None)
             if problem is None:
                 raise
-            place = str(problem.where)
-            fail(f"{place}: {problem.what}" if place else problem.what, with_this_weft(problem.hint))
+            fail_by(problem)
 
 
 def _explain(error: Any, ctx: Any) -> NoReturn:
@@ -71,6 +72,8 @@ def options(
     context: typer.Context,
     show_version: bool = typer.Option(False, "--version", help="Print the version and end."),
 ) -> None:
+    if os.environ.get("NO_COLOR"):  # https://no-color.org; for tables rich obeys it by itself
+        context.color = False
     if show_version:
         from weft.cli.version import print_here
 

@@ -1,9 +1,13 @@
 """How every command speaks: words and errors on standard error, data on standard output, a hint after an error.
-Exit codes: 0 for done, 1 for a failure or a problem found, 2 for a command line that makes no sense."""
+Exit codes: 0 for done, 1 for a failure or a problem found, 2 for a command line that makes no sense; where 1 is an
+answer, 2 also for what prevents one."""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,6 +16,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from weft.base.problem import Problem
+
+_LONGEST_WORD = 200  # letters, in an error
 WIDTH_WITHOUT_TERMINAL = 100_000  # wider than any row, so that a pipe gets one line for each
 
 
@@ -52,10 +59,36 @@ def say(words: str) -> None:
 
 
 def fail(what: str, hint: str = "", *, code: int = 1) -> NoReturn:
-    say(f"error: {what}")
+    say(f"error: {_cut(what)}")
     for line in hint.splitlines():
         say(f"hint: {line}")
     raise typer.Exit(code)
+
+
+def _cut(words: str) -> str:
+    """Without the middle of a word that nobody could read: a name that is longer than any may be."""
+    return re.sub(rf"\S{{{_LONGEST_WORD + 1},}}", lambda found: f"{found[0][:_LONGEST_WORD]}…", words)
+
+
+def fail_by(problem: Problem, *, code: int = 1) -> NoReturn:
+    from weft.cli.root import with_this_weft
+
+    place = str(problem.where)
+    fail(f"{place}: {problem.what}" if place else problem.what, with_this_weft(problem.hint), code=code)
+
+
+@contextmanager
+def trouble_is_no_answer() -> Iterator[None]:
+    """For commands whose 1 says something, as diff's does: whatever prevents an answer ends them with 2."""
+    try:
+        yield
+    except typer.Exit as ended:
+        raise typer.Exit(2 if ended.exit_code == 1 else ended.exit_code) from None
+    except Exception as error:
+        problem = getattr(error, "problem", None)
+        if problem is None:
+            raise
+        fail_by(problem, code=2)
 
 
 def print_data(value: Any, output: StrEnum) -> None:

@@ -9,9 +9,10 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.command import Command, Group
-from weft.cli.output import say
+from weft.cli.output import fail, say
 from weft.cli.proxy_config_source import OUTPUT, Output, Source, print_rows, print_whole, with_source
 from weft.cli.proxy_config_why import provenance
+from weft.cli.values import HIGHEST_PORT, one_of
 
 _LISTENER_GAP = 1  # as istioctl has it: its rows are the longest
 ALIASES = {
@@ -24,14 +25,23 @@ ALIASES = {
     "log": ("o",),
     "all": ("a",),
 }
+# By table, whom the control plane is asked about: what it says of routes and of listeners may have the same names.
+_ASKED = {
+    **{kind: (kind,) for kind in ("cluster", "listener", "route", "secret")},
+    "endpoint": ("cluster", "endpoints"),
+}
+_TYPES = ("HTTP", "TCP", "HTTP+TCP", "UNKNOWN")
+_DIRECTIONS = ("inbound", "outbound")
+_STATUSES = ("healthy", "unhealthy", "draining", "timeout", "degraded", "unknown")  # Envoy's
 
 ADDRESS = typer.Option("", "--address", help="Only with this address.")
-PORT = typer.Option(0, "--port", help="Only with this port.")
+PORT = typer.Option(0, "--port", min=0, max=HIGHEST_PORT, help="Only with this port.")
 TYPE = typer.Option(
     "",
     "--type",
     help="Only listeners of this type: HTTP, TCP, HTTP+TCP.",
-    autocompletion=candidates.one_of("HTTP", "TCP", "HTTP+TCP"),
+    autocompletion=candidates.one_of(*_TYPES),
+    callback=one_of(*_TYPES),
 )
 VERBOSE = typer.Option(True, "--verbose/--brief", help="A line for each filter chain or route, or for each whole.")
 NAME = typer.Option("", "--name", help="Only the route configuration of this name.", autocompletion=candidates.routes)
@@ -43,14 +53,16 @@ DIRECTION = typer.Option(
     "",
     "--direction",
     help="Only clusters of this direction: inbound, outbound.",
-    autocompletion=candidates.one_of("inbound", "outbound"),
+    autocompletion=candidates.one_of(*_DIRECTIONS),
+    callback=one_of(*_DIRECTIONS),
 )
 CLUSTER = typer.Option("", "--cluster", help="Only endpoints of this cluster.", autocompletion=candidates.clusters)
 STATUS = typer.Option(
     "",
     "--status",
-    help="Only endpoints of this status: healthy, unhealthy, draining.",
-    autocompletion=candidates.one_of("healthy", "unhealthy", "draining"),
+    help="Only endpoints of this status: healthy, unhealthy, draining, timeout, degraded, unknown.",
+    autocompletion=candidates.one_of(*_STATUSES),
+    callback=one_of(*_STATUSES),
 )
 WHY = typer.Option(False, "--why", help="Say of each who made it: objects with file and line, and rules.")
 
@@ -249,6 +261,7 @@ def all_(
     name: str = NAME,
     verbose: bool = VERBOSE,
     with_headers: bool = typer.Option(False, "--with-headers", help="A heading before each table."),
+    why: bool = WHY,
     output: Output = OUTPUT,
 ) -> None:
     """All of the above, one after the other; with -o json the whole dump.
@@ -259,22 +272,37 @@ def all_(
     """
     from weft.envoy import dump_bootstrap, dump_clusters, dump_endpoints, dump_listeners, dump_routes, dump_secrets
 
+    if why and not _is_table(output):
+        what = "the whole dump is Envoy's own, and has no place for who made what"
+        fail(what, "ask kind by kind: weft proxy-config clusters POD --why -o json", code=2)
+    told = {kind: provenance(source, *kinds).words if why else None for kind, kinds in _ASKED.items()}
     dump = source.everything()
     if not _is_table(output):
         print_whole(dump.document, output)
         return
     by_cluster = dump_clusters.ClusterFilter(fqdn=fqdn, port=port, subset=subset, direction=direction)
     by_listener = dump_listeners.ListenerFilter(address=address, port=port, type=type_)
+    by_endpoint = dump_endpoints.EndpointFilter(address=address, port=port)
     tables = [
-        ("CLUSTER", dump_clusters.table(dump_clusters.clusters(dump, by_cluster), named=True), None),
+        (
+            "CLUSTER",
+            dump_clusters.table(dump_clusters.clusters(dump, by_cluster), named=True, why=told["cluster"]),
+            None,
+        ),
         (
             "LISTENER",
-            dump_listeners.table(dump_listeners.listeners(dump, by_listener), verbose=verbose, named=True),
+            dump_listeners.table(
+                dump_listeners.listeners(dump, by_listener), verbose=verbose, named=True, why=told["listener"]
+            ),
             _LISTENER_GAP,
         ),
-        ("ROUTE", dump_routes.table(dump_routes.routes(dump, name), verbose=verbose, named=True), None),
-        ("SECRET", dump_secrets.table(dump_secrets.secrets(dump), named=True), None),
-        ("ENDPOINTS", dump_endpoints.told(dump, dump_endpoints.EndpointFilter(address=address, port=port)), None),
+        (
+            "ROUTE",
+            dump_routes.table(dump_routes.routes(dump, name), verbose=verbose, named=True, why=told["route"]),
+            None,
+        ),
+        ("SECRET", dump_secrets.table(dump_secrets.secrets(dump), named=True, why=told["secret"]), None),
+        ("ENDPOINTS", dump_endpoints.told(dump, by_endpoint, why=told["endpoint"]), None),
     ]
     _print_heading("BOOTSTRAP", shown=with_headers)
     _print_versions(dump_bootstrap.bootstrap(dump))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from weft.cli import candidates
-from weft.cli.output import Format, is_data, print_data, print_table, say
+from weft.cli.output import Format, fail, is_data, print_data, print_table, say
 
 
 def ps(
@@ -28,6 +28,8 @@ def ps(
     from weft.local.client import fetch_status
 
     named = one_name(name, mesh)
+    if named is not None and any(mark in named for mark in "./") and named not in running_meshes():
+        fail(f"no mesh is named `{named}`", f"of a pod: weft proxy-status {named}", code=2)
     names = running_meshes() if named is None else [choose_mesh(named)]
     statuses = [fetch_status(each) for each in names]
     if named is None:
@@ -46,6 +48,6 @@ def ps(
         )
         return
     if not statuses:
-        say("no mesh is running\nhint: start one with: weft up DIR")
+        say("no mesh is running\nhint: start one with: weft up DIR\nhint: on a cluster: weft proxy-status --kubernetes")
         return
     print_table(pod_table(statuses, wide=output is Format.WIDE, now=time.time()))

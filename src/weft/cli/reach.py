@@ -121,7 +121,7 @@ def reach(
 
             return Control(place)
         if mesh is not None or running_meshes() or not _has_cluster():
-            return Local(choose_mesh(mesh))
+            return Local(choose_mesh(mesh, or_cluster=True))
     from weft.cli.reach_kubernetes import Kubernetes
 
     return Kubernetes(kubeconfig, context, system)

@@ -6,6 +6,8 @@ A command of the kind has a function `run`: arguments come in, the exit status l
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from importlib import import_module
 
@@ -17,10 +19,33 @@ IN_PODS = {
     "wait": "In a sidecar, after it has started: wait until it is ready.",
 }
 
+_OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
+
 
 def main() -> None:
     if len(sys.argv) > 1 and sys.argv[1] in IN_PODS:
         sys.exit(run(sys.argv[1], sys.argv[2:]))
+    try:
+        try:
+            _start()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        # An error of standard output names no file. Whoever has closed a pipe, as head does, wants no more words.
+        if error.filename is not None or error.errno not in _OF_OUTPUT:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or what is left would fail once more at the very end
+        if error.errno != errno.EPIPE:
+            print(f"error: cannot write: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
+
+
+def run(name: str, arguments: list[str]) -> int:
+    status: int = import_module(f"weft.cli.{name}").run(arguments)
+    return status
+
+
+def _start() -> None:
     if sys.argv[1:] == ["version"]:  # nor does this, where there is no mesh to ask
         from weft.cli import version_here
 
@@ -30,8 +55,3 @@ def main() -> None:
     from weft.cli.main import main as everything
 
     everything()
-
-
-def run(name: str, arguments: list[str]) -> int:
-    status: int = import_module(f"weft.cli.{name}").run(arguments)
-    return status

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
+from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say, trouble_is_no_answer
 
 
 def test(
@@ -18,7 +18,8 @@ def test(
     YAML decides how it would end. Nothing is started and nothing is sent, so it takes milliseconds, and CI can do it.
 
     \b
-    Exit codes: 0 all as expected, 1 something is not, 2 a command line that makes no sense.
+    Exit codes: 0 all as expected, 1 something is not, or an object is refused,
+                2 there is no answer: no such file, bad YAML, a bad command line.
 
     \b
     Example: weft test examples/shop tests/requests.yaml
@@ -26,14 +27,17 @@ def test(
     import time
     from datetime import UTC, datetime
 
-    from weft.cli.trial_source import check, read, stage_of
+    from weft.cli.trial_source import check, is_error, read, staged, warn
     from weft.control.trial import try_case
 
-    found = read(paths)
-    check(found.problems)
+    with trouble_is_no_answer():
+        found = read(paths)
+        check(found.problems)
     if not found.cases:
         fail("there is no RequestTest in what was given", "docs/explain.md shows how to write one", code=2)
-    stage = stage_of(found.documents)
+    with trouble_is_no_answer():
+        stage, refused = staged(found.documents)
+        warn(refused)
     now, started = datetime.now(UTC), time.monotonic()
     tried = [try_case(stage, case, now) for case in found.cases]
     took = 1000 * (time.monotonic() - started) / len(tried)
@@ -53,5 +57,5 @@ def test(
                     typer.echo(f"       {line}")
     wrong = sum(bool(each.wrong) for each in tried)
     say(f"{len(tried)} requests, {wrong} not as expected; {took:.1f} ms each")
-    if wrong:
+    if wrong or any(map(is_error, refused)):
         raise typer.Exit(1)

@@ -34,6 +34,8 @@ class Base(NamedTuple):
     cases: list[RequestCase]
     running: tuple[tuple[ObjectKey, tuple[Value, ...]], ...] | None = None  # a cluster's pods, and who answers there
     recent: tuple[Seen, ...] = ()
+    problems: tuple[Problem, ...] = ()  # of its files, and of objects whose last good state is among the documents
+    runs: bool = False
 
 
 def read(paths: list[Path]) -> Written:
@@ -55,10 +57,8 @@ def read(paths: list[Path]) -> Written:
 
 
 def check(problems: Iterable[Problem]) -> None:
-    """Errors end the command: what is refused would not be there, and every answer would be about something else."""
-    from weft.base.problem import Severity
-
-    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
+    """Errors end the command: what is asked about would not be there."""
+    errors = list(dict.fromkeys(map(coded, filter(is_error, problems))))
     for problem in errors:
         say(str(problem))
     if errors:
@@ -66,15 +66,54 @@ def check(problems: Iterable[Problem]) -> None:
         fail(f"{count} in what was given", "see them with their hints: weft validate PATH…")
 
 
-def stage_of(documents: list[Document], running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None) -> Stage:
-    """Ends the command if anything in it would be refused."""
+def warn(problems: Iterable[Problem]) -> None:
+    """What is refused is not there, as a control plane would have it, and whatever else there is can be tried."""
+    errors = list(dict.fromkeys(map(coded, filter(is_error, problems))))
+    for problem in errors:
+        say(str(problem))
+    if errors:
+        count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
+        say(f"warning: {count} in what was given: refused objects are left out, and refused policies let nobody in")
+
+
+def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
+    """Of what nobody has given now, in one line."""
+    errors = sorted({coded(each) for each in problems if is_error(each)}, key=lambda each: (str(each.where), each.what))
+    if errors:
+        count = f"{len(errors)} errors" if len(errors) > 1 else "an error"
+        counts = "the last good state of these objects counts" if runs else "these objects are left out"
+        say(f"warning: {name} has {count}, and {counts}; the first: {errors[0]}")
+
+
+def stage_of(documents: list[Document]) -> Stage:
+    """Of what is given. What in it would be refused is told."""
+    stage, refused = staged(documents)
+    warn(refused)
+    return stage
+
+
+def staged(
+    documents: list[Document], running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None
+) -> tuple[Stage, tuple[Problem, ...]]:
+    """With the errors of whatever is refused."""
     from weft.cli.meshes import Admission
     from weft.control.stage import Stage
     from weft.control.written import written_mesh
 
     written = written_mesh(documents, admit=Admission(), running=running)
-    check(written.problems)
-    return Stage(written.mesh)
+    return Stage(written.mesh), written.problems
+
+
+def is_error(problem: Problem) -> bool:
+    from weft.base.problem import Severity
+
+    return problem.severity is Severity.ERROR
+
+
+def coded(problem: Problem) -> Problem:
+    from weft.analyze.finding import coded as with_code
+
+    return with_code(problem)
 
 
 def laid_over(base: list[Document], change: list[Document]) -> list[Document]:
@@ -93,24 +132,57 @@ def base_of(
     """A directory, the mesh that runs here, or a cluster."""
     from weft.cli.choose import choose_mesh, running_meshes
     from weft.cli.reach import control_place, refuse_two
+    from weft.cli.reach_control import Control
     from weft.cli.recent_traffic import seen_here
 
     refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if against is not None:
         found = read([against])
-        check(found.problems)
-        return Base(str(against), found.documents, found.cases)
+        if not found.documents:
+            check(found.problems)
+        return Base(str(against), found.documents, found.cases, problems=tuple(found.problems))
     if not (kubernetes or kubeconfig or context) and (place := control_place(mesh)) is not None:
         found = _served(place)
-        return Base(f"weft control at {place}", found.documents, found.cases)
+        documents, refused = in_force(found.documents, Control(place).ask("configz"))
+        problems = (*found.problems, *refused)
+        return Base(f"weft control at {place}", documents, found.cases, problems=problems, runs=True)
     if kubernetes or kubeconfig or context or (mesh is None and not running_meshes()):
         return _cluster(kubeconfig, context, system)
-    from weft.local.client import fetch_status
+    from weft.local.client import fetch_debug, fetch_status
 
     name = choose_mesh(mesh)
     status = fetch_status(name)
     found = read([Path(status.directory)])
-    return Base(f"mesh {name}", found.documents, found.cases, recent=seen_here(status))
+    documents, refused = in_force(found.documents, fetch_debug(name, "configz"))
+    problems = (*found.problems, *refused)
+    return Base(f"mesh {name}", documents, found.cases, recent=seen_here(status), problems=problems, runs=True)
+
+
+def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document], list[Problem]]:
+    """What a mesh runs on: its files, and in the place of what is refused there what was good before, as far as
+    anything was. With the errors of what has such a place taken."""
+    import msgspec
+
+    from weft.api.parse import parse
+    from weft.control.contents import document_of
+    from weft.control.journal import Said
+    from weft.model.names import ObjectKey
+
+    good: dict[ObjectKey, Document] = {}
+    for said in msgspec.json.decode(configz):
+        said.pop("origin", None)
+        metadata = said.get("metadata") or {}
+        key = ObjectKey(str(said.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+        if (document := document_of(key, Said(msgspec.json.encode(said).decode(), "", 0))) is not None:
+            good[key] = document
+    found, problems = {**good}, []
+    for document in documents:
+        errors = [each for each in parse(document).problems if is_error(each)]
+        if errors and document.key in good:
+            problems += errors
+        else:
+            found[document.key] = document
+    return list(found.values()), problems
 
 
 def _served(place: Path) -> Written:

@@ -32,6 +32,7 @@ def up(
              weft up . --name shop --detach
              weft up . --ca ~/.weft/ca --certificate-ttl 1h
     """
+    refuse_without_directory(directory)  # at once: the rest takes a second to load
     from weft.cli.foreground import refuse_what_cannot_run, run_foreground
 
     name = name or name_of(directory)
@@ -43,6 +44,14 @@ def up(
         run_background(directory, name=name, patience=patience, trust=trust, history=past_directory(history))
     else:
         run_foreground(directory, name=name, live=not no_live, trust=trust, history=past_directory(history))
+
+
+def refuse_without_directory(directory: Path) -> None:
+    from weft.cli.output import fail
+
+    if not directory.is_dir():
+        what = "is not a directory" if directory.exists() else "does not exist"
+        fail(f"{directory} {what}", "give a directory of YAML files, or see the example: weft demo")
 
 
 def past_directory(directory: Path | None) -> Path | None:

@@ -1,8 +1,8 @@
 """`weft validate`: reads YAML as a mesh would and says everything that is wrong, in the objects and between them. Runs
 nothing, needs no root.
 
-A directory is a mesh of its own. Files, and standard input, are together one mesh if there is a Workload among them;
-otherwise they are a part of one, and what they refer to may well stand elsewhere.
+All that is given is one mesh, if there is a directory or a Workload among it; otherwise it is a part of one, and what
+it refers to may well stand elsewhere.
 """
 
 from __future__ import annotations
@@ -58,22 +58,27 @@ def validate(
 def _read(paths: list[Path]) -> tuple[int, list[Problem], bool]:
     """The number of objects, what is wrong with them in the order of files and lines, and whether a part was alone."""
     from weft.analyze.finding import coded
-    from weft.api.parse import parse
     from weft.cli.meshes import Admission, meshes_in
-    from weft.control.rehearsal import rehearse
+    from weft.control.rehearsal import own_problems, rehearse
 
-    objects, partial = 0, False
+    given: list[Document] = []
     problems: list[Problem] = []
-    for documents, found, whole in meshes_in(paths):
-        objects += len(documents)
+    whole = False
+    for documents, found, is_mesh in meshes_in(paths):
+        given += documents
         problems += found
-        if whole or any(document.key.kind == "Workload" for document in documents):
-            problems += rehearse(documents, admit=Admission())
-            problems += _of_programs(documents)
-            problems += _of_certificates(documents)
-        else:
-            partial = bool(documents)
-            problems += (problem for document in documents for problem in parse(document).problems)
+        whole = whole or is_mesh
+    written = {document.key: document for document in given}
+    whole = whole or any(key.kind == "Workload" for key in written)
+    if whole:
+        documents = list(written.values())
+        problems += rehearse(documents, admit=Admission())
+        problems += _of_programs(documents)
+        problems += _of_certificates(documents)
+    # Alone, or of an object that stands in two of the paths: each is to be good by itself.
+    alone = [each for each in given if not whole or written[each.key] is not each]
+    problems += (problem for document in alone for problem in own_problems(document))
+    objects, partial = len(written), bool(written) and not whole
     if not objects and not problems:
         fail(f"no objects in {', '.join(str(path) for path in paths)}", "YAML files end in .yaml, .yml or .json")
     return (

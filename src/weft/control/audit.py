@@ -71,6 +71,19 @@ def of_codes(problems: Iterable[Problem], codes: Iterable[str]) -> tuple[Problem
     return tuple(problem for problem in problems if problem.code in wanted)
 
 
+def errors(problems: Iterable[Problem]) -> Section:
+    """What the mesh itself refuses, or cannot do. Of the authority it is told among the certificates."""
+    found = [each for each in problems if each.severity is Severity.ERROR and each.where.object != "CA"]
+    told = () if found else ("nothing is refused",)
+    return Section("errors", "Refused objects and other errors", told, tuple(dict.fromkeys(found)))
+
+
+def policies(problems: Iterable[Problem]) -> Section:
+    """Of one object and field once, whoever has found it: while it was read, or beside the others."""
+    found = {(each.code, each.where.object, each.where.field): each for each in of_codes(problems, OF_POLICIES)}
+    return Section("policies", "Policies that match nothing", findings=tuple(found.values()))
+
+
 def plaintext(facts: Facts, namespace: str = "") -> Section:
     """Who lets callers in that prove nothing, and which policy, or no policy, has decided that."""
     accepting: dict[tuple[str, TlsMode, str], list[str]] = defaultdict(list)

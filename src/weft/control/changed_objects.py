@@ -12,7 +12,7 @@ import msgspec
 from weft.api.request_test import RequestCase
 from weft.base.problem import Where
 from weft.control.history import Edit, mesh_of
-from weft.control.stage import Stage
+from weft.control.stage import NoSuchWorkload, Stage
 from weft.control.trial import Judged, judged
 from weft.explain.decision import Source
 from weft.model.mesh import Mesh
@@ -21,6 +21,7 @@ from weft.model.value import Value
 
 MOST_TRIED = 8  # objects, each of which is translated for
 
+_CALLERS = frozenset({"Workload", "WorkloadEntry", "Deployment", "Pod"})
 _PLACES = frozenset({"origin", "file", "line", "lines"})
 
 
@@ -60,6 +61,8 @@ class Attribution:
 
     def of(self, case: RequestCase, was: Judged, becomes: Judged) -> str:
         """Nothing, if no single one did it."""
+        if was.explanation is None or becomes.explanation is None:
+            return self._of_caller(case)
         changed = {(edit.key.kind, edit.key.namespace, edit.key.name): edit for edit in self._changes}
         for source in _decisive(was, becomes):
             edit = changed.get((source.kind, source.namespace, source.name))
@@ -69,6 +72,24 @@ class Attribution:
             return str(changed_object(self._changes[0]))
         for edit in self._changes[:MOST_TRIED]:
             if judged(self._with(edit), case, self._now).ways != was.ways:
+                return str(changed_object(edit))
+        return ""
+
+    def _of_caller(self, case: RequestCase) -> str:
+        """Before or after, it cannot even be asked: its caller came or went, and whatever decided is not why."""
+        word = case.caller.removeprefix("deploy/").removeprefix("deployment/").removeprefix("pod/")
+        try:
+            found = self._before.instance(case.caller, "" if "." in word or "/" in word else case.namespace)
+            names = {(found.namespace, found.name), (found.namespace, found.workload)}
+        except NoSuchWorkload:
+            name, _, namespace = word.partition(".")
+            if "/" in word:
+                namespace, _, name = word.partition("/")
+            namespace = namespace or case.namespace
+            names = {(namespace, name), (namespace, name.rpartition("-")[0])}
+        callers = [each for each in self._changes if each.key.kind in _CALLERS]
+        for edit in callers:
+            if (edit.key.namespace, edit.key.name) in names and bool(edit.before) != bool(edit.after):
                 return str(changed_object(edit))
         return ""
 

@@ -7,14 +7,15 @@ Rule: a clue is a guess at the cause. It never changes a verdict.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.control.description import Refused, members_of, objects_about
-from weft.control.stage import NoSuchWorkload, Stage, group_of
+from weft.control.stage import NoSuchWorkload, Stage, group_of, lacking
+from weft.control.sync_status import STALE, ProxySync
 from weft.explain.decision import Explanation, Kind
 from weft.explain.request import Request
 from weft.explain.world import Workload
@@ -30,16 +31,29 @@ _WELL = (Kind.DELIVERED, Kind.PASSED_ON)
 
 
 class Wrong(msgspec.Struct, frozen=True):
-    """All that is known to be wrong with a mesh. `refused`: objects with errors, as they are meant."""
+    """All that is known to be wrong with a mesh. `refused`: objects with errors, as they are meant. `stale`: by name
+    (POD.NAMESPACE), since which push a proxy has not answered."""
 
     problems: tuple[Problem, ...] = ()
     refused: Refused = {}
+    stale: Mapping[str, int] = {}
+
+
+def stale(proxies: Iterable[ProxySync]) -> dict[str, int]:
+    """Those that are; of a proxy that is here twice, the newer stream is the last."""
+    found: dict[str, int] = {}
+    for proxy in proxies:
+        pushes = [each.stale_since_push for each in proxy.resources.values() if each.state == STALE]
+        found.pop(proxy.proxy, None)
+        if pushes:
+            found[proxy.proxy] = min(pushes)
+    return found
 
 
 def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong) -> tuple[Problem, ...]:
     caller = _caller(stage, request)
     called = stage.service(request.host, caller.namespace) if caller is not None else None
-    found: list[Problem] = []
+    found: list[Problem] = [*_stale(stage, request, explanation, wrong.stale)]
     if caller is not None and explanation.verdict.kind not in _WELL:
         found += _of_failure(stage, request, explanation, caller, called)
     involved = _deciding(request, explanation) | _guarding(stage, explanation)
@@ -47,6 +61,20 @@ def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong
         involved |= objects_about(stage.mesh, called, wrong.refused)
     found += (problem for problem in wrong.problems if problem.where.object in involved)
     return tuple(dict.fromkeys(found))
+
+
+def _stale(stage: Stage, request: Request, explanation: Explanation, stale: Mapping[str, int]) -> Iterator[Problem]:
+    """Also of the pods that could have been chosen instead of those that the steps are about."""
+    met = dict.fromkeys((request.caller, *(step.proxy for each in explanation.outcomes for step in each.steps)))
+    for endpoint in (endpoint for each in explanation.outcomes for endpoint, _ in each.verdict.endpoints):
+        found = stage.at(endpoint.rpartition(":")[0].strip("[]")) if stale else None
+        if found is not None:
+            met[found.name] = None
+    for name in met:
+        if name in stale:
+            pod = name.rpartition(".")[0]
+            what = f"{pod}'s proxy is STALE since push {stale[name]}: it may still do what it was told before"
+            yield _clue(Where(), what, f"weft proxy-status {name}")
 
 
 def _caller(stage: Stage, request: Request) -> Instance | None:
@@ -60,14 +88,38 @@ def _of_failure(
     stage: Stage, request: Request, explanation: Explanation, caller: Instance, called: Service | None
 ) -> Iterator[Problem]:
     if called is None and not request.address and not stage.resolve(request.host, Workload(request.caller)):
-        names = {name for each in stage.services() for name in (each.name, each.host)}
-        guess = did_you_mean(request.host, names)
-        hint = guess if guess.startswith("did you") else "a service elsewhere is called NAME.NAMESPACE"
-        yield _clue(Where(), f"no Service and no ServiceEntry has the name {request.host}", hint)
+        what = f"no Service and no ServiceEntry has the name {request.host}"
+        yield _clue(Where(), what, _who_is_meant(stage, request.host.lower().rstrip("."), caller.namespace))
         return
     for service in _services(stage, explanation, called):
         yield from _hidden(stage, service, request, caller)
+        if service == called and service.port(request.port) is None:
+            ports = ", ".join(f"{service.name}:{port.number}" for port in service.ports)
+            hint = f"call {ports}, or add the port to it" if ports else "add the port to it"
+            yield _clue(where_of(service.origin), lacking(service, request.port), hint)
+            continue
         yield from _not_ready(stage, service)
+
+
+def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:
+    """Somebody of the same name elsewhere, somebody of a name like this, or somebody outside."""
+    domain = f".svc.{stage.mesh.settings.domain}"
+    short = host.removesuffix(domain).removesuffix(".svc")
+    of_mesh = {each for each in stage.services() if each.host == f"{each.name}.{each.namespace}{domain}"}
+    same = sorted(f"{each.name}.{each.namespace}" for each in of_mesh if each.name == short.partition(".")[0])
+    if same and short.count(".") <= 1:
+        return f"did you mean `{'` or `'.join(same[:3])}`?"
+    names = {each.host for each in stage.services()}
+    names |= {f"{each.name}.{each.namespace}" for each in of_mesh}
+    names |= {each.name for each in of_mesh if each.namespace == namespace}
+    guess = did_you_mean(host, names)
+    if guess.startswith("did you"):
+        return guess
+    if "." in short and short == host:
+        return (
+            f"if {host} is outside of the mesh, write a ServiceEntry for it; pods of a local mesh reach nothing outside"
+        )
+    return "a service elsewhere is called NAME.NAMESPACE"
 
 
 def _services(stage: Stage, explanation: Explanation, called: Service | None) -> list[Service]:

@@ -9,7 +9,8 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from weft.base.problem import Where
-from weft.model.destination_rule import DestinationRule, Subset, TrafficPolicy, levels
+from weft.control.description_settings import of_route, of_rule, target
+from weft.model.destination_rule import DestinationRule, Subset
 from weft.model.group import Group
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -53,6 +54,7 @@ class RouteFacts(msgspec.Struct, frozen=True):
     when: str
     goes: str
     reaches: bool  # the pods that are described
+    also: tuple[str, ...] = ()  # what happens to a request on its way
 
 
 class Routing(msgspec.Struct, frozen=True):
@@ -92,7 +94,7 @@ def rules(mesh: Mesh, service: Service, viewer: Group, pods: list[Instance]) -> 
             where=named(rule),
             host=rule.host,
             subsets=tuple(_subset(each, pods) for each in rule.subsets),
-            policy=tuple(dict.fromkeys(word for level in levels(rule) for word in _policy(level))),
+            policy=of_rule(rule),
             in_force=decides(rule),
         )
 
@@ -147,6 +149,7 @@ def _route(
         when=" or ".join(map(_condition, route.match)) or "always",
         goes=_goes(route),
         reaches=any(reaches(each.destination) and (each.weight or len(route.route) == 1) for each in route.route),
+        also=of_route(route) if isinstance(route, HttpRoute) else (),
     )
 
 
@@ -164,9 +167,7 @@ def _goes(route: HttpRoute | L4Route) -> str:
 def _share(each: WeightedDestination, of: Iterable[WeightedDestination]) -> str:
     total = sum(one.weight for one in of)
     share = f" ({100 * each.weight / total:g} %)" if total and each.weight != total else ""
-    target = each.destination
-    port = f":{target.port}" if target.port else ""
-    return f"{target.host}{port}{f' subset {target.subset}' if target.subset else ''}{share}"
+    return f"{target(each.destination)}{share}"
 
 
 def _condition(match: HttpMatch | L4Match) -> str:
@@ -206,18 +207,6 @@ def labels(pairs: Labels | dict[str, str]) -> str:
 def _subset(subset: Subset, pods: list[Instance]) -> SubsetFacts:
     inside = tuple(pod.name for pod in pods if selects(subset.labels, pod.labels))
     return SubsetFacts(subset.name, dict(subset.labels), inside)
-
-
-def _policy(level: TrafficPolicy) -> Iterator[str]:
-    if level.tls is not None:
-        yield f"TLS {level.tls.mode}"
-    if level.load_balancer is not None:
-        balancer = level.load_balancer
-        yield f"load balancer {balancer.simple or (balancer.consistent_hash and 'by hash') or 'warmup'}"
-    if level.connection_pool is not None:
-        yield "connection pool"
-    if level.outlier_detection is not None:
-        yield "outlier detection"
 
 
 def _all(mesh: Mesh, kind: type[T]) -> Iterator[T]:

@@ -106,6 +106,8 @@ def _routing_lines(routing: Routing, whom: str) -> Iterator[str]:
         line = f" (line {route.where.line})" if route.where.file and route.where.line else ""
         mark = f"reaches {whom}" if route.reaches else f"does not reach {'it' if whom == 'this pod' else 'any pod'}"
         yield f"      {route.kind} route {route.number}{name}{line}: {route.when}: {route.goes}; {mark}"
+        if route.also:
+            yield f"         On its way: {', '.join(route.also)}"
 
 
 def _mode(mode: Mode, *, alone: bool) -> str:

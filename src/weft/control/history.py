@@ -128,6 +128,7 @@ class History:
             record.digest = moment.digest
             self._records.append(record)
             self._number = moment.number
+        self._forget_the_oldest()
 
     @property
     def begun(self) -> float:
@@ -199,6 +200,9 @@ class History:
             self._records.append(last)
         last.add(edits)
         last.digest = self._digest()
+        self._forget_the_oldest()
+
+    def _forget_the_oldest(self) -> None:
         while len(self._records) > 1 and (
             len(self._records) > MOMENTS
             or sum(len(each.edits) for each in self._records) > EDITS

@@ -3,16 +3,19 @@ before and after it. What is said now comes in; the moments of earlier runs leav
 
 One file, for its owner alone: the moments of earlier runs, then what was said when this one began, then a line for each
 moment since. It is written anew, and bounded, at each start and when it has grown long. Who answered then is not kept.
-Rule: whatever the file holds, and whether or not it can be written, the control plane goes on.
+Rule: whatever the file holds, and whether or not it can be written, the control plane goes on; a damaged file is kept
+aside, and what can still be read of it is remembered.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import logging
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -23,7 +26,9 @@ log = logging.getLogger(__name__)
 FILE = "history.jsonl"
 MOMENTS = 1_000
 EDITS = 2_000  # all of them are read when a control plane starts, in some tenths of a second
-MOST_BYTES = 16 << 20  # of the file, before it is written anew; unless what is said now is most of it
+MOST_BYTES = 16 << 20  # of moments, before the file is written anew with the newest, half as much
+MOST_OBJECT = 4 << 20  # letters of what one object says; of a longer one only a digest is kept
+DAMAGED = f"{FILE}.damaged"
 LONGEST = 256 << 20  # bytes of a file that is read
 
 
@@ -76,11 +81,13 @@ class Journal:
 
     def begin(self, now: Mapping[ObjectKey, Said], at: float, digest: str) -> Restored:
         """What is remembered, and, as its last moment, what has changed while nobody looked. From here on `add`."""
-        lines = self._read()
+        now = {key: _short(said) for key, said in now.items()}
+        lines = _mended(self._read(), now, digest)
         before = _beginning(lines)
         if before is None:
-            return self._renew([], now, Beginning(at, 0, (), at, digest))
-        edits = tuple(_edits(_head(lines), now))
+            first = lines[0].at if lines else at
+            before = Beginning(at, 0, (), first, "" if lines else digest)
+        edits = tuple(_edits(_head(lines, now), now))
         if edits:
             lines.append(SaidMoment(_last(lines) + 1, at, digest, edits))
         return self._renew(lines, now, msgspec.structs.replace(before, at=at))
@@ -88,7 +95,11 @@ class Journal:
     def add(self, moment: SaidMoment) -> None:
         if self._file < 0:
             return
-        line = msgspec.json.encode(moment) + b"\n"
+        edits = tuple(
+            SaidEdit(edit.key, edit.before and _short(edit.before), edit.after and _short(edit.after))
+            for edit in moment.edits
+        )
+        line = msgspec.json.encode(msgspec.structs.replace(moment, edits=edits)) + b"\n"
         try:
             if os.write(self._file, line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -98,7 +109,7 @@ class Journal:
             return
         self._size += len(line)
         if self._size > self._limit:
-            lines = self._read()
+            lines = _mended(self._read(), {}, "")
             if (before := _beginning(lines)) is not None:
                 self._renew(lines, _head(lines), before)
 
@@ -107,21 +118,41 @@ class Journal:
             os.close(self._file)
             self._file = -1
 
-    def _read(self) -> list[Line]:
-        """A line that is broken, as the last one may be if the machine went down, ends what can be believed."""
-        found: list[Line] = []
+    def _read(self) -> list[Line | None]:
+        """None: lines that cannot be read. The last may be one if the machine went down: that is no damage."""
+        found: list[Line | None] = []
+        bad, torn = 0, False
         try:
             if self._path.stat().st_size > LONGEST:
-                log.warning("%s is too long to be read: the history begins anew", self._path)
+                self._keep_aside("it is too long to be read, and the history begins anew")
                 return []
             with self._path.open("rb") as file:
                 for line in file:
-                    found.append(_decoder.decode(line))
+                    try:
+                        found.append(_decoder.decode(line))
+                    except (msgspec.MsgspecError, ValueError, RecursionError):
+                        bad, torn = bad + 1, not line.endswith(b"\n")
+                        if found[-1:] != [None]:
+                            found.append(None)
         except FileNotFoundError:
             return []
-        except (OSError, msgspec.DecodeError) as error:
-            log.warning("%s: line %d cannot be read, nor what follows it: %s", self._path, len(found) + 1, error)
+        except OSError as error:
+            self._keep_aside(f"it cannot be read: {error.strerror}")
+        if torn:
+            log.warning("%s: its last line was not written to its end", self._path)
+        if bad - torn:
+            self._keep_aside(f"{bad} lines cannot be read; the rest is remembered")
         return found
+
+    def _keep_aside(self, why: str) -> None:
+        """For who wants to look; of such files only the last."""
+        aside = self._path.with_name(DAMAGED)
+        try:
+            self._path.replace(aside)
+        except OSError as error:
+            log.warning("%s: %s; and it cannot be kept: %s", self._path, why, error.strerror)
+        else:
+            log.warning("%s: %s; the file is kept as %s", self._path, why, aside)
 
     def _renew(self, lines: list[Line], now: Mapping[ObjectKey, Said], before: Beginning) -> Restored:
         """Write it anew, with as much of the past as there is room for."""
@@ -137,15 +168,16 @@ class Journal:
 
     def _rewrite(self, lines: Iterable[Line]) -> None:
         self.close()
+        written = [msgspec.json.encode(line) + b"\n" for line in lines]
         fresh = self._path.with_suffix(".new")
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.open(fresh, flags, 0o600)
             with os.fdopen(os.dup(self._file), "wb") as file:
-                file.writelines(msgspec.json.encode(line) + b"\n" for line in lines)
+                file.writelines(written)
             fresh.replace(self._path)
             self._size = self._path.stat().st_size
-            self._limit = max(MOST_BYTES, 2 * self._size)
+            self._limit = MOST_BYTES + len(written[-1])  # what is said now, however much it is
         except OSError as error:
             log.warning("the history is not written down: %s: %s", self._path, error.strerror)
             self.close()
@@ -153,13 +185,72 @@ class Journal:
 
 def _bounded(moments: list[SaidMoment]) -> list[SaidMoment]:
     kept: list[SaidMoment] = []
-    edits = 0
+    edits = size = 0
     for moment in reversed(moments[-MOMENTS:]):
         edits += len(moment.edits)
-        if edits > EDITS and kept:
+        size += len(msgspec.json.encode(moment)) + 1
+        if size > MOST_BYTES // 2 or (edits > EDITS and kept):
             break
         kept.append(moment)
     return kept[::-1]
+
+
+def _short(said: Said) -> Said:
+    if len(said.said) <= MOST_OBJECT:
+        return said
+    return msgspec.structs.replace(said, said=f'"sha256:{hashlib.sha256(said.said.encode()).hexdigest()}"')
+
+
+def _mended(lines: list[Line | None], now: Mapping[ObjectKey, Said], digest: str) -> list[Line]:
+    """In the place of lines that are lost, one moment of what must have changed in them, as far as those before and
+    those after tell it. `now`: what is said in the end, if `digest` is still that of the last moment."""
+    mended: list[Line] = []
+    known: dict[ObjectKey, Said | None] = {}
+    whole = False  # whether `known` is all that was said
+    for index, line in enumerate(lines):
+        if line is None:
+            number = _last(mended) + 1
+            later = [each for each in lines[index + 1 :] if each is not None]
+            if mended and later and min(each.number for each in later) >= number:
+                last = now if digest and _digest(later) == digest else None
+                edits = tuple(_lost(known, later, last, whole=whole))
+                if edits:
+                    mended.append(SaidMoment(number, later[0].at, "", edits))
+                    known.update({edit.key: edit.after for edit in edits})
+            continue
+        if isinstance(line, Beginning):
+            known, whole = dict(line.objects), True
+        elif line.number <= _last(mended):
+            continue  # it does not fit
+        else:
+            known.update({edit.key: edit.after for edit in line.edits})
+        mended.append(line)
+    return mended
+
+
+def _lost(
+    known: Mapping[ObjectKey, Said | None], later: list[Line], now: Mapping[ObjectKey, Said] | None, *, whole: bool
+) -> Iterable[SaidEdit]:
+    expected: dict[ObjectKey, Said | None] = {}
+    for line in later:
+        if isinstance(line, Beginning):
+            now = dict(line.objects)
+            break
+        for edit in line.edits:
+            expected.setdefault(edit.key, edit.before)
+    if now is not None:
+        expected = {**{key: now.get(key) for key in {*known, *(now if whole else ())}}, **expected}
+    for key in sorted(expected):
+        if key not in known and not whole:
+            continue
+        was, is_ = known.get(key), expected[key]
+        if (was.said if was else None) != (is_.said if is_ else None):
+            yield SaidEdit(key, was, is_)
+
+
+def _digest(lines: list[Line]) -> str:
+    """After the last moment."""
+    return next((line.digest for line in reversed(lines) if isinstance(line, SaidMoment)), "")
 
 
 def _beginning(lines: list[Line]) -> Beginning | None:
@@ -172,9 +263,9 @@ def _last(lines: list[Line]) -> int:
     return max((line.number for line in lines), default=0)
 
 
-def _head(lines: list[Line]) -> dict[ObjectKey, Said]:
-    """What was said last."""
-    state: dict[ObjectKey, Said] = {}
+def _head(lines: list[Line], unknown: Mapping[ObjectKey, Said] = MappingProxyType({})) -> dict[ObjectKey, Said]:
+    """What was said last. `unknown`: what is taken for said in the beginning, if that is lost."""
+    state = dict(unknown) if _beginning(lines) is None else {}
     for line in lines:
         if isinstance(line, Beginning):
             state = dict(line.objects)

@@ -11,13 +11,16 @@ from weft.control.contents import Contents, document_of
 from weft.control.history import Edit, History, Moment
 from weft.control.intake import Admit, as_it_is
 from weft.control.journal import Journal, Said, SaidMoment
+from weft.control.journal_lock import JournalLock
 from weft.model.names import ObjectKey
 from weft.model.value import Value
 
 
 class Memory:
     def __init__(self, directory: Path, *, domain: str = "cluster.local", admit: Admit = as_it_is) -> None:
-        """`directory` is a private one. `admit`: gives services of the past addresses, where nobody wrote any."""
+        """`directory` is a private one. `admit`: gives services of the past addresses, where nobody wrote any.
+        Raises Taken if another process writes there."""
+        self._lock = JournalLock(directory)
         self._journal = Journal(directory)
         self._domain, self._admit = domain, admit
 
@@ -35,6 +38,7 @@ class Memory:
 
     def close(self) -> None:
         self._journal.close()
+        self._lock.close()
 
     def _edits(self, moment: SaidMoment) -> Iterator[Edit]:
         for edit in moment.edits:

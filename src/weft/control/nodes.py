@@ -9,13 +9,14 @@ from weft.model.group import Group, ProxyKind
 from weft.model.names import labels_of
 
 _MOST_LABELS = 128
+_LONGEST_LOCALITY = 253
 
 
 class UnknownProxy(ValueError):
     """The node says too little, or something that no proxy of a mesh would say."""
 
 
-def group_of(node_id: str, metadata: Mapping[str, Any]) -> Group:
+def group_of(node_id: str, metadata: Mapping[str, Any], locality: str = "") -> Group:
     """`sidecar~10.244.0.7~payments-v1-0.shop~shop.svc.cluster.local` and its metadata → the group."""
     parts = node_id.split("~")
     if len(parts) != 4:
@@ -36,6 +37,7 @@ def group_of(node_id: str, metadata: Mapping[str, Any]) -> Group:
         namespace=namespace,
         labels=labels_of({str(key): str(value) for key, value in labels.items()}),
         service_account=str(metadata.get("SERVICE_ACCOUNT") or "default"),
+        locality=locality[:_LONGEST_LOCALITY],
     )
 
 

@@ -1,6 +1,6 @@
-"""Where groups look at the mesh from: a kind of proxy, a scope, settings and a policy. What looks the same from there,
-whatever the labels of a group, is compiled and recorded once for all of them; `push.py` keeps the places, and says what
-is seen from each."""
+"""Where groups look at the mesh from: a kind of proxy, a scope, settings, a policy, and a locality where it matters to
+anybody. What looks the same from there, whatever the labels of a group, is compiled and recorded once for all of them;
+`push.py` keeps the places, and says what is seen from each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft.model.sidecar import OutboundPolicy
 from weft.translate.view import GroupView
 from weft.xds.layer import Layer
 
-PlaceKey = tuple[ProxyKind, Scope, Settings, OutboundPolicy]
+PlaceKey = tuple[ProxyKind, Scope, Settings, OutboundPolicy, str]
 
 
 class Place:
@@ -46,7 +46,7 @@ class Change(msgspec.Struct, eq=False):
 
 
 def place_key(group: Group, scope: Scope, view: GroupView) -> PlaceKey:
-    return group.kind, scope, view.settings, view.policy
+    return group.kind, scope, view.settings, view.policy, view.locality
 
 
 def staying(update: Update, common: Update) -> Update:

@@ -266,7 +266,7 @@ class ControlPlane:
 
     def join(self, stream_id: int, node: NodeInfo, peer: Peer) -> Group:
         try:
-            group = group_of(node.id, node.metadata)
+            group = group_of(node.id, node.metadata, str(node.locality))
         except UnknownProxy as unknown:
             raise Refused(str(unknown)) from unknown
         only = self._only.get(peer.listener)

@@ -14,7 +14,9 @@ MOST_PER_TOPIC = 1_000  # a file of garbage must not fill the memory
 
 
 class Problems:
-    def __init__(self) -> None:
+    def __init__(self, *, aloud: bool = True) -> None:
+        """`aloud`: whether what is new is logged."""
+        self._aloud = aloud
         self._by_topic: dict[Hashable, tuple[Problem, ...]] = {}
 
     def put(self, topic: Hashable, problems: Iterable[Problem]) -> None:
@@ -23,7 +25,7 @@ class Problems:
         after = tuple(problems)[:MOST_PER_TOPIC]
         if after:
             self._by_topic[topic] = after
-        for problem in after:
+        for problem in after if self._aloud else ():
             if problem not in before:
                 log.log(logging.ERROR if problem.severity is Severity.ERROR else logging.WARNING, "%s", problem)
 

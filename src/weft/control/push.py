@@ -18,8 +18,9 @@ import msgspec
 from weft.control.compiled import NOTHING, Compiled, Update, merged
 from weft.control.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.problems import Problems
-from weft.model.destination_rule import DestinationRule
+from weft.model.destination_rule import DestinationRule, LocalitySetting
 from weft.model.group import Group, ProxyKind
+from weft.model.locality import Whereabouts
 from weft.model.mesh import Mesh
 from weft.model.names import host_covers
 from weft.model.scope import Scope
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _Key = tuple[ServiceView, Settings]
-AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind]
+AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind, Whereabouts | None, LocalitySetting]
 
 log = logging.getLogger(__name__)
 
@@ -423,16 +424,25 @@ class Push:
 
     def _assignments(self, made_for: _Made | None) -> tuple[Built, ...]:
         view = made_for.view if made_for else None
-        if view is None or view.service is None:
+        if made_for is None or view is None or view.service is None:
             return ()
         known = self._assigned[view.host]
-        service, rule, kind = key = (view.service, view.rule, view.caller.kind)
+        service = view.service
+        key = (service, view.rule, view.caller.kind, view.caller.whereabouts, made_for.settings.locality)
         made = known.get(key)
         if made is None:
             made = known[key] = tuple(
                 assignment
                 for port in service.ports
-                for assignment in endpoints.assignments(service, port, rule, self._mesh.endpoints(service, port), kind)
+                for assignment in endpoints.assignments(
+                    service,
+                    port,
+                    view.rule,
+                    self._mesh.endpoints(service, port),
+                    view.caller.kind,
+                    view.caller.whereabouts,
+                    made_for.settings.locality,
+                )
             )
         return made
 

@@ -53,7 +53,7 @@ class BadTime(Exception):
 
 def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None = None) -> Answer:
     """`wrong`: all that is known to be wrong with the mesh; without, nobody looks for what is wrong on the way.
-    Raises what carries a problem: NoSuchWorkload, BadUrl."""
+    Raises what carries a problem: NoSuchWorkload, BadUrl, BadMethod."""
     request = request_of(
         question.to,
         caller=stage.find(question.caller, question.namespace),

@@ -16,7 +16,7 @@ from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
 from weft.control import audit_page
 from weft.control.changed_objects import ChangedObject, changed_object
-from weft.control.clues import Wrong
+from weft.control.clues import Wrong, stale
 from weft.control.debug import Answer, Page, Query
 from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.control.description_text import pod_lines, service_lines
@@ -24,7 +24,7 @@ from weft.control.description_tls import tls_check
 from weft.control.question import Question, answer, moment
 from weft.control.recent import Seen
 from weft.control.stage import Stage
-from weft.control.trial import culprit
+from weft.control.trial import Culprit, culprit
 from weft.control.what_if import Difference, difference
 from weft.control.why import every, why
 
@@ -67,11 +67,14 @@ class PastDifference(msgspec.Struct, frozen=True):
 
 
 class Flip(msgspec.Struct, frozen=True):
-    """Where a request began to end as it does; no moment: it has always done so, as far as anybody remembers."""
+    """Where a request began to end as it does; no moment: it has done so `since` all that is remembered began, or since
+    those came who are needed for it to end at all. `whole`: before that there was no mesh, or not its caller."""
 
     moment: PastMoment | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    since: float = 0.0
+    whole: bool = True
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -134,7 +137,8 @@ def pages(plane: ControlPlane) -> dict[str, Page]:
 async def _explain(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
     if not question.when:
-        return answer(plane.stage(), question, _now(), Wrong(plane.problems(), plane.faulty()))
+        behind = stale(known.sync for known in plane.diagnosis.proxies())
+        return answer(plane.stage(), question, _now(), Wrong(plane.problems(), plane.faulty(), behind))
     number, past = moment(plane.history, question.when, _now), plane.history.past()
     async with _looking_back:
         return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number)), question, _now()))
@@ -156,11 +160,15 @@ async def _diff(plane: ControlPlane, query: Query) -> object:
 
 async def _bisect(plane: ControlPlane, query: Query) -> object:
     question = msgspec.json.decode(query.get("question", ""), type=Question)
+    past, begun = plane.history.past(), plane.history.begun
     async with _looking_back:
-        found = await asyncio.to_thread(culprit, plane.history.past(), question, _now())
-    if found is None:
-        return Flip()
-    return Flip(_past(found.moment), found.before, found.after)
+        found = await asyncio.to_thread(culprit, past, question, _now())
+    if isinstance(found, Culprit):
+        return Flip(_past(found.moment), found.before, found.after)
+    if found.moment is not None:
+        return Flip(after=found.after, since=found.moment.at)
+    whole = not past.moments or past.moments[0].number == 1
+    return Flip(after=found.after, since=begun if whole else past.moments[0].at, whole=whole)
 
 
 def _why(plane: ControlPlane, query: Query) -> object:

@@ -34,7 +34,8 @@ _JSON = {
     "local": "downstream_local_address",
     "remote": "downstream_remote_address",
 }
-_NAMES_A_THING = re.compile(r"\d+|[0-9a-fA-F-]{8,}|.{25,}")  # numbers, digests, UUIDs, tokens
+# Numbers, digests, UUIDs, tokens: long words, and shorter ones in which letters and digits are mixed.
+_NAMES_A_THING = re.compile(r"\d+|[0-9a-fA-F-]{8,}|.{25,}|(?=.*\d)(?=.*[^\W\d_]).{8,}")
 
 
 class Seen(msgspec.Struct, frozen=True):

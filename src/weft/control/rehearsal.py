@@ -13,7 +13,8 @@ import msgspec
 from weft.analyze.facts import Facts, facts_of
 from weft.analyze.findings import findings
 from weft.api.document import Document, undotted
-from weft.api.parse import parse
+from weft.api.parse import OF_PODS, parse
+from weft.api.request_test import KIND, read_request_test
 from weft.base.problem import Problem, Severity
 from weft.control.intake import Admit, as_it_is
 from weft.model.claims import patterns
@@ -63,7 +64,13 @@ def rehearsed(
     problems: list[Problem] = []
     refused: set[ObjectKey] = set()
     written = {document.key: document for document in documents}
+    on_one_machine = any(key.kind == "Workload" for key in written)
     for document in written.values():
+        if document.key.kind in OF_PODS and not on_one_machine:
+            continue  # of a cluster, where others make pods of it
+        if document.key.kind == KIND:
+            problems += own_problems(document)
+            continue
         parsed = parse(document, domain)
         problems += parsed.problems
         if parsed.meant:
@@ -79,6 +86,13 @@ def rehearsed(
     facts = facts_of(mesh.settings, (values for _, values in mesh.values()))
     problems += findings(facts, refused, least=least)
     return Rehearsed(facts, located(dict.fromkeys(problems), written.values()))
+
+
+def own_problems(document: Document, domain: str = "cluster.local") -> tuple[Problem, ...]:
+    """What is wrong with an object by itself. A RequestTest is no part of a mesh, and yet somebody wrote it."""
+    if document.key.kind in OF_PODS:
+        return ()
+    return read_request_test(document)[1] if document.key.kind == KIND else parse(document, domain).problems
 
 
 def located(problems: Iterable[Problem], documents: Iterable[Document]) -> tuple[Problem, ...]:
@@ -181,7 +195,7 @@ def _running(mesh: Mesh) -> Iterator[Group]:
         if isinstance(value, Workload) and value.inject:
             yield sidecar_group(value)
         elif isinstance(value, Instance) and value.meshed and value.by_slice:
-            yield Group(ProxyKind.SIDECAR, value.namespace, value.labels, value.service_account)
+            yield Group(ProxyKind.SIDECAR, value.namespace, value.labels, value.service_account, value.locality)
 
 
 def _workloads(mesh: Mesh) -> list[Workload]:

@@ -14,14 +14,15 @@ from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.control.problems import Problems
 from weft.control.push import Push
-from weft.explain.world import Resources, Workload
+from weft.control.reasons.part import sources
+from weft.explain.world import NoPort, Resources, Workload
 from weft.model.group import Group, ProxyKind
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.service import Service
 from weft.model.workload import Workload as Written
-from weft.translate.lookup import Found, Names
+from weft.translate.lookup import Found, Names, NotOurs
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -49,7 +50,7 @@ class Stage:
         self._listening = listening
         self._served = served
         self._own = Snapshots()
-        self._push = Push(mesh, self._own, Problems())
+        self._push = Push(mesh, self._own, Problems(aloud=False))  # whoever has the mesh has said them
         self._resources: dict[Group, Resources] = {}
         self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
         self._at = {address: each for each in self._instances for address in each.addresses}
@@ -81,9 +82,19 @@ class Stage:
                 return tuple((each.address, each.port) for each in found)
         return None
 
-    def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
-        namespace = caller.name.rpartition(".")[2]
-        found = self._names.look_up(host.lower().rstrip("."), namespace)
+    def no_port(self, address: str, port: int) -> NoPort | None:
+        """Addresses of a ServiceEntry may be real ones, where anybody may listen."""
+        for service in self.mesh.services():
+            if address in service.addresses and _is_of_service(service) and service.port(port) is None:
+                return NoPort(lacking(service, port), sources(service.origin))
+        return None
+
+    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
+        namespace, name = caller.name.rpartition(".")[2], host.lower().rstrip(".")
+        if by_proxy:
+            found = self._names.look_up_for_proxy(name, namespace)
+            return (host,) if isinstance(found, NotOurs) else found.addresses if isinstance(found, Found) else ()
+        found = self._names.look_up(name, namespace)
         return found.addresses if isinstance(found, Found) else ()
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
@@ -205,6 +216,15 @@ class Stage:
         return found
 
 
+def lacking(service: Service, port: int) -> str:
+    numbers = ", ".join(str(each.number) for each in service.ports)
+    return f"{service.name} has no port {port} ({f'it has {numbers}' if numbers else 'it has none'})"
+
+
+def _is_of_service(service: Service) -> bool:
+    return not service.headless and (service.origin is None or service.origin.key.kind == "Service")
+
+
 def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: int) -> bool:
     """As the rules in a pod's network have it (`weft.netns.iptables`)."""
     if port in written.exclude_outbound_ports or _within(to, written.exclude_outbound_ranges):
@@ -219,7 +239,7 @@ def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
 
 def group_of(instance: Instance) -> Group:
     """What a sidecar of it is."""
-    return Group(ProxyKind.SIDECAR, instance.namespace, instance.labels, instance.service_account)
+    return Group(ProxyKind.SIDECAR, instance.namespace, instance.labels, instance.service_account, instance.locality)
 
 
 def _name(instance: Instance) -> str:

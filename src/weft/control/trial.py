@@ -11,7 +11,7 @@ import msgspec
 
 from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
-from weft.control.history import Moment, Past, mesh_of
+from weft.control.history import Edit, Moment, Past, mesh_of
 from weft.control.question import Question, answer
 from weft.control.stage import Stage
 from weft.explain.decision import Explanation
@@ -76,21 +76,51 @@ class Culprit(msgspec.Struct, frozen=True):
     after: tuple[str, ...]
 
 
-def culprit(past: Past, question: Question, now: datetime) -> Culprit | None:
-    """The last change after which the request ended otherwise than before; None if there is none that is remembered.
-    Raises what carries a problem, if it cannot be asked now."""
+class Always(msgspec.Struct, frozen=True):
+    """It never ended otherwise. `moment`: when those came who make it end so at all; None: they were there first."""
+
+    moment: Moment | None
+    after: tuple[str, ...]
+
+
+def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
+    """The last change after which the request ended otherwise than before. That the pods of a mesh come when it starts
+    is no change, and before its caller came it did not end at all. Raises what carries a problem, if it cannot be asked
+    now."""
     after = _ways(answer(Stage(mesh_of(past.objects, past.settings)), question, now).explanation)
+    start = _start(past.moments)
+    came: Moment | None = None
     for moment, mesh in past.backwards():
         try:
             before = _ways(answer(Stage(mesh), question, now).explanation)
         except Exception as error:
-            problem = getattr(error, "problem", None)
-            if not isinstance(problem, Problem):
+            if not isinstance(getattr(error, "problem", None), Problem):
                 raise
-            before = _ways(problem)
-        if before != after:
-            return Culprit(moment, before, after)
-    return None
+            came = came or moment
+            continue
+        if before == after:
+            came = None  # it had only gone for a while
+            continue
+        blamed = came or moment
+        return Always(blamed, after) if blamed.number <= start else Culprit(blamed, before, after)
+    return Always(came, after)
+
+
+def _start(moments: tuple[Moment, ...]) -> int:
+    """The last moment until which nothing happened but that pods came, since the first objects; 0 if there is none."""
+    last = 0
+    for moment in moments:
+        if moment.number != last + 1 or not all(map(_arrives, moment.edits)):
+            break
+        last = moment.number
+    return last
+
+
+def _arrives(edit: Edit) -> bool:
+    was_ready, is_ready = (
+        any(getattr(value, "ready", True) for value in values) for values in (edit.before, edit.after)
+    )
+    return edit.of_endpoints and bool(edit.after) and (is_ready or not was_ready)
 
 
 def every_call(stage: Stage, most: int) -> Iterator[RequestCase]:

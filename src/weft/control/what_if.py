@@ -118,7 +118,8 @@ def _proxies(before: Stage, after: Stage) -> tuple[tuple[ChangedProxies, ...], i
     was, becomes = before.groups(), after.groups()
     changed: list[ChangedProxies] = []
     untouched = 0
-    for group in sorted({*was, *becomes}):
+    every = sorted({*was, *becomes})
+    for group in every:
         old = before.versions(group) if group in was else {}
         new = after.versions(group) if group in becomes else {}
         found = tuple(
@@ -128,10 +129,22 @@ def _proxies(before: Stage, after: Stage) -> tuple[tuple[ChangedProxies, ...], i
             and not _is_moved(before, after, group, type_url, name)
         )
         if found:
-            changed.append(ChangedProxies(str(group), tuple(becomes.get(group) or was[group]), found))
+            changed.append(ChangedProxies(_title(group, every), tuple(becomes.get(group) or was[group]), found))
         else:
             untouched += 1
     return tuple(changed), untouched
+
+
+def _title(group: Group, every: Iterable[Group]) -> str:
+    """With whatever tells it from others that are called like it."""
+    alike = [each for each in every if str(each) == str(group)]
+    if len(alike) == 1:
+        return str(group)
+    common = frozenset.intersection(*(frozenset(each.labels) for each in alike))
+    words = [f"{name}={value}" for name, value in group.labels if (name, value) not in common]
+    if len({each.service_account for each in alike}) > 1:
+        words.append(f"as {group.service_account}")
+    return f"{group} {','.join(words) or 'without more labels'}"
 
 
 def _is_moved(before: Stage, after: Stage, group: Group, type_url: str, name: str) -> bool:

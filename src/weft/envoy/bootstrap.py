@@ -47,6 +47,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = "Kubernetes"
     mesh_id: str = "cluster.local"
     containers: tuple[str, ...] = ()
+    locality: str = ""  # REGION/ZONE/SUBZONE
     # Further metadata; wins over what is told from the fields above.
     metadata: Mapping[str, Any] = {}
 
@@ -86,6 +87,8 @@ class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     # Where kubelet asks about the application and Prometheus for metrics; 0: nowhere.
     status_port: int = 0
     probes: tuple[AppProbe, ...] = ()
+    # Where it looks up names, instead of where the pod does.
+    resolvers: tuple[Tcp, ...] = ()
     # Whether the pod has IPv6: its readiness and metrics are then served on both families.
     ipv6: bool = False
 
@@ -115,6 +118,23 @@ def node_document(node: Node) -> dict[str, Any]:
         "id": node.id,
         "cluster": f"{workload}.{node.namespace}",
         "metadata": {key: value for key, value in metadata.items() if value not in ("", {})},
+        **({"locality": _locality(node.locality)} if node.locality else {}),
+    }
+
+
+def _locality(written: str) -> dict[str, str]:
+    parts = zip(("region", "zone", "sub_zone"), written.split("/", 2), strict=False)
+    return {name: part for name, part in parts if part}
+
+
+def _resolver(resolvers: tuple[Tcp, ...]) -> dict[str, Any]:
+    return {
+        "name": "envoy.network.dns_resolver.cares",
+        "typed_config": {
+            "@type": f"{_TYPES}/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+            "resolvers": [_socket(each.address, each.port) for each in resolvers],
+            "dns_resolver_options": {"no_default_search_domain": True},
+        },
     }
 
 
@@ -158,6 +178,7 @@ def _document(bootstrap: Bootstrap) -> dict[str, Any]:
         # one look old, not five seconds. A flush each second would show the same, but took 1.6 ms of CPU per second in
         # an idle proxy of 300 clusters, on top of 2.3; this takes nothing while nobody asks.
         "stats_flush_on_admin": True,
+        **({"typed_dns_resolver_config": _resolver(bootstrap.resolvers)} if bootstrap.resolvers else {}),
         "stats_config": _stats(),
         "layered_runtime": {
             "layers": [
@@ -319,6 +340,7 @@ def _stats() -> dict[str, Any]:
         r"^http\..*\.(downstream_(rq|cx)_(total|active|time|[1-5]xx|[a-z_]*timeout|rx_reset|protocol_error)|no_route)$",
         r"^http\..*\.(fault|rbac|jwt_authn|ext_authz|local_rate_limit)\..*$",
         r"^tcp\..*\.(downstream_cx_(total|no_route)|idle_timeout)$",
+        r"^vhost\..*\.route\..*$",  # where a match has a statPrefix
         r"^.*rbac\.(istio_[a-z_]+\.)?(allowed|denied|shadow_allowed|shadow_denied)$",
     ]
     prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_", "weft."]

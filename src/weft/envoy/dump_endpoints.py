@@ -65,8 +65,8 @@ def table(found: list[dict[str, Any]], wanted: EndpointFilter | None = None, *, 
     return Table((*COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
-def told(dump: Dump, wanted: EndpointFilter | None = None) -> Table:
-    """What the control plane has sent, with localities."""
+def told(dump: Dump, wanted: EndpointFilter | None = None, *, why: Told | None = None) -> Table:
+    """What the control plane has sent, with localities. `why`: with who made each behind the columns."""
     wanted = wanted or EndpointFilter()
     paths = (("dynamic_endpoint_configs", "endpoint_config"), ("static_endpoint_configs", "endpoint_config"))
     assignments = sorted(
@@ -81,8 +81,9 @@ def told(dump: Dump, wanted: EndpointFilter | None = None) -> Table:
                 shown = ",".join(_told_addresses(each))
                 port = number(each, "endpoint", "address", "socket_address", "port_value")
                 if any(wanted.takes(address, port, cluster, status) for address in _told_hosts(each)):
-                    rows.append((f"endpoint/{shown}", status, _locality(at(group, "locality")), cluster))
-    return Table(TOLD_COLUMNS, tuple(rows))
+                    row = (f"endpoint/{shown}", status, _locality(at(group, "locality")), cluster)
+                    rows.append((*row, *((why(cluster, shown),) if why else ())))
+    return Table((*TOLD_COLUMNS, *(WHY if why else ())), tuple(rows))
 
 
 def _endpoints(cluster: dict[str, Any], wanted: EndpointFilter) -> list[_Endpoint]:

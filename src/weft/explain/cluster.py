@@ -11,7 +11,7 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
 from weft.explain.decision import Stage, sources_of
-from weft.explain.endpoint import Place, places
+from weft.explain.endpoint import Place, places, waiting
 from weft.explain.listener import Connection, is_address
 from weft.explain.request import Speaks
 from weft.explain.walk import Walk
@@ -56,7 +56,7 @@ def find(
         workload = _at(world, place)
         groups.setdefault((_alike(workload, place), place.port, place.marks), []).append((place, workload))
     chosen = walk.choose([(sum(place.share for place, _ in group), group) for group in groups.values()])
-    walk.tell(Stage.ENDPOINT, f"{name}: {_odds(found)}", sources)
+    walk.tell(Stage.ENDPOINT, f"{name}: {_odds(found)}{_how(cluster, found, _assignment(resources, cluster))}", sources)
     place, workload = chosen[0]
     walk.endpoint = _written(place)
     walk.endpoints = tuple((_written(each), each.share) for each in found)
@@ -103,7 +103,9 @@ def _places(resources: Resources, cluster: Cluster, caller: Workload, world: Wor
         return found
     resolved: list[Place] = []
     for place in found:
-        addresses = (place.address,) if is_address(place.address) else world.resolve(place.address, caller)
+        addresses = (
+            (place.address,) if is_address(place.address) else world.resolve(place.address, caller, by_proxy=True)
+        )
         share = place.share / len(addresses) if addresses else 0.0
         resolved += (msgspec.structs.replace(place, address=address, share=share) for address in addresses)
     return tuple(resolved)
@@ -122,6 +124,20 @@ def _alike(workload: Workload | None, place: Place) -> object:
 
 def _at(world: World, place: Place) -> Workload | None:
     return world.at(place.address) if place.port else None
+
+
+def _how(cluster: Cluster, found: tuple[Place, ...], assignment: ClusterLoadAssignment) -> str:
+    """What shares do not tell: that equal keys meet the same one, and who is asked only in need."""
+    said = ""
+    if len(found) > 1 and cluster.lb_policy in (Cluster.RING_HASH, Cluster.MAGLEV):
+        said += "; by a hash, so that what is hashed alike goes to the same one"
+    count, where = waiting(assignment, found)
+    if count:
+        near = sorted({place.locality for place in found if place.locality})
+        said += f"; these are near ({', '.join(near)})" if near else ""
+        elsewhere = f" in {', '.join(where)}" if where else ""
+        said += f"; {count} more{elsewhere} if they are not well"
+    return said
 
 
 def _odds(found: tuple[Place, ...]) -> str:

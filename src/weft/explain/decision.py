@@ -73,6 +73,9 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
 
 
+STOPPED = (Kind.DENIED, Kind.CLOSED, Kind.FAILED)  # by whoever made the last decision
+
+
 class Verdict(msgspec.Struct, frozen=True):
     kind: Kind
     why: str
@@ -91,6 +94,7 @@ class Verdict(msgspec.Struct, frozen=True):
     host: str = ""
     path: str = ""
     headers: tuple[tuple[str, str], ...] = ()  # of the request as it arrives
+    sources: tuple[Source, ...] = ()  # whose decision it is, where it does not arrive
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ class Place(msgspec.Struct, frozen=True):
     port: int
     share: float = 1.0
     marks: tuple[tuple[str, str], ...] = ()  # by which a cluster's TLS is chosen
+    locality: str = ""
 
 
 def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Place, ...]:
@@ -40,6 +41,19 @@ def places(cluster: Cluster, assignment: ClusterLoadAssignment) -> tuple[Place, 
         if share > 0:
             found += _spread(cluster, level, share, panic)
     return tuple(found)
+
+
+def waiting(assignment: ClusterLoadAssignment, found: tuple[Place, ...]) -> tuple[int, tuple[str, ...]]:
+    """How many get nothing while those with a share are well, and where they are."""
+    first = {(place.address, place.port) for place in found}
+    others = [
+        (_locality(group), entry)
+        for group in assignment.endpoints
+        if group.priority
+        for entry in group.lb_endpoints
+        if (each := _place(entry, 0.0)) and (each.address, each.port) not in first
+    ]
+    return len(others), tuple(sorted({locality for locality, _ in others if locality}))
 
 
 def _shares(levels: list[list[LbEndpoint]], assignment: ClusterLoadAssignment) -> list[float]:
@@ -63,6 +77,7 @@ def _spread(cluster: Cluster, level: list[LocalityLbEndpoints], share: float, pa
     healthy = sum(map(_is_healthy, everybody))
     all_of_them = bool(everybody) and 100 * healthy / len(everybody) < panic
     by_locality = cluster.common_lb_config.HasField("locality_weighted_lb_config")
+    places_of = {id(entry): _locality(each) for each in level for entry in each.lb_endpoints}
     groups = [list(each.lb_endpoints) for each in level] if by_locality else [everybody]
     weights = [each.load_balancing_weight.value for each in level] if by_locality else [1]
     groups = [[each for each in group if all_of_them or _is_healthy(each)] for group in groups]
@@ -70,16 +85,20 @@ def _spread(cluster: Cluster, level: list[LocalityLbEndpoints], share: float, pa
     for weight, group in zip(weights, groups, strict=True) if total else ():
         inside = sum(map(_weight, group))
         for each in group:
-            yield _place(each, share * weight / total * _weight(each) / inside)
+            yield _place(each, share * weight / total * _weight(each) / inside, places_of.get(id(each), ""))
 
 
-def _place(entry: LbEndpoint, share: float) -> Place:
+def _place(entry: LbEndpoint, share: float, locality: str = "") -> Place:
     metadata = entry.metadata.filter_metadata
     marks = _marks(metadata[_MATCH]) if _MATCH in metadata else ()
     address = entry.endpoint.address
     if address.HasField("pipe"):
-        return Place(f"unix://{address.pipe.path}", 0, share, marks)
-    return Place(address.socket_address.address, address.socket_address.port_value, share, marks)
+        return Place(f"unix://{address.pipe.path}", 0, share, marks, locality)
+    return Place(address.socket_address.address, address.socket_address.port_value, share, marks, locality)
+
+
+def _locality(group: LocalityLbEndpoints) -> str:
+    return "/".join((group.locality.region, group.locality.zone, group.locality.sub_zone)).rstrip("/")
 
 
 def _marks(written: Struct) -> tuple[tuple[str, str], ...]:

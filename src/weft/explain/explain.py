@@ -21,7 +21,7 @@ from weft.explain.listener import Connection
 from weft.explain.request import Headers, Request, Speaks, headers_of
 from weft.explain.route import is_grpc
 from weft.explain.walk import Walk, every
-from weft.explain.world import Resources, Workload, World
+from weft.explain.world import NoPort, Resources, Workload, World
 
 _OFFERS = "envoy.network.application_protocols"
 _GRPC_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 502: 14, 503: 14, 504: 14}
@@ -51,6 +51,8 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     why = "has no proxy" if caller.resources is None else "does not send this through its proxy"
     walk.tell(Stage.LISTENER, f"{caller.name or 'the caller'} {why}: straight to {address}:{request.port}")
     headers = headers_of(request) if request.is_http else None
+    if (lacking := world.no_port(address, request.port)) is not None:
+        return _no_port(walk, lacking, None)
     place = behind(walk, world, address, request.port)
     if place is None:
         return walk.end(Kind.CLOSED, "the connection is refused")
@@ -102,6 +104,8 @@ class _Outbound:
             return _failed(walk, headers, target.why, target.flags, target.detail)
         place, server = target.place, target.workload
         made = tls.offer(walk, self._resources, target.cluster, place, offers, self._caller.identity)
+        if server is None and (lacking := self._world.no_port(place.address, place.port)) is not None:
+            return _no_port(walk, lacking, headers)
         if server is None:
             return _passed_on(walk, place.address, place.port, headers)
         if made is not None and made.foreign:
@@ -136,6 +140,15 @@ def _failed(walk: Walk, headers: Headers | None, why: str, flags: str, detail: s
     if headers is None:
         return walk.end(Kind.CLOSED, why, flags=flags, detail=detail)
     return walk.end(Kind.FAILED, why, status=503, flags=flags.removeprefix("DI,"), detail=detail)
+
+
+def _no_port(walk: Walk, lacking: NoPort, headers: Headers | None) -> Verdict:
+    """Of bytes the caller sees a reset; of HTTP its proxy tells."""
+    walk.tell(Stage.ENDPOINT, lacking.why, lacking.sources)
+    if headers is None:
+        return walk.end(Kind.FAILED, lacking.why)
+    detail = "upstream_reset_before_response_started"
+    return walk.end(Kind.FAILED, lacking.why, status=503, flags="UF", detail=detail)
 
 
 def _passed_on(walk: Walk, address: str, port: int, headers: Headers | None) -> Verdict:

@@ -20,7 +20,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from weft.explain import fault, jwt, matchers, rbac
 from weft.explain.action import REDIRECTS, change_headers, location, rewrite
-from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
+from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, sources_of
 from weft.explain.listener import is_address
 from weft.explain.path import normalized
 from weft.explain.request import Headers, Request, is_target
@@ -31,6 +31,8 @@ from weft.explain.world import Resources
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
 _ROUTER = "envoy.filters.http.router"
 _SILENT = ("envoy.filters.http.header_to_metadata",)  # only marks for the log
+_GRPC_WEB = "envoy.filters.http.grpc_web"
+_WEB_TYPES = tuple(f"application/grpc-web{text}{proto}" for text in ("", "-text") for proto in ("", "+proto"))
 
 
 class Forwarded(msgspec.Struct, frozen=True):
@@ -139,6 +141,9 @@ def _filter(
         return None
     config = own if own is not None else each.typed_config
     sources = sources_of(route.metadata) if route else ()
+    if each.name == _GRPC_WEB:
+        _translate(walk, seen, sources)
+        return None
     if (injected := resources.opened(config, HTTPFault)) is not None:
         return fault.inject(walk, injected, sources)
     if (shared := resources.opened(config, CorsPolicy)) is not None:
@@ -159,6 +164,16 @@ def _filter(
     elif each.name != _ROUTER and each.name not in _SILENT:
         walk.tell(Stage.FILTER, f"the filter {each.name} is not known here; it is taken to let the request pass")
     return None
+
+
+def _translate(walk: Walk, seen: rbac.Seen, sources: tuple[Source, ...]) -> None:
+    if seen.headers.joined("content-type") not in _WEB_TYPES:
+        return
+    walk.tell(Stage.FILTER, "gRPC-Web becomes gRPC", sources)
+    seen.headers.set("content-type", "application/grpc")
+    for name, value in (("te", "trailers"), ("grpc-accept-encoding", "identity")):
+        seen.headers.set(name, value)
+    seen.headers.remove("content-length")
 
 
 def _ask(walk: Walk, config: ExtAuthz, seen: rbac.Seen) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
+from envoy.config.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.network.ext_authz.v3.ext_authz_pb2 import ExtAuthz
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
@@ -15,12 +16,12 @@ from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsConte
 
 from weft.explain import matchers, rbac, tls
 from weft.explain.cluster import NoTarget, find
-from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
+from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, policy_source, sources_of
 from weft.explain.http import manage
 from weft.explain.listener import INBOUND, Connection, chain, chains_of
 from weft.explain.request import Headers, Request, Speaks
 from weft.explain.walk import Walk
-from weft.explain.world import Workload, World
+from weft.explain.world import Resources, Workload, World
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -47,11 +48,15 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
         how = "TLS" if connection.speaks is Speaks.TLS else "plaintext"
         refusing = chains_of(listener, connection)
         sources = tuple(dict.fromkeys(source for each in refusing for source in sources_of(each.metadata)))
-        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}", sources)
+        walk.tell(Stage.INBOUND, f"no filter chain takes {how} on port {connection.port}", _modes_first(sources))
         return walk.end(
             Kind.CLOSED, f"{server.name} takes no {how} on port {connection.port}", detail="filter_chain_not_found"
         )
-    walk.tell(Stage.INBOUND, f"the filter chain {found.name} takes it{_criteria(found)}", sources_of(found.metadata))
+    walk.tell(
+        Stage.INBOUND,
+        f"the filter chain {found.name} takes it{_criteria(found)}",
+        _modes_first(sources_of(found.metadata)),
+    )
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
     identity = ""
     if context is None and arrival.offer is not None:
@@ -60,9 +65,25 @@ def receive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
         if arrival.offer is not None and not tls.takes_server(walk, arrival.offer, server.identity):
             return walk.end(Kind.CLOSED, f"{server.name} is not who should answer", flags="UF", detail="tls_error")
         identity = arrival.offer.identity if arrival.offer is not None else ""
-        if not tls.takes_client(walk, context, identity, sources_of(found.metadata)):
-            return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
+        allowing = _allowing(resources, found)
+        if not tls.takes_client(walk, context, identity, _modes_first(sources_of(found.metadata)), allowing):
+            by_policy = walk.steps[-1].stage is Stage.POLICY
+            why = "a policy denies the connection: the TLS handshake fails" if by_policy else "the TLS handshake fails"
+            return walk.end(Kind.CLOSED, why, detail="tls_error")
     return _filters(walk, server, found, arrival, identity, request, world)
+
+
+def _modes_first(sources: tuple[Source, ...]) -> tuple[Source, ...]:
+    """Who says which connections are taken, before the services that share the port."""
+    return tuple(sorted(sources, key=lambda each: each.kind != "PeerAuthentication"))
+
+
+def _allowing(resources: Resources, found: FilterChain) -> tuple[Source, ...]:
+    """The policies one of which must let a connection in."""
+    opened = (resources.opened(each.typed_config, RBAC) for each in found.filters)
+    rules = [each.rules for each in opened if each is not None and each.HasField("rules")]
+    names = (name for each in rules if each.action == rbac_pb2.RBAC.ALLOW for name in sorted(each.policies))
+    return tuple(dict.fromkeys(source for name in names for source in policy_source(name)))
 
 
 def _unanswered(walk: Walk, server: Workload, connection: Connection) -> Verdict:
@@ -93,9 +114,9 @@ def _filters(
                 raise Unsure(f"the authorizer {cluster} decides")
         elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
             if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
-                return walk.end(
-                    Kind.CLOSED, f"{server.name} expects HTTP, which this is not", detail="http1.codec_error"
-                )
+                why = f"{server.name} expects HTTP, which this is not"
+                walk.tell(Stage.INBOUND, why, sources_of(found.metadata))
+                return walk.end(Kind.CLOSED, why, detail="http1.codec_error")
             seen.headers, seen.http2 = arrival.headers, arrival.http2
             route = walk.route
             result = manage(walk, resources, manager, request, seen)

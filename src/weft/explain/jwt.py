@@ -70,7 +70,8 @@ def refused(walk: Walk, config: JwtAuthentication, request: Request, seen: Seen)
         return Refused(403 if wrong == _WRONG_AUDIENCE else 401, wrong)
     if check.payload:
         seen.metadata[FILTER] = {**seen.metadata.get(FILTER, {}), **check.payload}
-        walk.tell(Stage.TOKEN, f"the token of {check.issuer} is believed", about=check.issuer)
+        unchecked = ": its signature is not checked here" if check.unchecked else ""
+        walk.tell(Stage.TOKEN, f"the token of {check.issuer} is believed{unchecked}", about=check.issuer)
     else:
         walk.tell(Stage.TOKEN, "without a token it passes, and has no principal")
     return None
@@ -83,6 +84,7 @@ class _Check:
         self._config, self._request, self._seen = config, request, seen
         self.payload: dict[str, Any] = {}
         self.issuer = ""
+        self.unchecked = False
 
     def require(self, requirement: JwtRequirement, used: tuple[str, ...] = ()) -> str:
         match requirement.WhichOneof("requires_type"):
@@ -162,6 +164,7 @@ class _Check:
     def _believe(self, found: _Found, provider: JwtProvider) -> None:
         headers, claims = self._seen.headers, found.token.claims
         self.issuer = str(claims.get("iss", ""))
+        self.unchecked |= found.token.signed
         if provider.payload_in_metadata:
             split = set(provider.normalize_payload_in_metadata.space_delimited_claims)
             self.payload[provider.payload_in_metadata] = {
@@ -219,13 +222,13 @@ def read_token(text: str) -> Token:
             return Token(text, malformed=f"Jwt {name} is an invalid Base64url encoded")
         try:
             opened[name] = json.loads(decoded) if name != "signature" else {}
-        except ValueError:
+        except (ValueError, RecursionError):
             opened[name] = None
         if not isinstance(opened[name], dict):
             return Token(text, malformed=f"Jwt {name} is an invalid JSON")
         if name == "header" and not isinstance(opened[name].get("alg"), str):
             return Token(text, malformed="Jwt header [alg] field is required and must be a string")
-    return Token(text, opened["payload"])
+    return Token(text, opened["payload"], signed=True)
 
 
 def _decoded(part: str) -> bytes | None:

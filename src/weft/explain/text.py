@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.explain.decision import Explanation, Kind, Outcome, Step, Verdict
+from weft.explain.decision import Explanation, Kind, Outcome, Source, Step, Verdict
 
 _MOST_SOURCES = 4  # of one decision; a port that twenty services share is no clearer for naming them all
+_MANY = ("Service", "AuthorizationPolicy")
 
 
 def lines(explanation: Explanation) -> Iterator[str]:
@@ -26,10 +27,7 @@ def lines(explanation: Explanation) -> Iterator[str]:
 
 
 def line(step: Step) -> str:
-    named = [*map(str, step.sources[:_MOST_SOURCES])]
-    more = len(step.sources) - len(named)
-    source = f"  [{'; '.join(named)}{f'; and {more} more' if more else ''}]" if named else ""
-    return f"{step.proxy or '-'}: {step.stage}: {step.what}{source}"
+    return f"{step.proxy or '-'}: {step.stage}: {step.what}{_listed(step.sources)}"
 
 
 def verdict(found: Verdict) -> str:
@@ -40,7 +38,26 @@ def verdict(found: Verdict) -> str:
     said = f"{found.kind}{status}{grpc}{late}: {found.why}"
     if found.kind is Kind.DELIVERED and found.path:
         said = f"{said} as {found.method} {found.host}{found.path}"
-    return f"{said} ({more})" if more else said
+    said = f"{said} ({more})" if more else said
+    return f"{said}{_listed(found.sources)}"
+
+
+def _listed(sources: tuple[Source, ...]) -> str:
+    """Cut are only objects of which many stand side by side, and of those each is named before its second rule."""
+    seen: set[tuple[str, str, str]] = set()
+    kept: list[tuple[bool, Source]] = []
+    others: list[tuple[bool, Source]] = []
+    for source in sources:
+        key = (source.kind, source.namespace, source.name)
+        (kept if source.kind not in _MANY else others).append((key in seen, source))
+        seen.add(key)
+    if len(sources) > _MOST_SOURCES:
+        others = sorted(others, key=lambda pair: pair[0])[: max(_MOST_SOURCES - len(kept), 0)]
+        named = [source for _, source in (*kept, *others)]
+    else:
+        named = [*sources]
+    more = len(sources) - len(named)
+    return f"  [{'; '.join(map(str, named))}{f'; and {more} more' if more else ''}]" if named else ""
 
 
 def _shared(outcomes: tuple[Outcome, ...]) -> int:

@@ -62,8 +62,15 @@ def takes_server(walk: Walk, made: Offer, identity: str) -> bool:
     return False
 
 
-def takes_client(walk: Walk, context: DownstreamTlsContext, identity: str, sources: tuple[Source, ...] = ()) -> bool:
-    """Whether the server's proxy lets the caller finish the handshake. `sources`: who made the filter chain."""
+def takes_client(
+    walk: Walk,
+    context: DownstreamTlsContext,
+    identity: str,
+    sources: tuple[Source, ...] = (),
+    policies: tuple[Source, ...] = (),
+) -> bool:
+    """Whether the server's proxy lets the caller finish the handshake. `sources`: who made the filter chain;
+    `policies`: whose rules say who may come in, which the handshake asks already."""
     if not identity:
         if context.require_client_certificate.value:
             walk.tell(Stage.TLS, "the caller shows no certificate, and must", sources)
@@ -72,7 +79,11 @@ def takes_client(walk: Walk, context: DownstreamTlsContext, identity: str, sourc
     if not names or any(matchers.text(each.matcher, identity) for each in names):
         walk.tell(Stage.TLS, f"the caller is {identity}")
         return True
-    walk.tell(Stage.TLS, f"the caller is {identity}, whom nothing lets in here")
+    of_mesh = any(each.matcher.HasField("prefix") for each in names)  # all of a trust domain: no policy is asked
+    if policies and not of_mesh:
+        walk.tell(Stage.POLICY, f"the caller is {identity}, and no rule that allows matches, so it is denied", policies)
+    else:
+        walk.tell(Stage.TLS, f"the caller is {identity}, whom nothing lets in here")
     return False
 
 

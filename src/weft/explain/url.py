@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from weft.base.problem import Problem, Where
+from weft.explain.listener import is_address
 from weft.explain.request import Request, Speaks, Token
 
 _PORTS = {"http": 80, "https": 443, "tcp": 0, "tls": 443, "grpc": 80}
@@ -17,6 +19,7 @@ _SPEAKS = {
     "grpc": Speaks.HTTP2,
 }
 _OFFERS = {"https": ("h2", "http/1.1")}
+_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token, as RFC 9110 has it
 
 
 class BadUrl(Exception):
@@ -28,6 +31,13 @@ class BadUrl(Exception):
         self.problem = Problem(Where(), f"`{url}`: {what}", hint)
 
 
+class BadMethod(Exception):
+    def __init__(self, method: str) -> None:
+        what = f"`{method}` is no method of HTTP"
+        super().__init__(what)
+        self.problem = Problem(Where(), what, "it is one word, for example: -X POST")
+
+
 def request_of(
     url: str,
     *,
@@ -37,19 +47,27 @@ def request_of(
     tokens: Iterable[Token] = (),
     now: int = 0,
 ) -> Request:
-    """Without a scheme it is HTTP. Raises BadUrl."""
-    split = urlsplit(url if "://" in url else f"http://{url}")
+    """Without a scheme it is HTTP. Raises BadUrl, BadMethod."""
+    try:
+        split = urlsplit(url if "://" in url else f"http://{url}")
+        host, given_port = split.hostname or "", split.port
+    except ValueError as error:
+        raise BadUrl(url, str(error).lower()) from error
     scheme = split.scheme.lower()
     if scheme not in _PORTS:
         raise BadUrl(url, f"`{scheme}` is not a scheme that can be explained")
-    try:
-        host, port = split.hostname or "", split.port or _PORTS[scheme]
-    except ValueError as error:
-        raise BadUrl(url, str(error).lower()) from error
     if not host:
         raise BadUrl(url, "it names no host")
+    address = host if ":" in host or host.replace(".", "").isdigit() else ""
+    if address and not is_address(address):
+        raise BadUrl(url, f"{address} is neither a name nor an address")
+    if given_port == 0:
+        raise BadUrl(url, "nobody can be called on port 0")
+    port = given_port or _PORTS[scheme]
     if not port:
         raise BadUrl(url, "it names no port")
+    if not _METHOD.fullmatch(method):
+        raise BadMethod(method)
     sent = [*headers]
     if scheme == "grpc":
         method = "POST"
@@ -70,7 +88,7 @@ def request_of(
         (split.path or "/") + (f"?{split.query}" if split.query else ""),
         tuple(sent),
         caller=caller,
-        address=host if ":" in host or host.replace(".", "").isdigit() else "",
+        address=address,
         speaks=_SPEAKS[scheme],
         server_name=host if _SPEAKS[scheme] is Speaks.TLS else "",
         offers=_OFFERS.get(scheme, ()),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from weft.explain.decision import Explanation, Kind, Outcome, Source, Stage, Step, Unsure, Verdict
+from weft.explain.decision import STOPPED, Explanation, Kind, Outcome, Source, Stage, Step, Unsure, Verdict
 from weft.explain.request import Headers
 
 T = TypeVar("T")
@@ -59,6 +59,7 @@ class Walk:
             endpoint=self.endpoint,
             endpoints=self.endpoints,
             workload=self.workload,
+            sources=self.steps[-1].sources if self.steps and kind in STOPPED else (),
         )
 
     def choose(self, options: Sequence[tuple[float, T]]) -> T:

@@ -14,6 +14,8 @@ from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from google.protobuf.any_pb2 import Any
 from google.protobuf.message import Message
 
+from weft.explain.decision import Source
+
 M = TypeVar("M", bound=Message)
 
 _LISTENER, _ROUTE, _CLUSTER, _ENDPOINT = (
@@ -74,6 +76,13 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
     ports: frozenset[int] | None = None  # on which its application listens; None: not known, so on all
 
 
+class NoPort(msgspec.Struct, frozen=True):
+    """A service that has its own address, and not the port that is called there."""
+
+    why: str
+    sources: tuple[Source, ...] = ()
+
+
 class World(Protocol):
     def workload(self, name: str) -> Workload | None: ...
 
@@ -86,8 +95,13 @@ class World(Protocol):
         is no such address."""
         ...
 
-    def resolve(self, host: str, caller: Workload) -> tuple[str, ...]:
-        """The addresses of a name, as the caller's application learns them."""
+    def no_port(self, address: str, port: int) -> NoPort | None:
+        """Whose own address it is, if it is that of a service without this port: nobody answers there."""
+        ...
+
+    def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
+        """The addresses of a name, as the caller's application learns them, or its proxy; the name itself where a proxy
+        asks somebody outside of the mesh."""
         ...
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:

@@ -152,6 +152,13 @@ class Recorder(Fields):
         shape.values.is_a("string")
         return {}
 
+    def integer_map(self, name: str, *, least: int, most: int) -> dict[str, int]:
+        self._note(name, "object")
+        shape = self._of(name)
+        shape.values = shape.values or Shape()
+        shape.values.is_a("integer", minimum=least, maximum=most)
+        return {}
+
     def labels(self, name: str) -> Labels:
         self.string_map(name)
         return ()

@@ -132,7 +132,7 @@ def _instances(pods: Iterable[Document]) -> Iterable[tuple[ObjectKey, tuple[Valu
     for each in pods:
         pod = msgspec.convert(each.body, Pod)
         if not is_over(pod):
-            yield each.key, (instance_of(pod, record_of(pod), ""),)
+            yield each.key, (instance_of(pod, record_of(pod)),)
 
 
 def _slices(slices: Iterable[Slice]) -> Iterable[tuple[ObjectKey, tuple[Value, ...]]]:

@@ -18,11 +18,11 @@ import msgspec
 from weft.kube.objects import Container, Pod
 from weft.model.group import Group, ProxyKind
 from weft.model.instance import Instance
+from weft.model.locality import LOCALITY_LABEL
 from weft.model.names import Labels, ObjectKey, Origin
 
 _PROXY = "istio-proxy"
 _OVER = frozenset({"Succeeded", "Failed"})
-_LOCALITY_LABEL = "istio-locality"  # of a pod, with dots: it beats the node's
 _NETWORK_LABEL = "topology.istio.io/network"
 _SCHEDULED_JOB = re.compile(r"-\d{8,11}$")  # what a CronJob adds to the names of its Jobs
 
@@ -109,12 +109,14 @@ def is_over(pod: Pod) -> bool:
     return pod.status.phase in _OVER
 
 
-def record_of(pod: Pod) -> PodRecord:
+def record_of(pod: Pod, node_locality: str = "") -> PodRecord:
+    labels = kept_labels(pod.metadata.labels)
+    locality = _value(labels, LOCALITY_LABEL).replace(".", "/") or node_locality
     return PodRecord(
         namespace=intern(pod.metadata.namespace),
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        group=_group(pod.metadata.namespace, kept_labels(pod.metadata.labels), _account(pod)),
+        group=_group(pod.metadata.namespace, labels, _account(pod), locality),
         node=intern(pod.spec.node_name),
         addresses=_addresses(pod),
         meshed=_is_meshed(pod),
@@ -122,7 +124,7 @@ def record_of(pod: Pod) -> PodRecord:
     )
 
 
-def instance_of(pod: Pod, record: PodRecord, node_locality: str) -> Instance:
+def instance_of(pod: Pod, record: PodRecord) -> Instance:
     """As the mesh sees it. The protocols of container ports say nothing: a Service declares what its ports speak."""
     annotations = pod.metadata.annotations
     included = annotations.include_inbound if annotations else None
@@ -139,7 +141,7 @@ def instance_of(pod: Pod, record: PodRecord, node_locality: str) -> Instance:
         meshed=record.meshed,
         included_ports=None if included is None or "*" in included else _numbers(included),
         excluded_ports=_numbers(annotations.exclude_inbound) if annotations and annotations.exclude_inbound else (),
-        locality=_value(labels, _LOCALITY_LABEL).replace(".", "/") or node_locality,
+        locality=record.group.locality,
         network=_value(labels, _NETWORK_LABEL),
         workload=workload_of(pod),
         by_slice=True,
@@ -160,8 +162,8 @@ def _same(labels: Labels) -> Labels:
 
 
 @lru_cache(maxsize=16_384)
-def _group(namespace: str, labels: Labels, account: str) -> Group:
-    return Group(ProxyKind.SIDECAR, intern(namespace), labels, intern(account))
+def _group(namespace: str, labels: Labels, account: str, locality: str) -> Group:
+    return Group(ProxyKind.SIDECAR, intern(namespace), labels, intern(account), intern(locality))
 
 
 def _account(pod: Pod) -> str:

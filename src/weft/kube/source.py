@@ -259,6 +259,8 @@ class _Join:
             instance = self._instances[record.key]
             if instance.locality == before:  # else its own label says where it is
                 self._put_instance(msgspec.structs.replace(instance, locality=locality))
+                group = msgspec.structs.replace(record.group, locality=locality)
+                self._pods.put(msgspec.structs.replace(record, group=group))
 
     def pod(self, resource: Resource, namespace: str, name: str, found: Pod | None) -> None:
         if found is None or is_over(found):
@@ -266,8 +268,8 @@ class _Join:
             if self._instances.pop((namespace, name), None) is not None:
                 self._values[ObjectKey("Pod", namespace, name)] = ()
             return
-        record = record_of(found)
-        self._put_instance(instance_of(found, record, self._localities.get(record.node, "")))
+        record = record_of(found, self._localities.get(found.spec.node_name, ""))
+        self._put_instance(instance_of(found, record))
         self._pods.put(record)
 
     def _put_instance(self, instance: Instance) -> None:

@@ -1,4 +1,5 @@
-"""DNS for pods: UDP and TCP port 53 on the bridge, inside the mesh's namespace, served by the engine's own loop.
+"""DNS for pods: UDP and TCP port 53 on the bridge, inside the mesh's namespace, served by the engine's own loop. Their
+proxies ask at another port: to them a host outside of the mesh is not the address that the mesh gave it.
 
 Names of the mesh are answered from `translate/lookup.py`. Every other question goes, as the very bytes that came, to
 the resolvers that the machine itself uses, and their answer comes back as it is. Nothing that comes in can stop the
@@ -30,6 +31,7 @@ from weft.netns.namespace import Namespace, socket_in
 from weft.translate.lookup import Answer, Found, NoSuchName, NotOurs
 
 PORT = 53
+PROXY_PORT = 5353  # where proxies ask
 
 _TTL = 5  # seconds; as CoreDNS: pods come and go
 _UDP_SIZE = 1232  # bytes; the flag-day size, which no path fragments
@@ -54,17 +56,17 @@ class Dns:
         self._connections = 0
         self._asked = 0
 
-    async def listen(self, namespace: Namespace, addresses: Sequence[str]) -> None:
+    async def listen(self, namespace: Namespace, addresses: Sequence[str], port: int = PORT) -> None:
         loop = asyncio.get_running_loop()
         for address in addresses:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             datagrams = socket_in(namespace, family, socket.SOCK_DGRAM)
-            datagrams.bind((address, PORT))
+            datagrams.bind((address, port))
             transport, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(self), sock=datagrams)
             self._transports.append(transport)
             stream = socket_in(namespace, family, socket.SOCK_STREAM)
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            stream.bind((address, PORT))
+            stream.bind((address, port))
             self._servers.append(await asyncio.start_server(self._serve_connection, sock=stream))
 
     async def close(self) -> None:

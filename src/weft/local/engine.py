@@ -35,7 +35,7 @@ from weft.files.watch import DirectoryMissing, watch
 from weft.local import access_log, run_directory
 from weft.local.addresses import POD_RANGES, SERVICE_RANGES, Addresses
 from weft.local.blocking import to_its_end
-from weft.local.dns import Dns
+from weft.local.dns import PROXY_PORT, Dns
 from weft.local.error import LocalError
 from weft.local.identities import Identities, Trust
 from weft.local.logs import PodLog
@@ -96,6 +96,7 @@ class Engine:
         self._bridge: Bridge | None = None
         self._binary = Path()
         self._dns = Dns(self._look_up)
+        self._proxy_dns = Dns(self._look_up_for_proxy)
         self._server = Server(self)
         self._identities: Identities | None = None  # from the first look at the files on, which say the trust domain
         self._names: Names | None = None
@@ -156,7 +157,9 @@ class Engine:
         ipv4, ipv6 = self.addresses.bridge
         self._bridge = Bridge(Namespace(here.namespace_name("mesh")), ipv4, ipv6)
         await to_its_end(partial(_make_bridge, self._bridge))
-        await self._dns.listen(self._bridge.namespace, [str(each.ip) for each in (ipv4, ipv6) if each])
+        servers = [str(each.ip) for each in (ipv4, ipv6) if each]
+        await self._dns.listen(self._bridge.namespace, servers)
+        await self._proxy_dns.listen(self._bridge.namespace, servers, PROXY_PORT)
         await self.control.listen(f"unix:{here.xds_socket}")
         # Only the proxies' user may ask; an app in the same pod may not.
         os.chown(here.xds_socket, 0, PROXY_GID)
@@ -192,6 +195,7 @@ class Engine:
         if self._identities is not None:
             await self._identities.close()
         await self._dns.close()
+        await self._proxy_dns.close()
         await self.control.close()
         if self._run_directory is not None:
             await to_its_end(self._run_directory.release)
@@ -378,11 +382,17 @@ class Engine:
         self._virtual_addresses.changed()
 
     def _look_up(self, name: str, asker: str) -> Answer:
+        return self._known_names().look_up(name, self._namespace_by_address.get(asker, "default"))
+
+    def _look_up_for_proxy(self, name: str, asker: str) -> Answer:
+        return self._known_names().look_up_for_proxy(name, self._namespace_by_address.get(asker, "default"))
+
+    def _known_names(self) -> Names:
         mesh = self.control.mesh
         if self._names is None:
             instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
             self._names = Names(mesh.services(), instances, self.domain, (*POD_RANGES, *SERVICE_RANGES))
-        return self._names.look_up(name, self._namespace_by_address.get(asker, "default"))
+        return self._names
 
     # What people ask
 

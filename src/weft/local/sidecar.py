@@ -5,7 +5,8 @@ from __future__ import annotations
 from ipaddress import ip_network
 from pathlib import Path
 
-from weft.envoy.bootstrap import Bootstrap, Node, Unix
+from weft.envoy.bootstrap import Bootstrap, Node, Tcp, Unix
+from weft.local.dns import PROXY_PORT
 from weft.local.pod import PodPlan
 from weft.model.proxy import OPEN_PORTS
 from weft.model.workload import Workload
@@ -32,6 +33,7 @@ def proxy_plan(
             node=node(plan, domain),
             xds=Unix(str(xds_socket)),
             sds=Unix(str(sds_socket)),
+            resolvers=tuple(Tcp(str(each.ip), PROXY_PORT) for each in (bridge.ipv4, bridge.ipv6) if each is not None),
             ipv6=plan.addresses.ipv6 is not None,
         ),
         binary=binary,
@@ -55,6 +57,7 @@ def node(plan: PodPlan, domain: str) -> Node:
         labels=dict(workload.labels),
         dns_domain=f"{workload.namespace}.svc.{domain}",
         containers=("app",),
+        locality=workload.locality,
     )
 
 

@@ -31,15 +31,41 @@ class ConsistentHash(msgspec.Struct, frozen=True):
     name: str = ""
     cookie_path: str = ""
     cookie_ttl: timedelta | None = None
+    cookie_attributes: tuple[tuple[str, str], ...] = ()
     maglev: bool = False
     table_size: int = 0
     minimum_ring_size: int = 0
 
 
+class Warmup(msgspec.Struct, frozen=True):
+    """How a new endpoint comes to its full share."""
+
+    duration: timedelta
+    minimum_percent: float | None = None
+    aggression: float | None = None
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """How calls from one place are shared between places."""
+
+    origin: str  # `from`: region/zone/subzone, `*` for all
+    to: tuple[tuple[str, int], ...]  # per cent
+
+
+class LocalitySetting(msgspec.Struct, frozen=True):
+    """Istio's localityLbSetting. `model/locality.py` says what it comes to."""
+
+    enabled: bool = True
+    distribute: tuple[Distribution, ...] = ()
+    failover: tuple[tuple[str, str], ...] = ()  # from one region to another
+    failover_priority: tuple[str, ...] = ()  # labels, or LABEL=VALUE
+
+
 class LoadBalancer(msgspec.Struct, frozen=True):
     simple: SimpleBalancer | None = None
     consistent_hash: ConsistentHash | None = None
-    warmup: timedelta | None = None
+    warmup: Warmup | None = None
+    locality: LocalitySetting | None = None
 
 
 class Keepalive(msgspec.Struct, frozen=True):
@@ -62,6 +88,20 @@ class ConnectionPool(msgspec.Struct, frozen=True):
     h2_upgrade: str = ""  # DEFAULT, UPGRADE or DO_NOT_UPGRADE; "" is not set
     use_client_protocol: bool = False
     max_concurrent_streams: int | None = None
+
+
+class RetryBudget(msgspec.Struct, frozen=True):
+    """How many requests under way may be retries."""
+
+    percent: float = 20.0  # of all that are under way
+    minimum: int = 3  # so many always
+
+
+class ProxyProtocol(StrEnum):
+    """The version of the header that tells a server who called."""
+
+    V1 = "V1"
+    V2 = "V2"
 
 
 class OutlierDetection(msgspec.Struct, frozen=True):
@@ -101,7 +141,10 @@ class TrafficPolicy(msgspec.Struct, frozen=True):
     connection_pool: ConnectionPool | None = None
     outlier_detection: OutlierDetection | None = None
     tls: ClientTls | None = None
-    ports: tuple[tuple[int, TrafficPolicy], ...] = ()  # a port's entry stands for everything of this level
+    retry_budget: RetryBudget | None = None
+    proxy_protocol: ProxyProtocol | None = None
+    # A port's entry stands for everything of this level, but for what it cannot say: the budget, the PROXY header.
+    ports: tuple[tuple[int, TrafficPolicy], ...] = ()
 
 
 class Subset(msgspec.Struct, frozen=True):
@@ -109,6 +152,7 @@ class Subset(msgspec.Struct, frozen=True):
     labels: Labels = ()
     policy: TrafficPolicy | None = None
     line: int = 0
+    origin: Origin | None = None  # of the rule that it was merged from; None: the rule that it stands in
 
 
 class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
@@ -122,10 +166,15 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     created: str = ""
     origin: Origin | None = None
     others: tuple[Origin, ...] = ()  # of rules that were merged into this one
+    policy_origin: Origin | None = None  # of the one of them that has the traffic policy; None: this one
 
     @property
     def origins(self) -> tuple[Origin, ...]:
         return (*((self.origin,) if self.origin else ()), *self.others)
+
+    def origin_of(self, subset: Subset | None = None) -> Origin | None:
+        """Of the rule in which a subset, or else the traffic policy of the host, is written."""
+        return (subset.origin if subset is not None else self.policy_origin) or self.origin
 
 
 def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
@@ -137,10 +186,13 @@ def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
     subsets: dict[str, Subset] = {}
     for rule in rules:
         for subset in rule.subsets:
-            subsets.setdefault(subset.name, subset)
+            written = subset if rule is first else msgspec.structs.replace(subset, origin=rule.origin)
+            subsets.setdefault(subset.name, written)
+    deciding = next((rule for rule in rules if rule.policy is not None), first)
     return msgspec.structs.replace(
         first,
-        policy=next((rule.policy for rule in rules if rule.policy is not None), None),
+        policy=deciding.policy,
+        policy_origin=deciding.origin if deciding is not first else None,
         subsets=tuple(subsets.values()),
         others=tuple(rule.origin for rule in later if rule.origin is not None),
     )
@@ -170,14 +222,15 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
     policy = _at_port(rule.policy if rule else None, port) or TrafficPolicy()
     if subset is None or subset.policy is None:
         return policy
-    if any(number == port for number, _ in subset.policy.ports):
-        return _at_port(subset.policy, port) or TrafficPolicy()
-    return TrafficPolicy(
-        load_balancer=subset.policy.load_balancer or policy.load_balancer,
-        connection_pool=subset.policy.connection_pool or policy.connection_pool,
-        outlier_detection=subset.policy.outlier_detection or policy.outlier_detection,
-        tls=subset.policy.tls or policy.tls,
-    )
+    own = _at_port(subset.policy, port) or TrafficPolicy()
+    at_port = any(number == port for number, _ in subset.policy.ports)
+    wider = {field: getattr(policy, field) for field in (WHOLE_LEVEL if at_port else _FIELDS)}
+    unsaid = {field: value for field, value in wider.items() if getattr(own, field) is None}
+    return msgspec.structs.replace(own, ports=(), **unsaid)
+
+
+_FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", "retry_budget", "proxy_protocol")
+WHOLE_LEVEL = ("retry_budget", "proxy_protocol")  # what a port's entry cannot say, and so does not silence
 
 
 class Level(StrEnum):
@@ -208,6 +261,8 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
         if written is None:
             continue
         entry = next((entry for number, entry in written.ports if number == port), None)
+        if field in WHOLE_LEVEL:
+            entry = None
         closed = any(level is Level.SUBSET_PORT for level, _ in heard)
         (silenced if closed else heard).append((everywhere, written) if entry is None else (at_port, entry))
         if entry is not None:
@@ -220,4 +275,7 @@ def decided_at(rule: DestinationRule | None, port: int, field: str, subset: Subs
 def _at_port(policy: TrafficPolicy | None, port: int) -> TrafficPolicy | None:
     if policy is None:
         return None
-    return next((entry for number, entry in policy.ports if number == port), policy)
+    entry = next((entry for number, entry in policy.ports if number == port), None)
+    if entry is None:
+        return policy
+    return msgspec.structs.replace(entry, **{field: getattr(policy, field) for field in WHOLE_LEVEL})

@@ -21,6 +21,7 @@ class Group(msgspec.Struct, frozen=True, cache_hash=True, order=True):
     namespace: str
     labels: Labels = ()
     service_account: str = "default"
+    locality: str = ""  # REGION/ZONE/SUBZONE; "": nobody knows
 
     def __str__(self) -> str:
         name = dict(self.labels).get("app", "")
@@ -29,4 +30,4 @@ class Group(msgspec.Struct, frozen=True, cache_hash=True, order=True):
 
 def sidecar_group(workload: Workload) -> Group:
     """What the sidecars of a Workload's pods are."""
-    return Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account)
+    return Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account, workload.locality)

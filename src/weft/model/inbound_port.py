@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from weft.model.destination_rule import DestinationRule
+from weft.model.destination_rule import ConnectionPool, DestinationRule, effective
 from weft.model.service import Protocol, Service
 
 
@@ -17,3 +17,8 @@ class InboundPort(msgspec.Struct, frozen=True):
     service_port: int = 0  # the number that callers use, of the first service
     rule: DestinationRule | None = None
     default_endpoint: str = ""  # from a Sidecar's ingress; "": the port itself
+    pool: ConnectionPool | None = None  # from a Sidecar, which beats the rule
+
+    @property
+    def connection_pool(self) -> ConnectionPool | None:
+        return self.pool or effective(self.rule, self.service_port).connection_pool

@@ -83,6 +83,7 @@ class Mesh:
         if before == values:
             return Touched()
         touched = Touched()
+        mattered = self.locality_matters
         match before, values:
             case (Instance() as old,), (Instance() as new,):
                 return self._move_instance(old, new)
@@ -92,6 +93,8 @@ class Mesh:
             touched |= self._remove(value)
         for value in values:
             touched |= self._add(value)
+        if mattered != self.locality_matters:  # then groups look from other places
+            touched |= Touched(inbound=frozenset({EVERYWHERE}))
         return touched
 
     def _add(self, value: Value) -> Touched:
@@ -288,6 +291,12 @@ class Mesh:
         owners.append(self.settings.root_namespace)
         return self._rules.of(host, owners, group, self.settings)
 
+    @property
+    def locality_matters(self) -> bool:
+        """Whether where a caller is may decide whom it calls, for any host."""
+        mesh = self.settings.locality
+        return self._rules.asking_where > 0 or (mesh.enabled and bool(mesh.distribute))
+
     def selects_callers(self, host: str, namespace: str) -> bool:
         """Whether some rule for calls to a host is for those workloads of a namespace alone that have its labels."""
         return self._rules.selects_callers(host, namespace)
@@ -339,6 +348,7 @@ class Mesh:
                     protocol=listener.port.protocol,
                     service_port=listener.port.number,
                     default_endpoint=listener.default_endpoint,
+                    pool=listener.pool or sidecar.inbound_pool,
                 )
                 for listener in sidecar.ingress
             )
@@ -359,7 +369,8 @@ class Mesh:
                 ports[number] = InboundPort(number=number, protocol=protocol)
             elif known.protocol is Protocol.UNDECLARED:
                 ports[number] = msgspec.structs.replace(known, protocol=protocol)
-        return tuple(ports[number] for number in sorted(ports))
+        pool = sidecar.inbound_pool if sidecar is not None else None
+        return tuple(msgspec.structs.replace(ports[number], pool=pool) for number in sorted(ports))
 
     def _inbound_port(
         self, known: InboundPort | None, number: int, service: Service, port: ServicePort, group: Group

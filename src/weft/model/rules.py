@@ -1,7 +1,8 @@
 """Which DestinationRule decides how a host is called, and for whom.
 
 `mesh.py` owns it. Rule: the caller's namespace is asked first, then the service's, then the root's; in each, a rule for
-the host itself comes before ever wider wildcards. Rules of one namespace for the same host and callers are merged.
+the host itself comes before ever wider wildcards, and one for callers with certain labels before one for all. Rules of
+one namespace for the same host and callers are merged.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from weft.model.claims import Claims, patterns
 from weft.model.destination_rule import DestinationRule, merged, passes_on
 from weft.model.group import Group
+from weft.model.locality import asks_where
 from weft.model.names import Labels, selects
 from weft.model.scope import exported
 from weft.model.settings import Settings
@@ -20,13 +22,16 @@ class Rules:
     def __init__(self) -> None:
         self._written: Claims[DestinationRule] = Claims()  # by host or wildcard
         self._merged: dict[str, tuple[DestinationRule, ...]] = {}  # by host or wildcard
+        self.asking_where = 0  # how many may have callers go to those near them
 
     def add(self, rule: DestinationRule) -> None:
         self._written.add(rule.host, rule)
+        self.asking_where += asks_where(rule)
         self._merge(rule.host)
 
     def remove(self, rule: DestinationRule) -> None:
         self._written.discard(rule.host, rule)
+        self.asking_where -= asks_where(rule)
         self._merge(rule.host)
 
     def of(self, host: str, owners: Iterable[str], group: Group, settings: Settings) -> DestinationRule | None:
@@ -54,7 +59,8 @@ class Rules:
         alike: dict[tuple[str, Labels, tuple[str, ...]], list[DestinationRule]] = {}
         for rule in self._written.to(host):
             alike.setdefault((rule.namespace, rule.workload_selector, rule.export_to), []).append(rule)
-        self._merged[host] = tuple(merged(rules) for rules in alike.values())
+        found = (merged(rules) for rules in alike.values())
+        self._merged[host] = tuple(sorted(found, key=lambda rule: not rule.workload_selector))
         if not alike:
             del self._merged[host]
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from weft.model.access_log import FileLog, LogProvider, Reporter
+from weft.model.destination_rule import LocalitySetting
 from weft.model.extension_provider import ExtensionProvider
 from weft.model.names import Labels, Origin
 from weft.model.sidecar import OutboundPolicy
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     service_export_to: tuple[str, ...] = ("*",)
     virtual_service_export_to: tuple[str, ...] = ("*",)
     destination_rule_export_to: tuple[str, ...] = ("*",)
+    locality: LocalitySetting = LocalitySetting()  # for hosts whose DestinationRule has none of its own
     path_normalization: PathNormalization = PathNormalization.BASE
     extension_providers: tuple[ExtensionProvider, ...] = ()
     origin: Origin | None = None

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from weft.model.destination_rule import ConnectionPool
 from weft.model.names import Labels, Origin
 from weft.model.service import ServicePort
 
@@ -18,15 +19,12 @@ class OutboundPolicy(StrEnum):
 class EgressListener(msgspec.Struct, frozen=True):
     hosts: tuple[str, ...]  # NAMESPACE/HOST, with "." and "*" and "~" as in Istio
     port: ServicePort | None = None
-    bind: str = ""
-    capture_mode: str = ""
 
 
 class IngressListener(msgspec.Struct, frozen=True):
     port: ServicePort
     default_endpoint: str = ""  # "127.0.0.1:8080", "unix:///path"; "": the port itself
-    bind: str = ""
-    capture_mode: str = ""
+    pool: ConnectionPool | None = None
 
 
 class Sidecar(msgspec.Struct, frozen=True):
@@ -36,5 +34,6 @@ class Sidecar(msgspec.Struct, frozen=True):
     egress: tuple[EgressListener, ...] = ()  # (): everything that is exported to the namespace
     ingress: tuple[IngressListener, ...] = ()  # (): the ports of the services that select the proxy
     outbound_policy: OutboundPolicy | None = None
+    inbound_pool: ConnectionPool | None = None  # for every port that has none of its own
     created: str = ""
     origin: Origin | None = None

@@ -4,20 +4,14 @@ the way; or an answer without asking anyone."""
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import lru_cache
 
 from envoy.config.core.v3.base_pb2 import HeaderValueOption, RuntimeFractionalPercent
 from envoy.config.route.v3.route_components_pb2 import (
     DirectResponseAction,
     RedirectAction,
-    RetryPolicy,
     Route,
     RouteAction,
     WeightedCluster,
-)
-from envoy.extensions.retry.host.previous_hosts.v3.previous_hosts_pb2 import PreviousHostsPredicate
-from envoy.extensions.retry.priority.previous_priorities.v3.previous_priorities_config_pb2 import (
-    PreviousPrioritiesConfig,
 )
 from envoy.type.v3.percent_pb2 import FractionalPercent
 
@@ -29,15 +23,13 @@ from weft.model.virtual_service import (
     Headers,
     HttpRoute,
     Redirect,
-    Retries,
     WeightedDestination,
 )
-from weft.translate import names, policy
+from weft.translate import names, policy, retries
 from weft.translate.commands import harmless
-from weft.translate.protos import duration, packed
+from weft.translate.protos import duration
 from weft.translate.view import ServiceView
 
-_RETRY_ON = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes"
 _CODES = {
     301: RedirectAction.MOVED_PERMANENTLY,
     302: RedirectAction.FOUND,
@@ -63,7 +55,7 @@ def plain(view: ServiceView, port: int) -> RouteAction:
     """Straight to the service, as without any VirtualService."""
     action = RouteAction(cluster=names.outbound_cluster(view.host, port))
     wait(action, None)
-    action.retry_policy.CopyFrom(_retry_policy(Retries()))
+    action.retry_policy.CopyFrom(retries.by_default())
     _hash_by(action, view, Destination(view.host), port)
     return action
 
@@ -134,8 +126,10 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
     if host:
         action.host_rewrite_literal = host
     wait(action, written.timeout)
-    if written.retries is None or written.retries.attempts > 0:
-        action.retry_policy.CopyFrom(_retry_policy(written.retries or Retries()))
+    if written.retries is None:
+        action.retry_policy.CopyFrom(retries.by_default())
+    elif written.retries.attempts > 0:
+        action.retry_policy.CopyFrom(retries.policy(written.retries))
     for mirror in written.mirrors:
         if mirror.percentage > 0:
             shadow = action.request_mirror_policies.add()
@@ -145,34 +139,6 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
             shadow.trace_sampled.value = False
     for entry in destinations:
         _hash_by(action, view, entry.destination, port)
-
-
-@lru_cache(maxsize=1024)
-def _retry_policy(retries: Retries) -> RetryPolicy:
-    result = RetryPolicy()
-    result.num_retries.value = retries.attempts
-    reasons: list[str] = []
-    for reason in (retries.retry_on or _RETRY_ON).split(","):
-        if reason.strip().isdigit():
-            result.retriable_status_codes.append(int(reason))
-        elif reason.strip():
-            reasons.append(reason.strip())
-    if result.retriable_status_codes and "retriable-status-codes" not in reasons:
-        reasons.append("retriable-status-codes")
-    result.retry_on = ",".join(reasons)
-    if retries.per_try_timeout:
-        result.per_try_timeout.CopyFrom(duration(retries.per_try_timeout))
-    result.host_selection_retry_max_attempts = 5
-    if retries.ignore_previous_hosts:
-        predicate = result.retry_host_predicate.add()
-        predicate.name = "envoy.retry_host_predicates.previous_hosts"
-        predicate.typed_config.CopyFrom(packed(PreviousHostsPredicate()))
-    if retries.retry_remote_localities:
-        result.retry_priority.name = "envoy.retry_priorities.previous_priorities"
-        result.retry_priority.typed_config.CopyFrom(packed(PreviousPrioritiesConfig(update_frequency=2)))
-    if retries.backoff:
-        result.retry_back_off.base_interval.CopyFrom(duration(retries.backoff))
-    return result
 
 
 def _hash_by(action: RouteAction, view: ServiceView, destination: Destination, port: int) -> None:
@@ -198,6 +164,8 @@ def _hash_policy(hashing: ConsistentHash) -> RouteAction.HashPolicy:
             result.cookie.path = hashing.cookie_path
             if hashing.cookie_ttl is not None:
                 result.cookie.ttl.CopyFrom(duration(hashing.cookie_ttl))
+            for name, value in hashing.cookie_attributes:
+                result.cookie.attributes.add(name=name, value=value)
         case HashKey.SOURCE_IP:
             result.connection_properties.source_ip = True
         case HashKey.QUERY:

@@ -19,6 +19,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.model.destination_rule import ConnectionPool
 from weft.model.settings import PathNormalization, Settings
+from weft.translate import retries
 from weft.translate.access_log import access_logs, connection_logs, own_answers
 from weft.translate.actions import wait
 from weft.translate.filters import inbound_filters, outbound_filters
@@ -27,6 +28,9 @@ from weft.translate.protos import duration, from_control_plane, packed
 
 # What the HTTP inspector says of a connection. HTTP/1.0 is HTTP: old load generators speak nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
+# Envoy wants names. WebSocket; Kubernetes' `exec` and `port-forward`; the `attach` of container engines. A plain
+# CONNECT asks for a proxy, and a sidecar is none: where a workload serves it, its port is declared TCP.
+UPGRADES = ("websocket", "spdy/3.1", "tcp")
 
 
 def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
@@ -48,9 +52,10 @@ def http_to_workload(
     *,
     noted: frozenset[str] = frozenset(),
     certified: bool = False,
+    grpc_web: bool = False,
 ) -> Filter:
-    """Inbound: past the guards, one route, to the workload. A connection that the workload closed while the request was
-    on its way is tried again: nothing of it has been read. A caller that has shown a certificate is named to the
+    """Inbound: past the guards, one way, to the workload. A request that meets a connection which the workload has just
+    closed is tried again if its method allows it (`retries.py`). A caller that has shown a certificate is named to the
     workload in `x-forwarded-client-cert`, after what that proxy says of others; from anybody else the header is taken
     away, as it is from every application on its way out."""
     manager = _manager(prefix, settings, noted)
@@ -58,15 +63,16 @@ def http_to_workload(
         manager.forward_client_cert_details = HttpConnectionManager.APPEND_FORWARD
         details = manager.set_current_client_cert_details
         details.subject.value, details.uri, details.dns = True, True, True
-    manager.http_filters.extend([*guards, *inbound_filters()])
+    manager.http_filters.extend([*guards, *inbound_filters(grpc_web=grpc_web)])
     route = Route(name="default", match=route_match(None))
     route.route.cluster = cluster
     wait(route.route, None)
-    route.route.retry_policy.retry_on = "reset-before-request"
-    route.route.retry_policy.num_retries.value = 2
-    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=[route])
+    route.route.retry_policy.CopyFrom(retries.to_workload())
+    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=retries.with_replays(route))
     manager.route_config.CopyFrom(RouteConfiguration(name=cluster, virtual_hosts=[host]))
     manager.route_config.validate_clusters.value = False
+    # HTTP/1.0 need not say for whom it is. Outbound nothing else would tell; here it is the workload's in any case.
+    manager.http_protocol_options.default_host_for_http_10 = "localhost"
     # What one peer can make this proxy buffer: enough for 250 MB/s per stream at a round trip of 1 ms.
     manager.http2_protocol_options.initial_stream_window_size.value = 256 << 10
     manager.http2_protocol_options.initial_connection_window_size.value = 1 << 20
@@ -124,9 +130,11 @@ def _manager(prefix: str, settings: Settings, noted: frozenset[str] = frozenset(
     _normalize_paths(manager, settings.path_normalization)
     manager.use_remote_address.value = False  # between two proxies of the mesh neither is the edge
     manager.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
-    manager.upgrade_configs.add(upgrade_type="websocket")
-    manager.http2_protocol_options.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
+    for upgrade in UPGRADES:
+        manager.upgrade_configs.add(upgrade_type=upgrade)
+    manager.http2_protocol_options.allow_connect = True  # an upgrade crosses HTTP/2 as an extended CONNECT
     manager.http_protocol_options.accept_http_10 = True
+    manager.http_protocol_options.enable_trailers = True
     return manager
 
 

@@ -5,6 +5,7 @@ than HTTP/1.1; the receiving proxy speaks to its application as the port declare
 
 from __future__ import annotations
 
+from datetime import timedelta
 from enum import Enum
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
@@ -16,18 +17,20 @@ from google.protobuf.duration_pb2 import Duration
 
 from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, TrafficPolicy
 from weft.model.inbound_port import InboundPort
+from weft.model.locality import weighs_places
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
 from weft.translate import names, policy, tls
+from weft.translate.announcement import announce_caller
 from weft.translate.built import Built, build
-from weft.translate.endpoints import assignment, subset_endpoints
+from weft.translate.endpoints import assignment, near, subset_endpoints
 from weft.translate.origination import is_foreign, name_by_request, originate, secrets
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.provenance import keys, of_objects
+from weft.translate.retries import IDLE_TO_OUTSIDE, IDLE_TO_WORKLOAD, allow_replays
 from weft.translate.view import ServiceView
 
 _HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-_PASSTHROUGH_IDLE = Duration(seconds=300)
 _NEVER = Duration(seconds=9223372035)  # Istio's number: the largest that Envoy's milliseconds can hold
 _DNS_REFRESH = Duration(seconds=60)
 
@@ -51,11 +54,12 @@ def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[
 def inbound(port: InboundPort, settings: Settings) -> Built:
     """To the workload itself, which sees 127.0.0.6 and not its own address as the caller."""
     name = names.inbound_cluster(port.number)
-    pool = policy.effective(port.rule, port.service_port).connection_pool
+    pool = port.connection_pool
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     _locate_inbound(cluster, port)
-    policy.limit(cluster, pool)
-    _speak(cluster, _inbound_upstream(port.protocol, pool), pool, HttpProtocolOptions())
+    policy.limit(cluster, pool, policy.effective(port.rule, port.service_port).retry_budget)
+    allow_replays(cluster)
+    _speak(cluster, _inbound_upstream(port.protocol, pool), pool, _idle(IDLE_TO_WORKLOAD))
     sources = keys(*(service.origin for service in port.services), *(port.rule.origins if port.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     return build(name, cluster, sources)
@@ -63,9 +67,10 @@ def inbound(port: InboundPort, settings: Settings) -> Built:
 
 def fixed(settings: Settings) -> tuple[Built, ...]:
     """To wherever the caller wanted to go, to nowhere, and to the workload on a port that no service names."""
-    passthrough = _original_destination(names.PASSTHROUGH, settings)
-    received = _original_destination(names.INBOUND_PASSTHROUGH, settings)
+    passthrough = _original_destination(names.PASSTHROUGH, settings, IDLE_TO_OUTSIDE)
+    received = _original_destination(names.INBOUND_PASSTHROUGH, settings, IDLE_TO_WORKLOAD)
     received.upstream_bind_config.CopyFrom(_FROM_LOOPBACK)
+    allow_replays(received)
     nowhere = Cluster(name=names.BLACK_HOLE, type=Cluster.STATIC, connect_timeout=duration(settings.connect_timeout))
     return tuple(build(cluster.name, cluster) for cluster in (passthrough, nowhere, received))
 
@@ -97,15 +102,22 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     chosen = policy.effective(view.rule, port.number, subset)
     cluster = Cluster(name=name, connect_timeout=duration(settings.connect_timeout))
     policy.balance(cluster, chosen.load_balancer)
-    _locate(cluster, view, port, subset, chosen)
-    policy.limit(cluster, chosen.connection_pool)
+    if weighs_places(chosen, settings.locality):
+        cluster.common_lb_config.locality_weighted_lb_config.SetInParent()
+    _locate(cluster, view, port, subset, chosen, settings)
+    policy.limit(cluster, chosen.connection_pool, chosen.retry_budget)
     policy.eject(cluster, chosen.outlier_detection)
-    options = HttpProtocolOptions()
+    spoken = upstream(view, port, chosen)
+    if spoken in (Upstream.HTTP1, Upstream.AS_CALLED) and not policy.limits_retries(chosen):
+        allow_replays(cluster)
+    options = HttpProtocolOptions() if spoken is Upstream.HTTP2 else _idle(IDLE_TO_OUTSIDE)
     foreign = chosen.tls if is_foreign(chosen.tls) else None
     if foreign is not None:
         name_by_request(options, view.service, port, foreign)
-    _speak(cluster, upstream(view, port, chosen), chosen.connection_pool, options)
+    _speak(cluster, spoken, chosen.connection_pool, options)
     _secure(cluster, view, port, subset, chosen, settings)
+    if chosen.proxy_protocol is not None:
+        announce_caller(cluster, chosen.proxy_protocol)
     sources = keys(view.service.origin, *(view.rule.origins if view.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     asked_by = keys(*view.rule.origins) if view.rule else sources  # alone: the service knows nothing of the files
@@ -114,7 +126,12 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
 
 
 def _locate(
-    cluster: Cluster, view: ServiceView, port: ServicePort, subset: Subset | None, chosen: TrafficPolicy
+    cluster: Cluster,
+    view: ServiceView,
+    port: ServicePort,
+    subset: Subset | None,
+    chosen: TrafficPolicy,
+    settings: Settings,
 ) -> None:
     service = view.service
     assert service is not None  # noqa: S101 (the caller has looked)
@@ -123,6 +140,7 @@ def _locate(
     elif policy.by_callers_address(service, chosen):
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
+        cluster.ClearField("common_lb_config")
         for unused in ("ring_hash_lb_config", "maglev_lb_config", "least_request_lb_config", "round_robin_lb_config"):
             cluster.ClearField(unused)
     elif service.resolution is Resolution.STATIC:
@@ -144,7 +162,8 @@ def _locate(
                 )
             )
         )
-        cluster.load_assignment.CopyFrom(assignment(cluster.name, members))
+        found = near(chosen, members, view.caller.whereabouts, settings.locality)
+        cluster.load_assignment.CopyFrom(assignment(cluster.name, found))
 
 
 def _secure(
@@ -227,16 +246,14 @@ def _speak(
         if pool.max_connection_duration:
             lifetime = options.common_http_protocol_options.max_connection_duration
             lifetime.CopyFrom(duration(pool.max_connection_duration))
-    if spoken is Upstream.HTTP1 and not options.ByteSize():
-        return  # what Envoy does without being told
     match spoken:
         case Upstream.HTTP1:
-            options.explicit_http_config.http_protocol_options.SetInParent()
+            options.explicit_http_config.http_protocol_options.enable_trailers = True
         case Upstream.HTTP2:
             http2 = options.explicit_http_config.http2_protocol_options
             http2.allow_connect = True  # a WebSocket crosses HTTP/2 as an extended CONNECT
         case Upstream.AS_CALLED:
-            options.use_downstream_protocol_config.http_protocol_options.SetInParent()
+            options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
             http2 = options.use_downstream_protocol_config.http2_protocol_options
             http2.allow_connect = True
     if spoken is not Upstream.HTTP1 and pool is not None and pool.max_concurrent_streams:
@@ -244,7 +261,7 @@ def _speak(
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
 
 
-def _original_destination(name: str, settings: Settings) -> Cluster:
+def _original_destination(name: str, settings: Settings, idle: timedelta) -> Cluster:
     cluster = Cluster(
         name=name,
         type=Cluster.ORIGINAL_DST,
@@ -252,12 +269,18 @@ def _original_destination(name: str, settings: Settings) -> Cluster:
         connect_timeout=duration(settings.connect_timeout),
     )
     policy.limit(cluster, None)
-    options = HttpProtocolOptions()
-    options.common_http_protocol_options.idle_timeout.CopyFrom(_PASSTHROUGH_IDLE)
-    options.use_downstream_protocol_config.http_protocol_options.SetInParent()
+    options = _idle(idle)
+    options.use_downstream_protocol_config.http_protocol_options.enable_trailers = True
     options.use_downstream_protocol_config.http2_protocol_options.allow_connect = True
     cluster.typed_extension_protocol_options[_HTTP_OPTIONS].CopyFrom(packed(options))
     return cluster
+
+
+def _idle(timeout: timedelta) -> HttpProtocolOptions:
+    """How long a connection without a request is kept; what a rule says takes its place."""
+    result = HttpProtocolOptions()
+    result.common_http_protocol_options.idle_timeout.CopyFrom(duration(timeout))
+    return result
 
 
 def _from_loopback() -> BindConfig:

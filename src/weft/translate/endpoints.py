@@ -1,17 +1,18 @@
-"""Who answers: the load assignments of a service port and of its subsets. They do not depend on who asks, so they are
-made once for the whole mesh, and an endpoint's own message is made once however often it is sent."""
+"""Who answers: the load assignments of a service port and of its subsets. They depend on who asks only where a rule has
+callers go to those near them; else they are made once for the whole mesh. An endpoint's own message is made once,
+however often it is sent."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import lru_cache
 
 from envoy.config.endpoint.v3.endpoint_components_pb2 import LocalityLbEndpoints
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
-from weft.model.destination_rule import DestinationRule, Subset, TrafficPolicy
+from weft.model.destination_rule import DestinationRule, LocalitySetting, Subset, TrafficPolicy
 from weft.model.endpoint import Endpoint
 from weft.model.group import ProxyKind
+from weft.model.locality import Place, Whereabouts, parts_of, places, setting_for
 from weft.model.names import selects
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.translate import names
@@ -25,6 +26,8 @@ _MESSAGE = ClusterLoadAssignment.DESCRIPTOR.full_name
 # What stands before each locality: its field, and that a length follows.
 _ENDPOINTS = bytes([ClusterLoadAssignment.DESCRIPTOR.fields_by_name["endpoints"].number << 3 | 2])
 
+_ALL_ALIKE = LocalitySetting()
+
 
 def assignments(
     service: Service,
@@ -32,18 +35,24 @@ def assignments(
     rule: DestinationRule | None,
     endpoints: tuple[Endpoint, ...],
     kind: ProxyKind = ProxyKind.SIDECAR,
+    caller: Whereabouts | None = None,
+    mesh: LocalitySetting = _ALL_ALIKE,
 ) -> tuple[Built, ...]:
     """For the service port itself and each subset; none where the proxy finds the addresses by itself, as Envoy does
-    where the caller's own address is used. gRPC's client cannot do that, and is told the endpoints."""
+    where the caller's own address is used. gRPC's client cannot do that, and is told the endpoints. `mesh`: what
+    holds for places where the rule says nothing."""
     # A UDP port may have the number of a TCP port, and so the name of its cluster.
     if service.resolution is not Resolution.STATIC or port.protocol is Protocol.UDP:
         return ()
     subsets: tuple[Subset | None, ...] = (None, *(rule.subsets if rule else ()))
     sources = keys(service.origin, *(rule.origins if rule else ()))
     return tuple(
-        from_bytes(_MESSAGE, name, _assigned(name, subset_endpoints(endpoints, subset)), sources)
+        from_bytes(
+            _MESSAGE, name, _assigned(name, near(chosen, subset_endpoints(endpoints, subset), caller, mesh)), sources
+        )
         for subset in subsets
-        if _asked_for(service, effective(rule, port.number, subset), kind)
+        for chosen in (effective(rule, port.number, subset),)
+        if _asked_for(service, chosen, kind)
         for name in (names.outbound_cluster(service.host, port.number, subset.name if subset else ""),)
     )
 
@@ -60,26 +69,29 @@ def subset_endpoints(endpoints: tuple[Endpoint, ...], subset: Subset | None) -> 
     return tuple(endpoint for endpoint in endpoints if selects(subset.labels, endpoint.labels))
 
 
-def assignment(name: str, endpoints: tuple[Endpoint, ...]) -> ClusterLoadAssignment:
-    result: ClusterLoadAssignment = ClusterLoadAssignment.FromString(_assigned(name, endpoints))
+def near(
+    chosen: TrafficPolicy, endpoints: tuple[Endpoint, ...], caller: Whereabouts | None, mesh: LocalitySetting
+) -> tuple[Place, ...]:
+    """The endpoints by their places, as the policy that holds has this caller turn to them."""
+    return places(endpoints, caller or Whereabouts(), setting_for(chosen, mesh))
+
+
+def assignment(name: str, found: tuple[Place, ...]) -> ClusterLoadAssignment:
+    result: ClusterLoadAssignment = ClusterLoadAssignment.FromString(_assigned(name, found))
     return result
 
 
-def _assigned(name: str, endpoints: tuple[Endpoint, ...]) -> bytes:
+def _assigned(name: str, found: tuple[Place, ...]) -> bytes:
     """The serialized assignment, joined from the endpoints' own bytes: thousands of them are not parsed to be written
     again."""
-    by_locality: dict[str, list[Endpoint]] = defaultdict(list)
-    for endpoint in endpoints:
-        by_locality[endpoint.locality].append(endpoint)
     parts: list[bytes] = [ClusterLoadAssignment(cluster_name=name).SerializeToString()]
-    for locality, members in sorted(by_locality.items()):
-        entry = LocalityLbEndpoints()
-        entry.load_balancing_weight.value = sum(max(member.weight, 1) for member in members)
+    for place in found:
+        entry = LocalityLbEndpoints(priority=place.priority)
+        entry.load_balancing_weight.value = place.weight
         # Always present, even when empty: gRPC's client refuses endpoints without a locality.
         entry.locality.SetInParent()
-        region, zone, sub_zone = (*locality.split("/", 2), "", "", "")[:3]
-        entry.locality.region, entry.locality.zone, entry.locality.sub_zone = region, zone, sub_zone
-        body = b"".join((*map(_fragment, members), entry.SerializeToString()))
+        entry.locality.region, entry.locality.zone, entry.locality.sub_zone = parts_of(place.locality)
+        body = b"".join((*map(_fragment, place.endpoints), entry.SerializeToString()))
         parts += (_ENDPOINTS, _varint(len(body)), body)
     return b"".join(parts)
 

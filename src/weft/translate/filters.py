@@ -1,4 +1,4 @@
-"""What a route asks of the HTTP filters: faults, CORS, and a mark on what the proxy answers itself.
+"""What a route asks of the HTTP filters: faults, CORS, gRPC-Web, and a mark on what the proxy answers itself.
 
 These filters stand in every outbound connection manager, disabled: a route's own config switches them on for its
 requests. A request of any other route pays a lookup each in an empty map and nothing else, and writing a fault into a
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from envoy.config.route.v3.route_components_pb2 import Route
+from envoy.config.route.v3.route_components_pb2 import FilterConfig, Route
 from envoy.extensions.filters.common.fault.v3.fault_pb2 import FaultDelay
 from envoy.extensions.filters.http.cors.v3.cors_pb2 import Cors, CorsPolicy
 from envoy.extensions.filters.http.fault.v3.fault_pb2 import FaultAbort, HTTPFault
+from envoy.extensions.filters.http.grpc_web.v3.grpc_web_pb2 import GrpcWeb
 from envoy.extensions.filters.http.header_to_metadata.v3.header_to_metadata_pb2 import Config as HeaderToMetadata
 from envoy.extensions.filters.http.router.v3.router_pb2 import Router
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import HttpFilter
@@ -27,6 +28,7 @@ from weft.translate.protos import duration, packed
 
 FAULT = "envoy.filters.http.fault"
 CORS = "envoy.filters.http.cors"
+GRPC_WEB = "envoy.filters.http.grpc_web"
 MARK = "envoy.filters.http.header_to_metadata"
 ROUTER = "envoy.filters.http.router"
 
@@ -46,16 +48,18 @@ def outbound_filters() -> tuple[HttpFilter, ...]:
     return (
         HttpFilter(name=FAULT, typed_config=packed(HTTPFault()), disabled=True),
         HttpFilter(name=CORS, typed_config=packed(Cors()), disabled=True),
+        HttpFilter(name=GRPC_WEB, typed_config=packed(GrpcWeb()), disabled=True),
         HttpFilter(name=MARK, typed_config=packed(HeaderToMetadata()), disabled=True),
         HttpFilter(name=ROUTER, typed_config=packed(Router())),
     )
 
 
-def inbound_filters() -> tuple[HttpFilter, ...]:
+def inbound_filters(*, grpc_web: bool = False) -> tuple[HttpFilter, ...]:
     """The caller's proxy keeps the statistics of an upstream; here they would only say the same again."""
     router = Router()
     router.dynamic_stats.value = False
-    return (HttpFilter(name=ROUTER, typed_config=packed(router)),)
+    end = HttpFilter(name=ROUTER, typed_config=packed(router))
+    return (HttpFilter(name=GRPC_WEB, typed_config=packed(GrpcWeb())), end) if grpc_web else (end,)
 
 
 def enable(route: Route, written: HttpRoute) -> None:
@@ -65,6 +69,18 @@ def enable(route: Route, written: HttpRoute) -> None:
         route.typed_per_filter_config[CORS].CopyFrom(packed(_cors(written.cors)))
     if written.redirect is not None or written.direct_response is not None:
         route.typed_per_filter_config[MARK].CopyFrom(_mark())
+
+
+def translate_grpc_web(route: Route) -> None:
+    """A browser's gRPC becomes gRPC here; a caller that has a proxy needs no other translator."""
+    route.typed_per_filter_config[GRPC_WEB].CopyFrom(_as_it_stands())
+
+
+@lru_cache(maxsize=1)
+def _as_it_stands() -> Any:
+    config = FilterConfig()
+    config.config.SetInParent()
+    return packed(config)
 
 
 @lru_cache(maxsize=1)

@@ -87,7 +87,7 @@ def _host(view: ServiceView, port: ServicePort) -> VirtualHost:
     made = host_of(view, port.number, ("*",))
     message = RouteConfiguration.FromString(made.fragment)
     for route in message.virtual_hosts[0].routes:
-        for unknown in (filters.CORS, filters.MARK):
+        for unknown in (filters.CORS, filters.GRPC_WEB, filters.MARK):
             route.typed_per_filter_config.pop(unknown, None)
         if route.HasField("route"):
             # The only timeout that this client reads.

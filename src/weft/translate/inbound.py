@@ -26,7 +26,7 @@ from weft.model.names import ObjectKey
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import INBOUND_PORT, OUTBOUND_PORT
 from weft.model.service import Protocol
-from weft.translate import names, policy, tls
+from weft.translate import names, tls
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.callers import known_callers
@@ -153,11 +153,18 @@ def _ends(entrance: _Entrance, view: GroupView, guards: Guards) -> _Ends:
         cluster = names.inbound_cluster(port.number)
         prefix = f"inbound_{names.listener('0.0.0.0', port.number)}"
         host_name = f"inbound|http|{port.service_port or port.number}"
-        pool = policy.effective(port.rule, port.service_port).connection_pool
+        pool = port.connection_pool
 
     def http(certified: bool) -> tuple[Filter, ...]:
         end = http_to_workload(
-            prefix, cluster, host_name, settings, guards.http, noted=guards.noted, certified=certified
+            prefix,
+            cluster,
+            host_name,
+            settings,
+            guards.http,
+            noted=guards.noted,
+            certified=certified,
+            grpc_web=entrance.protocol is Protocol.GRPC_WEB,
         )
         return (end,)
 

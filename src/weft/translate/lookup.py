@@ -65,6 +65,12 @@ class Names:
         for service in services:
             self._add(service, by_namespace.get(service.namespace, []))
 
+    def look_up_for_proxy(self, name: str, namespace: str) -> Answer:
+        """What it means to the proxy of such a pod. A virtual address of the mesh leads nowhere from there: a host
+        outside of it is what the world says it is."""
+        inside = name == self._domain or name.endswith(f".{self._domain}")
+        return self.look_up(name, namespace) if inside else NotOurs()
+
     def look_up(self, name: str, namespace: str) -> Answer:
         """What a name, lower case and without its last dot, means to a pod of a namespace."""
         if any(name == zone or name.endswith(f".{zone}") for zone in self._reverse_zones):

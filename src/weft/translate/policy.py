@@ -12,23 +12,26 @@ from weft.model.destination_rule import (
     ConnectionPool,
     LoadBalancer,
     OutlierDetection,
+    RetryBudget,
     SimpleBalancer,
     TrafficPolicy,
+    Warmup,
     effective,
 )
 from weft.model.service import Resolution, Service
 from weft.translate.protos import duration
+from weft.translate.resilience import limit_retries
 
 __all__ = ["balance", "by_callers_address", "effective", "eject", "is_closed", "limit"]
 
 NO_LIMIT = 2**32 - 1  # Istio's default: a limit that nobody asked for must not drop anyone's request
 _DEFAULT_RING_SIZE = 1024
+_NO_RUNTIME_KEY = "weft.warmup"  # Envoy asks for one; nobody sets it
 
 _LIMITS = CircuitBreakers.Thresholds(
     max_connections=UInt32Value(value=NO_LIMIT),
     max_pending_requests=UInt32Value(value=NO_LIMIT),
     max_requests=UInt32Value(value=NO_LIMIT),
-    max_retries=UInt32Value(value=NO_LIMIT),
 )
 
 
@@ -58,7 +61,7 @@ def balance(cluster: Cluster, balancer: LoadBalancer | None) -> None:
         case SimpleBalancer.ROUND_ROBIN:
             cluster.lb_policy = Cluster.ROUND_ROBIN
             if balancer.warmup:
-                cluster.round_robin_lb_config.slow_start_config.slow_start_window.CopyFrom(duration(balancer.warmup))
+                cluster.round_robin_lb_config.slow_start_config.CopyFrom(_slow_start(balancer.warmup))
         case SimpleBalancer.RANDOM:
             cluster.lb_policy = Cluster.RANDOM
         case SimpleBalancer.PASSTHROUGH:
@@ -66,20 +69,36 @@ def balance(cluster: Cluster, balancer: LoadBalancer | None) -> None:
         case SimpleBalancer.LEAST_REQUEST:
             cluster.lb_policy = Cluster.LEAST_REQUEST
             if balancer.warmup:
-                cluster.least_request_lb_config.slow_start_config.slow_start_window.CopyFrom(duration(balancer.warmup))
+                cluster.least_request_lb_config.slow_start_config.CopyFrom(_slow_start(balancer.warmup))
 
 
-def limit(cluster: Cluster, pool: ConnectionPool | None) -> None:
+def _slow_start(warmup: Warmup) -> Cluster.SlowStartConfig:
+    result = Cluster.SlowStartConfig(slow_start_window=duration(warmup.duration))
+    if warmup.aggression is not None:
+        result.aggression.default_value = warmup.aggression
+        result.aggression.runtime_key = _NO_RUNTIME_KEY
+    if warmup.minimum_percent is not None:
+        result.min_weight_percent.value = warmup.minimum_percent
+    return result
+
+
+def limits_retries(policy: TrafficPolicy) -> bool:
+    """Whether somebody has written how many there may be."""
+    pool = policy.connection_pool
+    return policy.retry_budget is not None or bool(pool is not None and pool.max_retries)
+
+
+def limit(cluster: Cluster, pool: ConnectionPool | None, budget: RetryBudget | None = None) -> None:
     """Circuit breakers, the connect timeout and TCP keepalive; what only HTTP knows is in `clusters.py`."""
     limits = cluster.circuit_breakers.thresholds.add()
     limits.CopyFrom(_LIMITS)
+    limit_retries(limits, budget, pool.max_retries if pool is not None else None)
     if pool is None:
         return
     for written, field in (
         (pool.max_connections, limits.max_connections),
         (pool.max_pending_requests, limits.max_pending_requests),
         (pool.max_requests, limits.max_requests),
-        (pool.max_retries, limits.max_retries),
     ):
         if written:  # 0 means no limit, as in Istio
             field.value = written

@@ -12,21 +12,25 @@ from envoy.config.route.v3.route_components_pb2 import Route, RouteMatch
 from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
+from weft.model.group import ProxyKind
 from weft.model.names import Origin
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
-from weft.model.virtual_service import HttpMatch, HttpRoute
+from weft.model.virtual_service import Destination, HttpMatch, HttpRoute
 from weft.translate import names
-from weft.translate.actions import act, plain, wait
+from weft.translate.actions import act, destination_port, plain, taking_part, wait
 from weft.translate.built import Built, from_parts
+from weft.translate.clusters import Upstream, upstream
 from weft.translate.contribution import VirtualHost
 from weft.translate.delegates import Resolved, written_out
 from weft.translate.domains import domains
-from weft.translate.filters import enable
+from weft.translate.filters import enable, translate_grpc_web
 from weft.translate.matches import applies, catches_all, route_match
+from weft.translate.policy import effective
 from weft.translate.provenance import keys, of_objects, of_route
+from weft.translate.retries import with_replays
 from weft.translate.view import ServiceView, deciding
 
 _MESSAGE = RouteConfiguration.DESCRIPTOR.full_name
@@ -68,9 +72,9 @@ def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHo
 
 def routes(view: ServiceView, port: int) -> list[Route]:
     """In the order they are tried, up to the first that catches everything."""
-    result = [_route(each, view, port) for each in chosen(view, port)]
+    result = [made for each in chosen(view, port) for made in _replayed(_route(each, view, port), each, view, port)]
     # Nothing of it is for this caller and port (not: for this request): the service is called as if it were not there.
-    return result or ([_default(view, port)] if view.service is not None else [])
+    return result or (_replayed(_default(view, port), None, view, port) if view.service is not None else [])
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
@@ -113,11 +117,39 @@ def configuration(name: str, hosts: Sequence[VirtualHost], policy: OutboundPolic
 
 def _route(each: Chosen, view: ServiceView, port: int) -> Route:
     written: HttpRoute = each.resolved.route
-    route = Route(name=_name(written, each.match), match=each.envoys)
+    counted = each.match.stat_prefix if each.match else ""
+    route = Route(name=_name(written, each.match), match=each.envoys, stat_prefix=counted)
     act(route, written, view, port)
     enable(route, written)
+    if route.HasField("route") and _speaks_grpc_web(view, port):
+        translate_grpc_web(route)
     route.metadata.CopyFrom(of_route(each.resolved.origins, written.line))
     return route
+
+
+def _replayed(route: Route, each: Chosen | None, view: ServiceView, port: int) -> list[Route]:
+    """Where nobody wrote how often, and the service itself is called by HTTP/1, whose connections its server may close
+    at any time. Between proxies they are closed in order."""
+    if view.caller.kind is ProxyKind.GRPC or not route.HasField("route"):
+        return [route]
+    if each is None:
+        destinations: tuple[Destination, ...] = (Destination(view.host, port=port),)
+    elif each.resolved.route.retries is None:
+        destinations = tuple(entry.destination for entry in taking_part(each.resolved.route.route))
+    else:
+        return [route]
+    return with_replays(route) if all(_by_http1(view, entry, port) for entry in destinations) else [route]
+
+
+def _by_http1(view: ServiceView, destination: Destination, port: int) -> bool:
+    number = destination_port(view, destination, port)
+    called = next((entry for entry in view.service.ports if entry.number == number), None) if view.service else None
+    if called is None or destination.host != view.host:
+        return False
+    subsets = view.rule.subsets if view.rule else ()
+    subset = next((entry for entry in subsets if entry.name == destination.subset), None)
+    spoken = upstream(view, called, effective(view.rule, number, subset))
+    return spoken is Upstream.HTTP1 or (spoken is Upstream.AS_CALLED and number not in view.meshed)
 
 
 def _name(written: HttpRoute, match: HttpMatch | None) -> str:
@@ -126,8 +158,15 @@ def _name(written: HttpRoute, match: HttpMatch | None) -> str:
 
 def _default(view: ServiceView, port: int) -> Route:
     route = Route(name="default", match=route_match(None), route=plain(view, port))
+    if _speaks_grpc_web(view, port):
+        translate_grpc_web(route)
     route.metadata.CopyFrom(of_route(_known(view.service.origin if view.service else None)))
     return route
+
+
+def _speaks_grpc_web(view: ServiceView, port: int) -> bool:
+    ports = view.service.ports if view.service is not None else ()
+    return any(entry.number == port and entry.protocol is Protocol.GRPC_WEB for entry in ports)
 
 
 def _known(origin: Origin | None) -> tuple[Origin, ...]:

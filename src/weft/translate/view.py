@@ -14,6 +14,7 @@ from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
+from weft.model.locality import Whereabouts, looks_at_labels, whereabouts
 from weft.model.mesh import Mesh
 from weft.model.names import Labels
 from weft.model.peer_authentication import PeerModes
@@ -35,6 +36,7 @@ class Caller(msgspec.Struct, frozen=True):
     kind: ProxyKind
     namespace: str = ""  # of callers for whom short names exist, or where some route asks for it
     labels: Labels = ()  # where some route asks for source labels
+    whereabouts: Whereabouts | None = None  # where a rule has callers go to those near them
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -80,6 +82,7 @@ class GroupView(msgspec.Struct, frozen=True):
     authentication: tuple[RequestAuthentication, ...] = ()
     authorizers: tuple[Authorizer, ...] = ()  # that its policies name, and that there are
     called: Settings | None = None  # the settings as it is called; None: the same
+    locality: str = ""  # where it is, if that matters to any call in the mesh
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
@@ -117,7 +120,14 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
     by_labels = any(match.source_labels for match in conditions)
     return ServiceView(
         host=host,
-        caller=Caller(group.kind, group.namespace if by_namespace else "", group.labels if by_labels else ()),
+        caller=Caller(
+            group.kind,
+            group.namespace if by_namespace else "",
+            group.labels if by_labels else (),
+            whereabouts(rule, mesh.settings.locality, group.locality, group.labels)
+            if service and not service.headless and service.resolution is not Resolution.NONE
+            else None,
+        ),
         service=service,
         ports=scope.ports(service) if service else (),
         rule=rule,
@@ -161,6 +171,8 @@ def takes_whole_port(view: ServiceView, port: ServicePort) -> bool:
 def depends_on_labels(mesh: Mesh, view: ServiceView, namespace: str) -> bool:
     """Whether groups of this namespace may see the host in another way for their labels alone."""
     hosts = (view.host, *(target.host for target in view.targets))
+    if view.caller.whereabouts is not None and looks_at_labels(view.rule, mesh.settings.locality):
+        return True
     return any(match.source_labels for match in _conditions((*view.routes, *view.delegates))) or any(
         mesh.selects_callers(host, namespace) for host in hosts
     )
@@ -177,6 +189,7 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         authentication=mesh.policies(RequestAuthentication, group),
         authorizers=mesh.authorizers(group),
         called=mesh.settings_of(group, Reporter.SERVER),
+        locality=group.locality if mesh.locality_matters else "",
     )
 
 

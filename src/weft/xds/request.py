@@ -30,6 +30,10 @@ class Locality(msgspec.Struct, frozen=True):
     zone: str = ""
     sub_zone: str = ""
 
+    def __str__(self) -> str:
+        """REGION/ZONE/SUBZONE, as Istio writes it."""
+        return f"{self.region}/{self.zone}/{self.sub_zone}".rstrip("/")
+
 
 class NodeInfo(msgspec.Struct, frozen=True):
     id: str

@@ -16,7 +16,7 @@ def cluster(mesh, path="", name=CLUSTER):
 def test_without_any_rule_each_field_is_a_default():
     mesh = mesh_of()
     assert cluster(mesh) == (("Service shop/payments (service.yaml:2)",), ("cluster-per-port",))
-    assert cluster(mesh, "circuit_breakers") == ((), ("no-limits",))
+    assert cluster(mesh, "circuit_breakers") == ((), ("no-limits", "retry-budget"))
     assert cluster(mesh, "connect_timeout") == ((), ("connect-timeout",))
     assert cluster(mesh, "lb_policy") == ((), ("least-request",))
     assert cluster(mesh, "outlier_detection") == ((), ("no-ejection",))
@@ -28,7 +28,10 @@ def test_without_any_rule_each_field_is_a_default():
 def test_what_the_hosts_policy_says_is_the_rules():
     mesh = mesh_of(rule=rule(f"host: payments\ntrafficPolicy: {{{POOL}, outlierDetection: {{interval: 5s}}}}"))
     pool = "DestinationRule shop/payments trafficPolicy.connectionPool (rule.yaml:1)"
-    assert cluster(mesh, "circuit_breakers") == ((pool,), ("no-limits",))  # of the limits that it does not mention
+    assert cluster(mesh, "circuit_breakers") == (
+        (pool,),
+        ("no-limits", "retry-budget"),
+    )  # of the limits that it does not mention
     assert cluster(mesh, "outlier_detection") == (
         ("DestinationRule shop/payments trafficPolicy.outlierDetection (rule.yaml:1)",),
         (),
@@ -54,8 +57,38 @@ subsets:
     assert by == ("cluster-per-subset", "nearest-destination-rule")
     assert cluster(mesh, "circuit_breakers", SUBSET) == (
         ("DestinationRule shop/payments subsets[v1].trafficPolicy.connectionPool (rule.yaml:8)",),
-        ("subset-over-host", "no-limits"),
+        ("subset-over-host", "no-limits", "retry-budget"),
     )
+
+
+def test_of_merged_rules_each_is_named_for_what_it_says():
+    younger = rule("host: payments\ntrafficPolicy: {connectionPool: {tcp: {maxConnections: 7}}}", name="second")
+    older = rule("host: payments\nsubsets: [{name: v1, labels: {version: v1}}]", name="first")
+    mesh = mesh_of(first=older, second=younger)
+    found, by = cluster(mesh)
+    assert found[1:] == ("DestinationRule shop/first (first.yaml:1)", "DestinationRule shop/second (second.yaml:1)")
+    assert by == ("cluster-per-port", "nearest-destination-rule", "destination-rules-merged")
+    assert cluster(mesh, name=SUBSET)[0] == (
+        "DestinationRule shop/first subsets[v1] (first.yaml:6)",
+        "Service shop/payments (service.yaml:2)",
+        "DestinationRule shop/second (second.yaml:1)",
+    )
+    pool = "DestinationRule shop/second trafficPolicy.connectionPool (second.yaml:1)"
+    assert cluster(mesh, "circuit_breakers", SUBSET)[0] == (pool,)
+
+
+def test_a_budget_and_places_are_told_by_their_rule():
+    spec = """
+host: payments
+trafficPolicy:
+  retryBudget: {percent: 5}
+  loadBalancer: {localityLbSetting: {distribute: [{from: '*', to: {'*': 100}}]}}
+"""
+    mesh = mesh_of(rule=rule(spec))
+    policy = "DestinationRule shop/payments trafficPolicy"
+    assert cluster(mesh, "circuit_breakers") == ((f"{policy}.retryBudget (rule.yaml:1)",), ("no-limits",))
+    assert cluster(mesh, "common_lb_config") == ((f"{policy}.loadBalancer (rule.yaml:1)",), ("locality-by-rule",))
+    assert cluster(mesh, "lb_policy")[1] == ("least-request",)
 
 
 def test_a_ports_settings_silence_its_level_even_about_what_they_do_not_mention():
@@ -70,7 +103,7 @@ trafficPolicy:
     part = "trafficPolicy.portLevelSettings.connectionPool"
     assert cluster(mesh, "circuit_breakers") == (
         (f"DestinationRule shop/payments {part} (rule.yaml:1)",),
-        ("port-replaces-level", "no-limits"),
+        ("port-replaces-level", "no-limits", "retry-budget"),
     )
     assert cluster(mesh, "outlier_detection") == ((), ("port-replaces-level", "no-ejection"))
 
@@ -141,6 +174,14 @@ outboundTrafficPolicy: {mode: REGISTRY_ONLY}
     seen = told(mesh, CLUSTER, "payments-0.shop", "cluster")
     assert "Sidecar shop/payments (sidecar.yaml:1)" in seen[0] and "sidecar-scope" in seen[1]
     assert told(mesh, "PassthroughCluster", "payments-0.shop")[1][1] == "outbound-policy-of-sidecar"
+
+
+def test_a_sidecars_own_pool_beats_the_rules():
+    pool = rule("inboundConnectionPool: {tcp: {maxConnections: 4}}", name="sidecar", kind="Sidecar")
+    mesh = mesh_of(rule=rule(f"host: payments\ntrafficPolicy: {{{POOL}}}"), sidecar=pool)
+    found, by = told(mesh, "inbound|8080||.circuit_breakers", "payments-0.shop", "cluster")
+    assert found == ("Sidecar shop/sidecar (sidecar.yaml:1)",)
+    assert "pool-of-sidecar" in by
 
 
 def test_a_host_outside_is_called_as_the_application_calls_it():

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import socket
+import ssl
 import sys
 import time
 from collections import Counter
@@ -135,6 +136,23 @@ async def websocket(url, messages):
     return replies
 
 
+async def paced(url, method, clients, each, pause):
+    """Clients that keep their connections and ask at the same moments; how often which status came, and why."""
+    statuses, reasons = Counter(), Counter()
+
+    async def ask():
+        async with _session(timeout=20) as session:
+            for _ in range(each):
+                answer = await _ask(session, method, url)
+                statuses[str(answer["status"])] += 1
+                if answer["status"] != 200:
+                    reasons[str(answer["body"])[:200]] += 1
+                await asyncio.sleep(pause)
+
+    await asyncio.gather(*(ask() for _ in range(clients)))
+    return {"statuses": dict(statuses), "reasons": dict(reasons)}
+
+
 async def tcp(host, port, send="", half_close=False, wait_first=False, read=None, timeout=20):
     """One connection: perhaps wait for the server's first bytes, send, perhaps close our side, read to the end of file
     or `read` bytes. A connection that is reset says so."""
@@ -145,18 +163,92 @@ async def tcp(host, port, send="", half_close=False, wait_first=False, read=None
             reader, writer = await asyncio.open_connection(host, port)
             result["peer"] = writer.get_extra_info("peername")[0]
             if wait_first:
-                result["first"] = (await reader.read(65536)).decode()
+                result["first"] = (await reader.read(65536)).decode(errors="replace")
                 result["first_after"] = time.monotonic() - begun
             if send:
                 writer.write(send.encode())
                 await writer.drain()
             if half_close:
                 writer.write_eof()
-            result["received"] = (await (reader.read() if read is None else reader.readexactly(read))).decode()
+            result["received"] = (await (reader.read() if read is None else reader.readexactly(read))).decode(
+                errors="replace"
+            )
             writer.close()
     except (OSError, EOFError, TimeoutError) as error:
         result["error"] = f"{type(error).__name__}: {error}"
     return result
+
+
+async def raw(host, port, send, then="", until="", timeout=20):
+    """Bytes as they are (latin-1), perhaps more once the server has said something, and all that comes back: to the end
+    of the connection, or until this is among it."""
+    result = {"received": "", "error": ""}
+    try:
+        async with asyncio.timeout(timeout):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(send.encode("latin1"))
+            if then:
+                result["received"] = (await reader.read(65536)).decode("latin1")
+                writer.write(then.encode("latin1"))
+            while data := await reader.read(65536):
+                result["received"] += data.decode("latin1")
+                if until and until in result["received"]:
+                    break
+            writer.close()
+    except (OSError, TimeoutError) as error:
+        result["error"] = f"{type(error).__name__}: {error}"
+    return result
+
+
+async def slow_download(url, pause, pieces):
+    """A reader that takes its time, and in the end everything; how much there was."""
+    size = 0
+    async with _session(timeout=60) as session, session.get(url) as response:
+        for _ in range(pieces):
+            size += len(await response.content.read(4096))
+            await asyncio.sleep(pause)
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+        return {"status": response.status, "size": size}
+
+
+async def grpc_status(target, method, count=1, metadata=None):
+    """How calls of one method end."""
+    import grpc
+
+    found = Counter()
+    async with grpc.aio.insecure_channel(target, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        for _ in range(count):
+            try:
+                await channel.unary_unary(f"/e2e.Echo/{method}")(b"", timeout=20, metadata=metadata)
+                found["OK"] += 1
+            except grpc.aio.AioRpcError as error:
+                found[error.code().name] += 1
+    return dict(found)
+
+
+async def names(host, port, count=1, server_name=""):
+    """Who answers connections to a `namer`, of bytes or of TLS that asks for a server name."""
+    answers, question = Counter(), _hello(server_name) if server_name else b"who is there?"
+    for _ in range(count):
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(question)
+        try:
+            answers[(await asyncio.wait_for(reader.read(), 20)).decode()] += 1
+        except ConnectionError:
+            answers[""] += 1
+        writer.close()
+    return dict(answers)
+
+
+def _hello(server_name):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    outgoing = ssl.MemoryBIO()
+    begun = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=server_name)
+    try:
+        begun.do_handshake()
+    except ssl.SSLWantReadError:
+        return outgoing.read()
 
 
 async def tcp_after_their_close(host, port, size):
@@ -286,6 +378,11 @@ COMMANDS = {
     "upload": upload,
     "download": download,
     "websocket": websocket,
+    "paced": paced,
+    "names": names,
+    "raw": raw,
+    "slow_download": slow_download,
+    "grpc_status": grpc_status,
     "tcp": tcp,
     "tcp_after_their_close": tcp_after_their_close,
     "many": many,

@@ -1,11 +1,15 @@
 """A gRPC server without generated code: messages are the bytes themselves, one method of each kind."""
 
 import os
+from collections import Counter
 
 import grpc
 
 NAME = os.environ["POD_NAME"]
 SERVICE = "e2e.Echo"
+
+script = []
+received = Counter()
 
 
 async def serve(port):
@@ -16,11 +20,28 @@ async def serve(port):
         "ClientStream": grpc.stream_unary_rpc_method_handler(client_stream),
         "Both": grpc.stream_stream_rpc_method_handler(both),
         "Fail": grpc.unary_unary_rpc_method_handler(fail),
+        "Scripted": grpc.unary_unary_rpc_method_handler(scripted),
     }
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
     server.add_insecure_port(f"[::]:{port}")
     await server.start()
     serve.keep = server  # the server stops when it is collected
+
+
+async def script_grpc(codes):
+    """How the next calls of `Scripted` end, one each; those after are well."""
+    script[:] = codes
+
+
+async def grpc_received():
+    return received["Scripted"]
+
+
+async def scripted(request, context):
+    received["Scripted"] += 1
+    if script:
+        await context.abort(grpc.StatusCode[script.pop(0)], "as scripted")
+    return b"well"
 
 
 async def unary(request, context):
@@ -46,3 +67,6 @@ async def both(requests, context):
 
 async def fail(request, context):
     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "as asked")
+
+
+COMMANDS = {"script_grpc": script_grpc, "grpc_received": grpc_received}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import calls
 import http_server
+import raw_server
 import steady
 import tcp_server
 
@@ -21,15 +22,24 @@ MOST = 1 << 26  # bytes of one line
 
 
 async def main():
-    commands = {**calls.COMMANDS, **http_server.COMMANDS, **tcp_server.COMMANDS, **steady.COMMANDS}
+    commands = {
+        **calls.COMMANDS,
+        **http_server.COMMANDS,
+        **tcp_server.COMMANDS,
+        **steady.COMMANDS,
+        **raw_server.COMMANDS,
+    }
     for item in os.environ.get("SERVE", "").split():
         kind, port = item.split("=")
         if kind == "grpc":
             import grpc_server
 
             await grpc_server.serve(int(port))
+            commands |= grpc_server.COMMANDS
         elif kind == "http":
             await http_server.serve(int(port))
+        elif kind == "raw":
+            await raw_server.serve(int(port))
         else:
             await tcp_server.serve(kind, int(port))
     path = Path(os.environ["CONTROL"]) / f"{NAME}.sock"

@@ -11,7 +11,7 @@ peers = []
 
 
 async def serve(kind, port):
-    handler = {"echo": echo, "greeting": greeting, "closer": closer}[kind]
+    handler = {"echo": echo, "greeting": greeting, "closer": closer, "namer": namer}[kind]
     # Both families by one socket, as most servers do.
     await asyncio.start_server(handler, host=None, port=port, backlog=2048)
 
@@ -35,6 +35,13 @@ async def greeting(reader, writer):
     while line := await reader.readline():
         writer.write(b"you said " + line)
         await writer.drain()
+    await _close(writer)
+
+
+async def namer(reader, writer):
+    """Whatever comes first: who got it."""
+    if await _read(reader):
+        writer.write(NAME.encode())
     await _close(writer)
 
 

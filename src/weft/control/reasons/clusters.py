@@ -5,13 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 
 from weft.control.reasons import rules
 from weft.control.reasons.part import Ground, Part, sources
 from weft.control.reasons.rules import Rule
 from weft.explain.decision import Source, sources_of
-from weft.model.destination_rule import ClientTlsMode, DestinationRule, Level, Subset, TrafficPolicy, decided_at
+from weft.model.destination_rule import (
+    ClientTlsMode,
+    ConnectionPool,
+    DestinationRule,
+    Level,
+    Subset,
+    TrafficPolicy,
+    decided_at,
+)
 from weft.model.inbound_port import InboundPort
 from weft.model.service import Protocol, Resolution, ServicePort
 from weft.model.settings import Settings
@@ -21,7 +30,9 @@ from weft.translate.view import ServiceView
 
 _DEFAULT = Settings()
 _POOL, _BALANCER, _OUTLIER, _TLS = "connection_pool", "load_balancer", "outlier_detection", "tls"
-_WRITTEN = {_POOL: "connectionPool", _BALANCER: "loadBalancer", _OUTLIER: "outlierDetection", _TLS: "tls"}
+_BUDGET, _HEADER = "retry_budget", "proxy_protocol"
+_WRITTEN = {_POOL: "connectionPool", _BALANCER: "loadBalancer", _OUTLIER: "outlierDetection", _TLS: "tls",
+            _BUDGET: "retryBudget", _HEADER: "proxyProtocol"}  # fmt: skip
 _HTTP_OPTIONS = "typed_extension_protocol_options"
 
 
@@ -54,24 +65,35 @@ def level_rules(level: Level | None, passed: Level | None) -> tuple[Rule, ...]:
     return (rules.SUBSET_OVER_HOST,)
 
 
-class _Policy:
+class Policy:
     """What the traffic policy for a port says of a field, and who says so."""
 
-    def __init__(self, rule: DestinationRule | None, port: int, subset: Subset | None) -> None:
+    def __init__(
+        self,
+        rule: DestinationRule | None,
+        port: int,
+        subset: Subset | None,
+        pool: tuple[ConnectionPool, tuple[Source, ...]] | None = None,
+    ) -> None:
+        """`pool`: a Sidecar's, and who that is."""
         self.rule, self._port, self._subset = rule, port, subset
         self.chosen: TrafficPolicy = policy.effective(rule, port, subset)
+        self._pool_by: tuple[Source, ...] = ()
+        if pool is not None:
+            self.chosen, self._pool_by = msgspec.structs.replace(self.chosen, connection_pool=pool[0]), pool[1]
 
     def of(self, field: str) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
         """No source: nobody says anything that counts."""
+        if field == _POOL and self._pool_by:
+            return self._pool_by, (rules.POOL_OF_SIDECAR,)
         decided = decided_at(self.rule, self._port, field, self._subset)
         by = level_rules(decided.level, decided.passed)
         if self.rule is None or decided.level is None:
             return (), by
-        of_subset = decided.level in (Level.SUBSET, Level.SUBSET_PORT)
-        name = self._subset.name if self._subset else ""
+        subset = self._subset if decided.level in (Level.SUBSET, Level.SUBSET_PORT) else None
+        name = subset.name if subset else ""
         part = f"{decided.level.value.replace('[]', f'[{name}]')}.{_WRITTEN[field]}"
-        line = self._subset.line if of_subset and self._subset else 0
-        return sources(self.rule.origin, line=line, part=part), by
+        return sources(self.rule.origin_of(subset), line=subset.line if subset else 0, part=part), by
 
 
 def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, host: str) -> Iterator[Part]:
@@ -82,24 +104,34 @@ def _outbound(ground: Ground, cluster: Cluster, number: int, subset_name: str, h
     if view is None or view.service is None or port is None or bool(subset_name) != (subset is not None):
         yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)  # the mesh has moved on
         return
-    found = _Policy(rule, number, subset)
+    found = Policy(rule, number, subset)
     scoped, by_scope = ground.scope()
     made_by = sources(view.service.origin)
     if subset is not None and rule is not None:
-        made_by = (*sources(rule.origin, line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
-    elif rule is not None:
-        made_by = (*made_by, *sources(rule.origin))
+        made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
+    if rule is not None:
+        made_by = tuple(dict.fromkeys((*made_by, *_others(rule, made_by))))
     by: tuple[Rule, ...] = (rules.CLUSTER_PER_SUBSET if subset else rules.CLUSTER_PER_PORT,)
     by += (rules.NEAREST_RULE,) if rule is not None else ()
+    by += (rules.RULES_MERGED,) if rule is not None and rule.others else ()
     yield _part("", (*made_by, *scoped), *by, *by_scope)
     yield _located(view, found)
     yield from _of_pool(ground, cluster, found)
     said, levels = found.of(_BALANCER)
-    yield _part("lb_policy", said, *levels, *(() if said else (rules.LEAST_REQUEST,)))
+    balancer = found.chosen.load_balancer
+    simple = balancer is None or (balancer.simple is None and balancer.consistent_hash is None)
+    yield _part("lb_policy", said, *levels, *((rules.LEAST_REQUEST,) if simple else ()))
+    yield from _near(ground, cluster, found)
     said, levels = found.of(_OUTLIER)
     yield _part("outlier_detection", said, *levels, *(() if said else (rules.NO_EJECTION,)))
     yield from _spoken(view, port, found, cluster)
     yield _secured(ground, view, found, cluster)
+
+
+def _others(rule: DestinationRule, named: tuple[Source, ...]) -> Iterator[Source]:
+    """The rules that have a part in it, without those that are named already."""
+    known = {(each.kind, each.namespace, each.name) for each in named}
+    return (each for each in sources(*rule.origins) if (each.kind, each.namespace, each.name) not in known)
 
 
 def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
@@ -107,9 +139,12 @@ def _inbound(ground: Ground, cluster: Cluster, number: int) -> Iterator[Part]:
     if port is None:
         yield _part("", sources_of(cluster.metadata), rules.LAST_ACCEPTED)
         return
-    found = _Policy(port.rule, port.service_port, None)
+    by_sidecar = sources(ground.sidecar.origin if ground.sidecar else None)
+    found = Policy(port.rule, port.service_port, None, (port.pool, by_sidecar) if port.pool else None)
     said, by = entrance(ground, port)
-    yield _part("", (*said, *sources(port.rule.origin if port.rule else None)), rules.CLUSTER_PER_INBOUND_PORT, *by)
+    ruled = sources(*(port.rule.origins if port.rule else ()))
+    by += (rules.RULES_MERGED,) if port.rule is not None and port.rule.others else ()
+    yield _part("", (*said, *ruled), rules.CLUSTER_PER_INBOUND_PORT, *by)
     yield from _of_pool(ground, cluster, found)
     if cluster.typed_extension_protocol_options:
         of_pool, levels = found.of(_POOL)
@@ -135,7 +170,7 @@ def workloads(ground: Ground) -> tuple[Source, ...]:
     return sources(*(each.origin for each in alike[:1]))
 
 
-def _located(view: ServiceView, found: _Policy) -> Part:
+def _located(view: ServiceView, found: Policy) -> Part:
     service = view.service
     assert service is not None  # noqa: S101 (the caller has looked)
     owner = sources(service.origin)
@@ -150,25 +185,43 @@ def _located(view: ServiceView, found: _Policy) -> Part:
     return _part("cluster_type", owner, rules.ENDPOINTS_BY_DNS)
 
 
-def _of_pool(ground: Ground, cluster: Cluster, found: _Policy) -> Iterator[Part]:
+def _of_pool(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
     said, levels = found.of(_POOL)
     pool = found.chosen.connection_pool
     if pool is not None and pool.connect_timeout:
         yield _part("connect_timeout", said, *levels)
     else:
         yield _connect_timeout(ground)
-    limits = pool is not None and (pool.max_connections, pool.max_pending_requests, pool.max_requests, pool.max_retries)
-    if limits and any(limits):
-        yield _part("circuit_breakers", said, *levels, *(() if all(limits) else (rules.NO_LIMITS,)))
-    else:
-        yield _part("circuit_breakers", (), *levels, rules.NO_LIMITS)
+    limits = (pool.max_connections, pool.max_pending_requests, pool.max_requests) if pool is not None else ()
+    budget, budget_levels = found.of(_BUDGET)
+    number = pool.max_retries if pool is not None else None
+    by_default = (rules.RETRY_BUDGET,) if not budget and not number else ()
+    unlimited = () if limits and all(limits) else (rules.NO_LIMITS,)
+    by_pool = said if any((*limits, number)) else ()
+    yield _part("circuit_breakers", (*by_pool, *budget), *levels, *budget_levels, *unlimited, *by_default)
     if cluster.HasField("upstream_connection_options"):
         yield _part("upstream_connection_options", said, *levels)
 
 
+def _near(ground: Ground, cluster: Cluster, found: Policy) -> Iterator[Part]:
+    """Where places have weights: who says so."""
+    if cluster.common_lb_config.HasField("locality_weighted_lb_config"):
+        yield _part("common_lb_config", *locality(ground, found))
+
+
+def locality(ground: Ground, found: Policy) -> tuple[tuple[Source, ...], Rule]:
+    """Who says whom callers turn to first."""
+    balancer = found.chosen.load_balancer
+    if balancer is not None and balancer.locality is not None:
+        return found.of(_BALANCER)[0], rules.LOCALITY_BY_RULE
+    if ground.mesh.settings.locality != _DEFAULT.locality:
+        return sources(ground.mesh.settings.origin), rules.LOCALITY_BY_MESH
+    return found.of(_OUTLIER)[0], rules.LOCALITY_FAILOVER
+
+
 def _by_nobody(ground: Ground, cluster: Cluster) -> Iterator[Part]:
     yield _connect_timeout(ground)
-    yield _part("circuit_breakers", (), rules.NO_LIMITS)
+    yield _part("circuit_breakers", (), rules.NO_LIMITS, rules.RETRY_BUDGET)
 
 
 def _connect_timeout(ground: Ground) -> Part:
@@ -178,7 +231,7 @@ def _connect_timeout(ground: Ground) -> Part:
     return _part("connect_timeout", (), rules.CONNECT_TIMEOUT)
 
 
-def _spoken(view: ServiceView, port: ServicePort, found: _Policy, cluster: Cluster) -> Iterator[Part]:
+def _spoken(view: ServiceView, port: ServicePort, found: Policy, cluster: Cluster) -> Iterator[Part]:
     if not cluster.typed_extension_protocol_options:
         return
     said, levels = found.of(_POOL)
@@ -196,13 +249,16 @@ def _spoken(view: ServiceView, port: ServicePort, found: _Policy, cluster: Clust
         yield _part(_HTTP_OPTIONS, said or owner, *levels, rules.HTTP_AS_DECLARED)
 
 
-def _secured(ground: Ground, view: ServiceView, found: _Policy, cluster: Cluster) -> Part:
+def _secured(ground: Ground, view: ServiceView, found: Policy, cluster: Cluster) -> Part:
     path = "transport_socket_matches" if cluster.transport_socket_matches else "transport_socket"
     said, levels = found.of(_TLS)
     written = found.chosen.tls
     if written is not None:
         closed = written.mode is ClientTlsMode.CLOSED
         return _part(path, said, *levels, rules.CLOSED_RULE if closed else rules.TLS_BY_RULE)
+    header, header_levels = found.of(_HEADER)
+    if header and not cluster.transport_socket_matches:
+        return _part(path, header, *header_levels)
     settings = ground.mesh.settings
     if view.service is not None and view.service.external:
         return _part(path, sources(view.service.origin), *levels, rules.NO_TLS_OUTSIDE)

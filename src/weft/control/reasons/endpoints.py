@@ -8,11 +8,13 @@ from envoy.config.endpoint.v3.endpoint_components_pb2 import LbEndpoint
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from weft.control.reasons import rules
+from weft.control.reasons.clusters import Policy, locality
 from weft.control.reasons.part import Ground, Part, sources
 from weft.control.reasons.rules import Rule
 from weft.explain.decision import Source
 from weft.model.endpoint import Endpoint
 from weft.model.instance import Instance
+from weft.model.locality import setting_for
 from weft.model.names import ObjectKey, Origin
 from weft.model.proxy import CERTIFICATE
 from weft.model.service import Service
@@ -34,12 +36,17 @@ def parts(ground: Ground, assignment: ClusterLoadAssignment) -> Iterator[Part]:
     instances = {(each.namespace, each.name): each for each in ground.mesh.instances(service.namespace)}
     by = _selected(service, by_slice=any(each.by_slice for each in instances.values()))
     if subset is not None and rule is not None:
-        made_by = (*sources(rule.origin, line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
+        made_by = (*sources(rule.origin_of(subset), line=subset.line, part=f"subsets[{subset.name}]"), *made_by)
         by += (rules.SUBSET_BY_LABELS,)
+    found = Policy(rule, port.number, subset)
+    near = setting_for(found.chosen, ground.mesh.settings.locality)
+    if near is not None and view.caller.whereabouts is not None:
+        said, decided = locality(ground, found)
+        made_by, by = tuple(dict.fromkeys((*made_by, *said))), (*by, decided)
     yield Part("", "", made_by, by)
     known = {(each.address, each.port): each for each in ground.mesh.endpoints(service, port)}
-    for place, locality in enumerate(assignment.endpoints):
-        for position, entry in enumerate(locality.lb_endpoints):
+    for place, group in enumerate(assignment.endpoints):
+        for position, entry in enumerate(group.lb_endpoints):
             address = entry.endpoint.address.socket_address
             shown = f"{address.address}:{address.port_value}" if address.address else entry.endpoint.address.pipe.path
             endpoint = known.get((address.address, address.port_value))

@@ -19,6 +19,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 _RESOURCES, _TLS, _POLICIES = "resources.md", "mutual-tls.md", "authorization.md"
 _TOKENS, _LOGS, _IDENTITY = "request-authentication.md", "access-log.md", "identity.md"
+_BALANCING = "load-balancing.md"
 _REQUEST, _CHANGE, _KUBERNETES = "life-of-a-request.md", "life-of-a-change.md", "kubernetes.md"
 
 # What there is at all
@@ -164,6 +165,12 @@ NEAREST_RULE = Rule(
     "the host itself beats a wildcard, and the oldest its equals.",
     _RESOURCES,
 )
+RULES_MERGED = Rule(
+    "destination-rules-merged",
+    "DestinationRules of one namespace for the same host are merged: everybody's subsets, and the oldest traffic "
+    "policy.",
+    _RESOURCES,
+)
 PORT_REPLACES_HOST = Rule(
     "port-replaces-level",
     "portLevelSettings stand for everything of their level, also for what they do not mention.",
@@ -185,6 +192,17 @@ NO_LIMITS = Rule(
     "Circuit breakers never trip by default: a limit that nobody asked for must not drop anyone's request.",
     _RESOURCES,
 )
+RETRY_BUDGET = Rule(
+    "retry-budget",
+    "Retries are at most 20 % of the requests under way, and 3 in any case, unless a DestinationRule says otherwise.",
+    _BALANCING,
+)
+POOL_OF_SIDECAR = Rule(
+    "pool-of-sidecar",
+    "A connection pool of the workload's Sidecar beats that of the DestinationRule: an ingress listener's own first, "
+    "then inboundConnectionPool.",
+    _RESOURCES,
+)
 LEAST_REQUEST = Rule(
     "least-request",
     "The endpoint with the fewest requests under way is chosen, unless a DestinationRule says otherwise.",
@@ -192,6 +210,22 @@ LEAST_REQUEST = Rule(
 )
 NO_EJECTION = Rule(
     "no-ejection", "Endpoints are never ejected, unless a DestinationRule has an outlierDetection.", _RESOURCES
+)
+LOCALITY_BY_RULE = Rule(
+    "locality-by-rule",
+    "The localityLbSetting of the DestinationRule says which places are asked first, and how much each gets.",
+    _BALANCING,
+)
+LOCALITY_BY_MESH = Rule(
+    "locality-by-mesh",
+    "The mesh's localityLbSetting says which places are asked first, where no DestinationRule has one.",
+    _BALANCING,
+)
+LOCALITY_FAILOVER = Rule(
+    "locality-failover",
+    "With outlierDetection the caller's own zone is asked first, then its region, then the others, unless a "
+    "localityLbSetting says otherwise.",
+    _BALANCING,
 )
 ENDPOINTS_BY_EDS = Rule(
     "endpoints-sent", "The control plane sends who answers, and sends it again whenever that changes.", _REQUEST

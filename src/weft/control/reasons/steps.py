@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from weft.control.reasons.part import Ground, placed, sources
 from weft.control.reasons.routes import UNCLAIMED
-from weft.explain.decision import Explanation, Source, Stage, Step
+from weft.explain.decision import STOPPED, Explanation, Outcome, Source, Stage, Step
 from weft.model.group import Group
 from weft.model.mesh import Mesh
 from weft.model.request_authentication import RequestAuthentication
@@ -28,10 +28,13 @@ def sourced(mesh: Mesh, group: Callable[[str], Group | None], explanation: Expla
             known[each] = replace(each, sources=tuple(dict.fromkeys(placed(mesh, source) for source in found)))
         return known[each]
 
-    return replace(
-        explanation,
-        outcomes=tuple(replace(outcome, steps=tuple(map(step, outcome.steps))) for outcome in explanation.outcomes),
-    )
+    def outcome(each: Outcome) -> Outcome:
+        steps = tuple(map(step, each.steps))
+        if each.verdict.kind not in STOPPED or not steps:
+            return replace(each, steps=steps)
+        return replace(each, steps=steps, verdict=replace(each.verdict, sources=steps[-1].sources))
+
+    return replace(explanation, outcomes=tuple(map(outcome, explanation.outcomes)))
 
 
 def _more(mesh: Mesh, group: Callable[[str], Group | None], step: Step) -> tuple[Source, ...]:

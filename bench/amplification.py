@@ -1,0 +1,97 @@
+"""How many requests a failing backend gets for one that was made: client → a → b → c, and c always fails.
+
+Without a mesh it is one. Each of the three calls has two proxies that may try again by default, so at worst they would
+multiply. Asked at a trickle, where a retry budget lets everything through, and at a rate at which it counts. Resets of
+what may be repeated are replayed, by the last proxy alone: at most twice, and nobody before it takes part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench import mesh
+from bench.figure import Effort, Figure, Say
+from bench.hop import GRPC_PORT, HTTP_PORT
+from bench.process import Failed
+from weft.local.pod import Pod
+from weft.netns.namespace import socket_in
+
+_CHAIN = ("client", "a", "b", "c")
+# What is measured, and how much of it is good enough.
+_KINDS = {"http": ("HTTP, answered 503", 1.2), "reset": ("HTTP GET, reset", 3.0), "grpc": ("gRPC, UNAVAILABLE", 1.2)}
+_TRICKLE, _LOAD = 10, 300
+
+
+def run(effort: Effort, say: Say) -> list[Figure]:
+    return asyncio.run(_measure(effort, say))
+
+
+async def _measure(effort: Effort, say: Say) -> list[Figure]:
+    figures = []
+    with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
+        where = Path(directory)
+        (where / "mesh.yaml").write_text("---\n".join(json.dumps(each) + "\n" for each in objects()))
+        async with mesh.running(where) as engine:
+            await mesh.until_ready(engine, len(_CHAIN))
+            pods = {pod.plan.workload.name: pod for pod in engine.pods()}
+            for kind, (named, goal) in _KINDS.items():
+                for rate, seconds in ((_TRICKLE, effort.of(5, 1)), (_LOAD, effort.of(5, 1))):
+                    say(f"{named}, {rate} requests/s")
+                    value = await _factor(pods, kind, rate, seconds)
+                    figures.append(Figure(f"requests at a failing backend, {named}, {rate}/s", value, "×", goal, 1.0))
+    return figures
+
+
+async def _factor(pods: dict[str, Pod], kind: str, rate: int, seconds: int) -> float:
+    before = (await _ask(pods["c"], "/count")).get(kind, 0)
+    sent = (await _ask(pods["client"], f"/drive?kind={kind}&rate={rate}&seconds={seconds}"))["sent"]
+    return float(((await _ask(pods["c"], "/count")).get(kind, 0) - before) / sent)
+
+
+async def _ask(pod: Pod, path: str) -> dict[str, Any]:
+    return await asyncio.to_thread(_asked, pod, path)
+
+
+def _asked(pod: Pod, path: str) -> dict[str, Any]:
+    """By its own loopback, which is not intercepted."""
+    connection = http.client.HTTPConnection("127.0.0.1", HTTP_PORT, timeout=60)
+    connection.sock = socket_in(pod.namespace)
+    connection.sock.settimeout(60)
+    connection.sock.connect(("127.0.0.1", HTTP_PORT))
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise Failed(f"{pod.plan.name} answered {answer.status} to {path}")
+        return msgspec.json.decode(answer.read(), type=dict[str, Any])
+    finally:
+        connection.close()
+
+
+def objects() -> list[mesh.Object]:
+    made: list[mesh.Object] = []
+    for name, following in zip(_CHAIN, (*_CHAIN[1:], ""), strict=True):
+        made.append({
+            "apiVersion": "weft.dev/v1alpha1", "kind": "Workload", "metadata": {"name": name, "namespace": "bench"},
+            "spec": {
+                "command": [sys.executable, "-m", "bench.hop"],
+                "workingDirectory": str(Path(__file__).resolve().parent.parent),
+                "env": {"NEXT": following},
+                "ports": [{"name": "http", "port": HTTP_PORT}, {"name": "grpc", "port": GRPC_PORT}],
+                "readiness": {"tcp": {"port": GRPC_PORT}, "period": "100ms"},
+            },
+        })  # fmt: skip
+        ports = [{"name": "http", "port": 80, "targetPort": HTTP_PORT}, {"name": "grpc", "port": GRPC_PORT}]
+        made.append({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "bench"},
+            "spec": {"selector": {"app": name}, "ports": ports},
+        })  # fmt: skip
+    return made

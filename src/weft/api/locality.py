@@ -1,0 +1,92 @@
+"""Istio's `localityLbSetting`, which a DestinationRule's load balancer and MeshConfig have: whom callers go to first,
+by where they are. What contradicts itself is refused, as Istio does."""
+
+from __future__ import annotations
+
+from weft.api.document import Path
+from weft.api.reader import Fields
+from weft.model.destination_rule import Distribution, LocalitySetting
+from weft.model.locality import TOPOLOGY, matches, parts_of
+
+# Which node a pod is on says nothing about its group: there would be as many groups as nodes.
+_BY_NODE = "kubernetes.io/hostname"
+
+
+def read_locality(holder: Fields) -> LocalitySetting | None:
+    fields = holder.fields("localityLbSetting")
+    if fields is None:
+        return None
+    fields.one_of("distribute", "failover")
+    fields.one_of("distribute", "failoverPriority")
+    enabled = fields.boolean("enabled")
+    priority = fields.texts("failoverPriority", most=317)
+    for index, entry in enumerate(priority):
+        name = entry.partition("=")[0]
+        if name == _BY_NODE:
+            what = "by which node it is on, nobody is nearer: that is not known of a caller"
+            fields.error(("failoverPriority", index), what, f"use {TOPOLOGY[1]}, or a label of the workloads'")
+        elif name in TOPOLOGY and fields.has("failover"):
+            what = f"`failover` says it by places, and `{name}` says it again"
+            fields.error(("failoverPriority", index), what, "leave one of them out")
+    return LocalitySetting(
+        enabled=enabled is None or enabled,
+        distribute=_distribute(fields),
+        failover=_failover(fields),
+        failover_priority=priority,
+    )
+
+
+def _distribute(fields: Fields) -> tuple[Distribution, ...]:
+    found: list[Distribution] = []
+    for item in fields.items("distribute"):
+        origin = item.text("from", required=True, most=253)
+        _check_place(item, "from", origin)
+        if any(_overlap(origin, other.origin) for other in found):
+            item.error("from", f"`{origin}` is in another entry too")
+        found.append(Distribution(origin, _shares(item)))
+    return tuple(found)
+
+
+def _shares(item: Fields) -> tuple[tuple[str, int], ...]:
+    shares = item.integer_map("to", least=1, most=100)
+    for index, place in enumerate(shares):
+        _check_place(item, ("to", place), place)
+        if any(_overlap(place, other) for other in list(shares)[:index]):
+            item.error(("to", place), f"`{place}` is in another entry too")
+    total = sum(shares.values())
+    if total != 100:
+        item.lacks("to", at="to", what=f"the shares are {total} % together, and must be 100 %")
+    return tuple(shares.items())
+
+
+def _failover(fields: Fields) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for item in fields.items("failover"):
+        origin, to = item.text("from", required=True, most=63), item.text("to", required=True, most=63)
+        for name, region in (("from", origin), ("to", to)):
+            if "*" in region or "/" in region:
+                item.error(
+                    name, f"`{region}` is not a region", "the first part of a locality; zones follow by themselves"
+                )
+        if origin and origin == to:
+            item.error("to", "calls would fail over to where they came from")
+        if any(origin == other for other, _ in found):
+            item.error("from", f"`{origin}` is in another entry too")
+        found.append((origin, to))
+    return tuple(found)
+
+
+def _check_place(fields: Fields, at: str | Path, place: str) -> None:
+    parts = place.split("/")
+    starred = [part for part in parts if "*" in part]
+    if len(parts) > 3 or not all(parts) or (starred and (starred != ["*"] or parts[-1] != "*")):
+        fields.error(
+            at, f"`{place[:80]}` is not a place", "region, region/zone, region/zone/subzone, or `*` at the end"
+        )
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether some place is in both."""
+    if "*" in parts_of(one) or "" in parts_of(one):
+        return matches(other, one) or matches(one, other)
+    return matches(one, other) or one == other

@@ -1,0 +1,43 @@
+"""One writer for a history: the directory of a journal comes in, and stays with this process until it ends or lets go.
+Rule: where the lock cannot be made, nothing can be written either, and the journal says so itself."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from weft.base.problem import Problem, Where
+
+FILE = "history.lock"
+
+
+class Taken(Exception):
+    def __init__(self, directory: Path, owner: str) -> None:
+        what = f"the history in {directory} is being written by another process{f', pid {owner}' if owner else ''}"
+        super().__init__(what)
+        self.problem = Problem(Where(), what, "end that one, or give another directory: --history DIR")
+
+
+class JournalLock:
+    """Not on the journal's own file: that one is replaced by another whenever it is written anew."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises Taken."""
+        self._file = -1
+        try:
+            self._file = os.open(directory / FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode=0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError:
+            owner = os.pread(self._file, 32, 0).decode("ascii", "replace").strip()
+            self.close()
+            raise Taken(directory, owner if owner.isdecimal() else "") from None
+        except OSError:
+            return
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

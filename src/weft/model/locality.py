@@ -1,0 +1,195 @@
+"""Who is near: of those who answer, which a caller turns to first, and how much each place gets.
+
+Endpoints, where the caller is and what somebody wrote come in; places with priorities and weights leave. Rule: without
+a setting that asks for it, nobody is nearer than anybody else. A place is REGION/ZONE/SUBZONE, as in Istio.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+import msgspec
+
+from weft.model.destination_rule import DestinationRule, LocalitySetting, TrafficPolicy, levels
+from weft.model.endpoint import Endpoint
+from weft.model.names import Labels
+
+REGION_LABEL, ZONE_LABEL = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+SUBZONE_LABEL = "topology.istio.io/subzone"
+LOCALITY_LABEL = "istio-locality"  # of a workload, with dots
+TOPOLOGY = (REGION_LABEL, ZONE_LABEL, SUBZONE_LABEL)
+
+_FAR, _FARTHEST = 3, 4  # another region; and one that a `failover` does not lead to
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """Where calls come from, as far as it matters."""
+
+    locality: str = ""
+    labels: Labels = ()  # those that a failoverPriority names, and that no locality tells
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Endpoints of one locality that a caller treats alike."""
+
+    locality: str
+    endpoints: tuple[Endpoint, ...]
+    weight: int
+    priority: int = 0  # 0 is asked first
+
+
+def setting_for(policy: TrafficPolicy, mesh: LocalitySetting) -> LocalitySetting | None:
+    """What holds for a port of a host, or None where all are alike: a rule's own word, or else the mesh's. Nobody is
+    left for one farther away without outlier detection: who would notice that he is not well?"""
+    written = policy.load_balancer.locality if policy.load_balancer is not None else None
+    setting = written or mesh
+    if not setting.enabled or not (setting.distribute or policy.outlier_detection is not None):
+        return None
+    return setting
+
+
+def weighs_places(policy: TrafficPolicy, mesh: LocalitySetting) -> bool:
+    """Whether the proxy goes by the places' weights before it looks at single endpoints."""
+    setting = setting_for(policy, mesh)
+    return setting is not None and bool(setting.distribute or setting.failover or setting.failover_priority)
+
+
+def whereabouts(
+    rule: DestinationRule | None, mesh: LocalitySetting, locality: str, labels: Labels
+) -> Whereabouts | None:
+    """As much of a caller as the rule for a host, at any level, looks at; None: it does not matter where he is."""
+    if not asks_where(rule) and not (mesh.enabled and mesh.distribute):
+        return None
+    named = _named_labels(rule, mesh)
+    return Whereabouts(locality, tuple(each for each in labels if each[0] in named))
+
+
+def asks_where(rule: DestinationRule | None) -> bool:
+    """Whether some part of a rule may make it matter where callers are."""
+    return any(
+        level.outlier_detection is not None
+        or (level.load_balancer is not None and level.load_balancer.locality is not None)
+        for level in levels(rule)
+    )
+
+
+def looks_at_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> bool:
+    """Whether callers in one place may be told different things."""
+    return asks_where(rule) and bool(_named_labels(rule, mesh))
+
+
+def places(endpoints: Sequence[Endpoint], caller: Whereabouts, setting: LocalitySetting | None) -> tuple[Place, ...]:
+    """Everybody who may be called, the places in a stable order."""
+    by_locality: dict[str, list[Endpoint]] = defaultdict(list)
+    for endpoint in endpoints:
+        by_locality[endpoint.locality].append(endpoint)
+    found = [_place(locality, members) for locality, members in sorted(by_locality.items())]
+    if setting is None:
+        return tuple(found)
+    if setting.distribute:
+        return _distributed(found, caller, setting)
+    if setting.failover_priority:
+        found = [part for place in found for part in _by_labels(place, caller, setting.failover_priority)]
+        if setting.failover:
+            found = _by_distance(found, caller, setting)
+    else:
+        found = _by_distance(found, caller, setting)
+    return _without_gaps(found)
+
+
+def matches(locality: str, wanted: str) -> bool:
+    """Whether a place is in `region/zone/subzone`, in which `*` or nothing stands for all."""
+    wanted_parts, parts = parts_of(wanted), parts_of(locality)
+    return all(each in ("*", "") or each == part for each, part in zip(wanted_parts, parts, strict=True))
+
+
+def parts_of(locality: str) -> tuple[str, str, str]:
+    region, zone, subzone = (*locality.split("/", 2), "", "")[:3]
+    return region, zone, subzone
+
+
+def stated(labels: Mapping[str, str]) -> str:
+    """The locality that a workload's own labels state, "" if they state none."""
+    if LOCALITY_LABEL in labels:
+        return labels[LOCALITY_LABEL].replace(".", "/")
+    return "/".join(labels.get(name, "") for name in TOPOLOGY).rstrip("/")
+
+
+def _place(locality: str, members: Sequence[Endpoint], priority: int = 0) -> Place:
+    return Place(locality, tuple(members), sum(max(member.weight, 1) for member in members), priority)
+
+
+def _distributed(found: list[Place], caller: Whereabouts, setting: LocalitySetting) -> tuple[Place, ...]:
+    """The first entry for the caller's place decides; where none is for it, all are alike."""
+    shares = next((each.to for each in setting.distribute if matches(caller.locality, each.origin)), None)
+    if shares is None:
+        return tuple(found)
+    weighed: dict[str, Place] = {}
+    for wanted, share in shares:
+        inside = [place for place in found if place.locality not in weighed and matches(place.locality, wanted)]
+        total = sum(place.weight for place in inside)
+        for place in inside:
+            weighed[place.locality] = msgspec.structs.replace(place, weight=ceil(place.weight * share / total))
+    return tuple(weighed[place.locality] for place in found if place.locality in weighed)
+
+
+def _by_labels(place: Place, caller: Whereabouts, wanted: Sequence[str]) -> list[Place]:
+    """The more of these labels, from the first on, an endpoint has in common with the caller, the sooner it is asked.
+    One place may so become several."""
+    own = {**dict(caller.labels), **_topology(caller.locality)}
+    by_priority: dict[int, list[Endpoint]] = defaultdict(list)
+    for endpoint in place.endpoints:
+        theirs = {**dict(endpoint.labels), **_topology(endpoint.locality)}
+        common = 0
+        for entry in wanted:
+            name, given, value = entry.partition("=")
+            if theirs.get(name, "") != (value if given else own.get(name, "")):
+                break
+            common += 1
+        by_priority[len(wanted) - common].append(endpoint)
+    return [_place(place.locality, members, priority) for priority, members in sorted(by_priority.items())]
+
+
+def _by_distance(found: list[Place], caller: Whereabouts, setting: LocalitySetting) -> list[Place]:
+    """What `failoverPriority` has put apart stays apart. A caller that is nowhere has nobody near."""
+    if not caller.locality:
+        return found
+    region = parts_of(caller.locality)[0]
+    leads_to = next((to for origin, to in setting.failover if origin == region), "")
+    result = []
+    for place in found:
+        distance = _distance(caller.locality, place.locality)
+        if distance == _FAR and leads_to and parts_of(place.locality)[0] != leads_to:
+            distance = _FARTHEST
+        result.append(msgspec.structs.replace(place, priority=place.priority * (_FARTHEST + 1) + distance))
+    return result
+
+
+def _distance(one: str, other: str) -> int:
+    """0: the same subzone; then the same zone, the same region, another region."""
+    common = 0
+    for mine, theirs in zip(parts_of(one), parts_of(other), strict=True):
+        if mine != theirs:
+            break
+        common += 1
+    return _FAR - common
+
+
+def _without_gaps(found: list[Place]) -> tuple[Place, ...]:
+    """Envoy wants priorities from 0 on, each with somebody in it."""
+    rank = {priority: position for position, priority in enumerate(sorted({place.priority for place in found}))}
+    return tuple(msgspec.structs.replace(place, priority=rank[place.priority]) for place in found)
+
+
+def _named_labels(rule: DestinationRule | None, mesh: LocalitySetting) -> set[str]:
+    """Those of callers that are compared with an endpoint's, and that a locality does not tell."""
+    written = [level.load_balancer.locality for level in levels(rule) if level.load_balancer is not None]
+    settings = (mesh, *(each for each in written if each is not None))
+    named = (entry for setting in settings if not setting.distribute for entry in setting.failover_priority)
+    return {entry for entry in named if "=" not in entry and entry not in TOPOLOGY}
+
+
+def _topology(locality: str) -> dict[str, str]:
+    return {name: part for name, part in zip(TOPOLOGY, parts_of(locality), strict=True) if part}

@@ -1,0 +1,80 @@
+import json
+
+import pytest
+
+from weft.cli.bug_report_bundle import without_secrets
+from weft.cli.redact import is_secret, redacted
+
+HIDDEN = "dXNlcjpw-s3cr3t"
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"headers": [{"header": {"key": "authorization", "value": f"Basic {HIDDEN}"}, "append_action": "X"}]},
+        {"request_headers_to_add": [{"header": {"key": "x-api-key", "raw_value": HIDDEN}}]},
+        {"header": {"key": "Set-Cookie", "value": f"id={HIDDEN}; Path=/"}},
+        {"header": {"key": "x-auth", "value": HIDDEN}},
+        {"name": "cookie", "string_match": {"exact": HIDDEN}},
+        {"name": "x-token", "string_match": {"safe_regex": {"regex": f"^{HIDDEN}$"}}},
+        {"name": "x-token", "exact_match": HIDDEN},
+        {"http": [{"headers": {"request": {"set": {"authorization": f"Basic {HIDDEN}"}}}}]},
+        {"match": [{"headers": {"x-api-key": {"exact": HIDDEN}}}]},
+        {"env": [{"name": "DB_PASSWORD", "value": HIDDEN}]},
+        {"env": {"CLIENT_SECRET": HIDDEN, "AWS_SECRET_ACCESS_KEY": HIDDEN}},
+        {"annotations": {"example.com/api-token": HIDDEN, "example.com/apikey": HIDDEN}},
+        {"annotations": {"example.com/client": json.dumps({"password": HIDDEN})}},
+        {"private_key": {"inline_string": HIDDEN}},
+        {"tokens": [HIDDEN, HIDDEN]},
+        {"path_redirect": f"/login?next=x&code={HIDDEN}"},
+    ],
+    ids=lambda document: str(document)[:40],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_no_value_of_a_name_that_tells_a_secret_gets_through(document, indent):
+    said = json.dumps({"configs": [document]}, indent=indent).encode()
+    left = without_secrets(said)
+    assert HIDDEN.encode() not in left and b"[redacted]" in left
+    assert json.loads(left) == redacted({"configs": [document]})
+
+
+def test_the_rest_of_a_document_stays_as_it_is():
+    document = {
+        "tls_certificate_sds_secret_configs": [{"name": "default", "sds_config": {"api_config_source": {}}}],
+        "token_bucket": {"max_tokens": 10, "tokens_per_fill": 5},
+        "credentialName": "shop-certificate",
+        "private_key": {"filename": "/etc/key.pem"},
+        "from_headers": [{"name": "Authorization", "value_prefix": "Bearer "}],
+        "safe_regex": {"regex": "/a/?b"},
+        "header": {"key": "x-version", "value": "v2"},
+        "@type": "type.googleapis.com/envoy.admin.v3.SecretsConfigDump",
+    }
+    assert redacted(document) == document
+    said = json.dumps(document, indent=4).encode()
+    assert without_secrets(said) == said
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        (f'[2026-01-02] "GET /reset?code={HIDDEN}&x HTTP/1.1" 200 -', '[2026-01-02] "GET /reset?[redacted] HTTP/1.1" 200 -'),
+        (f"see http://a.example/?q={HIDDEN} now", "see http://a.example/?[redacted] now"),
+        ('{"path":"/a?code=1","status":200}', '{"path":"/a?[redacted]","status":200}'),
+        (f"'x-api-key', '{HIDDEN}'", "'x-api-key', '[redacted]'"),
+        ("what is wrong? nothing", "what is wrong? nothing"),
+    ],
+)  # fmt: skip
+def test_lines_of_a_log_lose_queries_and_headers(line, left):
+    assert without_secrets(f"first\n{line}\nlast\n".encode()).decode() == f"first\n{left}\nlast\n"
+
+
+def test_what_is_too_deep_is_not_shown():
+    deep = HIDDEN
+    for _ in range(400):
+        deep = [deep]
+    assert HIDDEN not in str(redacted(deep))
+
+
+@pytest.mark.parametrize("name", ["key", "name", "keepalive", "sds_secret_config", "metadata_key", "secretName"])
+def test_names_of_settings_are_no_secrets(name):
+    assert not is_secret(name)

@@ -1,0 +1,106 @@
+"""HTTP/1 by hand, for what a well-behaved server never does: closing idle connections under load, trailers, wrong
+lengths, resets. The path says what to do; everything else is answered with what arrived."""
+
+import asyncio
+import json
+import os
+import socket
+from collections import Counter
+
+NAME = os.environ["POD_NAME"]
+
+received = Counter()  # by path
+idle = {"seconds": 3600.0}
+RESET = b"\1\0\0\0\0\0\0\0"  # struct linger: on, for 0 s
+
+
+async def serve(port):
+    await asyncio.start_server(talk, host=None, port=port, backlog=2048, limit=1 << 20)
+
+
+async def talk(reader, writer):
+    try:
+        while await exchange(reader, writer):
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
+        pass
+    writer.close()
+
+
+async def exchange(reader, writer):
+    """One request; whether the connection goes on."""
+    async with asyncio.timeout(idle["seconds"]):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin1")
+    first, *lines = head.split("\r\n")
+    method, target, version = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+    path, _, _query = target.partition("?")
+    received[path] += 1
+    if path == "/reset":
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        writer.transport.abort()
+        return False
+    if headers.get("expect") == "100-continue":
+        if path == "/refuse":
+            answer(writer, 417, b"")
+            return False
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    body, trailers = await content(reader, headers)
+    if path == "/upgrade":
+        writer.write(f"HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: {headers['upgrade']}\r\n\r\n".encode())
+        while data := await reader.read(65536):
+            writer.write(data[::-1])
+        return False
+    if path == "/trailers":
+        writer.write(
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 42\r\n\r\n"
+        )
+        return True
+    if path == "/too-short":  # says more than it sends
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nonly this")
+        return False
+    if path == "/too-long":  # sends more than it says: the rest looks like a next answer
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfourHTTP/1.1 200 OK\r\nx-smuggled: 1\r\n\r\n")
+        return True
+    if path == "/nonsense":
+        writer.write(b"this is not HTTP\r\n\r\n")
+        return False
+    seen = {
+        "pod": NAME, "method": method, "path": target, "version": version, "headers": headers, "size": len(body),
+        "body": body[:1000].decode("latin1"), "trailers": trailers,
+    }  # fmt: skip
+    answer(writer, 200, json.dumps(seen).encode())
+    return headers.get("connection", "") != "close"
+
+
+async def content(reader, headers):
+    if headers.get("transfer-encoding", "").lower() != "chunked":
+        return await reader.readexactly(int(headers.get("content-length", 0))), {}
+    parts = []
+    while size := int((await reader.readline()).strip() or b"0", 16):
+        parts.append(await reader.readexactly(size))
+        await reader.readexactly(2)
+    trailers = {}
+    while line := (await reader.readline()).strip():
+        name, _, value = line.decode().partition(":")
+        trailers[name.lower()] = value.strip()
+    return b"".join(parts), trailers
+
+
+def answer(writer, status, body):
+    writer.write(
+        b"HTTP/1.1 %d Said\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (status, len(body))
+    )
+    writer.write(body)
+
+
+async def close_idle(after):
+    """Connections without a request for so many seconds are closed from now on, whatever is on its way."""
+    idle["seconds"] = after
+
+
+async def raw_received():
+    return dict(received)
+
+
+COMMANDS = {"close_idle": close_idle, "raw_received": raw_received}

@@ -1,0 +1,398 @@
+"""Hosts that somebody wrote into a ServiceEntry, each kind of resolution, and what a Sidecar opens and who may see what.
+
+The name server of the outside world is this test's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import dns.message
+import dns.rdatatype
+import dns.rrset
+import pytest
+import pytest_asyncio
+
+from e2e.mesh import eventually
+from e2e.objects import http_service, istio, service, text, to, virtual_service, workload
+from fields import proves
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HTTP = {"number": 8080, "name": "http", "protocol": "HTTP"}
+TCP = {"number": 9000, "name": "tcp", "protocol": "TCP"}
+
+
+def files(control):
+    outside = {"sidecar.istio.io/inject": "false"}
+    return {
+        "clients.yaml": text(workload("client", control=control), workload("peer", control=control, namespace="field")),
+        "outside.yaml": text(
+            workload("one", control=control, serve="http=8080 echo=9000", annotations=outside),
+            workload("two", control=control, serve="http=8080 echo=9000", annotations=outside),
+        ),
+        "inner.yaml": text(
+            workload("inner", control=control, serve="http=8080"),
+            service("inner", {"name": "http", "port": 80, "targetPort": 9090}),
+        ),
+        "shared.yaml": text(workload("shared", control=control, serve="http=8080"), http_service("shared")),
+    }
+
+
+class Names(asyncio.DatagramProtocol):
+    """Knows the addresses of these names, and nobody else's."""
+
+    def __init__(self, known):
+        self.known = known
+
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def datagram_received(self, data, sender):
+        query = dns.message.from_wire(data)
+        question = query.question[0]
+        answer = dns.message.make_response(query)
+        addresses = self.known.get(question.name.to_text().rstrip("."), ())
+        if question.rdtype == dns.rdatatype.A and addresses:
+            answer.answer.append(dns.rrset.from_text_list(question.name, 60, "IN", "A", addresses))
+        self.transport.sendto(answer.to_wire(), sender)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def names(whole_mesh):
+    one, two = (whole_mesh.pod(name).addresses[0] for name in ("one", "two"))
+    known = {
+        "one.example.com": [one],
+        "two.example.com": [two],
+        "both.example.com": [one, two],
+        "any.wild.example.com": [two],
+    }
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(lambda: Names(known), local_addr=("127.0.0.1", 0))
+    for server in (whole_mesh.engine._dns, whole_mesh.engine._proxy_dns):
+        server._upstreams = lambda: [transport.get_extra_info("sockname")[:2]]
+    yield known
+    transport.close()
+
+
+def entry(name, host, *ports, namespace="shop", **spec):
+    body = {"hosts": [host] if isinstance(host, str) else host, "ports": list(ports), **spec}
+    return istio("ServiceEntry", name, body, namespace)
+
+
+async def answering(mesh, url, count=20, **arguments):
+    answers = await mesh.requests("client", url, count, parallel=1, keep_alive=False, **arguments)
+    assert {answer["status"] for answer in answers} == {200}, answers[-1]
+    return Counter(answer["body"]["pod"].rpartition("-")[0] for answer in answers)
+
+
+async def members(mesh, cluster):
+    return await mesh.stat("client", rf"^cluster\.{cluster}\.membership_total$")
+
+
+async def used(mesh, cluster):
+    return await mesh.stat("client", rf"^cluster\.{cluster}\.upstream_rq_total$")
+
+
+@proves("ServiceEntry", "spec.resolution", "spec.hosts", "spec.ports[].number", "spec.ports[].protocol")
+async def test_without_resolution_calls_go_where_the_caller_meant(mesh):
+    await mesh.try_out(
+        entry("exact", "one.example.com", HTTP, resolution="NONE"),
+        entry("wild", "*.wild.example.com", HTTP, resolution="NONE"),
+    )
+    assert await answering(mesh, "http://one.example.com:8080/") == {"one": 20}
+    assert await used(mesh, r"outbound\|8080\|\|one\.example\.com") == 20
+    assert await answering(mesh, "http://any.wild.example.com:8080/") == {"two": 20}
+    assert await used(mesh, r"outbound\|8080\|\|\*\.wild\.example\.com") == 20
+
+
+@proves(
+    "ServiceEntry",
+    "spec.resolution",
+    "spec.endpoints[].address",
+    "spec.endpoints[].ports",
+    "spec.endpoints[].weight",
+    "spec.endpoints[].labels",
+    "spec.ports[].name",
+    "spec.location",
+)
+async def test_written_endpoints_are_called_by_their_weight_and_their_ports(mesh):
+    one, two = mesh.pod("one").addresses[0], mesh.pod("two").addresses[0]
+    listed = [
+        {"address": one, "ports": {"web": 8080}, "weight": 3, "labels": {"version": "a"}},
+        {"address": two, "ports": {"web": 8080}, "weight": 1, "labels": {"version": "b"}},
+    ]
+    port = {"number": 80, "name": "web", "protocol": "HTTP"}
+    made = entry("static", "static.example.com", port, resolution="STATIC", location="MESH_EXTERNAL", endpoints=listed)
+    rule = {
+        "host": "static.example.com",
+        "trafficPolicy": {"loadBalancer": {"simple": "ROUND_ROBIN"}},
+        "subsets": [{"name": "b", "labels": {"version": "b"}}],
+    }
+    await mesh.try_out(made, istio("DestinationRule", "static", rule))
+    assert await answering(mesh, "http://static.example.com/", 40) == {"one": 30, "two": 10}
+    route = {"hosts": ["static.example.com"], "http": [{"route": [to("static.example.com", "b")]}]}
+    await mesh.try_out(made, istio("DestinationRule", "static", rule), istio("VirtualService", "static", route))
+    assert await answering(mesh, "http://static.example.com/") == {"two": 20}
+
+
+def west():
+    """All calls go there, wherever they come from."""
+    return {"loadBalancer": {"localityLbSetting": {"distribute": [{"from": "*", "to": {"west": 100}}]}}}
+
+
+@proves("ServiceEntry", "spec.endpoints[].locality")
+@proves("WorkloadEntry", "spec.locality")
+async def test_endpoints_are_where_they_are_written_to_be(mesh):
+    listed = [
+        {"address": mesh.pod(name).addresses[0], "locality": place}
+        for name, place in (("one", "east"), ("two", "west"))
+    ]
+    entries = [
+        istio("WorkloadEntry", f"machine-{number}", {**each, "labels": {"app": "placed"}})
+        for number, each in enumerate(listed)
+    ]
+    await mesh.try_out(
+        entry("listed", "listed.example.com", HTTP, resolution="STATIC", endpoints=listed),
+        istio("DestinationRule", "listed", {"host": "listed.example.com", "trafficPolicy": west()}),
+        entry(
+            "placed", "placed.example.com", HTTP, resolution="STATIC", workloadSelector={"labels": {"app": "placed"}}
+        ),
+        istio("DestinationRule", "placed", {"host": "placed.example.com", "trafficPolicy": west()}),
+        *entries,
+    )
+    for host in ("listed", "placed"):
+        assert await answering(mesh, f"http://{host}.example.com:8080/") == {"two": 20}
+
+
+@proves("ServiceEntry", "spec.endpoints[].serviceAccount", "spec.subjectAltNames", "spec.location")
+@proves("WorkloadEntry", "spec.serviceAccount")
+async def test_accounts_and_names_say_who_may_answer_inside_of_the_mesh(mesh):
+    strict = {
+        "apiVersion": "security.istio.io/v1",
+        "kind": "PeerAuthentication",
+        "metadata": {"name": "shared", "namespace": "shop"},
+        "spec": {"selector": {"matchLabels": {"app": "shared"}}, "mtls": {"mode": "STRICT"}},
+    }
+    address = mesh.pod("shared").addresses[0]
+    inside = {"resolution": "STATIC", "location": "MESH_INTERNAL"}
+    name = "spiffe://cluster.local/ns/shop/sa/default"
+    entries = [
+        istio(
+            "WorkloadEntry",
+            account,
+            {
+                "address": address,
+                "serviceAccount": account,
+                "labels": {"app": f"of-{account}", "security.istio.io/tlsMode": "istio"},
+            },
+        )
+        for account in ("default", "other")
+    ]
+    await mesh.try_out(
+        strict,
+        *entries,
+        *(
+            entry(
+                f"selected-{account}",
+                f"selected-{account}.example.com",
+                HTTP,
+                workloadSelector={"labels": {"app": f"of-{account}"}},
+                **inside,
+            )
+            for account in ("default", "other")
+        ),
+        *(
+            entry(
+                f"listed-{account}",
+                f"listed-{account}.example.com",
+                HTTP,
+                endpoints=[{"address": address, "serviceAccount": account}],
+                **inside,
+            )
+            for account in ("default", "other")
+        ),
+        entry(
+            "named",
+            "named.example.com",
+            HTTP,
+            subjectAltNames=[name],
+            endpoints=[{"address": address, "serviceAccount": "other"}],
+            **inside,
+        ),
+    )
+    for host, status in (
+        ("selected-default", 200),
+        ("selected-other", 503),
+        ("listed-default", 200),
+        ("listed-other", 503),
+        ("named", 200),
+    ):
+        assert (await mesh.get("client", f"http://{host}.example.com:8080/"))["status"] == status, host
+
+
+@proves("ServiceEntry", "spec.resolution", "spec.endpoints[].address", "spec.ports[].targetPort")
+async def test_names_are_looked_up_by_the_proxy(mesh):
+    port = {"number": 80, "name": "http", "protocol": "HTTP", "targetPort": 8080}
+    balance = {"host": "both.example.com", "trafficPolicy": {"loadBalancer": {"simple": "ROUND_ROBIN"}}}
+    rule = istio("DestinationRule", "both", balance)
+    await mesh.try_out(entry("both", "both.example.com", port, resolution="DNS"), rule)
+    cluster = r"outbound\|80\|\|both\.example\.com"
+    await eventually(lambda: members(mesh, cluster))
+    assert await members(mesh, cluster) == 2
+    assert await answering(mesh, "http://both.example.com/") == {"one": 10, "two": 10}
+    await mesh.try_out(entry("both", "both.example.com", port, resolution="DNS_ROUND_ROBIN"), rule)
+    await eventually(lambda: members(mesh, cluster))
+    assert await members(mesh, cluster) == 1
+    assert (await answering(mesh, "http://both.example.com/")).keys() <= {"one", "two"}
+    listed = [{"address": "one.example.com"}, {"address": "two.example.com"}]
+    await mesh.try_out(
+        entry("named", "named.example.com", port, resolution="DNS", endpoints=listed),
+        istio("DestinationRule", "named", {**balance, "host": "named.example.com"}),
+    )
+    await eventually(lambda: members(mesh, r"outbound\|80\|\|named\.example\.com"))
+    assert await answering(mesh, "http://named.example.com/") == {"one": 10, "two": 10}
+
+
+@proves("ServiceEntry", "spec.addresses")
+async def test_addresses_and_ranges_tell_connections_apart(mesh):
+    await mesh.try_out(
+        entry("vip", "vip.example.com", TCP, addresses=["192.0.2.10"], resolution="STATIC",
+              endpoints=[{"address": mesh.pod("one").addresses[0]}]),
+        entry("range", "range.example.com", TCP, addresses=["198.51.100.0/24"], resolution="STATIC",
+              endpoints=[{"address": mesh.pod("two").addresses[0]}]),
+    )  # fmt: skip
+    for address, pod in (("192.0.2.10", "one"), ("198.51.100.77", "two")):
+        before = len((await mesh.tell(pod, "tcp_seen"))["peers"])
+        answer = await mesh.tell("client", "tcp", host=address, port=9000, send="hello", half_close=True)
+        assert answer["received"] == "hello<end of file seen>", (address, answer)
+        assert len((await mesh.tell(pod, "tcp_seen"))["peers"]) == before + 1
+
+
+@proves("ServiceEntry", "spec.workloadSelector.labels")
+@proves("WorkloadEntry", "spec.address", "spec.labels", "spec.ports", "spec.weight")
+async def test_workload_entries_answer_where_their_labels_are_selected(mesh):
+    port = {"number": 80, "name": "web", "protocol": "HTTP"}
+    entries = [
+        istio(
+            "WorkloadEntry",
+            name,
+            {
+                "address": mesh.pod(name).addresses[0],
+                "labels": {"app": "machine"},
+                "ports": {"web": 8080},
+                "weight": weight,
+            },
+        )
+        for name, weight in (("one", 1), ("two", 4))
+    ]
+    rule = {"host": "machines.example.com", "trafficPolicy": {"loadBalancer": {"simple": "ROUND_ROBIN"}}}
+    await mesh.try_out(
+        entry(
+            "machines",
+            "machines.example.com",
+            port,
+            resolution="STATIC",
+            location="MESH_INTERNAL",
+            workloadSelector={"labels": {"app": "machine"}},
+        ),
+        istio("DestinationRule", "machines", rule),
+        *entries,
+    )
+    assert await answering(mesh, "http://machines.example.com/", 40) == {"one": 8, "two": 32}
+
+
+async def seen_by(mesh, workload):
+    found = await mesh.stats(mesh.pod(workload).name, r"^cluster\.outbound.*membership_total$")
+    return {name.split("|")[3].removesuffix(".membership_total") for name in found}
+
+
+@proves("ServiceEntry", "spec.exportTo")
+@proves("DestinationRule", "spec.exportTo")
+@proves("VirtualService", "spec.exportTo")
+async def test_what_is_not_exported_is_not_seen_elsewhere(mesh):
+    static = {"resolution": "STATIC", "endpoints": [{"address": mesh.pod("one").addresses[0]}]}
+    own = {"hosts": ["shared"], "exportTo": ["."], "http": [{"directResponse": {"status": 418}}]}
+    await mesh.try_out(
+        entry("here", "here.example.com", HTTP, exportTo=["."], **static),
+        entry("field", "field.example.com", HTTP, exportTo=["field"], **static),
+        entry("nobody", "nobody.example.com", HTTP, exportTo=["~"], **static),
+        entry("all", "all.example.com", HTTP, exportTo=["*"], **static),
+        istio("VirtualService", "shared", own),
+        istio(
+            "DestinationRule",
+            "shared",
+            {
+                "host": "shared",
+                "exportTo": ["."],
+                "trafficPolicy": {"connectionPool": {"http": {"h2UpgradePolicy": "DO_NOT_UPGRADE"}}},
+            },
+        ),
+    )
+    ours, theirs = await seen_by(mesh, "client"), await seen_by(mesh, "peer")
+    assert {"here.example.com", "all.example.com"} <= ours
+    assert not {"field.example.com", "nobody.example.com"} & ours
+    assert {"field.example.com", "all.example.com"} <= theirs
+    assert not {"here.example.com", "nobody.example.com"} & theirs
+    assert (await mesh.get("client", "http://shared/"))["status"] == 418
+    assert (await mesh.get("peer", "http://shared.shop/"))["status"] == 200
+    http2 = r"^cluster\.outbound\|80\|\|shared\.shop.*upstream_cx_http2_total$"
+    assert await mesh.stat("peer", http2) == 1  # the rule is not theirs
+
+
+@proves(
+    "Sidecar",
+    "spec.ingress[].port.number",
+    "spec.ingress[].port.name",
+    "spec.ingress[].captureMode",
+    "spec.ingress[].port.protocol",
+    "spec.ingress[].defaultEndpoint",
+    "spec.ingress[].connectionPool",
+    "spec.inboundConnectionPool",
+)
+async def test_a_sidecar_opens_a_port_that_leads_to_another_with_a_pool_of_its_own(mesh):
+    assert (await mesh.get("client", "http://inner/"))["status"] == 503
+    ingress = {
+        "port": {"number": 9090, "name": "http", "protocol": "HTTP"},
+        "defaultEndpoint": "127.0.0.1:8080",
+        "captureMode": "IPTABLES",
+    }
+    few = {"tcp": {"maxConnections": 1}, "http": {"http1MaxPendingRequests": 1}}
+    once = virtual_service("inner", {"retries": {"attempts": 0}, "route": [to("inner")]})
+    await mesh.tell("inner", "script", path="/busy", forever={"delay": 0.3})
+    for pools in ({}, {"ingress": few}, {"all": few}):
+        listener = {**ingress, **({"connectionPool": pools["ingress"]} if "ingress" in pools else {})}
+        spec = {"workloadSelector": {"labels": {"app": "inner"}}, "ingress": [listener]}
+        if "all" in pools:
+            spec["inboundConnectionPool"] = pools["all"]
+        await mesh.try_out(istio("Sidecar", "inner", spec), once)
+        assert (await mesh.get("client", "http://inner/"))["status"] == 200
+        statuses = Counter(each["status"] for each in await mesh.requests("client", "http://inner/busy", 8, parallel=8))
+        assert (503 in statuses) is bool(pools), (pools, statuses)
+
+
+@proves(
+    "Sidecar",
+    "spec.egress[].port.number",
+    "spec.egress[].port.protocol",
+    "spec.egress[].port.name",
+    "spec.egress[].captureMode",
+)
+async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
+    static = {"resolution": "STATIC", "endpoints": [{"address": mesh.pod("one").addresses[0]}]}
+    more = {"number": 8081, "name": "http-more", "protocol": "HTTP"}
+    port = {"number": 8080, "name": "http", "protocol": "HTTP"}
+    scope = {
+        "workloadSelector": {"labels": {"app": "client"}},
+        "egress": [
+            {"port": port, "captureMode": "DEFAULT", "hosts": ["./two-ports.example.com"]},
+            {"hosts": ["./shared.shop.svc.cluster.local"]},
+        ],
+    }
+    await mesh.try_out(
+        entry("two-ports", "two-ports.example.com", HTTP, more, **static), istio("Sidecar", "one", scope)
+    )
+    clusters = await mesh.stats(mesh.pod("client").name, r"^cluster\.outbound.*two-ports.*membership_total$")
+    assert [name.split("|")[1] for name in clusters] == ["8080"]
+    assert await answering(mesh, "http://two-ports.example.com:8080/") == {"one": 20}

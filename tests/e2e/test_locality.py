@@ -1,0 +1,157 @@
+"""Who is near is called first: traffic leaves a zone when nobody is well there, and comes back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from e2e.mesh import eventually
+from e2e.objects import destination_rule, http_service, service, text, to, virtual_service, workload
+from fields import proves
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ZONES = {"zone-a": "eu/eu-a", "zone-b": "eu/eu-b", "abroad": "us/us-a", "far": "ap/ap-a"}
+OUTLIER = {"consecutive5xxErrors": 2, "interval": "0.2s", "baseEjectionTime": "3s", "maxEjectionPercent": 100}
+
+
+def files(control):
+    return {
+        "clients.yaml": text(
+            workload("client", control=control, locality="eu/eu-a"),
+            workload("stranger", control=control, labels={"istio-locality": "us.us-a"}, version="v2"),
+        ),
+        "services.yaml": text(
+            http_service("app"),
+            service("remote", {"name": "http", "port": 80, "targetPort": 8080}, selector={"remote": "yes"}),
+        ),
+        **{f"{name}.yaml": _server(name, control) for name in ZONES},
+    }
+
+
+def _server(name, control, replicas=1):
+    labels = {"remote": "yes"} if name in ("abroad", "far") else {"remote": "no"}
+    version = "v2" if name == "zone-b" else "v3"
+    return text(
+        workload(
+            name,
+            control=control,
+            serve="http=8080",
+            app="app",
+            version=version,
+            labels=labels,
+            locality=ZONES[name],
+            replicas=replicas,
+        )
+    )
+
+
+def rule(host="app", **policy):
+    return destination_rule(host, **{"outlierDetection": OUTLIER, **policy})
+
+
+def near(**setting):
+    return {"loadBalancer": {"localityLbSetting": setting}}
+
+
+async def answering(mesh, client="client", host="app", count=40):
+    answers = await mesh.requests(client, f"http://{host}/", count, parallel=2)
+    assert {answer["status"] for answer in answers} == {200}
+    return Counter(answer["body"]["pod"].rpartition("-")[0] for answer in answers)
+
+
+async def scale(mesh, name, replicas):
+    mesh.write(f"{name}.yaml", _server(name, mesh.sockets, replicas))
+    await eventually(lambda: len(mesh.pods(name)) == replicas)
+    await mesh.ready()
+
+
+async def test_without_a_rule_everybody_is_called(mesh):
+    assert set(await answering(mesh)) == set(ZONES)
+
+
+@proves("DestinationRule", "spec.trafficPolicy.loadBalancer.localityLbSetting.enabled")
+async def test_with_outlier_detection_the_own_zone_is_called_and_others_when_it_is_gone(mesh):
+    await mesh.try_out(rule())
+    assert set(await answering(mesh)) == {"zone-a"}
+    assert set(await answering(mesh, "stranger")) == {"abroad"}
+    await mesh.tell("client", "load_start", name="moving", url="http://app/", pause=0.02)
+    await scale(mesh, "zone-a", 0)
+    assert set(await answering(mesh)) == {"zone-b"}
+    await scale(mesh, "zone-b", 0)
+    assert set(await answering(mesh)) == {"abroad", "far"}
+    await scale(mesh, "zone-a", 1)
+    assert set(await answering(mesh)) == {"zone-a"}
+    seen = await mesh.tell("client", "load_stop", name="moving")
+    assert set(seen["statuses"]) == {"200"}, seen["failures"]
+    await scale(mesh, "zone-b", 1)
+    await mesh.try_out(rule(**near(enabled=False)))
+    assert set(await answering(mesh)) == set(ZONES)
+
+
+async def test_who_is_near_and_not_well_is_left_until_he_is(mesh):
+    await mesh.try_out(rule(), virtual_service("app", {"retries": {"attempts": 0}, "route": [to("app")]}))
+    await mesh.tell("zone-a", "script", path="/", forever={"status": 500})
+
+    async def left():
+        answers = await mesh.requests("client", "http://app/", 4, parallel=1)
+        return {answer["body"]["pod"].rpartition("-")[0] for answer in answers} == {"zone-b"}
+
+    await eventually(left)
+    await mesh.tell("zone-a", "script", path="/")
+
+    async def back():
+        return set(await answering(mesh, count=4)) == {"zone-a"}
+
+    await eventually(back)
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[].from",
+    "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[].to",
+)
+async def test_failover_leads_to_one_region_first(mesh):
+    await mesh.try_out(rule("remote"))
+    assert set(await answering(mesh, host="remote")) == {"abroad", "far"}
+    await mesh.try_out(rule("remote", **near(failover=[{"from": "eu", "to": "ap"}])))
+    assert set(await answering(mesh, host="remote")) == {"far"}
+    assert set(await answering(mesh, "stranger", host="remote")) == {"abroad"}
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].from",
+    "spec.trafficPolicy.loadBalancer.localityLbSetting.distribute[].to",
+)
+async def test_places_get_the_shares_that_are_written(mesh):
+    shares = {"eu/eu-a/*": 70, "eu/eu-b/*": 20, "us/*": 10}
+    await mesh.try_out(destination_rule("app", **near(distribute=[{"from": "eu/*", "to": shares}])))
+    seen = await answering(mesh, count=400)
+    assert set(seen) == {"zone-a", "zone-b", "abroad"}
+    assert 235 <= seen["zone-a"] <= 325 and 45 <= seen["zone-b"] <= 120  # five standard deviations
+    assert set(await answering(mesh, "stranger")) == set(ZONES)
+
+
+@proves("DestinationRule", "spec.trafficPolicy.loadBalancer.localityLbSetting.failoverPriority")
+async def test_who_has_more_labels_in_common_is_called_first(mesh):
+    await mesh.try_out(rule(**near(failoverPriority=["version"])))
+    assert set(await answering(mesh, "stranger")) == {"zone-b"}
+    assert set(await answering(mesh)) == set(ZONES)  # nobody has the client's own
+    await mesh.try_out(rule(**near(failoverPriority=["remote=yes", "topology.kubernetes.io/region"])))
+    assert set(await answering(mesh, "stranger")) == {"abroad"}
+    assert set(await answering(mesh)) == {"abroad", "far"}
+
+
+async def test_the_mesh_may_say_it_for_every_host(mesh):
+    setting = "localityLbSetting: {distribute: [{from: eu, to: {ap: 100}}]}"
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "istio", "namespace": "istio-system"},
+        "data": {"mesh": setting},
+    }
+    await mesh.try_out(config)
+    assert set(await answering(mesh)) == {"far"}
+    assert set(await answering(mesh, "stranger")) == set(ZONES)

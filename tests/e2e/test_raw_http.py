@@ -1,0 +1,246 @@
+"""HTTP byte by byte, and what goes wrong on the wire: the mesh carries the one, answers the other as configured, and
+goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+
+import pytest
+
+from e2e.mesh import eventually
+from e2e.objects import http_service, service, text, to, virtual_service, workload
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FIFTY_MEGABYTES = 50_000_000
+
+
+def files(control):
+    ports = (
+        {"name": "http", "port": 80, "targetPort": 8080},
+        {"name": "http-whole", "port": 81, "targetPort": 8081},
+        {"name": "grpc", "port": 9090},
+    )
+    web = [{"name": "grpc-web", "port": 9090}]
+    return {
+        "client.yaml": text(workload("client", control=control)),
+        "bare.yaml": text(
+            workload("bare", control=control, annotations={"sidecar.istio.io/inject": "false"}),
+            workload("web", control=control, serve="grpc=9090"),
+            service("web", *web),
+        ),
+        "server.yaml": text(
+            workload("server", control=control, serve="raw=8080 http=8081 grpc=9090"), service("server", *ports)
+        ),
+        "other.yaml": text(workload("other", control=control, serve="http=8080"), http_service("other")),
+    }
+
+
+def request(*lines, body=""):
+    return "\r\n".join(lines) + "\r\n\r\n" + body
+
+
+async def said(mesh, *lines, body="", **arguments):
+    sent = request(*lines, "connection: close", body=body)
+    return (await mesh.tell("client", "raw", host="server", port=80, send=sent, **arguments))["received"]
+
+
+def content(answer):
+    return json.loads(answer.partition("\r\n\r\n")[2])
+
+
+async def test_trailers_arrive_in_both_directions(mesh):
+    body = "4\r\nbody\r\n0\r\nx-sum: 42\r\n\r\n"
+    answer = await said(
+        mesh, "POST / HTTP/1.1", "host: server", "transfer-encoding: chunked", "trailer: x-sum", body=body
+    )
+    assert content(answer)["trailers"] == {"x-sum": "42"}
+    answer = await said(mesh, "GET /trailers HTTP/1.1", "host: server", "te: trailers")
+    assert answer.endswith("0\r\nx-sum: 42\r\n\r\n")
+
+
+async def test_a_body_is_held_back_until_the_server_wants_it(mesh):
+    head = ("POST /wanted HTTP/1.1", "host: server", "content-length: 5", "expect: 100-continue", "connection: close")
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=request(*head), then="words")
+    first, _, rest = answer["received"].partition("\r\n\r\n")
+    assert first.startswith("HTTP/1.1 100")
+    assert '"body": "words"' in rest
+
+
+async def test_a_server_may_refuse_a_body_unseen(mesh):
+    head = ("POST /refuse HTTP/1.1", "host: server", "content-length: 5", "expect: 100-continue", "connection: close")
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=request(*head))
+    assert answer["received"].startswith("HTTP/1.1 417")
+
+
+async def test_http_1_0_is_answered_in_kind(mesh):
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=request("GET /old HTTP/1.0", "host: server"))
+    assert answer["received"].startswith("HTTP/1.0 200") or answer["received"].startswith("HTTP/1.1 200")
+    assert '"path": "/old"' in answer["received"]
+
+
+async def test_http_1_0_without_a_host_is_for_the_workload_and_refused_by_a_callers_proxy(mesh):
+    """Nothing but the Host tells services apart that share a port."""
+    send = request("GET /hostless HTTP/1.0")
+    address = mesh.pod("server").addresses[0]
+    inside = await mesh.tell("bare", "raw", host=address, port=8080, send=send)
+    assert '"host": "localhost"' in inside["received"], inside
+    outside = await mesh.tell("client", "raw", host="server", port=80, send=send)
+    assert " 400 " in outside["received"].partition("\r\n")[0], outside
+
+
+@pytest.mark.parametrize("protocol", ["websocket", "SPDY/3.1", "tcp"])
+async def test_upgrades_carry_bytes_both_ways(mesh, protocol):
+    head = ("GET /upgrade HTTP/1.1", "host: server", "connection: upgrade", f"upgrade: {protocol}")
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=request(*head), then="abc", until="cba")
+    assert answer["received"].startswith("HTTP/1.1 101"), answer
+    assert answer["received"].endswith("cba"), answer
+
+
+async def test_an_upgrade_that_nobody_knows_is_refused_and_http2_is_not_upgraded_to(mesh):
+    unknown = await said(mesh, "GET /upgrade HTTP/1.1", "host: server", "connection: upgrade", "upgrade: else")
+    assert unknown.startswith("HTTP/1.1 403"), unknown
+    offered = ("connection: upgrade, http2-settings", "upgrade: h2c", "http2-settings: AAMAAABkAAQAAP__")
+    head = request("GET /plain HTTP/1.1", "host: server", *offered)
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=head, until="/plain")
+    assert answer["received"].startswith("HTTP/1.1 200"), answer
+
+
+async def test_a_connect_is_refused_where_http_is_declared(mesh):
+    answer = await said(mesh, "CONNECT example.com:443 HTTP/1.1", "host: example.com:443")
+    assert answer.startswith("HTTP/1.1 404"), answer
+
+
+async def test_very_large_chunked_bodies(mesh):
+    answer = await mesh.tell("client", "upload", url="http://server:81/sum", size=FIFTY_MEGABYTES)
+    assert (answer["status"], answer["body"]["size"]) == (200, FIFTY_MEGABYTES)
+
+
+async def test_grpc_is_tried_again_by_its_status_where_that_is_written(mesh):
+    retries = {"attempts": 2, "retryOn": "unavailable,resource-exhausted"}
+    await mesh.try_out(virtual_service("server", {"retries": retries, "route": [to("server")]}))
+    for codes, status, tries in (
+        (["UNAVAILABLE", "RESOURCE_EXHAUSTED"], "OK", 3),
+        (["UNAVAILABLE"] * 3, "UNAVAILABLE", 3),
+        (["INTERNAL"], "INTERNAL", 1),
+    ):
+        await mesh.tell("server", "script_grpc", codes=codes)
+        before = await mesh.tell("server", "grpc_received")
+        assert await mesh.tell("client", "grpc_status", target="server:9090", method="Scripted") == {status: 1}
+        assert await mesh.tell("server", "grpc_received") - before == tries
+
+
+async def test_grpc_that_answers_is_not_tried_again_by_default(mesh):
+    await mesh.tell("server", "script_grpc", codes=["UNAVAILABLE"])
+    assert await mesh.tell("client", "grpc_status", target="server:9090", method="Scripted") == {"UNAVAILABLE": 1}
+
+
+@pytest.mark.parametrize("who", ["client", "bare"])
+async def test_grpc_web_becomes_grpc(mesh, who):
+    """By the caller's proxy, or if it has none, by the workload's."""
+    body = base64.b64encode(b"\0\0\0\0\5hello").decode()
+    url = (
+        "http://web:9090/e2e.Echo/Unary"
+        if who == "client"
+        else f"http://{mesh.pod('web').addresses[0]}:9090/e2e.Echo/Unary"
+    )
+    answer = await mesh.get(
+        who,
+        url,
+        method="POST",
+        body=body,
+        headers={"content-type": "application/grpc-web-text", "accept": "application/grpc-web-text"},
+    )
+    assert answer["status"] == 200, answer
+    said = b"".join(
+        base64.b64decode(part + "==") for part in answer["body"].replace("=", "= ").split() if part.strip("= ")
+    )
+    assert b"hello from web" in said
+    assert b"grpc-status:0" in said.replace(b" ", b"")
+
+
+# What goes wrong on the wire.
+
+
+async def test_a_reset_is_told_and_the_next_request_is_well(mesh):
+    assert (await mesh.get("client", "http://server/reset", method="POST"))["status"] == 503
+    assert (await mesh.get("client", "http://server/after"))["status"] == 200
+
+
+async def test_an_answer_that_ends_too_early_is_an_error_and_not_a_short_answer(mesh):
+    answer = await mesh.get("client", "http://server/too-short")
+    assert answer["status"] == 0, answer  # what came is no whole answer
+    assert (await mesh.get("client", "http://server/after"))["status"] == 200
+
+
+async def test_an_answer_that_is_too_long_smuggles_nothing(mesh):
+    for _ in range(3):
+        answer = await mesh.get("client", "http://server/too-long")
+        assert (answer["status"], answer["body"]) == (200, "four")
+        after = await mesh.get("client", "http://server/after")
+        assert (after["status"], after["body"]["path"]) == (200, "/after")
+        assert "x-smuggled" not in after["headers"]
+
+
+async def test_nonsense_is_a_bad_gateway(mesh):
+    assert (await mesh.get("client", "http://server/nonsense", method="POST"))["status"] in (502, 503)
+    assert (await mesh.get("client", "http://server/after"))["status"] == 200
+
+
+async def test_a_request_with_a_wrong_length_disturbs_nobody_else(mesh):
+    short = request("POST /short HTTP/1.1", "host: server", "content-length: 100", body="only this")
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=short, timeout=1)
+    assert answer["received"] == ""
+    both = request(
+        "POST /both HTTP/1.1", "host: server", "content-length: 3", "transfer-encoding: chunked", body="0\r\n\r\n"
+    )
+    answer = await mesh.tell("client", "raw", host="server", port=80, send=both)
+    assert " 400 " in answer["received"].partition("\r\n")[0], answer
+    assert (await mesh.get("client", "http://server/after"))["status"] == 200
+
+
+async def test_a_slow_reader_gets_everything_and_holds_up_nobody(mesh):
+    slow = mesh.tell("client", "slow_download", url=f"http://server:81/bytes/{FIFTY_MEGABYTES}", pause=0.05, pieces=30)
+    task = asyncio.create_task(slow)
+    answers = await mesh.requests("client", "http://server:81/beside", 50)
+    assert {each["status"] for each in answers} == {200}
+    assert await task == {"status": 200, "size": FIFTY_MEGABYTES}
+
+
+async def test_a_peer_that_vanished_is_noticed_by_the_timeout_and_let_go_of(mesh):
+    """Half-open: packets to the server's pod are dropped, in its own namespace, and nobody says so."""
+    await mesh.try_out(
+        virtual_service("server", {"timeout": "1s", "retries": {"attempts": 0}, "route": [to("server")]}),
+    )
+    assert (await mesh.get("client", "http://server/before"))["status"] == 200
+    pod = next(each for each in mesh.engine.pods() if each.plan.workload.name == "server")
+    await dropped(pod, "-I")
+    try:
+        assert (await mesh.get("client", "http://server/lost"))["status"] == 504
+        assert (await mesh.get("client", "http://other/"))["status"] == 200
+    finally:
+        await dropped(pod, "-D")
+
+    async def back():
+        return (await mesh.get("client", "http://server/back"))["status"] == 200
+
+    await eventually(back)
+
+
+async def dropped(pod, how):
+    process = await asyncio.create_subprocess_exec(
+        "nsenter",
+        f"--net={pod.namespace.path}",
+        "iptables",
+        how,
+        "INPUT",
+        "-p",
+        "tcp",
+        "--dport",
+        "15006",
+        "-j",
+        "DROP",
+    )
+    assert await process.wait() == 0

@@ -1,0 +1,400 @@
+"""What DestinationRules do on the wire: who is chosen and by what, how many connections there may be, and how long."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+from collections import Counter
+
+import pytest
+
+from e2e.mesh import eventually, tell
+from e2e.objects import destination_rule, istio, service, text, to, virtual_service, workload
+from fields import proves
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+USERS = [f"user-{number}" for number in range(12)]
+POOL_STATS = r"^cluster\.outbound\|80\|\|pool\.shop\.svc\.cluster\.local\."
+
+
+def files(control):
+    return {
+        "clients.yaml": text(workload("client", control=control), workload("other", control=control)),
+        "pool.yaml": _pool(control, replicas=3),
+        "services.yaml": text(
+            service(
+                "pool",
+                {"name": "http", "port": 80, "targetPort": 8080},
+                {"name": "http-more", "port": 81, "targetPort": 8080},
+                {"name": "tcp", "port": 9000},
+            ),
+            service("direct", {"name": "http", "port": 8080}, selector={"app": "pool"}),
+            service("plain", {"name": "tcp", "port": 9000}, {"name": "http-closed", "port": 90, "targetPort": 9999}),
+        ),
+        "plain.yaml": text(
+            workload("plain", control=control, serve="echo=9000", annotations={"sidecar.istio.io/inject": "false"})
+        ),
+    }
+
+
+def _pool(control, replicas):
+    return text(workload("pool", control=control, serve="http=8080 echo=9000", replicas=replicas))
+
+
+def by(**hashing):
+    return destination_rule("pool", loadBalancer={"consistentHash": hashing})
+
+
+async def chosen(mesh, user, *, url="http://pool/", **arguments):
+    """The one pod that a user's requests go to."""
+    answers = await mesh.requests("client", url, 4, parallel=2, **arguments)
+    pods = {answer["body"]["pod"] for answer in answers}
+    assert len(pods) == 1, (user, pods)
+    return pods.pop()
+
+
+async def spread(mesh, url="http://pool/", count=30, workload="client", **arguments):
+    answers = await mesh.requests(workload, url, count, parallel=1, **arguments)
+    assert {answer["status"] for answer in answers} == {200}
+    return Counter(answer["body"]["pod"] for answer in answers)
+
+
+async def by_header(mesh):
+    return {user: await chosen(mesh, user, headers={"x-user": user}) for user in USERS}
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.loadBalancer.consistentHash.httpHeaderName",
+    "spec.trafficPolicy.loadBalancer.consistentHash.minimumRingSize",
+    "spec.trafficPolicy.loadBalancer.consistentHash.ringHash.minimumRingSize",
+    "spec.trafficPolicy.loadBalancer.consistentHash.maglev.tableSize",
+)
+async def test_who_has_the_same_header_is_sent_to_the_same_pod(mesh):
+    for table in ({"minimumRingSize": 64}, {"ringHash": {"minimumRingSize": 2048}}, {"maglev": {"tableSize": 251}}):
+        await mesh.try_out(by(httpHeaderName="x-user", **table))
+        assert len(set((await by_header(mesh)).values())) > 1, table
+
+
+async def test_when_a_pod_goes_most_others_stay_where_they_were(mesh):
+    await mesh.try_out(by(httpHeaderName="x-user"))
+    before = await by_header(mesh)
+    await scale(mesh, 2)
+    left = {pod.name for pod in mesh.pods("pool")}
+    after = await by_header(mesh)
+    await scale(mesh, 3)
+    assert set(after.values()) == left
+    stayed = [user for user, pod in before.items() if pod in left and after[user] == pod]
+    assert len(stayed) >= len(USERS) / 3, (before, after)  # a ring of two has more points of each
+
+
+async def scale(mesh, replicas):
+    mesh.write("pool.yaml", _pool(mesh.sockets, replicas))
+    await eventually(lambda: len(mesh.pods("pool")) == replicas)
+    await mesh.ready()
+
+
+@proves("DestinationRule", "spec.trafficPolicy.loadBalancer.consistentHash.httpQueryParameterName")
+async def test_who_has_the_same_parameter_is_sent_to_the_same_pod(mesh):
+    await mesh.try_out(by(httpQueryParameterName="user"))
+    pods = {user: await chosen(mesh, user, url=f"http://pool/?user={user}") for user in USERS}
+    assert len(set(pods.values())) > 1
+
+
+@proves("DestinationRule", "spec.trafficPolicy.loadBalancer.consistentHash.useSourceIp")
+async def test_one_caller_is_sent_to_one_pod_by_http_and_by_tcp(mesh):
+    await mesh.try_out(by(useSourceIp=True))
+    pod = await chosen(mesh, "all", keep_alive=False)
+    for _ in range(5):
+        answer = await mesh.tell("client", "tcp", host="pool", port=9000, send="hello", half_close=True)
+        assert answer["received"] == "hello<end of file seen>"
+    seen = {each.name: (await tell(mesh.sockets, each.name, "tcp_seen"))["peers"] for each in mesh.pods("pool")}
+    assert len([name for name, peers in seen.items() if peers]) == 1
+    assert pod in seen
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.name",
+    "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.path",
+    "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.ttl",
+    "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].name",
+    "spec.trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[].value",
+)
+async def test_who_has_no_cookie_is_given_one_and_stays_where_it_leads(mesh):
+    attributes = [{"name": "SameSite", "value": "Lax"}, {"name": "Secure"}]
+    await mesh.try_out(by(httpCookie={"name": "who", "path": "/", "ttl": "90s", "attributes": attributes}))
+    first = await mesh.get("client", "http://pool/")
+    given, *more = [part.strip() for part in first["headers"]["set-cookie"].split(";")]
+    assert given.startswith("who=")
+    assert {"Max-Age=90", "Path=/", "SameSite=Lax", "Secure"} <= set(more)
+    assert await chosen(mesh, "given", headers={"cookie": given.replace('"', "")}) == first["body"]["pod"]
+    pods = {user: await chosen(mesh, user, headers={"cookie": f"who={user}"}) for user in USERS}
+    assert len(set(pods.values())) > 1
+
+
+@proves("DestinationRule", "spec.trafficPolicy.loadBalancer.simple")
+async def test_chance_takes_no_turns(mesh):
+    await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "RANDOM"}))
+    answers = await mesh.requests("client", "http://pool/", 150, parallel=1)
+    order = [answer["body"]["pod"] for answer in answers]
+    assert min(Counter(order).values()) >= 20 and len(set(order)) == 3
+    assert sum(one == other for one, other in itertools.pairwise(order)) >= 20
+
+
+@proves("DestinationRule", "spec.trafficPolicy.loadBalancer.simple")
+async def test_passthrough_goes_to_the_very_address_that_was_called(mesh):
+    wanted = mesh.pods("pool")[1]
+    url, headers = f"http://{wanted.addresses[0]}:8080/", {"host": "direct:8080"}
+    assert len(await spread(mesh, url, headers=headers)) == 3  # its host counts, and not its address
+    await mesh.try_out(destination_rule("direct", loadBalancer={"simple": "PASSTHROUGH"}))
+    assert await spread(mesh, url, headers=headers) == {wanted.name: 30}
+
+
+@proves("DestinationRule", "spec.trafficPolicy.portLevelSettings[]")
+async def test_a_ports_entry_stands_for_its_whole_level(mesh):
+    ports = [{"port": {"number": 81}, "loadBalancer": {"consistentHash": {"useSourceIp": True}}}]
+    await mesh.try_out(
+        destination_rule(
+            "pool",
+            loadBalancer={"simple": "ROUND_ROBIN"},
+            connectionPool={"http": {"h2UpgradePolicy": "DO_NOT_UPGRADE"}},
+            portLevelSettings=ports,
+        )
+    )
+    assert sorted((await spread(mesh)).values()) == [10, 10, 10]
+    assert len(await spread(mesh, "http://pool:81/")) == 1
+    assert await mesh.stat("client", POOL_STATS + "upstream_cx_http1_total$") > 0
+    assert await mesh.stat("client", POOL_STATS.replace("80", "81") + "upstream_cx_http1_total$") == 0
+
+
+@proves(
+    "DestinationRule",
+    "spec.subsets[].name",
+    "spec.subsets[].labels",
+    "spec.subsets[].trafficPolicy",
+    "spec.workloadSelector.matchLabels",
+    "spec.host",
+)
+async def test_a_subset_overrides_its_host_and_rules_of_one_host_are_merged(mesh):
+    subset = {"name": "all", "labels": {"app": "pool"}, "trafficPolicy": {"loadBalancer": {"simple": "ROUND_ROBIN"}}}
+    sticky = {"loadBalancer": {"consistentHash": {"useSourceIp": True}}}
+    await mesh.try_out(
+        istio("DestinationRule", "pool-subsets", {"host": "pool", "subsets": [subset]}),
+        istio("DestinationRule", "pool-policy", {"host": "pool.shop.svc.cluster.local", "trafficPolicy": sticky}),
+        istio(
+            "DestinationRule",
+            "pool-for-other",
+            {
+                "host": "pool",
+                "workloadSelector": {"matchLabels": {"app": "other"}},
+                "trafficPolicy": {"loadBalancer": {"simple": "ROUND_ROBIN"}},
+            },
+        ),
+        virtual_service(
+            "pool", {"match": [{"uri": {"prefix": "/all"}}], "route": [to("pool", "all")]}, {"route": [to("pool")]}
+        ),
+    )
+    assert sorted((await spread(mesh, "http://pool/all")).values()) == [10, 10, 10]
+    assert len(await spread(mesh, "http://pool/")) == 1
+    assert sorted((await spread(mesh, "http://pool/", workload="other")).values()) == [10, 10, 10]
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.connectionPool.http.maxRequestsPerConnection",
+    "spec.trafficPolicy.connectionPool.http.maxConcurrentStreams",
+    "spec.trafficPolicy.connectionPool.http.idleTimeout",
+    "spec.trafficPolicy.connectionPool.http.h2UpgradePolicy",
+    "spec.trafficPolicy.connectionPool.http.useClientProtocol",
+)
+async def test_connections_are_used_as_the_pool_says(mesh):
+    async def connections(word="total"):
+        return await mesh.stat("client", POOL_STATS + f"upstream_cx_{word}$")
+
+    await mesh.try_out(destination_rule("pool", connectionPool={"http": {"maxRequestsPerConnection": 1}}))
+    before = await connections(), await connections("http2_total")
+    await mesh.requests("client", "http://pool/", 10, parallel=1)
+    assert (await connections() - before[0], await connections("http2_total") - before[1]) == (10, 10)
+
+    one = destination_rule("pool", loadBalancer={"consistentHash": {"useSourceIp": True}}, connectionPool={
+        "http": {"maxConcurrentStreams": 2, "idleTimeout": "0.3s"}})  # fmt: skip
+    await mesh.try_out(one)
+    for pod in mesh.pods("pool"):
+        await tell(mesh.sockets, pod.name, "script", path="/slow", forever={"delay": 0.3})
+    before = await connections()
+    assert {each["status"] for each in await mesh.requests("client", "http://pool/slow", 6, parallel=6)} == {200}
+    assert await connections() - before >= 3
+    await eventually(lambda: connections("idle_timeout"))
+
+    for policy in ({"h2UpgradePolicy": "DO_NOT_UPGRADE"}, {"useClientProtocol": True}):
+        await mesh.try_out(destination_rule("pool", connectionPool={"http": policy}))
+        before = await connections("http1_total"), await connections("http2_total")
+        assert (await mesh.get("client", "http://pool/"))["status"] == 200
+        assert (await connections("http1_total"), await connections("http2_total")) == (before[0] + 1, before[1])
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.connectionPool.tcp.idleTimeout",
+    "spec.trafficPolicy.connectionPool.tcp.maxConnectionDuration",
+    "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.time",
+    "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.interval",
+    "spec.trafficPolicy.connectionPool.tcp.tcpKeepalive.probes",
+)
+async def test_connections_live_as_long_as_the_pool_says(mesh):
+    for limit in ("idleTimeout", "maxConnectionDuration"):
+        await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {limit: "0.5s"}}))
+        answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello", timeout=15)
+        assert answer["received"] == "hello", (limit, answer)  # the end came by the proxy, not by the server
+    keepalive = {"time": "77s", "interval": "5s", "probes": 4}
+    await mesh.try_out(destination_rule("plain", connectionPool={"tcp": {"tcpKeepalive": keepalive}}))
+    talking = asyncio.create_task(mesh.tell("client", "tcp", host="plain", port=9000, send="hello", timeout=3))
+    timers = await eventually(lambda: _timers(mesh.pod("client").pid, mesh.pod("plain").addresses[0]))
+    assert "keepalive,1min1" in timers, timers
+    await talking
+
+
+def _timers(pid, address):
+    """What the kernel says of a pod's connections to an address."""
+    command = ["nsenter", "-t", str(pid), "-n", "ss", "-tnoH", "dst", f"{address}:9000"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return "\n".join(line for line in lines if "keepalive" in line)
+
+
+@proves("DestinationRule", "spec.trafficPolicy.connectionPool.tcp.connectTimeout")
+async def test_a_server_that_does_not_answer_is_given_up_in_time(mesh):
+    nobody = mesh.pod("client").addresses[0].rpartition(".")[0] + ".251"
+    entry = {
+        "hosts": ["silent.example.com"],
+        "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}],
+        "resolution": "STATIC",
+        "endpoints": [{"address": nobody}],
+    }
+    await mesh.try_out(
+        istio("ServiceEntry", "silent", entry),
+        istio(
+            "DestinationRule",
+            "silent",
+            {"host": "silent.example.com", "trafficPolicy": {"connectionPool": {"tcp": {"connectTimeout": "0.2s"}}}},
+        ),
+        istio(
+            "VirtualService",
+            "silent",
+            {
+                "hosts": ["silent.example.com"],
+                "http": [{"retries": {"attempts": 0}, "route": [to("silent.example.com")]}],
+            },
+        ),
+    )
+    answer = await mesh.get("client", "http://silent.example.com/")
+    assert answer["status"] == 503
+    assert await mesh.stat("client", r"silent\.example\.com\.upstream_cx_connect_timeout$") == 1
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.connectionPool.http.maxRetries",
+    "spec.trafficPolicy.retryBudget.percent",
+    "spec.trafficPolicy.retryBudget.minRetryConcurrency",
+)
+async def test_retries_keep_to_their_budget(mesh):
+    for pod in mesh.pods("pool"):
+        await tell(mesh.sockets, pod.name, "script", path="/broken", forever={"status": 503, "delay": 0.05})
+    again = virtual_service("pool", {"retries": {"attempts": 3, "retryOn": "5xx"}, "route": [to("pool")]})
+
+    async def tries(**policy):
+        await mesh.try_out(*((destination_rule("pool", **policy),) if policy else ()), again)
+        before = await mesh.received("pool", "/broken")
+        answers = await mesh.requests("client", "http://pool/broken", 40, parallel=20)
+        assert {answer["status"] for answer in answers} == {503}
+        return await mesh.received("pool", "/broken") - before
+
+    assert await tries(retryBudget={"percent": 100, "minRetryConcurrency": 100}) == 160
+    assert await tries(retryBudget={"percent": 0, "minRetryConcurrency": 0}) == 40
+    assert 40 < await tries(connectionPool={"http": {"maxRetries": 1}}) < 80
+    assert 40 < await tries() < 120  # a fifth of what is under way, and three
+    assert await mesh.stat("client", POOL_STATS + "upstream_rq_retry_overflow$") > 0
+
+
+@proves("DestinationRule", "spec.trafficPolicy.proxyProtocol.version")
+async def test_the_proxy_header_tells_the_server_who_called(mesh):
+    own = mesh.pod("client").addresses
+    for version, begins in (("V1", tuple(f"PROXY TCP{6 if ':' in each else 4} {each} " for each in own)),
+                            ("V2", "\r\n\r\n\0\r\nQUIT\n")):  # fmt: skip
+        await mesh.try_out(destination_rule("plain", proxyProtocol={"version": version}))
+        answer = await mesh.tell("client", "tcp", host="plain", port=9000, send="hello", half_close=True)
+        assert answer["received"].startswith(begins), answer
+        assert answer["received"].endswith("hello<end of file seen>")
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.outlierDetection.consecutiveGatewayErrors",
+    "spec.trafficPolicy.outlierDetection.minHealthPercent",
+)
+async def test_gateway_errors_eject_and_a_least_health_keeps_everybody(mesh):
+    bad = mesh.pods("pool")[0].name
+    outlier = {"consecutive5xxErrors": 0, "consecutiveGatewayErrors": 2, "interval": "0.2s", "maxEjectionPercent": 50}
+    once = virtual_service("pool", {"retries": {"attempts": 0}, "route": [to("pool")]})
+    for least, wanted in ((0, False), (90, True)):
+        rule = destination_rule(
+            "pool", loadBalancer={"simple": "ROUND_ROBIN"}, outlierDetection={**outlier, "minHealthPercent": least}
+        )
+        await mesh.try_out(rule, once)
+        await tell(mesh.sockets, bad, "script", path="/gate", steps=[{"status": 500}] * 2 + [{"status": 503}] * 2)
+
+        async def ejected():
+            await mesh.requests("client", "http://pool/gate", 3, parallel=1)
+            return await mesh.stat("client", POOL_STATS + "outlier_detection.ejections_active$")
+
+        await eventually(ejected)
+        assert await mesh.received("pool", "/gate") >= 4
+        assert (bad in await spread(mesh, "http://pool/fine")) is wanted, least
+        await tell(mesh.sockets, bad, "script", path="/gate")
+        await mesh.try_out(once)  # the next one begins with everybody
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.outlierDetection.splitExternalLocalOriginErrors",
+    "spec.trafficPolicy.outlierDetection.consecutiveLocalOriginFailures",
+)
+async def test_a_server_that_cannot_be_reached_is_ejected(mesh):
+    outlier = {
+        "splitExternalLocalOriginErrors": True,
+        "consecutiveLocalOriginFailures": 2,
+        "maxEjectionPercent": 100,
+        "interval": "0.2s",
+    }
+    await mesh.try_out(destination_rule("plain", outlierDetection=outlier))
+    for _ in range(2):
+        assert (await mesh.get("client", "http://plain:90/"))["status"] == 503
+    stat = r"^cluster\.outbound\|90\|\|plain.*outlier_detection\.ejections_active$"
+    assert await eventually(lambda: mesh.stat("client", stat)) == 1
+
+
+@proves(
+    "DestinationRule",
+    "spec.trafficPolicy.loadBalancer.warmup.duration",
+    "spec.trafficPolicy.loadBalancer.warmup.minimumPercent",
+    "spec.trafficPolicy.loadBalancer.warmup.aggression",
+    "spec.trafficPolicy.loadBalancer.warmupDurationSecs",
+)
+async def test_a_new_pod_begins_with_a_small_share_unless_warming_up_is_aggressive(mesh):
+    slow, hasty = {"duration": "60s", "minimumPercent": 1}, {"duration": "60s", "aggression": 1000}
+    for warmup, gets_less in (
+        ({"warmup": slow}, True),
+        ({"warmup": hasty}, False),
+        ({"warmupDurationSecs": "5s"}, True),
+    ):
+        await scale(mesh, 2)
+        await mesh.try_out(destination_rule("pool", loadBalancer={"simple": "ROUND_ROBIN", **warmup}))
+        old = {pod.name for pod in mesh.pods("pool")}
+        await asyncio.sleep(6)  # those who are there were new to the changed cluster, too
+        await scale(mesh, 3)
+        seen = await spread(mesh, count=60)
+        new = sum(count for name, count in seen.items() if name not in old)
+        assert (new < 14) is gets_less, (warmup, seen)  # and not a third

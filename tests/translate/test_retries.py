@@ -1,0 +1,69 @@
+from datetime import timedelta
+
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.route.v3.route_components_pb2 import Route
+
+from translate.views import route, to, view
+from weft.model.virtual_service import Retries
+from weft.translate import policy, retries
+from weft.translate.routes import routes
+
+
+def _found(seen):
+    return [
+        (each.route.retry_policy.retry_on, each.route.retry_policy.num_retries.value, len(each.match.headers))
+        for each in routes(seen, 80)
+    ]
+
+
+def test_unwritten_only_what_cannot_have_been_acted_on_is_tried_again():
+    reasons = retries.by_default().retry_on.split(",")
+    assert not {"cancelled", "retriable-status-codes", "reset", "5xx", "gateway-error"} & {*reasons}
+
+
+def test_written_retries_without_reasons_have_those_that_istio_documents():
+    made = retries.policy(Retries(attempts=7, per_try_timeout=timedelta(seconds=2), backoff=timedelta(seconds=1)))
+    assert made.retry_on == "connect-failure,refused-stream,unavailable,cancelled"
+    assert (made.num_retries.value, made.per_try_timeout.seconds) == (7, 2)
+    assert made.retry_back_off.base_interval.seconds == 1
+
+
+def test_resets_are_replayed_for_methods_that_may_be_repeated():
+    first, second = retries.with_replays(_plain())
+    assert first.match.headers[0].string_match.safe_regex.regex == retries.IDEMPOTENT
+    assert first.route.retry_policy.retry_on == "reset-before-request,reset"
+    assert second == _plain()
+
+
+def test_a_service_without_proxies_is_called_with_replays_and_one_with_proxies_in_one_way():
+    outside = _found(view(meshed=()))
+    assert outside == [(f"{retries.BY_DEFAULT},reset", 2, 1), (retries.BY_DEFAULT, 2, 0)]
+    assert _found(view(meshed=(80,))) == [(retries.BY_DEFAULT, 2, 0)]
+
+
+def test_written_retries_are_taken_to_the_letter():
+    for written, expected in (
+        (Retries(attempts=0), [("", 0, 0)]),
+        (Retries(attempts=5, retry_on="5xx"), [("5xx", 5, 0)]),
+    ):
+        assert _found(view(route(to(), retries=written), meshed=())) == expected
+
+
+def test_a_route_that_says_nothing_of_retries_is_replayed_like_none():
+    assert [headers for _, _, headers in _found(view(route(to()), meshed=()))] == [1, 0]
+    assert [headers for _, _, headers in _found(view(route(to("elsewhere")), meshed=()))] == [0]
+
+
+def test_many_may_be_replayed_at_once_to_ones_own_workload():
+    cluster = Cluster()
+    policy.limit(cluster, None)
+    retries.allow_replays(cluster)
+    assert cluster.circuit_breakers.thresholds[0].retry_budget.min_retry_concurrency.value == 100
+
+
+def _plain():
+    result = Route()
+    result.match.prefix = "/"
+    result.route.cluster = "workload"
+    result.route.retry_policy.CopyFrom(retries.to_workload())
+    return result
