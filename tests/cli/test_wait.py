@@ -33,7 +33,6 @@ def asked(monkeypatch, *answers):
         return left.pop(0)
 
     monkeypatch.setattr("weft.cli.redirect.have_redirected", answer)
-    monkeypatch.setattr("weft.cli.wait._PAUSE", 0.0)
     return questions
 
 
@@ -49,13 +48,6 @@ def test_fails_without_the_redirect_whether_or_not_envoy_is_ready(monkeypatch):
     asked(monkeypatch, 1)
     monkeypatch.setattr("weft.envoy.drain.wait_until_ready", lambda *, most: "")
     assert wait.run(["--redirect", "-p", "15001"]) == 1
-
-
-def test_holds_until_the_redirect_is_there(monkeypatch):
-    questions = asked(monkeypatch, 1, 1, 0)
-    monkeypatch.setattr("weft.envoy.drain.wait_until_ready", lambda *, most: "")
-    assert wait.run(["--hold", "--redirect", "-p", "15001"]) == 0
-    assert len(questions) == 3
 
 
 def test_says_what_the_redirect_says(capsys):

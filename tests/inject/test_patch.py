@@ -80,13 +80,14 @@ def test_who_decides_whether_it_is_a_native_one(setting, cluster, annotation, na
     assert ("istio-proxy" in names(result, "initContainers")) is native
 
 
-@pytest.mark.parametrize(("redirect_by", "first"), [("init", ["istio-init"]), ("node", [])])
+@pytest.mark.parametrize(("redirect_by", "first"), [("init", "istio-init"), ("node", "istio-validation")])
 def test_without_native_sidecars_other_init_containers_come_before_the_redirect(redirect_by, first):
     """No proxy runs yet that it could lead to."""
     wanted = pod(initContainers=[{"name": "migrate", "image": "web:1"}])
     settings = Settings(redirect_by=redirect_by)
-    assert names(injected(wanted, settings, native=False), "initContainers") == ["migrate", *first]
-    assert names(injected(wanted, settings), "initContainers") == [*first, "istio-proxy", "migrate"]
+    assert names(injected(wanted, settings, native=False), "initContainers") == ["migrate", first]
+    before = [first] if redirect_by == "init" else []
+    assert names(injected(wanted, settings), "initContainers") == [*before, "istio-proxy", "migrate"]
 
 
 def test_nothing_but_istio_init_keeps_it_out_of_a_restricted_namespace():
@@ -114,24 +115,28 @@ def hook(result):
     return container(result)["lifecycle"]["postStart"]["exec"]["command"]
 
 
-def warnings_of(wanted, native=True):
-    return inject(wanted, "shop", BY_NODE, arguments, native_sidecars=native).warnings
+def warnings_of(wanted):
+    return inject(wanted, "shop", BY_NODE, arguments, native_sidecars=True).warnings
 
 
-def test_a_node_that_redirects_needs_no_init_container():
-    native, other = injected(pod(), BY_NODE), injected(pod(), BY_NODE, native=False)
+def test_a_node_that_redirects_needs_no_init_container_beside_a_native_sidecar():
+    native = injected(pod(), BY_NODE)
     assert (names(native, "initContainers"), names(native)) == (["istio-proxy"], ["web"])
-    assert "initContainers" not in other["spec"] and names(other) == ["istio-proxy", "web"]
     assert (status(native)["initContainers"], status(native)["containers"]) == (["istio-proxy"], None)
-    assert (status(other)["initContainers"], status(other)["containers"]) == (None, ["istio-proxy"])
 
 
-@pytest.mark.parametrize(("native", "words"), [(True, ["--redirect"]), (False, ["--hold", "--redirect"])])
-def test_the_proxys_hook_asks_for_the_redirect_that_an_init_container_would_set_up(native, words):
+def test_behind_any_other_sidecar_the_application_would_start_without_a_redirect_so_an_init_container_asks_for_it():
+    other = injected(pod(), BY_NODE, native=False)
+    assert (names(other, "initContainers"), names(other)) == (["istio-validation"], ["istio-proxy", "web"])
+    assert hook(other) == ["weft", "wait"]
+
+
+def test_the_proxys_hook_asks_for_the_redirect_that_an_init_container_would_set_up():
     wanted = pod(annotations={"traffic.sidecar.istio.io/excludeOutboundPorts": "3306"})
-    by_init = container(injected(wanted, native=native), "istio-init")["args"]
-    assert hook(injected(wanted, BY_NODE, native=native)) == ["weft", "wait", *words, *by_init[1:]]
-    assert hook(injected(wanted, native=native)) == ["weft", "wait"]
+    by_init = container(injected(wanted), "istio-init")["args"]
+    assert hook(injected(wanted, BY_NODE)) == ["weft", "wait", "--redirect", *by_init[1:]]
+    assert container(injected(wanted, BY_NODE, native=False), "istio-validation")["args"][1:] == by_init[1:]
+    assert hook(injected(wanted)) == ["weft", "wait"]
 
 
 def test_nothing_is_asked_for_where_nothing_is_redirected():
@@ -142,7 +147,6 @@ def test_nothing_is_asked_for_where_nothing_is_redirected():
     assert names(result) == ["web", "istio-proxy"] and "postStart" not in container(result)["lifecycle"]
 
 
-@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize(
     "lifecycle",
     [
@@ -152,17 +156,14 @@ def test_nothing_is_asked_for_where_nothing_is_redirected():
         {"postStart": "nothing"},
     ],
 )
-def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(lifecycle, native):
+def test_no_pod_takes_the_hook_away_that_asks_for_its_redirect(lifecycle):
     wish = {"name": "istio-proxy", "image": "auto", "lifecycle": lifecycle}
     wanted = pod(containers=[{"name": "web", "image": "w"}, wish])
-    result = injected(wanted, BY_NODE, native=native)
-    assert (
-        container(result)["lifecycle"]["postStart"]
-        == container(injected(pod(), BY_NODE, native=native))["lifecycle"]["postStart"]
-    )
+    result = injected(wanted, BY_NODE)
+    assert hook(result) == hook(injected(pod(), BY_NODE))
     if "preStop" in lifecycle:
         assert container(result)["lifecycle"]["preStop"] == lifecycle["preStop"]
-    (warning,) = warnings_of(wanted, native)
+    (warning,) = warnings_of(wanted)
     assert "lifecycle.postStart of istio-proxy is not taken" in warning
     assert not warnings_of(pod(containers=[{"name": "web", "image": "w"}, {**wish, "lifecycle": {"preStop": {}}}]))
 
@@ -173,15 +174,6 @@ def test_what_was_done_to_the_hook_since_is_undone(lifecycle):
     changed = copy.deepcopy(first)
     container(changed)["lifecycle"] = lifecycle
     assert hook(injected(changed, BY_NODE)) == hook(first)
-
-
-def test_a_pod_that_does_not_want_to_wait_for_its_proxy_waits_for_its_redirect():
-    wanted = pod(annotations={"proxy.istio.io/config": "holdApplicationUntilProxyStarts: false"})
-    result = injected(wanted, BY_NODE, native=False)
-    assert names(result) == ["istio-proxy", "web"] and "--hold" in hook(result)
-    (warning,) = warnings_of(wanted, native=False)
-    assert "holdApplicationUntilProxyStarts" in warning
-    assert not warnings_of(wanted)
 
 
 def test_the_container_that_once_asked_for_the_redirect_goes():

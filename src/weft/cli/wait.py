@@ -1,7 +1,7 @@
 """`weft wait`: what kubelet runs right after it has started a sidecar, so that the application starts only when the
 sidecar is ready; and, where the node's agent sets up the redirect, not before that is in place. As long as this runs,
-kubelet does nothing else for the pod: it neither ends it nor shows its logs. Hence not for ever, unless an application
-would start without its redirect; what is said at the end stands in the pod's status, and kubelet tries again."""
+kubelet does nothing else for the pod: it neither ends it nor shows its logs. Hence not for ever; what is said at the
+end stands in the pod's status, and kubelet tries again."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ import contextlib
 import io
 import os
 import sys
-import time
 
-_HELP = """Usage: weft wait [TIME] [--hold] [--redirect ARGUMENTS]
+_HELP = """Usage: weft wait [TIME] [--redirect ARGUMENTS]
 
   End when the Envoy of this pod is ready; fail after TIME (60s).
 
     --redirect ARGUMENTS  before that, have the node's agent redirect this pod's traffic to its proxy. Everything behind
                           this word is for `weft redirect`. Without the redirect it fails
-    --hold                do not fail without the redirect, but ask for it until it is there: for a sidecar that is no
-                          native one, as kubelet starts the next container whether or not this fails
 
   Example: weft wait 10s
 """
-_PAUSE = 1.0  # seconds between two questions that are not answered with the redirect
 # What stands here when a container ends is its message. kubelet tells what a hook said only of containers that fail,
 # and an Envoy that is told to end does not.
 _LAST_WORDS = "/dev/termination-log"
@@ -45,14 +41,16 @@ def _run(arguments: list[str]) -> int:
     from weft.envoy.drain import wait_until_ready
     from weft.inject.duration import seconds_of
 
-    own, wanted = _parted(arguments)
-    times = [each for each in own if each != "--hold"]
+    times, wanted = _parted(arguments)
     most = seconds_of(times[0]) if times else 60.0
     if most is None or len(times) > 1:
         print(f"error: `{' '.join(times)}` is not one time\nhint: for example: weft wait 10s", file=sys.stderr)
         return 2
-    if wanted is not None and (status := _redirect(wanted, hold="--hold" in own)):
-        return status
+    if wanted is not None:
+        from weft.cli import redirect
+
+        if status := redirect.have_redirected(wanted):
+            return status
     why = wait_until_ready(most=most)
     if not why:
         return 0
@@ -80,13 +78,3 @@ def _leave(words: str) -> None:
             os.write(last, words.encode())
         finally:
             os.close(last)
-
-
-def _redirect(wanted: list[str], *, hold: bool) -> int:
-    from weft.cli import redirect
-
-    while status := redirect.have_redirected(wanted):
-        if not hold:
-            return status
-        time.sleep(_PAUSE)
-    return 0

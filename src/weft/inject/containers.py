@@ -1,7 +1,7 @@
-"""The containers that a pod gets: the one that sets up the redirect and ends, and the proxy that stays.
+"""The containers that a pod gets: the one that sets up or awaits the redirect and ends, and the proxy that stays.
 
-Both ask for as little as they can: the proxy fits into a namespace of pod security `restricted`. Where the node sets up
-the redirect, the proxy is all there is, and what kubelet runs at its start asks for the redirect.
+Both ask for as little as they can: the proxy fits into a namespace of pod security `restricted`, and so does all of it
+where the node sets up the redirect. Then a native sidecar is all there is: what kubelet runs at its start asks for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.model.proxy import (
     READINESS_PORT,
 )
 
-PROXY, INIT = "istio-proxy", "istio-init"
+PROXY, INIT, VALIDATION = "istio-proxy", "istio-init", "istio-validation"
 PROBERS = "ISTIO_KUBE_APP_PROBERS"
 # Ours to say anew each time; whatever else stands in the container may be another's.
 OWN_VARIABLES = frozenset({"ISTIO_META_APP_CONTAINERS", "ISTIO_META_POD_PORTS", PROBERS})
@@ -42,29 +42,33 @@ _FROM_POD = {
 }
 
 
-def is_redirected_by_node(wishes: Wishes, settings: Settings) -> bool:
-    """Then there is no istio-init, and nothing of the pod may start before the proxy's hook has ended."""
-    return wishes.redirected and settings.redirect_by == "node"
+def asks_by_hook(wishes: Wishes, settings: Settings, *, native: bool) -> bool:
+    """Whether the proxy's own hook asks the node for the redirect: where it fails, kubelet starts nothing behind a
+    native sidecar. Behind any other container it starts the next one all the same, so there an init container asks."""
+    return native and wishes.redirected and settings.redirect_by == "node"
 
 
 def redirecting(wishes: Wishes, settings: Settings) -> dict[str, Any]:
-    """istio-init."""
+    """istio-init; or, where the node redirects, istio-validation, which asks for it and ends once it is in place."""
+    by_node = settings.redirect_by == "node"
+    wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
+    root = {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}
+    capabilities = {"drop": ["ALL"]} if by_node else {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]}
     return {
-        "name": INIT,
+        "name": VALIDATION if by_node else INIT,
         **_image(wishes, settings),
-        "args": ["iptables", *redirect.arguments(wishes.redirection, status_port=wishes.status_port)],
+        "args": ["redirect" if by_node else "iptables", *wanted],
         "terminationMessagePolicy": "FallbackToLogsOnError",  # why it failed, for whoever describes the pod
         "resources": _resources(settings.init_resources),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "privileged": False,
-            "capabilities": {"add": ["NET_ADMIN", "NET_RAW"], "drop": ["ALL"]},
+            "capabilities": capabilities,
             "readOnlyRootFilesystem": True,
-            "runAsUser": 0,
-            "runAsGroup": 0,
-            "runAsNonRoot": False,
+            **(_USER if by_node else root),
             **_SECCOMP,
         },
+        **({"volumeMounts": [_SOCKETS]} if by_node else {}),
     }
 
 
@@ -105,7 +109,7 @@ def proxy(
     }  # fmt: skip
     if native:
         container["restartPolicy"] = "Always"
-    if native or wishes.hold or is_redirected_by_node(wishes, settings):
+    if native or wishes.hold:
         # Whatever comes after it waits for this. A startup probe would do too, but kubelet looks at containers once a
         # second, and acts on what a probe found only when it looks again.
         lifecycle["postStart"] = {"exec": {"command": _wait(wishes, settings, native=native)}}
@@ -113,12 +117,9 @@ def proxy(
 
 
 def _wait(wishes: Wishes, settings: Settings, *, native: bool) -> list[str]:
-    if not is_redirected_by_node(wishes, settings):
+    if not asks_by_hook(wishes, settings, native=native):
         return ["weft", "wait"]
-    wanted = redirect.arguments(wishes.redirection, status_port=wishes.status_port)
-    # Where the hook of a native sidecar fails, kubelet starts nothing behind it. Behind any other container it starts
-    # the next one all the same: there, the hook must not end before the redirect is in place.
-    return ["weft", "wait", *(() if native else ("--hold",)), "--redirect", *wanted]
+    return ["weft", "wait", "--redirect", *redirect.arguments(wishes.redirection, status_port=wishes.status_port)]
 
 
 def _drain(wishes: Wishes, *, finishes: bool) -> list[str]:

@@ -94,7 +94,7 @@ class _Injection:
         self._wishes = wishes_of_pod.read(_strings(self._metadata.get("annotations")), settings, named)
         default = native_sidecars if settings.native_sidecars == "auto" else settings.native_sidecars == "on"
         self._native = default if self._wishes.native is None else self._wishes.native
-        self._by_node = containers.is_redirected_by_node(self._wishes, settings)
+        self._by_hook = containers.asks_by_hook(self._wishes, settings, native=self._native)
         self._check_user()
 
     def result(self, *, sleep_hooks: bool) -> Injected:
@@ -143,7 +143,7 @@ class _Injection:
         )
         self._check_lengths(proxy)
         found = [proxy]
-        if wishes.redirected and not self._by_node:
+        if wishes.redirected and not self._by_hook:
             found.insert(0, containers.redirecting(wishes, settings))
         return [self._as_wanted(each) for each in found]
 
@@ -164,7 +164,7 @@ class _Injection:
             result["args"] = fresh["args"]
             if "env" in fresh:
                 result["env"] = _with_own_variables(result.get("env") or [], fresh["env"])
-        if self._by_node:
+        if self._by_hook and name == containers.PROXY:
             # Without this hook the pod would run without a redirect: nobody else has a say in it.
             result["lifecycle"] = {
                 **_mapping(result.get("lifecycle")),
@@ -241,7 +241,7 @@ class _Injection:
             init = [*others, *proxy, *init]
         else:
             init = [*init, *others]
-            apps = [*proxy, *apps] if self._wishes.hold or self._by_node else [*apps, *proxy]
+            apps = [*proxy, *apps] if self._wishes.hold else [*apps, *proxy]
         self._spec["containers"] = apps
         if init or "initContainers" in self._spec:
             self._spec["initContainers"] = init
@@ -331,18 +331,10 @@ class _Injection:
         return [*found, *self._doubts_of_hook()]
 
     def _doubts_of_hook(self) -> list[str]:
-        if not self._by_node:
+        overrides = _mapping(self._stripped.overrides.get(containers.PROXY, {}).get("lifecycle"))
+        if not self._by_hook or overrides.get("postStart") is None:
             return []
-        found = []
-        if _mapping(self._stripped.overrides.get(containers.PROXY, {}).get("lifecycle")).get("postStart") is not None:
-            found.append(
-                "lifecycle.postStart of istio-proxy is not taken: with redirectBy node, ours asks for the redirect"
-            )
-        if not (self._native or self._wishes.hold):
-            found.append(
-                "holdApplicationUntilProxyStarts is true with redirectBy node: the proxy asks for the redirect"
-            )
-        return found
+        return ["lifecycle.postStart of istio-proxy is not taken: with redirectBy node, ours asks for the redirect"]
 
     def _runs_as(self, container: Mapping[str, Any], field: str) -> Any:
         """What the container says, or else the pod."""

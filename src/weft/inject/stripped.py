@@ -13,11 +13,10 @@ import msgspec
 
 from weft.inject import probes
 from weft.inject.annotations import OVERRIDES, STATUS
-from weft.inject.containers import INIT, PROBERS, PROXY
+from weft.inject.containers import INIT, PROBERS, PROXY, VALIDATION
 from weft.inject.json_patch import copied
 
-# The last one is what Istio adds, and what weft added, where somebody else redirects.
-OURS = (PROXY, INIT, "istio-validation")
+OURS = (PROXY, INIT, VALIDATION)
 _LISTS = ("containers", "initContainers")
 
 
