@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -22,8 +23,13 @@ def test_who_only_answers_is_left_out_unless_asked_for():
 
 
 @pytest.mark.root
-def test_a_mesh_in_which_nothing_has_changed_says_so(weft, mesh):
-    done = weft("history", "--mesh", mesh)
-    assert (done.returncode, done.stdout) == (0, "")
-    assert "nothing has changed since" in done.stderr
-    assert json.loads(weft("history", "--mesh", mesh, "-o", "json").stdout)["moments"] == []
+def test_a_mesh_in_which_nothing_has_changed_says_so(weft, mesh_directory):
+    mesh = f"unchanged-{os.getpid()}"
+    assert weft("up", mesh_directory, "--name", mesh, "--detach").returncode == 0
+    try:
+        done = weft("history", "--mesh", mesh)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "nothing has changed since" in done.stderr
+        assert json.loads(weft("history", "--mesh", mesh, "-o", "json").stdout)["moments"] == []
+    finally:
+        weft("down", mesh)

@@ -32,7 +32,8 @@ def arguments_in(case):
     given = yaml.safe_load((case / "pod.yaml").read_text())
     settings = msgspec.convert(given.get("settings", {}), Settings)
     found = inject(given["pod"], given["namespace"], settings, arguments, native_sidecars=True).pod
-    (proxy,) = [each for each in found["spec"]["initContainers"] if each["name"] == "istio-proxy"]
+    containers = (*found["spec"].get("initContainers", ()), *found["spec"]["containers"])
+    (proxy,) = [each for each in containers if each["name"] == "istio-proxy"]
     return [by_kubelet(each) for each in proxy["args"]]
 
 

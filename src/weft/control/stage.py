@@ -172,9 +172,9 @@ class Stage:
         return self.mesh.services()
 
     def groups(self) -> dict[Group, list[str]]:
-        """Those that proxies are of, each with its pods."""
+        """Those that proxies are of, each with its pods, by name."""
         found: dict[Group, list[str]] = {}
-        for each in self._instances:
+        for each in sorted(self._instances, key=_name):
             if each.meshed:
                 found.setdefault(group_of(each), []).append(_name(each))
         return found
