@@ -29,6 +29,11 @@ def test_how_many_proxies_one_for_the_node_would_stand_for_is_counted_by_node():
     assert "not measured" in AMBIENT
 
 
+def test_ambients_part_is_of_a_proxy_as_large_as_the_largest_of_the_node():
+    rows = costs([pod("web", proxy=30), pod("api", proxy=90), pod("db", proxy=None), pod("far", node="b", proxy=None)])
+    assert {row.workload: row.ambient for row in rows} == {"web": 30, "api": 30, "db": 30, "far": None}
+
+
 def test_those_beyond_the_rule_are_told_in_one_line():
     (found,) = findings(costs([pod(f"w{number}", proxy=50) for number in range(7)] + [pod("small", proxy=1)]))
     assert found.severity is Severity.INFO

@@ -96,7 +96,7 @@ def _memory(rows: tuple[Cost, ...]) -> list[str]:
 
     if not rows:
         return []
-    header = ("WORKLOAD", "PODS", "PROXY", "APPLICATION", "SHARE", "PROXIES ON ITS NODE")
+    header = ("WORKLOAD", "PODS", "PROXY", "APPLICATION", "SHARE", "PROXIES ON ITS NODE", "AMBIENT (ESTIMATE)")
     return lines(
         header,
         [
@@ -107,6 +107,7 @@ def _memory(rows: tuple[Cost, ...]) -> list[str]:
                 _bytes(row.application, row.application_from),
                 _share(row.share),
                 str(row.sharing),
+                f"{row.ambient / 1e6:.1f} MB" if row.ambient is not None else "-",
             )
             for row in rows
         ],

@@ -1,7 +1,8 @@
 """The 20 % rule: a proxy should not need more than a fifth of what its application may have. Bytes of pods come in, as
-they were measured or are written, and a row for each workload leaves, with what a proxy for the whole node would share.
+they were measured or are written, and a row for each workload leaves, with its part of one proxy for the whole node.
 
-Rule: no figure that nobody measured. What a node's proxy needs is not known before there is one, and is said so.
+Rule: no figure that nobody measured. What a node's proxy needs is not known before there is one: it is taken to be as
+large as the largest of its node, and said to be an estimate.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from weft.base.problem import Problem, Severity, Where
 RULE = 0.2  # of the application's memory
 _LISTED = 5
 AMBIENT = (
-    "ambient instead: one proxy for each node, whose memory its pods share, so a pod's part is that memory divided by "
-    "the pods of its node; not measured, since weft has no such proxy yet"
+    "ambient instead: one proxy for each node, whose memory its pods share; an estimate, not measured: one as large "
+    "as the largest of that node, divided by the pods there that have one"
 )
 
 
@@ -45,6 +46,7 @@ class Cost(msgspec.Struct, frozen=True):
     application_from: str
     share: float | None  # of the proxy's memory in the application's; None if one is not known
     sharing: int  # proxies on the node with the fewest of them, that one for the node would stand for
+    ambient: int | None = None  # its part of that one, if it were as large as the largest of them
 
     @property
     def is_over(self) -> bool:
@@ -53,14 +55,15 @@ class Cost(msgspec.Struct, frozen=True):
 
 def costs(pods: Iterable[PodMemory]) -> tuple[Cost, ...]:
     found: dict[tuple[str, str], list[PodMemory]] = defaultdict(list)
-    on_node: dict[str, int] = defaultdict(int)
+    on_node: dict[str, list[int]] = defaultdict(list)
     for pod in pods:
         found[pod.namespace, pod.workload].append(pod)
-        on_node[pod.node] += 1
+        on_node[pod.node].append(pod.proxy or 0)
     rows = []
     for (namespace, workload), held in sorted(found.items()):
         # The worst that is known; else any.
         worst = max(held, key=lambda pod: -1.0 if (share := _share(pod)) is None else share)
+        beside = min((on_node[pod.node] for pod in held), key=len)
         rows.append(
             Cost(
                 workload,
@@ -71,7 +74,8 @@ def costs(pods: Iterable[PodMemory]) -> tuple[Cost, ...]:
                 worst.application,
                 worst.application_from,
                 _share(worst),
-                min(on_node[pod.node] for pod in held),
+                len(beside),
+                round(max(beside) / len(beside)) or None,
             )
         )
     return tuple(rows)
