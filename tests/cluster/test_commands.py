@@ -191,7 +191,7 @@ def test_explain_says_what_happens_to_a_request(mesh, namespace, caller, method,
     assert said.splitlines()[-1].startswith(says), said
     assert called(mesh, namespace, caller, method, url) == status
     if status == 403:
-        assert f"[AuthorizationPolicy {namespace}/web rule[0]]" in said
+        assert re.search(rf"\[AuthorizationPolicy {namespace}/web rule\[0\] \(version \d+\)\]", said)
 
 
 def test_why_names_the_objects_behind_a_resource(mesh, namespace):
@@ -199,7 +199,7 @@ def test_why_names_the_objects_behind_a_resource(mesh, namespace):
         return mesh.weft("why", f"orders.{namespace}", resource, only_output=True)
 
     said = why(f"outbound|80|v1|web.{namespace}.svc.cluster.local")
-    assert said.count(f"    Service {namespace}/web ") == said.count(f"    DestinationRule {namespace}/web ") == 2
+    assert said.count(f"    DestinationRule {namespace}/web (version ") == 2 <= said.count(f"    Service {namespace}/web ")
     assert "weft's default" not in said
     assert f"    VirtualService {namespace}/web " in why("80")
 

@@ -106,7 +106,7 @@ def test_a_wrong_route_is_refused_with_the_words_of_weft_validate(shop, tmp_path
     wrong = shops.virtual_service("payments", {"match": [match], "route": [{"destination": {"host": "payments"}}]})
     (tmp_path / "wrong.yaml").write_text(json.dumps(wrong))
     said = shop.mesh.weft("validate", str(tmp_path), check=False)
-    words = re.search(r"wrong\.yaml:\d+: .*?: .*?: error: (.*)", said)[1]
+    words = re.search(r"wrong\.yaml:\d+: .*?: .*?: (error \[WFT0001\]: .*)", said)[1]
     generation = shop.get("virtualservice", "payments")["metadata"]["generation"]
     with pytest.raises(Failed) as refused:
         shop.apply(wrong)

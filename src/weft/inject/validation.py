@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.analyze.finding import coded
 from weft.api.document import Document
 from weft.api.parse import KINDS, parse
 from weft.base.problem import Problem, Severity
@@ -24,7 +25,7 @@ def validate(request: Request, domain: str = "cluster.local") -> Answer:
     metadata = body.get("metadata")
     if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
         return Answer(allowed=True)
-    problems = parse(_document(request, body), domain).problems
+    problems = tuple(map(coded, parse(_document(request, body), domain).problems))
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     # Kinds that only a newer weft may know are none of our business.
     tolerated = request.kind.kind not in KINDS or _unchanged(request.old_object, body)
