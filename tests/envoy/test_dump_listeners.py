@@ -103,20 +103,6 @@ def test_a_listener_that_drops_everything_has_no_type():
     assert kind({}) == "UNKNOWN"
 
 
-def test_two_routes_to_one_place_are_one_destination():
-    def shown(*clusters):
-        matches = ({"prefix": "/", "headers": [{"name": ":method"}]}, {"prefix": "/"})
-        routes = [{"match": each, "route": {"cluster": name}} for each, name in zip(matches, clusters, strict=True)]
-        inline = {"virtual_hosts": [{"domains": ["*"], "routes": routes}]}
-        found = dump(
-            ListenersConfigDump={"dynamic_listeners": [listener("x", "a", 1, chain(HTTP, route_config=inline))]}
-        )
-        return table(listeners(found)).rows[0][-1]
-
-    assert shown("inbound|8080||", "inbound|8080||") == "Cluster: inbound|8080||"
-    assert shown("a", "b").startswith("Inline Route")
-
-
 def test_shares_of_tcp_are_shown():
     shares = {"clusters": [{"name": "outbound|1|v1|a", "weight": 9}, {"name": "outbound|1|v2|a", "weight": 1}]}
     found = dump(

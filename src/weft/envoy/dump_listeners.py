@@ -147,10 +147,9 @@ def _only_cluster(route_configuration: dict[str, Any]) -> str:
     if len(hosts) != 1 or words(hosts[0], "domains") != ["*"]:
         return ""
     found = items(hosts[0], "routes")
-    names = {text(each, "route", "cluster") for each in found}
-    if len(names) != 1 or text(found[-1], "match", "prefix") != "/" or items(found[-1], "match", "headers"):
+    if len(found) != 1 or text(found[0], "match", "prefix") != "/":
         return ""
-    (name,) = names
+    name = text(found[0], "route", "cluster")
     return _cluster(name) if name else ""
 
 
