@@ -1,5 +1,6 @@
 import pytest
 
+from weft.analyze.finding import coded
 from weft.api.document import Document
 from weft.api.parse import parse
 from weft.inject.review import Kind, Request
@@ -34,7 +35,7 @@ def test_a_wrong_one_is_refused_in_the_words_of_weft_validate():
     problems = parse(Document(ObjectKey("VirtualService", "shop", "web"), body["apiVersion"], body)).problems
     assert len(problems) == 2
     assert not answer.allowed
-    assert answer.message == "\n".join(map(str, problems))
+    assert answer.message == "\n".join(str(coded(problem)) for problem in problems)
     assert answer.code == 422
 
 
