@@ -3,6 +3,7 @@ called: what a command needs is paid for by those who call it."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
@@ -59,9 +60,9 @@ def load(command: Command) -> Any:
 class Listed(PlainGroup):
     """Commands that are loaded when they are called. `weft` itself has its own under headings."""
 
+    @abstractmethod
     def listed(self) -> Mapping[str, tuple[Command, ...]]:
         """By what a person wants."""
-        raise NotImplementedError
 
     def aliases(self) -> Mapping[str, str]:
         return {}
