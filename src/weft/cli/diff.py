@@ -81,19 +81,20 @@ def _change(files: list[Path], against: Path | None, mesh: str | None, place: di
     from weft.analyze.finding import coded
     from weft.cli.meshes import Admission
     from weft.cli.trial_source import base_of, check, laid_over, read, staged, warn_of_base
+    from weft.control.reading import Reading
     from weft.control.rehearsal import rehearsed
     from weft.control.what_if import difference
 
     base = base_of(against, mesh, **place)
     change = read(files)
     check(change.problems)
-    documents = laid_over(base.documents, change.documents)
-    before, refused = staged(base.documents, base.running)
-    after, _ = staged(documents, base.running)
+    documents, reading = laid_over(base.documents, change.documents), Reading()
+    before, refused = staged(base.documents, reading, base.running)
+    after, _ = staged(documents, reading, base.running)
     given = {str(document.key) for document in change.documents}
     others = [each for each in (*base.problems, *refused) if each.where.object not in given]
     warn_of_base(base.name, others, runs=base.runs)
-    found_wrong = rehearsed(documents, admit=Admission(), others=base.running or ()).problems
+    found_wrong = rehearsed(documents, admit=Admission(), others=base.running or (), read=reading).problems
     own = [each for each in found_wrong if each.where.object in given]
     check(own)
     for problem in dict.fromkeys(map(coded, (*change.problems, *own))):

@@ -91,15 +91,17 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     from weft.cli.trial_source import check, read, stage_of, warn
     from weft.control.clues import Wrong
     from weft.control.question import Question, answer
-    from weft.control.rehearsal import rehearse
+    from weft.control.reading import Reading
+    from weft.control.rehearsal import rehearsed
 
     if question["when"]:
         fail("files have no past", "leave out --at, or -f", code=2)
     found = read(files)
     (warn if found.documents else check)(found.problems)
     asked = msgspec.convert(question, Question)
-    stage = stage_of(found.documents)
-    problems = rehearse(found.documents, admit=Admission())
+    reading = Reading()
+    stage = stage_of(found.documents, reading)
+    problems = rehearsed(found.documents, admit=Admission(), read=reading).problems
     made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), Wrong(problems)))
     return made
 
