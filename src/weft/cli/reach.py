@@ -83,6 +83,9 @@ class Reach(Protocol):
     def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
         """The same, all pods of it."""
 
+    def find_labelled(self, selector: str, namespace: str = "") -> list[Proxy]:
+        """All pods with labels that fit, as `app=web,version!=v2`."""
+
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         """Envoy's own answer."""
 
@@ -204,6 +207,17 @@ class Local:
 
     def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
         return [Proxy(pod.name, pod.namespace) for pod in self._pods(word, namespace)]
+
+    def find_labelled(self, selector: str, namespace: str = "") -> list[Proxy]:
+        from weft.cli.selector import requirements
+        from weft.local.client import fetch_status
+
+        wanted = requirements(selector)
+        pods = [pod for pod in fetch_status(self.mesh).pods if namespace in ("", pod.namespace)]
+        found = [pod for pod in pods if pod.sync.value != "-" and all(each.fits(pod.labels) for each in wanted)]
+        if not found:
+            fail(f"no pod with a proxy has labels as `{selector}`", "their labels: weft ps -o json")
+        return [Proxy(pod.name, pod.namespace) for pod in found]
 
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         from weft.local.client import fetch_admin
