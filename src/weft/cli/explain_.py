@@ -10,7 +10,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
+from weft.cli.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 FROM = typer.Argument(
@@ -38,7 +38,7 @@ def explain(
     ),
     at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17, @-1."),
     namespace: str = NAMESPACE,
-    output: TextOrJson = TEXT_OR_JSON,
+    output: TextOrData = TEXT_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -106,7 +106,7 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _print(answer: dict[str, Any], output: TextOrJson) -> None:
+def _print(answer: dict[str, Any], output: TextOrData) -> None:
     if is_data(output):
         problems = answer.get("problems", [])
         print_data({"request": answer["request"], **answer["explanation"], "problems": problems}, output)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from weft.envoy.dump import SECRETS, WHY, Dump, Table, Told, at, items, text
+from weft.model.proxy import ROOTS
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 COLUMNS = ("RESOURCE NAME", "TYPE", "STATUS", "VALID CERT", "SERIAL NUMBER", "NOT AFTER", "NOT BEFORE", "TRUST DOMAIN")
-_ROOTS = "ROOTCA"
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _LISTS = (("dynamic_warming_secrets", "WARMING"), ("dynamic_active_secrets", "ACTIVE"))
 
@@ -45,7 +45,7 @@ def roots(section: dict[str, Any]) -> frozenset[bytes]:
     return frozenset(
         b"".join(each.split())
         for entry in items(section, "dynamic_active_secrets")
-        if text(entry, "name") == _ROOTS
+        if text(entry, "name") == ROOTS
         for each in _trusted(at(entry, "secret", "validation_context"))
     )
 

@@ -27,6 +27,7 @@ PROXY_GID: Final = 1337
 SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the agent of its machine
 CERTIFICATE: Final = "default"  # what it asks for there: its own chain and key
 ROOTS: Final = "ROOTCA"  # and whom to trust
+ROOT_CONFIG_MAP: Final = "istio-ca-root-cert"  # the same for everybody, in every namespace of a cluster
 
 # On Kubernetes the agent's sockets reach a pod through a volume of this driver; names and place are Istio's.
 IDENTITY_DRIVER: Final = "csi.weft.dev"
