@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from weft.api.parse import parse
 from weft.files.documents import read_documents
-from weft.model.group import Group, ProxyKind, sidecar_group
+from weft.model.group import Group, ProxyKind, group_of
 from weft.model.instance import Instance, pod_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
@@ -146,7 +146,7 @@ def _group(mesh: Mesh, name: str) -> Group:
         return Group(ProxyKind.GRPC, name.removeprefix("grpc:"))
     found = [value for _, values in mesh.values() for value in values if isinstance(value, Workload)]
     workload = next(value for value in found if value.name == name.removeprefix("gateway:"))
-    own = sidecar_group(workload)
+    own = group_of(workload)
     return replace(own, kind=ProxyKind.GATEWAY) if name.startswith("gateway:") else own
 
 

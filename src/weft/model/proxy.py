@@ -30,6 +30,8 @@ SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the agent of its machine
 CERTIFICATE: Final = "default"  # what it asks for there: its own chain and key
 ROOTS: Final = "ROOTCA"  # and whom to trust
 
+GATEWAY_TEMPLATE: Final = "gateway"  # of injection, named by a Pod: the pod is no sidecar's, but a proxy alone
+
 # On Kubernetes the agent's sockets reach a pod through a volume of this driver; names and place are Istio's.
 IDENTITY_DRIVER: Final = "csi.weft.dev"
 IDENTITY_VOLUME: Final = "workload-socket"
