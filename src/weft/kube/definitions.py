@@ -12,8 +12,8 @@ from weft.api.parse import KINDS
 from weft.kube.objects import Definition, DefinitionVersion
 from weft.kube.resource import Resource
 
-# The kinds, as keys name them, with the API group that is meant (others have kinds of the same name) and the versions of
-# it, the preferred one first.
+# The kinds, as keys name them, with the API group that is meant (others have kinds of the same name) and its versions,
+# the preferred one first.
 WANTED = {
     kind: (group, tuple(each.partition("/")[2] for each in reader.versions))
     for kind, reader in KINDS.items()

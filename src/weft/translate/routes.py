@@ -61,8 +61,7 @@ def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHos
 
 def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHost:
     routing = deciding(view)
-    origins = (view.service.origin if view.service else None, routing.origin if routing else None)
-    sources = keys(*origins)
+    sources = keys(view.service.origin if view.service else None, *(routing.origins if routing else ()))
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
     host.metadata.CopyFrom(of_objects(sources))
     host.routes.extend(routes(view, port))
