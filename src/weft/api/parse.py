@@ -17,12 +17,14 @@ from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
 from weft.api.gateway import read_gateway
+from weft.api.kinds import STANDARD_GATEWAY
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
 from weft.api.peer_authentication import read_peer_authentication, strict
 from weft.api.reader import Fields, root_of
 from weft.api.report import Report
 from weft.api.request_authentication import closed_request_authentication, read_request_authentication
+from weft.api.secret import read_secret
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
 from weft.api.sidecar import read_sidecar
@@ -60,6 +62,7 @@ KINDS: Mapping[str, KindReader] = {
     "ServiceAccount": KindReader(("v1",), read_service_account),
     "Service": KindReader(("v1",), read_service),
     "ConfigMap": KindReader(("v1",), read_config_map),
+    "Secret": KindReader(("v1",), read_secret),
     "VirtualService": KindReader(_ISTIO, read_virtual_service),
     "DestinationRule": KindReader(_ISTIO, read_destination_rule, closed=closed_rule),
     "ServiceEntry": KindReader(_ISTIO, read_service_entry),
@@ -76,7 +79,7 @@ KINDS: Mapping[str, KindReader] = {
 # What other tools read, and where a mesh's YAML is often found. Passing them over hurts nobody who is told.
 NOT_READ = frozenset(
     words("""
-    Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Secret Endpoints EndpointSlice Node Ingress
+    Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Endpoints EndpointSlice Node Ingress
     IngressClass NetworkPolicy HorizontalPodAutoscaler PodDisruptionBudget Role RoleBinding ClusterRole
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
@@ -84,7 +87,7 @@ NOT_READ = frozenset(
     WasmPlugin IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
     BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor RequestTest
     """)
-)
+) | {STANDARD_GATEWAY}
 
 # Of those, what would change how a mesh behaves if weft acted on it.
 OF_MESHES = frozenset(
@@ -92,7 +95,7 @@ OF_MESHES = frozenset(
     EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
     BackendTLSPolicy ReferenceGrant
     """)
-)
+) | {STANDARD_GATEWAY}
 
 # And what pods are made from. A mesh on one machine has Workloads; on a cluster, Kubernetes makes the pods.
 OF_PODS = frozenset(words("Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob ReplicationController"))
@@ -111,6 +114,7 @@ _INSTEAD: Mapping[str, str] = {
     "UDPRoute": "UDP goes past the proxies: nothing in a mesh routes it",
     "BackendTLSPolicy": "write `trafficPolicy.tls` in a DestinationRule (networking.istio.io/v1)",
     "ReferenceGrant": "Istio's kinds need none: who sees what is said by `exportTo`",
+    STANDARD_GATEWAY: "Istio's Gateway (networking.istio.io/v1) is read",
     "ProxyConfig": "remove it, or keep whoever acts on it",
 }
 
@@ -173,14 +177,6 @@ def _report_kind(report: Report, kind: str) -> None:
 
 def _report_version(report: Report, document: Document, reader: KindReader) -> None:
     kind, version = document.key.kind, document.api_version[:80]
-    if version.startswith("gateway.networking.k8s.io/"):
-        report.warning(
-            ("apiVersion",),
-            f"weft does not read kind {kind} of the Gateway API",
-            f"Istio's {kind} ({reader.versions[0]}) is read",
-            code="WFT0003",
-        )
-        return
     report.error(("apiVersion",), f"{kind} has no version `{version}`", f"write {reader.versions[0]}")
 
 
