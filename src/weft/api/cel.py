@@ -26,7 +26,7 @@ _POINT = r"(?![dD][89a-fA-F])[0-9a-fA-F]{4}"  # half of a pair is no character
 _ESCAPE = rf"""\\(?:{_OCTET}|u{_POINT}|U0000{_POINT}|U00(?:0[1-9a-fA-F]|10)[0-9a-fA-F]{{4}})"""
 _RAW = r"""(?:[rR](?:"[^"\r\n]*"|'[^'\r\n]*'))"""
 # Compiled when there is something to read: it takes milliseconds, and most meshes have no CEL.
-_TOKEN = rf"""
+_SYNTAX = rf"""
     (?P<space>[ \t\r\n\f]+|//[^\n]*)
   | (?P<text>{_RAW}|"(?:[^\\"\r\n]|{_ESCAPE})*"|'(?:[^\\'\r\n]|{_ESCAPE})*')
   | (?P<bytes>[bB](?:{_RAW}|"(?:[^\\"\r\n]|{_BYTE})*"|'(?:[^\\'\r\n]|{_BYTE})*'))
@@ -122,7 +122,7 @@ def _read(expression: str) -> _Read:
 
 
 def _tokens(expression: str) -> Iterator[_Token]:
-    at, token = 0, re.compile(_TOKEN, re.VERBOSE)
+    at, token = 0, re.compile(_SYNTAX, re.VERBOSE)
     while at < len(expression):
         found = token.match(expression, at)
         if found is None:

@@ -15,7 +15,7 @@ MOST_REPETITIONS = 1_000  # RE2's own limit, also for repetitions inside each ot
 MOST_STEPS = 32_768  # of the compiled program, as `re2.max_program_size.error_level` in Envoy's bootstrap says
 
 # Compiled when there is something to read, which takes milliseconds.
-_TOKEN = r"""
+_SYNTAX = r"""
       (?P<quoted>\\Q(?P<literal>.*?)(?:\\E|\Z))
     | (?P<escape>\\)
     | (?P<set>\[)
@@ -101,7 +101,7 @@ class _Reader:
 
     def steps(self) -> int:
         """About how large the compiled program is; never less than it is."""
-        tokens = re.compile(_TOKEN, re.VERBOSE | re.DOTALL)
+        tokens = re.compile(_SYNTAX, re.VERBOSE | re.DOTALL)
         while self._at < len(self._text):
             token = tokens.match(self._text, self._at)
             if token is None:
