@@ -12,7 +12,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 import Config as SetFilterState
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
-from weft.explain import listener, rbac, tls
+from weft.explain import listener, tls
 from weft.explain.cluster import NoTarget, behind, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.http import manage
@@ -20,6 +20,7 @@ from weft.explain.inbound import Arrival, receive
 from weft.explain.listener import Connection
 from weft.explain.request import Headers, Request, Speaks, headers_of
 from weft.explain.route import is_grpc
+from weft.explain.rule import Seen
 from weft.explain.walk import Walk, every
 from weft.explain.world import NoPort, Resources, Workload, World
 
@@ -87,7 +88,7 @@ class _Outbound:
                 offers = _offers(state) or offers
             elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
                 http2 = self._request.speaks is Speaks.HTTP2
-                seen = rbac.Seen(connection, headers=headers_of(self._request), http2=http2)
+                seen = Seen(connection, headers=headers_of(self._request), http2=http2)
                 result = manage(walk, resources, manager, self._request, seen)
                 if isinstance(result, Verdict):
                     return result

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from weft.install.crds import DEFINITIONS
-from weft.install.names import ROOT_CONFIG_MAP, ROOT_SECRET, Names
+from weft.install.names import ROOT_SECRET, Names
 from weft.install.values import Values
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 _READ = ("get", "list", "watch")
 _GROUPS = tuple(sorted({definition.group for definition in DEFINITIONS}))
