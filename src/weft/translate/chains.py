@@ -17,7 +17,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
-from weft.model.destination_rule import ConnectionPool
+from weft.model.destination_rule import ConnectionPool, Tunnel
 from weft.model.settings import PathNormalization, Settings
 from weft.translate import retries
 from weft.translate.access_log import access_logs, connection_logs, own_answers
@@ -86,8 +86,9 @@ def bytes_to(
     *,
     noted: frozenset[str] = frozenset(),
     hash_source: bool = False,
+    tunnel: Tunnel | None = None,
 ) -> Filter:
-    """To one cluster, or to several by weight."""
+    """To one cluster, or to several by weight; perhaps within an HTTP request to it, whose version is the cluster's."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]
@@ -100,6 +101,10 @@ def bytes_to(
         proxy.max_downstream_connection_duration.CopyFrom(duration(pool.max_connection_duration))
     if hash_source:
         proxy.hash_policy.add().source_ip.SetInParent()
+    if tunnel is not None:
+        host = f"[{tunnel.host}]" if ":" in tunnel.host else tunnel.host
+        proxy.tunneling_config.hostname = f"{host}:{tunnel.port}"
+        proxy.tunneling_config.use_post = tunnel.by_post
     return Filter(name="envoy.filters.network.tcp_proxy", typed_config=packed(proxy))
 
 
