@@ -22,14 +22,15 @@ from weft.model.settings import PathNormalization, Settings
 from weft.translate import retries
 from weft.translate.access_log import access_logs, connection_logs, own_answers
 from weft.translate.actions import wait
+from weft.translate.connects import with_connects
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
 from weft.translate.protos import duration, from_control_plane, packed
 
 # What the HTTP inspector says of a connection. HTTP/1.0 is HTTP: old load generators speak nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
-# Envoy wants names. WebSocket; Kubernetes' `exec` and `port-forward`; the `attach` of container engines. A plain
-# CONNECT asks for a proxy, and a sidecar is none: where a workload serves it, its port is declared TCP.
+# Envoy wants names. WebSocket; Kubernetes' `exec` and `port-forward`; the `attach` of container engines. For CONNECT
+# there are routes (`connects.py`).
 UPGRADES = ("websocket", "spdy/3.1", "tcp")
 
 
@@ -68,7 +69,8 @@ def http_to_workload(
     route.route.cluster = cluster
     wait(route.route, None)
     route.route.retry_policy.CopyFrom(retries.to_workload())
-    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=retries.with_replays(route))
+    routes = retries.with_replays(route)
+    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=routes if guards else with_connects(routes))
     manager.route_config.CopyFrom(RouteConfiguration(name=cluster, virtual_hosts=[host]))
     manager.route_config.validate_clusters.value = False
     # HTTP/1.0 need not say for whom it is. Outbound nothing else would tell; here it is the workload's in any case.
