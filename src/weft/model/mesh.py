@@ -13,12 +13,14 @@ from collections.abc import Collection, Iterable, Iterator
 import msgspec
 
 from weft.model.access_log import Reporter
+from weft.model.attached import Attached, Derived, Parent
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.claims import strength
 from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written_endpoint
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
+from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
 from weft.model.group import Group
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
@@ -62,6 +64,8 @@ class Mesh:
         self._rules = Rules()
         self._sidecars = Sidecars()
         self._policies = Policies()
+        self._attached = Attached()
+        self._derived: dict[Parent, Derived] = {}  # what came of the Gateway API's objects
         self._indexes: dict[type, Index] = {
             Service: self._registry,
             VirtualService: self._routings,
@@ -70,6 +74,7 @@ class Mesh:
             **dict.fromkeys(
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
+            **dict.fromkeys((StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls), self._attached),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
 
@@ -89,13 +94,34 @@ class Mesh:
                 return self._move_instance(old, new)
             case (EndpointSlice() as old,), (EndpointSlice() as new,):
                 return self._move_slice(old, new)
+        parents = {parent for value in before for parent in self._attached.changed_by(value)}
         for value in before:
             touched |= self._remove(value)
         for value in values:
             touched |= self._add(value)
+        parents.update(parent for value in (*before, *values) for parent in self._attached.changed_by(value))
+        for parent in sorted(parents):
+            touched |= self._derive(parent)
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
         return touched
+
+    def _derive(self, parent: Parent) -> Touched:
+        """What comes of the Gateway API's objects for one parent, in the place of what came of them before."""
+        before = self._derived.pop(parent, Derived())
+        after = self._attached.derive(parent, self._service_of)
+        if after != Derived():
+            self._derived[parent] = after
+        touched = Touched()
+        for value in (each for each in before.values if each not in after.values):
+            touched |= self._remove(value)
+        for value in (each for each in after.values if each not in before.values):
+            touched |= self._add(value)
+        return touched
+
+    def _service_of(self, host: str, namespace: str) -> Service | None:
+        claims = self._registry.services.to(host)
+        return next((service for service in claims if service.namespace == namespace), None)
 
     def _add(self, value: Value) -> Touched:
         match value:
@@ -208,6 +234,10 @@ class Mesh:
 
     def values(self) -> Iterator[tuple[ObjectKey, tuple[Value, ...]]]:
         yield from self._values.items()
+
+    def derived(self) -> Iterator[Derived]:
+        """What came of the Gateway API's objects, parent by parent."""
+        yield from self._derived.values()
 
     def get(self, key: ObjectKey) -> tuple[Value, ...]:
         return self._values.get(key, ())

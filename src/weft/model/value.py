@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.gateway import Gateway
+from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
 from weft.model.instance import Instance
 from weft.model.policies import Policy
 from weft.model.service import Service
@@ -26,4 +27,9 @@ Value = (
     | ServiceAccount
     | Settings
     | Policy
+    | StandardRoute
+    | StandardGateway
+    | GatewayClass
+    | ReferenceGrant
+    | BackendTls
 )

@@ -50,7 +50,7 @@ def _of_routes(view: ServiceView) -> Iterator[Problem]:
         what = f"{name} is left out: {dropped.why}"
         yield _warning("WFT0109", dropped.routing.origin, what, "", line=dropped.route.line)
     for other in view.routes:
-        if other is not routing and other.http:
+        if other is not routing and other.http and not (other.attached and routing.attached):
             what = f"the http routes for {view.host} are not used: {routing.namespace}/{routing.name} already has them"
             yield _warning("WFT0108", other.origin, what, "put the routes of one host into one VirtualService")
 
