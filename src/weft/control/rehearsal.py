@@ -19,17 +19,17 @@ from weft.base.problem import Problem, Severity
 from weft.control.intake import Admit, as_it_is
 from weft.model.claims import patterns
 from weft.model.destination_rule import DestinationRule
-from weft.model.group import Group, ProxyKind, sidecar_group
+from weft.model.group import Group, ProxyKind, group_of
 from weft.model.instance import Instance, pod_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, selects
 from weft.model.scope import Scope
 from weft.model.settings import Settings
 from weft.model.value import Value
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import VirtualService, destinations
 from weft.model.workload import Workload
 from weft.translate.findings import problems_of
-from weft.translate.view import destinations, service_view
+from weft.translate.view import service_view
 
 _ADDRESS = "192.0.2.1"  # of pods that would be there; it is nobody's (RFC 5737)
 _MOST_ASKED = 5  # groups that are asked for a host's ports until one sees it
@@ -192,10 +192,9 @@ def _groups(mesh: Mesh) -> list[Group]:
 
 def _running(mesh: Mesh) -> Iterator[Group]:
     for value in _values(mesh):
-        if isinstance(value, Workload) and value.inject:
-            yield sidecar_group(value)
-        elif isinstance(value, Instance) and value.meshed and value.by_slice:
-            yield Group(ProxyKind.SIDECAR, value.namespace, value.labels, value.service_account, value.locality)
+        match value:
+            case Workload(inject=True) | Instance(proxied=True, by_slice=True):
+                yield group_of(value)
 
 
 def _workloads(mesh: Mesh) -> list[Workload]:

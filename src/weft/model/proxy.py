@@ -18,6 +18,8 @@ PROMETHEUS_PORT: Final = 15090  # the proxy's alone
 
 # It listens there on every address: a second listener would be refused.
 TAKEN_PORTS: Final = frozenset({OUTBOUND_PORT, INBOUND_PORT, READINESS_PORT, PROMETHEUS_PORT})
+# Of a gateway, which intercepts nothing, these alone are its own.
+OWN_PORTS: Final = frozenset({ADMIN_PORT, METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT})
 # Callers reach these directly: they are never intercepted.
 OPEN_PORTS: Final = (METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT)
 
@@ -27,6 +29,8 @@ PROXY_GID: Final = 1337
 SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the agent of its machine
 CERTIFICATE: Final = "default"  # what it asks for there: its own chain and key
 ROOTS: Final = "ROOTCA"  # and whom to trust
+
+GATEWAY_TEMPLATE: Final = "gateway"  # of injection, named by a Pod: the pod is no sidecar's, but a proxy alone
 
 # On Kubernetes the agent's sockets reach a pod through a volume of this driver; names and place are Istio's.
 IDENTITY_DRIVER: Final = "csi.weft.dev"
