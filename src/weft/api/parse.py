@@ -17,6 +17,8 @@ from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
 from weft.api.gateway import read_gateway
+from weft.api.gateway_api.gateway import read_standard_gateway
+from weft.api.gateway_api.gateway_class import read_gateway_class
 from weft.api.gateway_api.grpc_route import read_grpc_route
 from weft.api.gateway_api.http_route import read_http_route
 from weft.api.gateway_api.reference_grant import read_reference_grant
@@ -82,6 +84,8 @@ KINDS: Mapping[str, KindReader] = {
     "Telemetry": KindReader(("telemetry.istio.io/v1", "telemetry.istio.io/v1alpha1"), read_telemetry),
     "RequestAuthentication": KindReader(_SECURITY, read_request_authentication, closed=closed_request_authentication),
     "PeerAuthentication": KindReader(_SECURITY, read_peer_authentication, closed=strict),
+    "GatewayClass": KindReader(_standard("v1", "v1beta1"), read_gateway_class, namespaced=False),
+    STANDARD_GATEWAY: KindReader(_standard("v1", "v1beta1"), read_standard_gateway),
     "HTTPRoute": KindReader(_standard("v1", "v1beta1"), read_http_route),
     "GRPCRoute": KindReader(_standard("v1", "v1alpha2"), read_grpc_route),
     "TLSRoute": KindReader(_standard("v1", "v1alpha3", "v1alpha2"), read_tls_route),
@@ -98,16 +102,16 @@ NOT_READ = frozenset(
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin IstioOperator GatewayClass UDPRoute BackendTLSPolicy ServiceMonitor PodMonitor RequestTest
+    WasmPlugin IstioOperator UDPRoute BackendTLSPolicy ServiceMonitor PodMonitor RequestTest
     """)
-) | {STANDARD_GATEWAY}
+)
 
 # Of those, what would change how a mesh behaves if weft acted on it.
 OF_MESHES = frozenset(
     words("""
     EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute BackendTLSPolicy
     """)
-) | {STANDARD_GATEWAY}
+)
 
 # And what pods are made from. A mesh on one machine has Workloads; on a cluster, Kubernetes makes the pods.
 OF_PODS = frozenset(words("Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob ReplicationController"))
@@ -120,7 +124,6 @@ _INSTEAD: Mapping[str, str] = {
     "WorkloadGroup": "write a WorkloadEntry for each machine",
     "UDPRoute": "UDP goes past the proxies: nothing in a mesh routes it",
     "BackendTLSPolicy": "write `trafficPolicy.tls` in a DestinationRule (networking.istio.io/v1)",
-    STANDARD_GATEWAY: "Istio's Gateway (networking.istio.io/v1) is read",
     "ProxyConfig": "remove it, or keep whoever acts on it",
 }
 

@@ -8,20 +8,34 @@ decided here, once; past this room nobody asks whether a VirtualService or an HT
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from weft.model.attached_gateways import Surroundings, served
 from weft.model.attached_rules import Precedence, Resolved, Services, resolved
-from weft.model.gateway_api import ParentRef, ReferenceGrant, RouteKind, StandardRoute
-from weft.model.names import ObjectKey
-from weft.model.outcome import ACCEPTED, RouteOutcome, Told, not_accepted
+from weft.model.credential import Credential
+from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway_api import (
+    CONTROLLER,
+    GatewayClass,
+    ParentRef,
+    ReferenceGrant,
+    RouteKind,
+    StandardGateway,
+    StandardRoute,
+)
+from weft.model.names import Labels, ObjectKey, labels_of
+from weft.model.outcome import ACCEPTED, GatewayOutcome, RouteOutcome, Told, not_accepted
 from weft.model.service import Service
+from weft.model.settings import Namespace
 from weft.model.virtual_service import MESH, HttpRoute, VirtualService
 
 Parent = tuple[str, str, str]  # kind, namespace and name of what routes are attached to
+OWN_CLASS = "weft"  # is weft's even where no GatewayClass says so
+_NAMED = "kubernetes.io/metadata.name"  # every namespace has this label
 
 
 class Derived(msgspec.Struct, frozen=True):
@@ -29,16 +43,21 @@ class Derived(msgspec.Struct, frozen=True):
 
     routings: tuple[VirtualService, ...] = ()
     routes: tuple[RouteOutcome, ...] = ()
+    gateways: tuple[Gateway, ...] = ()
+    gateway: GatewayOutcome | None = None
 
     @property
-    def values(self) -> tuple[VirtualService, ...]:
+    def values(self) -> tuple[VirtualService | Gateway, ...]:
         """What the mesh reads of it."""
-        return self.routings
+        return (*self.gateways, *self.routings)
 
 
 class Attached:
     def __init__(self) -> None:
         self._routes: dict[ObjectKey, StandardRoute] = {}
+        self._gateways: dict[Parent, StandardGateway] = {}
+        self._classes: dict[str, GatewayClass] = {}
+        self._namespaces: dict[str, Labels] = {}
         self._grants: dict[tuple[str, str], ReferenceGrant] = {}
         self._below: dict[Parent, set[ObjectKey]] = defaultdict(set)  # the routes that name a parent
         self._sending: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)  # those that name a Service as backend
@@ -53,6 +72,12 @@ class Attached:
                     self._below[parent].add(value.key)
                 for place in _backends(value):
                     self._sending[place].add(value.key)
+            case StandardGateway():
+                self._gateways[_place(value)] = value
+            case GatewayClass():
+                self._classes[value.name] = value
+            case Namespace():
+                self._namespaces[value.name] = value.labels
             case ReferenceGrant():
                 self._grants[(value.namespace, value.name)] = value
 
@@ -64,6 +89,12 @@ class Attached:
                     _discard(self._below, parent, value.key)
                 for place in _backends(value):
                     _discard(self._sending, place, value.key)
+            case StandardGateway():
+                self._gateways.pop(_place(value), None)
+            case GatewayClass():
+                self._classes.pop(value.name, None)
+            case Namespace():
+                self._namespaces.pop(value.name, None)
             case ReferenceGrant():
                 self._grants.pop((value.namespace, value.name), None)
 
@@ -72,7 +103,22 @@ class Attached:
         match value:
             case StandardRoute():
                 yield from parents(value)
+            case StandardGateway():
+                yield _place(value)
+            case GatewayClass():
+                yield from (place for place, each in self._gateways.items() if each.class_name == value.name)
+            case Namespace():
+                yield from self._gateways
+            case Credential():
+                yield from (
+                    place
+                    for place, gateway in self._gateways.items()
+                    for listener in gateway.listeners
+                    for each in listener.certificates
+                    if (each.namespace, each.name) == (value.namespace, value.name)
+                )
             case ReferenceGrant():
+                yield from self._gateways
                 for place, keys in self._sending.items():
                     if place[0] == value.namespace:
                         yield from self._parents_of(keys)
@@ -86,13 +132,53 @@ class Attached:
         for key in keys:
             yield from parents(self._routes[key])
 
-    def derive(self, parent: Parent, services: Services) -> Derived:
+    def derive(
+        self, parent: Parent, services: Services, credential: Callable[[CredentialRef], Credential | None]
+    ) -> Derived:
         routes = sorted((self._routes[key] for key in self._below.get(parent, ())), key=lambda each: each.age)
+        if parent[0] == "Gateway":
+            return self._of_gateway(parent, routes, services, credential)
         if not routes:
             return Derived()
         host = next(each.host for route in routes for each in route.parents if each.place == parent)
         found = {route.key: resolved(route, services, None, host) for route in routes}
         return _of_service(parent, routes, found, services)
+
+    def _of_gateway(
+        self,
+        parent: Parent,
+        routes: list[StandardRoute],
+        services: Services,
+        credential: Callable[[CredentialRef], Credential | None],
+    ) -> Derived:
+        gateway = self._gateways.get(parent)
+        if gateway is None:
+            return Derived(routes=tuple(_orphaned(parent, routes)))
+        if not self._is_ours(gateway):
+            return Derived()
+        grants = tuple(each for _, each in sorted(self._grants.items()))
+        found = {route.key: resolved(route, services, grants) for route in routes}
+        made = served(gateway, routes, found, Surroundings(grants, self._labels, credential))
+        return Derived(made.routings, made.routes, made.gateways, made.outcome)
+
+    def _is_ours(self, gateway: StandardGateway) -> bool:
+        known = self._classes.get(gateway.class_name)
+        return known.controller == CONTROLLER if known is not None else gateway.class_name == OWN_CLASS
+
+    def _labels(self, namespace: str) -> Labels:
+        return labels_of({**dict(self._namespaces.get(namespace, ())), _NAMED: namespace})
+
+
+def _place(gateway: StandardGateway) -> Parent:
+    return ("Gateway", gateway.namespace, gateway.name)
+
+
+def _orphaned(parent: Parent, routes: list[StandardRoute]) -> Iterator[RouteOutcome]:
+    told = not_accepted("NoMatchingParent", f"Gateway {parent[1]}/{parent[2]} does not exist")
+    for route in routes:
+        for reference in route.parents:
+            if reference.place == parent:
+                yield RouteOutcome(route.key, reference, (told,), route.origin, ours=False)
 
 
 def parents(route: StandardRoute) -> Iterator[Parent]:

@@ -38,7 +38,7 @@ from weft.model.routings import Routings
 from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
-from weft.model.settings import Settings
+from weft.model.settings import Namespace, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
@@ -83,7 +83,9 @@ class Mesh:
             **dict.fromkeys(
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
-            **dict.fromkeys((StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls), self._attached),
+            **dict.fromkeys(
+                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Namespace), self._attached
+            ),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
         self._edges: dict[Scope, Edge] = {}  # what gateways serve, as long as no route changes
@@ -119,7 +121,7 @@ class Mesh:
     def _derive(self, parent: Parent) -> Touched:
         """What comes of the Gateway API's objects for one parent, in the place of what came of them before."""
         before = self._derived.pop(parent, Derived())
-        after = self._attached.derive(parent, self._service_of)
+        after = self._attached.derive(parent, self._service_of, self.credential)
         if after != Derived():
             self._derived[parent] = after
         touched = Touched()

@@ -25,6 +25,7 @@ class RouteOutcome(msgspec.Struct, frozen=True):
     parent: ParentRef
     conditions: tuple[Told, ...]
     origin: Origin | None = None
+    ours: bool = True  # else it is for somebody else to say in its status
 
 
 class ListenerOutcome(msgspec.Struct, frozen=True):
