@@ -23,6 +23,7 @@ from weft.api.peer_authentication import read_peer_authentication, strict
 from weft.api.reader import Fields, root_of
 from weft.api.report import Report
 from weft.api.request_authentication import closed_request_authentication, read_request_authentication
+from weft.api.secret import read_secret
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
 from weft.api.sidecar import read_sidecar
@@ -60,6 +61,7 @@ KINDS: Mapping[str, KindReader] = {
     "ServiceAccount": KindReader(("v1",), read_service_account),
     "Service": KindReader(("v1",), read_service),
     "ConfigMap": KindReader(("v1",), read_config_map),
+    "Secret": KindReader(("v1",), read_secret),
     "VirtualService": KindReader(_ISTIO, read_virtual_service),
     "DestinationRule": KindReader(_ISTIO, read_destination_rule, closed=closed_rule),
     "ServiceEntry": KindReader(_ISTIO, read_service_entry),
@@ -76,7 +78,7 @@ KINDS: Mapping[str, KindReader] = {
 # What other tools read, and where a mesh's YAML is often found. Passing them over hurts nobody who is told.
 NOT_READ = frozenset(
     words("""
-    Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Secret Endpoints EndpointSlice Node Ingress
+    Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Endpoints EndpointSlice Node Ingress
     IngressClass NetworkPolicy HorizontalPodAutoscaler PodDisruptionBudget Role RoleBinding ClusterRole
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease

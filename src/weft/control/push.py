@@ -185,7 +185,7 @@ class Push:
             self._pending_endpoints |= only_endpoints
             if self._endpoint_timer is None:
                 self._endpoint_timer = loop.call_later(self._timing.endpoints, self._safely, self._flush_endpoints)
-        if not (touched.hosts or touched.inbound or touched.scopes):
+        if not (touched.hosts or touched.inbound or touched.scopes or touched.gateways):
             return
         now = loop.time()
         if self._timer is None:
@@ -223,9 +223,9 @@ class Push:
         moving = self._moving(touched, views)
         changes: dict[Place, Change] = {}
         for place in tuple(self._places.values()):
-            here = hosts
+            here = self._seen_there(hosts, place)
             if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
-                here = frozenset({*self._all_hosts(), *place.compiled.hosts, *place.by_labels})
+                here = frozenset({*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels})
             if here and place.groups:
                 try:
                     changes[place] = self._push_place(place, here, views)
@@ -252,7 +252,8 @@ class Push:
         """How the groups that are concerned are now."""
         found: dict[Group, GroupView] = {}
         for group in self._groups:
-            if _applies(touched.inbound, group.namespace) or _applies(touched.scopes, group.namespace):
+            concerned = _applies(touched.inbound, group.namespace) or _applies(touched.scopes, group.namespace)
+            if concerned or group.kind is ProxyKind.GATEWAY:  # which any host's change may change: they are few
                 try:
                     found[group] = group_view(self._mesh, group)
                 except Exception:
@@ -266,7 +267,7 @@ class Push:
             keys = dict.fromkeys(place.groups, place.key)
             for group in place.groups:
                 if (view := views.get(group)) is not None:
-                    rescoped = _applies(touched.scopes, group.namespace)
+                    rescoped = _applies(touched.scopes, group.namespace) or group.kind is ProxyKind.GATEWAY
                     keys[group] = place_key(group, self._mesh.scope(group) if rescoped else place.scope, view)
             key = next(iter(keys.values()), place.key)
             if key not in self._places and all(each == key for each in keys.values()):
@@ -398,7 +399,7 @@ class Push:
         if place is None:
             place = self._places[key] = Place(key, view, self._configuration)
             try:
-                updates = self._refresh_place(place, self._all_hosts(), group)
+                updates = self._refresh_place(place, self._all_hosts(scope), group)
                 self._snapshots.update_layer(place.layer, merged(updates))
             except Exception:
                 self._unwatch(place, place.compiled)
@@ -468,8 +469,19 @@ class Push:
                 self._watching.pop(host, None)
         self._unchecked.clear()
 
-    def _all_hosts(self) -> frozenset[str]:
+    def _all_hosts(self, scope: Scope | None = None) -> frozenset[str]:
+        if scope is not None and scope.servers is not None:
+            return self._mesh.edge(scope).hosts
         return frozenset({*self._mesh.hosts(), *self._mesh.routed_hosts()})
+
+    def _seen_there(self, hosts: frozenset[str], place: Place) -> frozenset[str]:
+        """Those of changed hosts that a place may see. A gateway sees what its routes name: that changes with them."""
+        if place.scope.servers is None:
+            return hosts
+        now, before = self._mesh.edge(place.scope).hosts, frozenset({*place.compiled.hosts, *place.by_labels})
+        wildcards = [host for host in hosts if host.startswith("*")]
+        covered = {host for host in now for wide in wildcards if host_covers(wide, host)}
+        return (hosts & (now | before)) | (now ^ before) | covered
 
     def _covered(self, touched: frozenset[str]) -> frozenset[str]:
         """Wildcards stand for every host they cover."""

@@ -26,10 +26,10 @@ from weft.model.names import ObjectKey, selects
 from weft.model.scope import Scope
 from weft.model.settings import Settings
 from weft.model.value import Value
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import VirtualService, destinations
 from weft.model.workload import Workload
 from weft.translate.findings import problems_of
-from weft.translate.view import destinations, service_view
+from weft.translate.view import service_view
 
 _ADDRESS = "192.0.2.1"  # of pods that would be there; it is nobody's (RFC 5737)
 _MOST_ASKED = 5  # groups that are asked for a host's ports until one sees it

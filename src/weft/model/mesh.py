@@ -1,25 +1,30 @@
 """The state of the mesh: every value there is, indexed for the questions that translation asks.
 
 Values come in by object (`apply`), and out goes what the change touched, so that nobody looks at the rest. It and the
-indexes it owns (`registry.py`, `routings.py`, `rules.py`, `sidecars.py`, `policies.py`) are all of the model that is
-not frozen; they belong to the control plane's loop and are never shared between threads.
+indexes it owns (`registry.py`, `routings.py`, `rules.py`, `sidecars.py`, `gateways.py`, `credentials.py`,
+`policies.py`) are all of the model that is not frozen; they belong to the control plane's loop and are never shared
+between threads.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import msgspec
 
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.claims import strength
+from weft.model.credential import Credential
+from weft.model.credentials import Credentials
 from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written_endpoint
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
-from weft.model.group import Group
+from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateways import Edge, Gateways, bound, edge
+from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
 from weft.model.names import Labels, ObjectKey, host_covers
@@ -38,7 +43,7 @@ from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched
 from weft.model.value import Value
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import VirtualService, destinations
 
 
 class Index(typing.Protocol):
@@ -61,17 +66,22 @@ class Mesh:
         self._routings = Routings()
         self._rules = Rules()
         self._sidecars = Sidecars()
+        self._gateways = Gateways()
+        self._credentials = Credentials()
         self._policies = Policies()
         self._indexes: dict[type, Index] = {
             Service: self._registry,
             VirtualService: self._routings,
             DestinationRule: self._rules,
             Sidecar: self._sidecars,
+            Gateway: self._gateways,
+            Credential: self._credentials,
             **dict.fromkeys(
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
+        self._edges: dict[Scope, Edge] = {}  # what gateways serve, as long as no route changes
 
     # Changing
 
@@ -126,7 +136,11 @@ class Mesh:
             case Service():
                 return self._touched_by_service(value)
             case VirtualService():
+                self._edges.clear()
                 return Touched(hosts=self._routings.changed_by(value))
+            case Gateway() | Credential():
+                self._edges.clear()
+                return Touched(gateways=True)
             case DestinationRule():
                 return self._touched_by_rule(value)
             case Sidecar():
@@ -140,6 +154,7 @@ class Mesh:
     def _set(self, settings: Settings) -> Touched:
         before, self.settings = self.settings, settings
         self._modes.clear()
+        self._edges.clear()
         everywhere = frozenset({EVERYWHERE})
         # Another root namespace has other policies for the mesh, and endpoints take TLS or not by them.
         moved = before.root_namespace != settings.root_namespace
@@ -332,7 +347,57 @@ class Mesh:
     def scope(self, group: Group) -> Scope:
         """A group also sees whom its own policies make it ask."""
         asked = tuple(provider.host for provider in self.authorizers(group))
+        if group.kind is ProxyKind.GATEWAY:
+            tokens = self.policies(RequestAuthentication, group)
+            servers = (rule.key_server for each in tokens for rule in each.rules)
+            asked += tuple(server.host for server in servers if server is not None and server.meshed)
+            return Scope(group.namespace, asked=asked, servers=bound(self._gateways.of(group), self._targets(group)))
         return scope_of(group.namespace, self.sidecar(group), asked)
+
+    def edge(self, scope: Scope) -> Edge:
+        """What gateways of this scope answer for, and lead to."""
+        known = self._edges.get(scope)
+        if known is None:
+            known = self._edges[scope] = edge(
+                scope.servers or (),
+                lambda gateway: self._routings.bound_to(gateway, scope.namespace, self.settings),
+                self._leads_to,
+                scope.asked,
+            )
+        return known
+
+    def credential(self, reference: CredentialRef) -> Credential | None:
+        return self._credentials.of(reference)
+
+    def credentials(self) -> Iterator[Credential]:
+        return iter(self._credentials)
+
+    def gateways_of(self, group: Group) -> tuple[Gateway, ...]:
+        """Those that select a group's workloads, the oldest first."""
+        return self._gateways.of(group)
+
+    def _leads_to(self, routing: VirtualService) -> Iterator[str]:
+        for route in routing.http:
+            found = self.delegate(route.delegate.namespace, route.delegate.name) if route.delegate else None
+            if found is not None:
+                yield from (destination.host for _, destination in destinations(found))
+        yield from (destination.host for _, destination in destinations(routing))
+
+    def _targets(self, group: Group) -> Callable[[int], Iterable[int]]:
+        """Where its Services' ports lead to at a group's workloads."""
+        nobody = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
+        instances = self._registry.samples(group.namespace, group.labels) or [nobody]
+        found: dict[int, dict[int, None]] = {}
+        for service in sorted(self._registry.selecting(instances[0]), key=strength):
+            for port in service.ports:
+                numbers = (instance.port_for(port) for instance in instances)
+                found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
+        return lambda number: found.get(number, ())
+
+    def published_ports(self, group: Group) -> tuple[int, ...]:
+        """Those of a gateway's that callers of its machine reach."""
+        alike = self._registry.samples(group.namespace, group.labels)
+        return tuple(sorted({port for instance in alike if instance.gateway for port in instance.published}))
 
     def outbound_policy(self, group: Group) -> OutboundPolicy:
         sidecar = self.sidecar(group)

@@ -18,6 +18,8 @@ PROMETHEUS_PORT: Final = 15090  # the proxy's alone
 
 # It listens there on every address: a second listener would be refused.
 TAKEN_PORTS: Final = frozenset({OUTBOUND_PORT, INBOUND_PORT, READINESS_PORT, PROMETHEUS_PORT})
+# Of a gateway, which intercepts nothing, these alone are its own.
+OWN_PORTS: Final = frozenset({ADMIN_PORT, METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT})
 # Callers reach these directly: they are never intercepted.
 OPEN_PORTS: Final = (METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT)
 

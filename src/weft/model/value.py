@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.gateway import Gateway
@@ -21,6 +22,7 @@ Value = (
     | DestinationRule
     | Sidecar
     | Gateway
+    | Credential
     | Workload
     | Namespace
     | ServiceAccount

@@ -3,6 +3,7 @@ Hosts are full names here; `api/virtual_service.py` has resolved the short ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
 
@@ -179,3 +180,12 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
+
+
+def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
+    """Wherever its routes lead, each with its line."""
+    for route in routing.http:
+        yield from ((weighted.line or route.line, weighted.destination) for weighted in route.route)
+        yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)
+    for stream in (*routing.tls, *routing.tcp):
+        yield from ((each.line or stream.line, each.destination) for each in stream.route)

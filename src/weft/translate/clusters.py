@@ -71,8 +71,12 @@ def fixed(settings: Settings) -> tuple[Built, ...]:
     received = _original_destination(names.INBOUND_PASSTHROUGH, settings, IDLE_TO_WORKLOAD)
     received.upstream_bind_config.CopyFrom(_FROM_LOOPBACK)
     allow_replays(received)
-    nowhere = Cluster(name=names.BLACK_HOLE, type=Cluster.STATIC, connect_timeout=duration(settings.connect_timeout))
-    return tuple(build(cluster.name, cluster) for cluster in (passthrough, nowhere, received))
+    return (*(build(cluster.name, cluster) for cluster in (passthrough, received)), *nowhere(settings))
+
+
+def nowhere(settings: Settings) -> tuple[Built, ...]:
+    cluster = Cluster(name=names.BLACK_HOLE, type=Cluster.STATIC, connect_timeout=duration(settings.connect_timeout))
+    return (build(cluster.name, cluster),)
 
 
 def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Upstream | None:

@@ -7,7 +7,7 @@ from envoy.config.route.v3.route_components_pb2 import HeaderMatcher, QueryParam
 from envoy.type.matcher.v3.string_pb2 import StringMatcher
 
 from weft.model.names import Labels, selects
-from weft.model.virtual_service import MESH, HttpMatch, L4Match, MatchKind, StringMatch
+from weft.model.virtual_service import HttpMatch, L4Match, MatchKind, StringMatch
 from weft.translate.view import Caller
 
 
@@ -17,7 +17,7 @@ def applies(match: HttpMatch | L4Match, caller: Caller, port: int) -> bool:
         match.port in (0, port)
         and match.source_namespace in ("", caller.namespace)
         and _has_labels(match.source_labels, caller)
-        and (not match.gateways or MESH in match.gateways)
+        and (not match.gateways or not set(caller.gateways).isdisjoint(match.gateways))
     )
 
 

@@ -9,9 +9,12 @@ import msgspec
 
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.credential import Credential
 from weft.model.destination_rule import ClientTlsMode, DestinationRule, levels, passes_on
 from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
+from weft.model.gateway import CredentialRef
+from weft.model.gateways import BoundServer, Door, references
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import Whereabouts, looks_at_labels, whereabouts
@@ -24,7 +27,7 @@ from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
 from weft.model.standing import Standing
-from weft.model.virtual_service import Destination, HttpMatch, L4Match, VirtualService
+from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService, destinations
 
 _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 
@@ -36,6 +39,7 @@ class Caller(msgspec.Struct, frozen=True):
     kind: ProxyKind
     namespace: str = ""  # of callers for whom short names exist, or where some route asks for it
     labels: Labels = ()  # where some route asks for source labels
+    gateways: tuple[str, ...] = (MESH,)  # through which it calls: what a match may ask for
     whereabouts: Whereabouts | None = None  # where a rule has callers go to those near them
 
 
@@ -65,9 +69,17 @@ class ServiceView(msgspec.Struct, frozen=True):
     accounts: tuple[str, ...] = ()  # the service accounts of everyone behind it, in its namespace
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
     targets: tuple[Target, ...] = ()  # the other hosts that the routes name
+    doors: tuple[Door, ...] = ()  # of a gateway: where it answers for the host
 
     def target(self, host: str) -> Target | None:
         return next((target for target in self.targets if target.host == host), None)
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A server of a Gateway, and the routes for its connections where they are not looked into for HTTP."""
+
+    bound: BoundServer
+    streams: ServiceView | None = None
 
 
 class GroupView(msgspec.Struct, frozen=True):
@@ -83,6 +95,10 @@ class GroupView(msgspec.Struct, frozen=True):
     authorizers: tuple[Authorizer, ...] = ()  # that its policies name, and that there are
     called: Settings | None = None  # the settings as it is called; None: the same
     locality: str = ""  # where it is, if that matters to any call in the mesh
+    namespace: str = ""  # of gateways, whose Secrets are there
+    servers: tuple[Served, ...] = ()  # of gateways
+    published: tuple[int, ...] = ()  # ports of gateways that callers of their machine reach
+    credentials: tuple[Credential, ...] = ()  # those that there are of the ones that its servers name
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
@@ -94,10 +110,28 @@ class GroupView(msgspec.Struct, frozen=True):
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceView | None:
     """None if the group does not see the host at all."""
+    if group.kind is ProxyKind.GATEWAY:
+        edge = mesh.edge(scope)
+        doors = edge.doors.get(host, ())
+        service = mesh.service(host, scope) if host in edge.destinations else None
+        found = dict.fromkeys(routing for door in doors for routing in door.routes)
+        return _seen(mesh, group, scope, host, service, tuple(found), doors) if service or doors else None
     service = mesh.service(host, scope)
     routes = mesh.virtual_services(host, scope)
     if service is None and not routes:
         return None
+    return _seen(mesh, group, scope, host, service, routes)
+
+
+def _seen(
+    mesh: Mesh,
+    group: Group,
+    scope: Scope,
+    host: str,
+    service: Service | None,
+    routes: tuple[VirtualService, ...],
+    doors: tuple[Door, ...] = (),
+) -> ServiceView:
     delegates = tuple(
         found
         for routing in routes
@@ -124,7 +158,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
             group.kind,
             group.namespace if by_namespace else "",
             group.labels if by_labels else (),
-            whereabouts(rule, mesh.settings.locality, group.locality, group.labels)
+            whereabouts=whereabouts(rule, mesh.settings.locality, group.locality, group.labels)
             if service and not service.headless and service.resolution is not Resolution.NONE
             else None,
         ),
@@ -142,12 +176,21 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         if service and (service.headless or not service.selector or service.resolution is not Resolution.STATIC)
         else (),
         targets=targets,
+        doors=doors,
     )
 
 
 def deciding(view: ServiceView) -> VirtualService | None:
     """One VirtualService speaks for a host in the mesh: the first with a route for HTTP."""
     return next((routing for routing in view.routes if routing.http), None)
+
+
+def speaking(view: ServiceView) -> tuple[VirtualService, ...]:
+    """All whose http routes are taken for a host. At a gateway they are merged."""
+    if view.caller.kind is ProxyKind.GATEWAY:
+        return tuple(routing for routing in view.routes if routing.http)
+    decided = deciding(view)
+    return (decided,) if decided is not None else ()
 
 
 def told_by_name(view: ServiceView, port: ServicePort) -> bool:
@@ -179,6 +222,8 @@ def depends_on_labels(mesh: Mesh, view: ServiceView, namespace: str) -> bool:
 
 
 def group_view(mesh: Mesh, group: Group) -> GroupView:
+    if group.kind is ProxyKind.GATEWAY:
+        return _gateway_view(mesh, group)
     return GroupView(
         group.kind,
         mesh.inbound_ports(group),
@@ -193,13 +238,36 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
     )
 
 
-def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
-    """Wherever its routes lead, each with its line."""
-    for route in routing.http:
-        yield from ((weighted.line or route.line, weighted.destination) for weighted in route.route)
-        yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)
-    for stream in (*routing.tls, *routing.tcp):
-        yield from ((each.line or stream.line, each.destination) for each in stream.route)
+def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
+    scope = mesh.scope(group)
+    edge = mesh.edge(scope)
+    servers = scope.servers or ()
+    named = {
+        reference if reference.namespace else CredentialRef(reference.name, group.namespace)
+        for server in servers
+        for reference in references(server.server.tls)
+    }
+    held = (mesh.credential(reference) for reference in sorted(named))
+    return GroupView(
+        group.kind,
+        (),
+        OutboundPolicy.REGISTRY_ONLY,
+        mesh.settings_of(group, Reporter.CLIENT),
+        authorization=mesh.policies(AuthorizationPolicy, group),
+        authentication=mesh.policies(RequestAuthentication, group),
+        authorizers=mesh.authorizers(group),
+        locality=group.locality if mesh.locality_matters else "",
+        namespace=group.namespace,
+        servers=tuple(
+            Served(
+                server,
+                _seen(mesh, group, scope, "", None, edge.streams[server]) if server in edge.streams else None,
+            )
+            for server in servers
+        ),
+        published=mesh.published_ports(group),
+        credentials=tuple(credential for credential in held if credential is not None),
+    )
 
 
 def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
