@@ -426,6 +426,11 @@ class Mesh:
                 found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
         return lambda number: found.get(number, ())
 
+    def published_ports(self, group: Group) -> tuple[int, ...]:
+        """Those of a gateway's that callers of its machine reach."""
+        alike = self._registry.samples(group.namespace, group.labels)
+        return tuple(sorted({port for instance in alike if instance.gateway for port in instance.published}))
+
     def outbound_policy(self, group: Group) -> OutboundPolicy:
         sidecar = self.sidecar(group)
         return (sidecar.outbound_policy if sidecar else None) or self.settings.outbound_policy

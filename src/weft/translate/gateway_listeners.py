@@ -9,12 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from envoy.config.core.v3.address_pb2 import Address, Pipe
 from envoy.config.core.v3.base_pb2 import TrafficDirection
-from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain
-from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.config.listener.v3.listener_components_pb2 import (
+    Filter,
+    FilterChain,
+    ListenerFilter,
+    ListenerFilterChainMatchPredicate,
+)
+from envoy.config.listener.v3.listener_pb2 import AdditionalAddress, Listener
+from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
+from envoy.type.v3.range_pb2 import Int32Range
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.gateways import narrower
+from weft.model.proxy import published_socket
 from weft.model.virtual_service import L4Match
 from weft.translate import gateway_tls, names
 from weft.translate.access_log import listener_logs
@@ -23,7 +32,7 @@ from weft.translate.chains import bytes_to, chain, http_at_gateway, tls_inspecto
 from weft.translate.guards import Guards, guards_of
 from weft.translate.listeners import on_both_families
 from weft.translate.matches import applies
-from weft.translate.protos import socket_address
+from weft.translate.protos import packed, socket_address
 from weft.translate.provenance import keys, of_objects
 from weft.translate.streams import filter_chain, stream
 from weft.translate.view import GroupView, Served
@@ -50,6 +59,8 @@ def _listener(bind: str, port: int, held: list[Served], view: GroupView, guards:
         result.address.CopyFrom(socket_address(bind, port))
     else:
         on_both_families(result, port)
+        if port in view.published:
+            _publish(result, port)
     result.access_log.extend(listener_logs(view.settings))
     result.per_connection_buffer_limit_bytes.value = _BUFFER
     result.filter_chains.extend(_chains(name, held, view, guards))
@@ -61,6 +72,21 @@ def _listener(bind: str, port: int, held: list[Served], view: GroupView, guards:
     result.metadata.CopyFrom(of_objects(sources))
     policies = keys(*(each.origin for each in view.authorization), *(each.origin for each in view.authentication))
     return build(name, result, (*sources, *policies))
+
+
+def _publish(listener: Listener, port: int) -> None:
+    """Callers of the machine arrive at a socket, each with a PROXY header that says where from. Who arrives by network
+    is never asked for one: anybody could say anything there. Envoy takes a range of ports to be met by what has no port
+    at all, so that this range is met by the socket alone."""
+    listener.additional_addresses.append(AdditionalAddress(address=Address(pipe=Pipe(path=published_socket(port)))))
+    at_socket = ListenerFilterChainMatchPredicate(destination_port_range=Int32Range(start=0, end=1))
+    listener.listener_filters.append(
+        ListenerFilter(
+            name="envoy.filters.listener.proxy_protocol",
+            typed_config=packed(ProxyProtocol()),
+            filter_disabled=ListenerFilterChainMatchPredicate(not_match=at_socket),
+        )
+    )
 
 
 def _chains(name: str, held: list[Served], view: GroupView, guards: Guards) -> Iterator[FilterChain]:
