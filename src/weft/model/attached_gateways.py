@@ -1,6 +1,6 @@
 """A Gateway of the Gateway API and the routes attached to it, as gateways and routings of the mesh: each listener is a
-Gateway of its own, and each of its hostnames one routing that holds every rule for it. Pure; `attached.py` brings who is
-there.
+Gateway of its own, and each of its hostnames one routing that holds every rule for it. Pure; `attached.py` brings who
+is there.
 
 Rule: a request meets the rules of the listener with the most specific hostname alone, and of these first the rules that
 were written for the most specific one.
