@@ -383,6 +383,11 @@ class Mesh:
                 yield from (destination.host for _, destination in destinations(found))
         yield from (destination.host for _, destination in destinations(routing))
 
+    def published(self, group: Group) -> tuple[int, ...]:
+        """The ports of a gateway that callers of its machine reach, too."""
+        instances = self._registry.samples(group.namespace, group.labels)
+        return tuple(sorted({port for instance in instances for port in instance.published}))
+
     def _targets(self, group: Group) -> Callable[[int], Iterable[int]]:
         """Where its Services' ports lead to at a group's workloads."""
         nobody = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)

@@ -26,6 +26,13 @@ OPEN_PORTS: Final = (METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT)
 PROXY_UID: Final = 1337
 PROXY_GID: Final = 1337
 
+
+def published_socket(port: int) -> str:
+    """Where a gateway also takes connections to one of its ports, each with a PROXY header: in the directory in which
+    it was started. Whoever lets callers of its machine in is there."""
+    return f"published-{port}.sock"
+
+
 SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the agent of its machine
 CERTIFICATE: Final = "default"  # what it asks for there: its own chain and key
 ROOTS: Final = "ROOTCA"  # and whom to trust
