@@ -415,6 +415,11 @@ class Mesh:
                 yield from (destination.host for _, destination in destinations(found))
         yield from (destination.host for _, destination in destinations(routing))
 
+    def published(self, group: Group) -> tuple[int, ...]:
+        """The ports of a gateway that callers of its machine reach, too."""
+        instances = self._registry.samples(group.namespace, group.labels)
+        return tuple(sorted({port for instance in instances for port in instance.published}))
+
     def _targets(self, group: Group) -> Callable[[int], Iterable[int]]:
         """Where its Services' ports lead to at a group's workloads."""
         nobody = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
@@ -425,11 +430,6 @@ class Mesh:
                 numbers = (instance.port_for(port) for instance in instances)
                 found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
         return lambda number: found.get(number, ())
-
-    def published_ports(self, group: Group) -> tuple[int, ...]:
-        """Those of a gateway's that callers of its machine reach."""
-        alike = self._registry.samples(group.namespace, group.labels)
-        return tuple(sorted({port for instance in alike if instance.gateway for port in instance.published}))
 
     def outbound_policy(self, group: Group) -> OutboundPolicy:
         sidecar = self.sidecar(group)

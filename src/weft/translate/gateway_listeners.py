@@ -9,17 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envoy.config.core.v3.address_pb2 import Address, Pipe
 from envoy.config.core.v3.base_pb2 import TrafficDirection
-from envoy.config.listener.v3.listener_components_pb2 import (
-    Filter,
-    FilterChain,
-    ListenerFilter,
-    ListenerFilterChainMatchPredicate,
-)
-from envoy.config.listener.v3.listener_pb2 import AdditionalAddress, Listener
+from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain, ListenerFilter
+from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
-from envoy.type.v3.range_pb2 import Int32Range
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.gateways import narrower
@@ -47,46 +40,44 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
     for served in view.servers:
         doors.setdefault(served.bound.door, []).append(served)
     guards = guards_of(view)
-    return tuple(
-        made for (bind, port), held in doors.items() if (made := _listener(bind, port, held, view, guards)) is not None
+    found: list[Built] = []
+    for (bind, port), held in doors.items():
+        name = names.listener(bind or _EVERYWHERE, port)
+        result = Listener(name=name)
+        if bind:
+            result.address.CopyFrom(socket_address(bind, port))
+        else:
+            on_both_families(result, port)
+        found += _filled(result, held, view, guards)
+        if port in view.published and not bind:
+            found += _filled(_published(port), held, view, guards)
+    return tuple(found)
+
+
+def _published(port: int) -> Listener:
+    """For who comes by way of the machine: only there is a caller's address believed that a PROXY header tells."""
+    result = Listener(name=names.listener("published", port))
+    result.address.pipe.path = published_socket(port)
+    result.listener_filters.append(
+        ListenerFilter(name="envoy.filters.listener.proxy_protocol", typed_config=packed(ProxyProtocol()))
     )
+    return result
 
 
-def _listener(bind: str, port: int, held: list[Served], view: GroupView, guards: Guards) -> Built | None:
-    name = names.listener(bind or _EVERYWHERE, port)
-    result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
-    if bind:
-        result.address.CopyFrom(socket_address(bind, port))
-    else:
-        on_both_families(result, port)
-        if port in view.published:
-            _publish(result, port)
+def _filled(result: Listener, held: list[Served], view: GroupView, guards: Guards) -> tuple[Built, ...]:
+    name = result.name
+    result.traffic_direction = TrafficDirection.OUTBOUND
     result.access_log.extend(listener_logs(view.settings))
     result.per_connection_buffer_limit_bytes.value = _BUFFER
     result.filter_chains.extend(_chains(name, held, view, guards))
     if not result.filter_chains:
-        return None  # Envoy refuses a listener without any; nobody listens, and nobody is answered
+        return ()  # Envoy refuses a listener without any; nobody listens, and nobody is answered
     if any(served.bound.server.encrypted for served in held):
         result.listener_filters.append(tls_inspector())
     sources = keys(*(served.bound.origin for served in held))
     result.metadata.CopyFrom(of_objects(sources))
     policies = keys(*(each.origin for each in view.authorization), *(each.origin for each in view.authentication))
-    return build(name, result, (*sources, *policies))
-
-
-def _publish(listener: Listener, port: int) -> None:
-    """Callers of the machine arrive at a socket, each with a PROXY header that says where from. Who arrives by network
-    is never asked for one: anybody could say anything there. Envoy takes a range of ports to be met by what has no port
-    at all, so that this range is met by the socket alone."""
-    listener.additional_addresses.append(AdditionalAddress(address=Address(pipe=Pipe(path=published_socket(port)))))
-    at_socket = ListenerFilterChainMatchPredicate(destination_port_range=Int32Range(start=0, end=1))
-    listener.listener_filters.append(
-        ListenerFilter(
-            name="envoy.filters.listener.proxy_protocol",
-            typed_config=packed(ProxyProtocol()),
-            filter_disabled=ListenerFilterChainMatchPredicate(not_match=at_socket),
-        )
-    )
+    return (build(name, result, (*sources, *policies)),)
 
 
 def _chains(name: str, held: list[Served], view: GroupView, guards: Guards) -> Iterator[FilterChain]:

@@ -60,8 +60,8 @@ def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHos
 
 
 def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHost:
-    routings = speaking(view)
-    sources = keys(view.service.origin if view.service else None, *(each for one in routings for each in one.origins))
+    written = (origin for routing in speaking(view) for origin in routing.origins)
+    sources = keys(view.service.origin if view.service else None, *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
     host.metadata.CopyFrom(of_objects(sources))
     host.routes.extend(routes(view, port))

@@ -97,7 +97,7 @@ class GroupView(msgspec.Struct, frozen=True):
     locality: str = ""  # where it is, if that matters to any call in the mesh
     namespace: str = ""  # of gateways, whose Secrets are there
     servers: tuple[Served, ...] = ()  # of gateways
-    published: tuple[int, ...] = ()  # ports of gateways that callers of their machine reach
+    published: tuple[int, ...] = ()  # of these, ports that callers of the machine reach, too
     credentials: tuple[Credential, ...] = ()  # those that there are of the ones that its servers name
 
     def authorizer(self, name: str) -> Authorizer | None:
@@ -265,7 +265,7 @@ def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
             )
             for server in servers
         ),
-        published=mesh.published_ports(group),
+        published=mesh.published(group),
         credentials=tuple(credential for credential in held if credential is not None),
     )
 
