@@ -17,6 +17,7 @@ from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
 from weft.api.gateway import read_gateway
+from weft.api.kinds import STANDARD_GATEWAY
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
 from weft.api.peer_authentication import read_peer_authentication, strict
@@ -86,7 +87,7 @@ NOT_READ = frozenset(
     WasmPlugin IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
     BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor RequestTest
     """)
-)
+) | {STANDARD_GATEWAY}
 
 # Of those, what would change how a mesh behaves if weft acted on it.
 OF_MESHES = frozenset(
@@ -94,7 +95,7 @@ OF_MESHES = frozenset(
     EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
     BackendTLSPolicy ReferenceGrant
     """)
-)
+) | {STANDARD_GATEWAY}
 
 # And what pods are made from. A mesh on one machine has Workloads; on a cluster, Kubernetes makes the pods.
 OF_PODS = frozenset(words("Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob ReplicationController"))
@@ -113,6 +114,7 @@ _INSTEAD: Mapping[str, str] = {
     "UDPRoute": "UDP goes past the proxies: nothing in a mesh routes it",
     "BackendTLSPolicy": "write `trafficPolicy.tls` in a DestinationRule (networking.istio.io/v1)",
     "ReferenceGrant": "Istio's kinds need none: who sees what is said by `exportTo`",
+    STANDARD_GATEWAY: "Istio's Gateway (networking.istio.io/v1) is read",
     "ProxyConfig": "remove it, or keep whoever acts on it",
 }
 
@@ -175,14 +177,6 @@ def _report_kind(report: Report, kind: str) -> None:
 
 def _report_version(report: Report, document: Document, reader: KindReader) -> None:
     kind, version = document.key.kind, document.api_version[:80]
-    if version.startswith("gateway.networking.k8s.io/"):
-        report.warning(
-            ("apiVersion",),
-            f"weft does not read kind {kind} of the Gateway API",
-            f"Istio's {kind} ({reader.versions[0]}) is read",
-            code="WFT0003",
-        )
-        return
     report.error(("apiVersion",), f"{kind} has no version `{version}`", f"write {reader.versions[0]}")
 
 

@@ -163,6 +163,7 @@ def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document],
     anything was. With the errors of what has such a place taken."""
     import msgspec
 
+    from weft.api.kinds import key_kind
     from weft.api.parse import parse
     from weft.control.contents import document_of
     from weft.control.journal import Said
@@ -172,7 +173,8 @@ def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document],
     for said in msgspec.json.decode(configz):
         said.pop("origin", None)
         metadata = said.get("metadata") or {}
-        key = ObjectKey(str(said.get("kind", "")), str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+        kind = key_kind(str(said.get("apiVersion", "")), str(said.get("kind", "")))
+        key = ObjectKey(kind, str(metadata.get("namespace", "")), str(metadata.get("name", "")))
         if (document := document_of(key, Said(msgspec.json.encode(said).decode(), "", 0))) is not None:
             good[key] = document
     found, problems = {**good}, []

@@ -60,7 +60,7 @@ def manage(
             return answer
     if found is None:
         return walk.end(Kind.ANSWERED, "no route takes it", status=404, flags="NR", detail="route_not_found")
-    return _act(walk, found, seen)
+    return _act(walk, resources, found, seen)
 
 
 def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdict | None:
@@ -199,10 +199,10 @@ def _mutate(mutation: HeaderMutation, seen: rbac.Seen) -> None:
                 raise Unsure(f"headers are changed by {kind}, which cannot be tried here")
 
 
-def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
+def _act(walk: Walk, resources: Resources, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
     headers, sources = seen.headers, sources_of(route.metadata)
     if route.HasField("redirect"):
-        status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers)
+        status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers, route.match)
         walk.tell(Stage.ROUTE, f"it is redirected to {where}", sources)
         return walk.end(
             Kind.ANSWERED, f"redirected to {where}", status=status, location=where, detail="direct_response"
@@ -211,12 +211,16 @@ def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
         status = route.direct_response.status
         walk.tell(Stage.ROUTE, f"the route itself answers {status}", sources)
         # With these, HTTP says where something is, and Envoy says: here.
-        where = location(RedirectAction(), headers) if status == 201 or 300 <= status < 400 else ""
+        where = location(RedirectAction(), headers, route.match) if status == 201 or 300 <= status < 400 else ""
         return walk.end(
             Kind.ANSWERED, "the route answers itself", status=status, location=where, detail="direct_response"
         )
     action = route.route
     cluster = _cluster(walk, route, seen)
+    if action.cluster_not_found_response_code == action.INTERNAL_SERVER_ERROR and cluster not in resources.clusters:
+        why = "it is sent to nobody who can be called"
+        walk.tell(Stage.CLUSTER, why, sources)
+        return walk.end(Kind.FAILED, why, status=500, flags="NC", detail="cluster_not_found")
     before = (headers.value(":authority"), headers.value(":path"))
     change_headers(route, headers)
     rewrite(route, headers)

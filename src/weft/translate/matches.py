@@ -31,9 +31,11 @@ def route_match(match: HttpMatch | None) -> RouteMatch:
             result.path = uri.value
         case MatchKind.PREFIX:
             result.prefix = uri.value
+        case MatchKind.PATH_PREFIX if uri.value.rstrip("/"):
+            result.path_separated_prefix = uri.value.rstrip("/")
         case MatchKind.REGEX:
             result.safe_regex.regex = uri.value
-        case MatchKind.PRESENT:
+        case _:
             result.prefix = "/"
     if match.ignore_uri_case:
         result.case_sensitive.value = False
@@ -74,7 +76,7 @@ def string_matcher(wanted: StringMatch) -> StringMatcher:
             result.prefix = wanted.value
         case MatchKind.REGEX:
             result.safe_regex.regex = wanted.value
-        case MatchKind.PRESENT:
+        case _:
             result.safe_regex.regex = ".*"
     return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PASSTHROUGH = "PassthroughCluster"
 BLACK_HOLE = "BlackHoleCluster"
+NO_BACKEND = "NoSuchBackend"  # never made: what is sent there is answered 500
 INBOUND_PASSTHROUGH = "InboundPassthroughCluster"
 VIRTUAL_OUTBOUND = "virtualOutbound"
 VIRTUAL_INBOUND = "virtualInbound"

@@ -60,8 +60,8 @@ def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHos
 
 
 def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHost:
-    origins = (view.service.origin if view.service else None, *(routing.origin for routing in speaking(view)))
-    sources = keys(*origins)
+    written = (origin for routing in speaking(view) for origin in routing.origins)
+    sources = keys(view.service.origin if view.service else None, *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
     host.metadata.CopyFrom(of_objects(sources))
     host.routes.extend(routes(view, port))
