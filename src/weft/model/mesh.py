@@ -25,7 +25,7 @@ from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef, Gateway
 from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
-from weft.model.gateways import Edge, Gateways, bound, edge
+from weft.model.gateways import AUTHORITIES, Edge, Gateways, bound, edge
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
@@ -166,9 +166,13 @@ class Mesh:
             case VirtualService():
                 self._edges.clear()
                 return Touched(hosts=self._routings.changed_by(value))
-            case Gateway() | Credential():
+            case Gateway():
                 self._edges.clear()
                 return Touched(gateways=True)
+            case Credential():
+                names = {value.name, value.name.removesuffix(AUTHORITIES)}
+                hosts = frozenset(host for name in names for host in self._rules.naming(name))
+                return Touched(hosts=hosts, gateways=True)
             case DestinationRule():
                 return self._touched_by_rule(value)
             case Sidecar():
