@@ -110,12 +110,14 @@ class ControlPlane:
     def apply(
         self,
         changes: Iterable[Change],
-        problems: Iterable[Problem] = (),
+        problems: Iterable[Problem] | None = (),
         values: Iterable[tuple[ObjectKey, tuple[Value, ...]]] = (),
     ) -> None:
-        """Take documents in, with all the problems that their source has with itself at this time, and with what it
-        brings along that needs no parsing: no proxy sees the one without the other."""
-        self._problems.put("source", map(coded, problems))
+        """Take documents in, with all the problems that their source has with itself at this time (None: they are of
+        another source, which tells its own), and with what it brings along that needs no parsing: no proxy sees the one
+        without the other."""
+        if problems is not None:
+            self._problems.put("source", map(coded, problems))
         changes = tuple(changes)
         touched, changed = self._intake.documents(changes)
         touched = joined((touched, self._intake.all_values(values)))

@@ -3,7 +3,7 @@ An absent field is None, so that a subset's policy can override field by field."
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from enum import StrEnum
 
@@ -142,6 +142,7 @@ class ClientTls(msgspec.Struct, frozen=True):
     authorities: str = ""  # caCertificates; "": the system's
     revoked: str = ""  # caCrl
     verify: bool = True  # not insecureSkipVerify
+    credential: str = ""  # a Secret of the proxy's namespace that stands for all of these files
 
 
 class TrafficPolicy(msgspec.Struct, frozen=True):
@@ -213,6 +214,27 @@ def levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:
         if level is not None:
             yield level
             yield from (entry for _, entry in level.ports)
+
+
+def with_tls(rule: DestinationRule, change: Callable[[ClientTls], ClientTls]) -> DestinationRule:
+    """The rule with what it says of TLS, at every level, changed so."""
+
+    def changed(policy: TrafficPolicy | None) -> TrafficPolicy | None:
+        if policy is None:
+            return None
+        return msgspec.structs.replace(
+            policy,
+            tls=change(policy.tls) if policy.tls is not None else None,
+            ports=tuple((number, changed(entry) or entry) for number, entry in policy.ports),
+        )
+
+    subsets = tuple(msgspec.structs.replace(each, policy=changed(each.policy)) for each in rule.subsets)
+    return msgspec.structs.replace(rule, policy=changed(rule.policy), subsets=subsets)
+
+
+def credentials_of(rule: DestinationRule | None) -> frozenset[str]:
+    """The Secrets that it names."""
+    return frozenset(level.tls.credential for level in levels(rule) if level.tls is not None and level.tls.credential)
 
 
 def passes_on(rule: DestinationRule | None) -> bool:
