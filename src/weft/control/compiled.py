@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TypeVar
 
-from weft.translate import names
+from weft.translate import hold, names
 from weft.translate.blame import put_back
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.listeners import http_port, shared_port
 from weft.translate.view import GroupView
-from weft.xds.types import LISTENER, ROUTE
+from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it goes
 Configure = Callable[[str, tuple[VirtualHost, ...], GroupView], Built]  # a route configuration out of virtual hosts
@@ -87,7 +87,7 @@ class Compiled:
 
     def look_from(self, view: GroupView) -> Update:
         before, self.view = self.view, view
-        if (before.policy, before.settings) == (view.policy, view.settings):
+        if (before.policy, before.settings, before.ranges) == (view.policy, view.settings, view.ranges):
             return {}
         return self._rejoin_all()
 
@@ -108,6 +108,10 @@ class Compiled:
         for route in stale:
             self._join_route(route, update)
         return merged((self._changed(update), self._rejoin_all()))
+
+    def answer(self, held: Iterable[str]) -> Update:
+        """Calls that were held may go on (`translate/hold.py`). Nothing takes that back."""
+        return self._changed({CLUSTER: {name: hold.answer(name) for name in held}})
 
     def assign(self, assignments: Mapping[str, tuple[Built, ...]]) -> Update:
         """Who answers under these hosts has changed; nothing else has."""
@@ -231,8 +235,8 @@ class Compiled:
         http = self._has_route(str(port))
         if not chains and not http:
             return False
-        policy, settings = self.view.policy, self.view.settings
-        built = shared_port(port, chains, policy, settings, http=http) if chains else http_port(port, policy, settings)
+        seen = (self.view.policy, self.view.settings, self.view.ranges)
+        built = shared_port(port, chains, *seen, http=http) if chains else http_port(port, *seen)
         update[LISTENER][built.name] = built
         return True
 

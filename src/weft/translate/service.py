@@ -7,7 +7,7 @@ from weft.model.group import ProxyKind
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import clusters, grpc, listeners, request_authentication, routes
+from weft.translate import clusters, grpc, hold, listeners, request_authentication, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.inbound import virtual_inbound
@@ -47,8 +47,9 @@ def base(view: GroupView) -> Contribution:
     return Contribution(
         clusters=(*clusters.fixed(view.settings), *inbound, *request_authentication.clusters(view)),
         listeners=(
-            listeners.virtual_outbound(view.policy, view.settings),
+            listeners.virtual_outbound(view.policy, view.settings, view.ranges),
             virtual_inbound(view),
+            *((hold.listener(listeners.rest(view.policy), view.settings),) if view.settings.on_demand else ()),
         ),
     )
 

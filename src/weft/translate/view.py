@@ -83,6 +83,7 @@ class GroupView(msgspec.Struct, frozen=True):
     authorizers: tuple[Authorizer, ...] = ()  # that its policies name, and that there are
     called: Settings | None = None  # the settings as it is called; None: the same
     locality: str = ""  # where it is, if that matters to any call in the mesh
+    ranges: tuple[str, ...] = ()  # in which a call to an address it has not been told of is held
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
@@ -190,6 +191,7 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         authorizers=mesh.authorizers(group),
         called=mesh.settings_of(group, Reporter.SERVER),
         locality=group.locality if mesh.locality_matters else "",
+        ranges=mesh.held_ranges if group.kind is ProxyKind.SIDECAR else (),
     )
 
 
