@@ -73,7 +73,7 @@ class Compiled:
                 update[cluster.type_url][cluster.name] = cluster
             stale_listeners |= self._claim_listeners(host, old, new)
             stale_routes |= self._claim_routes(host, old, new)
-        stale_listeners |= {_shared(int(route)) for route in stale_routes if route.isdigit()}
+        stale_listeners |= {_shared(int(route)) for route in self._stale(stale_routes) if route.isdigit()}
         for name in stale_listeners:
             self._join_listener(name, update)
         for route in self._stale(stale_routes):
@@ -185,6 +185,17 @@ class Compiled:
     def _has_route(self, route: str) -> bool:
         return bool(self._all_routes(route))
 
+    def _has_host_without_listener(self, route: str) -> bool:
+        """Whether the routes of a port are for anybody who is not called at an address alone."""
+        hosts = self._all_routes(route)
+        return bool(hosts and self._all_routes(EVERY_ROUTE)) or any(
+            route not in self._contribution(host).addressed for host in hosts
+        )
+
+    def _contribution(self, host: str) -> Contribution:
+        found = self._contributions.get(host)
+        return self.under._contribution(host) if found is None and self.under else found or NOTHING
+
     def _has_part_in_route(self, route: str) -> bool:
         return (
             bool(self._routes.get(route))
@@ -232,7 +243,7 @@ class Compiled:
             return False
         by_host = self._all_chains(port)
         chains = tuple(chain for host in sorted(by_host) for chain in by_host[host])
-        http = self._has_route(str(port))
+        http = self._has_host_without_listener(str(port))
         if not chains and not http:
             return False
         seen = (self.view.policy, self.view.settings, self.view.ranges)

@@ -15,10 +15,9 @@ from ipaddress import ip_network
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.base_pb2 import TrafficDirection
-from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain, ListenerFilter
+from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.common.set_filter_state.v3.value_pb2 import FilterStateValue
-from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
 from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 import Config as SetFilterState
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
@@ -61,10 +60,10 @@ def listener(rest: str, settings: Settings) -> Built:
     result = Listener(name=names.AGAIN, traffic_direction=TrafficDirection.OUTBOUND)
     result.address.CopyFrom(socket_address(_LOOPBACK, AGAIN_PORT))
     result.use_original_dst.value = True
-    result.listener_filters.append(
-        ListenerFilter(name="envoy.filters.listener.proxy_protocol", typed_config=packed(ProxyProtocol()))
-    )
     result.filter_chains.append(chain(names.AGAIN, bytes_to(((rest, 1),), settings)))
+    # The filter of that name would stand before the one that `use_original_dst` brings along, which then takes the
+    # kernel's word for where the connection goes: to this very listener. By the old field it stands behind it.
+    result.filter_chains[0].use_proxy_proto.value = True
     return build(names.AGAIN, result)
 
 
