@@ -3,7 +3,6 @@ proxy has nothing of all the others."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
