@@ -264,7 +264,7 @@ class Compiled:
         update: Update = defaultdict(dict)
         ports = {*self._chains, *(int(route) for route in self._routes if route.isdigit())}
         for port in ports:
-            self._join_shared(port, update)
+            self._join_listener(_shared(port), update)
         for name in tuple(self._claims):
             self._join_listener(name, update)
         for route in sorted(self._route_names()):

@@ -37,9 +37,10 @@ def called_at(cluster: str) -> tuple[str, int] | None:
     if not cluster.startswith(HOLD) or not port.isdecimal() or int(port) > 65_535:
         return None
     try:
-        return str(ip_address(address.removeprefix("[").removesuffix("]"))), int(port)
+        found = str(ip_address(address.removeprefix("[").removesuffix("]"))), int(port)
     except ValueError:
         return None
+    return found if held(*found) == cluster else None  # what is answered is what was asked for
 
 
 def called_host(cluster: str) -> str:
