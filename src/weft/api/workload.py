@@ -53,7 +53,7 @@ from weft.api.reader import Fields, describe
 from weft.api.syntax import is_header, is_host, is_range
 from weft.model.locality import stated
 from weft.model.names import labels_of
-from weft.model.proxy import ADMIN_PORT, TAKEN_PORTS
+from weft.model.proxy import ADMIN_PORT, OWN_PORTS, TAKEN_PORTS
 from weft.model.workload import (
     ExecProbe,
     HttpProbe,
@@ -143,7 +143,7 @@ def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
     found: list[PublishedPort] = []
     for item in gateway.items("publish"):
         number = item.port("port", required=True)
-        if number == ADMIN_PORT or number in TAKEN_PORTS:
+        if number in OWN_PORTS:
             item.error("port", f"port {number} is the proxy's own in every pod", "a Gateway can have another one")
         published = PublishedPort(
             port=number,

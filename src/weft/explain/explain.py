@@ -94,8 +94,20 @@ class _Outbound:
                     return result
                 return _after_retries(self._send(connection, result.cluster, seen.headers, offers), result.route)
             elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
+                if proxy.HasField("tunneling_config"):
+                    return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config)
                 return self._send(connection, _tcp_cluster(walk, proxy), None, offers)
         raise Unsure(f"the chain {chain.name} ends nowhere")
+
+    def _tunnel(self, connection: Connection, cluster: str, tunnel: TcpProxy.TunnelingConfig) -> Verdict:
+        """Into an HTTP request to whoever is behind the cluster; what he does with it is his affair."""
+        walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
+        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
+        if isinstance(target, NoTarget):
+            return walk.end(Kind.CLOSED, target.why, flags=target.flags, detail=target.detail)
+        asked = f"{target.place.address}:{target.place.port}"
+        walk.tell(Stage.ENDPOINT, f"{asked} is asked by {method} for a tunnel to {tunnel.hostname}")
+        return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {asked} carries it there")
 
     def _send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
         """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""

@@ -8,7 +8,8 @@ refuse all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -17,7 +18,7 @@ from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls
 from weft.model.group import Group
 from weft.model.names import Origin, host_covers, selects
 from weft.model.proxy import OWN_PORTS
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
 
 ANY = "*"
 AUTHORITIES = "-cacert"  # Istio's: after the name of a Secret, that of the one with whom to trust
@@ -69,6 +70,7 @@ class Door(msgspec.Struct, frozen=True):
     gateways: tuple[str, ...]
     routes: tuple[VirtualService, ...] = ()  # the oldest first; they are merged
     redirects: bool = False  # to HTTPS
+    misdirected: bool = False  # the name is another server's: whoever asks for it here has come in by the wrong one
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -127,7 +129,7 @@ def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) 
 
 
 def edge(
-    servers: Iterable[BoundServer],
+    servers: Sequence[BoundServer],
     routings: Callable[[str], Iterable[VirtualService]],
     leads_to: Callable[[VirtualService], Iterable[str]],
     asked: Iterable[str] = (),
@@ -141,15 +143,25 @@ def edge(
             together.setdefault(server.route_name, []).append(server)
         else:
             streams[server] = tuple(
-                each
+                _as_taken(each, (server.gateway,))
                 for each in routings(server.gateway)
                 if any(server.admits(each, name) for name in _met(server, each))
             )
+    neighbours: dict[tuple[str, int], list[BoundServer]] = {}  # inside TLS, by door
+    for server in servers:
+        if server.server.encrypted:
+            neighbours.setdefault(server.door, []).append(server)
     doors: dict[str, list[Door]] = {}
     for name, held in together.items():
         known = _in_order(routing for server in held for routing in routings(server.gateway))
-        for domain in sorted({domain for server in held for domain in _domains(server, known)}):
-            doors.setdefault(domain, []).append(_door(name, domain, held, known))
+        others = [each for each in neighbours.get(held[0].door, ()) if each not in held]
+        for domain in sorted(
+            {domain for server in held for domain in (*_domains(server, known), *_within(server, others))}
+        ):
+            door = _door(name, domain, held, known)
+            if _is_nearer(others, held, domain):
+                door = msgspec.structs.replace(door, routes=(), misdirected=True)
+            doors.setdefault(domain, []).append(door)
     met = {each for held in doors.values() for door in held for each in door.routes}
     met.update(each for found in streams.values() for each in found)
     destinations = {host for each in met for host in leads_to(each)} | set(asked)
@@ -183,13 +195,37 @@ def _door(name: str, domain: str, held: list[BoundServer], known: list[VirtualSe
         )
         if routes:
             break
+    gateways = tuple(dict.fromkeys(server.gateway for server in serving))
     return Door(
         name,
         serving[0].server.port.number,
-        tuple(dict.fromkeys(server.gateway for server in serving)),
-        routes,
+        gateways,
+        tuple(_as_taken(each, gateways) for each in routes),
         redirects=any(server.server.redirects for server in serving),
     )
+
+
+_Route = TypeVar("_Route", HttpRoute, L4Route)
+
+
+def _as_taken(routing: VirtualService, gateways: tuple[str, ...]) -> VirtualService:
+    """Without what it says for others: only what is left leads anywhere from here."""
+    return msgspec.structs.replace(
+        routing,
+        http=tuple(_taken(routing.http, gateways)),
+        tls=tuple(_taken(routing.tls, gateways)),
+        tcp=tuple(_taken(routing.tcp, gateways)),
+    )
+
+
+def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_Route]:
+    for route in routes:
+        if not any(match.gateways for match in route.match):
+            yield route
+            continue
+        left = [match for match in route.match if not match.gateways or not set(match.gateways).isdisjoint(gateways)]
+        if left:
+            yield msgspec.structs.replace(route, match=tuple(left))
 
 
 def _domains(server: BoundServer, known: list[VirtualService]) -> set[str]:
@@ -199,6 +235,26 @@ def _domains(server: BoundServer, known: list[VirtualService]) -> set[str]:
         if routing.http and server.gateway in routing.gateways:
             found.update(_met(server, routing))
     return found
+
+
+def _within(server: BoundServer, others: list[BoundServer]) -> set[str]:
+    """Names of others that would be taken for its own."""
+    return {
+        each.host
+        for other in others
+        for each in other.hosts
+        if any(host_covers(own.host, each.host) for own in server.hosts)
+    }
+
+
+def _is_nearer(others: list[BoundServer], held: list[BoundServer], domain: str) -> bool:
+    """Whether a name is one of others' by a nearer host: it may ask its callers for more, as for a certificate."""
+    return _nearest(others, domain) > _nearest(held, domain)
+
+
+def _nearest(servers: list[BoundServer], domain: str) -> tuple[bool, int]:
+    found = [each.host for server in servers for each in server.hosts if host_covers(each.host, domain)]
+    return max(((not host.startswith("*"), len(host)) for host in found), default=(False, 0))
 
 
 def _met(server: BoundServer, routing: VirtualService) -> set[str]:

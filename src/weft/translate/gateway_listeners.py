@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from envoy.config.core.v3.base_pb2 import TrafficDirection
-from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain
+from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain, ListenerFilter
 from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.gateways import narrower
+from weft.model.proxy import published_socket
 from weft.model.virtual_service import L4Match
 from weft.translate import gateway_tls, names
 from weft.translate.access_log import listener_logs
@@ -23,7 +25,7 @@ from weft.translate.chains import bytes_to, chain, http_at_gateway, tls_inspecto
 from weft.translate.guards import Guards, guards_of
 from weft.translate.listeners import on_both_families
 from weft.translate.matches import applies
-from weft.translate.protos import socket_address
+from weft.translate.protos import packed, socket_address
 from weft.translate.provenance import keys, of_objects
 from weft.translate.streams import filter_chain, stream
 from weft.translate.view import GroupView, Served
@@ -38,29 +40,44 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
     for served in view.servers:
         doors.setdefault(served.bound.door, []).append(served)
     guards = guards_of(view)
-    return tuple(
-        made for (bind, port), held in doors.items() if (made := _listener(bind, port, held, view, guards)) is not None
+    found: list[Built] = []
+    for (bind, port), held in doors.items():
+        name = names.listener(bind or _EVERYWHERE, port)
+        result = Listener(name=name)
+        if bind:
+            result.address.CopyFrom(socket_address(bind, port))
+        else:
+            on_both_families(result, port)
+        found += _filled(result, held, view, guards)
+        if port in view.published and not bind:
+            found += _filled(_published(port), held, view, guards)
+    return tuple(found)
+
+
+def _published(port: int) -> Listener:
+    """For who comes by way of the machine: only there is a caller's address believed that a PROXY header tells."""
+    result = Listener(name=names.listener("published", port))
+    result.address.pipe.path = published_socket(port)
+    result.listener_filters.append(
+        ListenerFilter(name="envoy.filters.listener.proxy_protocol", typed_config=packed(ProxyProtocol()))
     )
+    return result
 
 
-def _listener(bind: str, port: int, held: list[Served], view: GroupView, guards: Guards) -> Built | None:
-    name = names.listener(bind or _EVERYWHERE, port)
-    result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
-    if bind:
-        result.address.CopyFrom(socket_address(bind, port))
-    else:
-        on_both_families(result, port)
+def _filled(result: Listener, held: list[Served], view: GroupView, guards: Guards) -> tuple[Built, ...]:
+    name = result.name
+    result.traffic_direction = TrafficDirection.OUTBOUND
     result.access_log.extend(listener_logs(view.settings))
     result.per_connection_buffer_limit_bytes.value = _BUFFER
     result.filter_chains.extend(_chains(name, held, view, guards))
     if not result.filter_chains:
-        return None  # Envoy refuses a listener without any; nobody listens, and nobody is answered
+        return ()  # Envoy refuses a listener without any; nobody listens, and nobody is answered
     if any(served.bound.server.encrypted for served in held):
         result.listener_filters.append(tls_inspector())
     sources = keys(*(served.bound.origin for served in held))
     result.metadata.CopyFrom(of_objects(sources))
     policies = keys(*(each.origin for each in view.authorization), *(each.origin for each in view.authentication))
-    return build(name, result, (*sources, *policies))
+    return (build(name, result, (*sources, *policies)),)
 
 
 def _chains(name: str, held: list[Served], view: GroupView, guards: Guards) -> Iterator[FilterChain]:

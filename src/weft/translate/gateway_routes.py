@@ -4,11 +4,13 @@ TLS or ports to bind."""
 from __future__ import annotations
 
 import msgspec
+from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 
 from weft.model.gateways import Door
 from weft.translate.contribution import VirtualHost
+from weft.translate.matches import route_match
 from weft.translate.provenance import keys, of_objects
 from weft.translate.routes import routes
 from weft.translate.view import ServiceView
@@ -25,9 +27,19 @@ def virtual_host(view: ServiceView, door: Door) -> VirtualHost:
     if door.redirects:
         host.require_tls = EnvoyVirtualHost.ALL
     host.metadata.CopyFrom(of_objects(sources))
-    host.routes.extend(routes(_through(view, door), door.port))
+    if door.misdirected:
+        host.routes.append(_elsewhere())
+    else:
+        host.routes.extend(routes(_through(view, door), door.port))
     fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
     return VirtualHost(host.name, fragment, sources, claimed, frozenset(domain.lower() for domain in claimed))
+
+
+def _elsewhere() -> Route:
+    """By the standard's word for it, upon which a browser comes again by a connection for that name."""
+    result = Route(name="misdirected", match=route_match(None))
+    result.direct_response.status = 421
+    return result
 
 
 def _through(view: ServiceView, door: Door) -> ServiceView:
