@@ -108,6 +108,10 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0125", INFO, "A fault is on every request of a route",
           "Each of them is delayed or aborted, whoever calls. Where this was a test, remove the `fault`; where it is "
           "one, match a header that only the test sends."),
+    Check("WFT0126", INFO, "A POST may be acted on twice",
+          "`retryOn` has a request sent again after 5xx, gateway-error or reset, when the server may have acted on it, "
+          "and the route does not ask for methods that may be repeated. Match those in a route of its own, or let only "
+          "what never arrived be sent again."),
     # Rules
     Check("WFT0201", WARNING, "A DestinationRule is for a host that nobody has",
           "The rule has no effect.", ("IST0101",)),
