@@ -210,6 +210,8 @@ _CHECKS: tuple[Check, ...] = (
           "The older one decides there, and nothing of the other is used.", ("IST0110",)),
     Check("WFT0406", WARNING, "`exportTo` names a namespace that does not exist",
           "Nobody sees the object by that entry. Often a misspelled name."),
+    Check("WFT0407", WARNING, "A Sidecar sends what it does not know to a proxy that does not exist",
+          "Nobody has the host of `egressProxy`, or not that port: calls to hosts outside the mesh fail."),
     # Who may call
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
           "The older one decides, the other has no effect."),

@@ -32,13 +32,13 @@ from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy, Sidecar
+from weft.model.sidecar import Outbound, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched
 from weft.model.value import Value
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import Destination, VirtualService
 
 
 class Index(typing.Protocol):
@@ -330,11 +330,14 @@ class Mesh:
         return self._sidecars.of(group, self.settings)
 
     def scope(self, group: Group) -> Scope:
-        """A group also sees whom its own policies make it ask."""
+        """A group also sees whom its own policies make it ask, and the proxy that takes what it does not know."""
         asked = tuple(provider.host for provider in self.authorizers(group))
+        outbound = self.outbound_policy(group)
+        if isinstance(outbound, Destination):
+            asked = (*asked, outbound.host)
         return scope_of(group.namespace, self.sidecar(group), asked)
 
-    def outbound_policy(self, group: Group) -> OutboundPolicy:
+    def outbound_policy(self, group: Group) -> Outbound:
         sidecar = self.sidecar(group)
         return (sidecar.outbound_policy if sidecar else None) or self.settings.outbound_policy
 

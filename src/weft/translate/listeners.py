@@ -23,7 +23,8 @@ from weft.model.names import ObjectKey
 from weft.model.proxy import OUTBOUND_PORT, TAKEN_PORTS
 from weft.model.service import Resolution, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
+from weft.model.sidecar import Outbound, OutboundPolicy
+from weft.model.virtual_service import Destination
 from weft.translate import names
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
@@ -37,7 +38,7 @@ from weft.translate.streams import Stream, filter_chain, matching, streams
 from weft.translate.view import ServiceView, told_by_name
 
 
-def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
+def virtual_outbound(policy: Outbound, settings: Settings) -> Built:
     name = names.VIRTUAL_OUTBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     result.access_log.extend(listener_logs(settings))
@@ -51,14 +52,12 @@ def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
 
 
 @lru_cache(maxsize=4096)
-def http_port(number: int, policy: OutboundPolicy, settings: Settings) -> Built:
+def http_port(number: int, policy: Outbound, settings: Settings) -> Built:
     """The listener of everything that is declared HTTP on a port, whoever asks for it."""
     return shared_port(number, (), policy, settings, http=True)
 
 
-def shared_port(
-    number: int, shared: Sequence[Chain], policy: OutboundPolicy, settings: Settings, *, http: bool
-) -> Built:
+def shared_port(number: int, shared: Sequence[Chain], policy: Outbound, settings: Settings, *, http: bool) -> Built:
     """`0.0.0.0_PORT`: HTTP if a service on the port is declared so, and the chains of services without an address.
     What belongs to none of them goes where it was meant to go, or nowhere, as the policy says."""
     name = names.listener("0.0.0.0", number)
@@ -198,5 +197,7 @@ def _unbound(name: str) -> Listener:
     return result
 
 
-def _rest(policy: OutboundPolicy) -> str:
+def _rest(policy: Outbound) -> str:
+    if isinstance(policy, Destination):
+        return names.outbound_cluster(policy.host, policy.port, policy.subset)
     return names.PASSTHROUGH if policy is OutboundPolicy.ALLOW_ANY else names.BLACK_HOLE
