@@ -108,6 +108,10 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0125", INFO, "A fault is on every request of a route",
           "Each of them is delayed or aborted, whoever calls. Where this was a test, remove the `fault`; where it is "
           "one, match a header that only the test sends."),
+    Check("WFT0126", INFO, "A POST may be acted on twice",
+          "`retryOn` has a request sent again after 5xx, gateway-error or reset, when the server may have acted on it, "
+          "and the route does not ask for methods that may be repeated. Match those in a route of its own, or let only "
+          "what never arrived be sent again."),
     # Rules
     Check("WFT0201", WARNING, "A DestinationRule is for a host that nobody has",
           "The rule has no effect.", ("IST0101",)),
@@ -206,6 +210,8 @@ _CHECKS: tuple[Check, ...] = (
           "The older one decides there, and nothing of the other is used.", ("IST0110",)),
     Check("WFT0406", WARNING, "`exportTo` names a namespace that does not exist",
           "Nobody sees the object by that entry. Often a misspelled name."),
+    Check("WFT0407", WARNING, "A Sidecar sends what it does not know to a proxy that does not exist",
+          "Nobody has the host of `egressProxy`, or not that port: calls to hosts outside the mesh fail."),
     # Who may call
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
           "The older one decides, the other has no effect."),
