@@ -12,9 +12,11 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.attached import Derived, all_derived
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
+from weft.model.gateway_api import GatewayClass
 from weft.model.instance import Instance, pod_of
 from weft.model.names import Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
@@ -58,6 +60,7 @@ class Facts(msgspec.Struct, frozen=True):
     by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
     by_host: Mapping[str, tuple[Service, ...]] = {}
     wildcards: tuple[Service, ...] = ()
+    standard: tuple[Derived, ...] = ()  # what came of the Gateway API's objects
 
     @property
     def runs(self) -> bool:
@@ -106,7 +109,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
             for pair in runner.labels:
                 by_label[(namespace, pair)].append(runner)
     namespaces = {value.name if isinstance(value, Namespace) else value.namespace
-                  for value in values if not isinstance(value, Settings)}  # fmt: skip
+                  for value in values if not isinstance(value, Settings | GatewayClass)}  # fmt: skip
     return Facts(
         settings=settings,
         services=services,
@@ -128,6 +131,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         by_label={place: tuple(each) for place, each in by_label.items()},
         by_host={host: tuple(claims) for host, claims in by_host.items()},
         wildcards=tuple(service for service in services if service.host.startswith("*")),
+        standard=all_derived(values),
     )
 
 
