@@ -39,6 +39,7 @@ class ParentRef(msgspec.Struct, frozen=True, order=True):
     host: str = ""  # of a Service
     group: str | None = None  # as written
     index: int = 0  # among the route's parents
+    namespaced: bool = False  # whether its namespace is written
 
     @property
     def place(self) -> tuple[str, str, str]:
