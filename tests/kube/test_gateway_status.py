@@ -188,7 +188,7 @@ async def test_statuses_are_written_as_the_standard_has_them(cluster):
     put(cluster, "Gateway", namespace, "edge", {"gatewayClassName": "ours", "listeners": listeners})
     put(cluster, "Gateway", namespace, "other", {"gatewayClassName": "theirs", "listeners": listeners})
     parents = [
-        {"name": "edge"},
+        {"name": "edge", "sectionName": "http"},
         {"name": "edge", "sectionName": "none"},
         {"name": "other"},
         {"group": "", "kind": "Service", "name": "web"},
@@ -219,7 +219,7 @@ async def test_statuses_are_written_as_the_standard_has_them(cluster):
         assert found["parents"][0]["controllerName"] == "example.com/other"
         assert {each["parentRef"].get("sectionName", each["parentRef"]["kind"]): conditions(each)["Accepted"]
                 for each in own(found)} == {
-            "Gateway": ("True", "Accepted"),
+            "http": ("True", "Accepted"),
             "none": ("False", "NoMatchingParent"),
             "Service": ("True", "Accepted"),
         }  # fmt: skip
