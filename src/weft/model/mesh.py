@@ -24,7 +24,7 @@ from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef, Gateway
-from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
+from weft.model.gateway_api import BackendTls, Bundle, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
 from weft.model.gateways import AUTHORITIES, Edge, Gateways, bound, edge
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
@@ -84,7 +84,8 @@ class Mesh:
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
             **dict.fromkeys(
-                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Namespace), self._attached
+                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Bundle, Namespace),
+                self._attached,
             ),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
