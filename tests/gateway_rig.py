@@ -165,12 +165,13 @@ async def ask(port, host, path="/", *, tls=None, name=None, headers=(), method="
             more = "".join(f"{key}: {value}\r\n" for key, value in headers)
             writer.write(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n".encode())
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            body = await reader.read()
+            first, *lines = head.strip().split("\r\n")
+            found = dict(line.lower().split(": ", 1) for line in lines)
+            body = await reader.readexactly(int(found.get("content-length", 0)))
             writer.close()
     except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
         return None
-    first, *lines = head.strip().split("\r\n")
-    return Answer(int(first.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body)
+    return Answer(int(first.split()[1]), found, body)
 
 
 def trusting(credentials, *, shows=None, directory=None, protocols=("http/1.1",), least=None, most=None):

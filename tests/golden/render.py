@@ -193,10 +193,15 @@ def _sorted(value):
             return {"from_agent": value["name"]}
         first = ("@type", "name", "cluster_name")
         ordered = sorted(value, key=lambda key: (first.index(key) if key in first else len(first), key))
-        return {key: "…" if key == "inline_bytes" else _sorted(value[key]) for key in ordered}
+        return {key: "…" if _is_pem(key, value[key]) else _sorted(value[key]) for key in ordered}
     if isinstance(value, list):
         return [_sorted(entry) for entry in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _is_pem(key: str, value: object) -> bool:
+    """A key or a certificate: nobody reads it, and a key should not be told even if it opens nothing."""
+    return key == "inline_bytes" and str(value).startswith("LS0t")
 
 
 _FROM_AGENT = MessageToDict(from_agent(), preserving_proto_field_name=True)

@@ -8,7 +8,8 @@ refuse all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -17,7 +18,7 @@ from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls
 from weft.model.group import Group
 from weft.model.names import Origin, host_covers, selects
 from weft.model.proxy import OWN_PORTS
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
 
 ANY = "*"
 AUTHORITIES = "-cacert"  # Istio's: after the name of a Secret, that of the one with whom to trust
@@ -142,7 +143,7 @@ def edge(
             together.setdefault(server.route_name, []).append(server)
         else:
             streams[server] = tuple(
-                each
+                _as_taken(each, (server.gateway,))
                 for each in routings(server.gateway)
                 if any(server.admits(each, name) for name in _met(server, each))
             )
@@ -194,13 +195,37 @@ def _door(name: str, domain: str, held: list[BoundServer], known: list[VirtualSe
         )
         if routes:
             break
+    gateways = tuple(dict.fromkeys(server.gateway for server in serving))
     return Door(
         name,
         serving[0].server.port.number,
-        tuple(dict.fromkeys(server.gateway for server in serving)),
-        routes,
+        gateways,
+        tuple(_as_taken(each, gateways) for each in routes),
         redirects=any(server.server.redirects for server in serving),
     )
+
+
+_Route = TypeVar("_Route", HttpRoute, L4Route)
+
+
+def _as_taken(routing: VirtualService, gateways: tuple[str, ...]) -> VirtualService:
+    """Without what it says for others: only what is left leads anywhere from here."""
+    return msgspec.structs.replace(
+        routing,
+        http=tuple(_taken(routing.http, gateways)),
+        tls=tuple(_taken(routing.tls, gateways)),
+        tcp=tuple(_taken(routing.tcp, gateways)),
+    )
+
+
+def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_Route]:
+    for route in routes:
+        if not any(match.gateways for match in route.match):
+            yield route
+            continue
+        left = [match for match in route.match if not match.gateways or not set(match.gateways).isdisjoint(gateways)]
+        if left:
+            yield msgspec.structs.replace(route, match=tuple(left))
 
 
 def _domains(server: BoundServer, known: list[VirtualService]) -> set[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import msgspec
 
 from weft.model.access_log import Reporter
+from weft.model.attached import Attached, Derived, Parent
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.claims import strength
 from weft.model.credential import Credential
@@ -23,7 +24,8 @@ from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef, Gateway
-from weft.model.gateways import Edge, Gateways, bound, edge
+from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
+from weft.model.gateways import AUTHORITIES, Edge, Gateways, bound, edge
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
@@ -36,7 +38,7 @@ from weft.model.routings import Routings
 from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
-from weft.model.settings import Settings
+from weft.model.settings import Namespace, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
@@ -69,6 +71,8 @@ class Mesh:
         self._gateways = Gateways()
         self._credentials = Credentials()
         self._policies = Policies()
+        self._attached = Attached()
+        self._derived: dict[Parent, Derived] = {}  # what came of the Gateway API's objects
         self._indexes: dict[type, Index] = {
             Service: self._registry,
             VirtualService: self._routings,
@@ -78,6 +82,9 @@ class Mesh:
             Credential: self._credentials,
             **dict.fromkeys(
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
+            ),
+            **dict.fromkeys(
+                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Namespace), self._attached
             ),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
@@ -99,13 +106,34 @@ class Mesh:
                 return self._move_instance(old, new)
             case (EndpointSlice() as old,), (EndpointSlice() as new,):
                 return self._move_slice(old, new)
+        parents = {parent for value in before for parent in self._attached.changed_by(value)}
         for value in before:
             touched |= self._remove(value)
         for value in values:
             touched |= self._add(value)
+        parents.update(parent for value in (*before, *values) for parent in self._attached.changed_by(value))
+        for parent in sorted(parents):
+            touched |= self._derive(parent)
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
         return touched
+
+    def _derive(self, parent: Parent) -> Touched:
+        """What comes of the Gateway API's objects for one parent, in the place of what came of them before."""
+        before = self._derived.pop(parent, Derived())
+        after = self._attached.derive(parent, self._service_of, self.credential)
+        if after != Derived():
+            self._derived[parent] = after
+        touched = Touched()
+        for value in (each for each in before.values if each not in after.values):
+            touched |= self._remove(value)
+        for value in (each for each in after.values if each not in before.values):
+            touched |= self._add(value)
+        return touched
+
+    def _service_of(self, host: str, namespace: str) -> Service | None:
+        claims = self._registry.services.to(host)
+        return next((service for service in claims if service.namespace == namespace), None)
 
     def _add(self, value: Value) -> Touched:
         match value:
@@ -138,9 +166,13 @@ class Mesh:
             case VirtualService():
                 self._edges.clear()
                 return Touched(hosts=self._routings.changed_by(value))
-            case Gateway() | Credential():
+            case Gateway():
                 self._edges.clear()
                 return Touched(gateways=True)
+            case Credential():
+                names = {value.name, value.name.removesuffix(AUTHORITIES)}
+                hosts = frozenset(host for name in names for host in self._rules.naming(name))
+                return Touched(hosts=hosts, gateways=True)
             case DestinationRule():
                 return self._touched_by_rule(value)
             case Sidecar():
@@ -223,6 +255,10 @@ class Mesh:
 
     def values(self) -> Iterator[tuple[ObjectKey, tuple[Value, ...]]]:
         yield from self._values.items()
+
+    def derived(self) -> Iterator[Derived]:
+        """What came of the Gateway API's objects, parent by parent."""
+        yield from self._derived.values()
 
     def get(self, key: ObjectKey) -> tuple[Value, ...]:
         return self._values.get(key, ())

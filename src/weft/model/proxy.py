@@ -36,6 +36,7 @@ def published_socket(port: int) -> str:
 SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the agent of its machine
 CERTIFICATE: Final = "default"  # what it asks for there: its own chain and key
 ROOTS: Final = "ROOTCA"  # and whom to trust
+ROOT_CONFIG_MAP: Final = "istio-ca-root-cert"  # the same for everybody, in every namespace of a cluster
 
 GATEWAY_TEMPLATE: Final = "gateway"  # of injection, named by a Pod: the pod is no sidecar's, but a proxy alone
 

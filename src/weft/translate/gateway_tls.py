@@ -8,12 +8,10 @@ replaced. Rule: where anything that a server needs is missing, it has no socket 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from posixpath import dirname
 
 import msgspec
 from envoy.config.core.v3.base_pb2 import TransportSocket
-from envoy.config.core.v3.config_source_pb2 import ApiVersion, ConfigSource
 from envoy.extensions.transport_sockets.tls.v3.common_pb2 import TlsParameters
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext
@@ -25,6 +23,7 @@ from weft.model.names import ObjectKey
 from weft.model.service import Protocol
 from weft.translate import tls
 from weft.translate.built import Built, build
+from weft.translate.origination import by_ads, pair_secret, roots_secret
 from weft.translate.protos import packed
 from weft.translate.provenance import keys
 from weft.translate.view import GroupView
@@ -101,30 +100,6 @@ def credential_name(reference: CredentialRef, namespace: str) -> str:
     if reference.namespace in ("", namespace):
         return f"kubernetes://{reference.name}"
     return f"kubernetes-gateway://{reference.namespace}/{reference.name}"
-
-
-def pair_secret(name: str, held: Credential) -> Secret:
-    result = Secret(name=name)
-    result.tls_certificate.certificate_chain.inline_bytes = held.chain
-    result.tls_certificate.private_key.inline_bytes = held.private_key
-    return result
-
-
-def roots_secret(name: str, held: Credential) -> Secret:
-    result = Secret(name=name)
-    result.validation_context.trusted_ca.inline_bytes = held.roots
-    if held.revoked:
-        result.validation_context.crl.inline_bytes = held.revoked
-    return result
-
-
-@lru_cache(maxsize=1)
-def by_ads() -> ConfigSource:
-    """Not waited for without a limit: one server's bad file must not keep a proxy from starting."""
-    result = ConfigSource(resource_api_version=ApiVersion.V3)
-    result.ads.SetInParent()
-    result.initial_fetch_timeout.FromSeconds(5)
-    return result
 
 
 def _shown(written: ServerTls, view: GroupView) -> _Shown | None:

@@ -10,11 +10,19 @@ import msgspec
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.credential import Credential
-from weft.model.destination_rule import ClientTlsMode, DestinationRule, levels, passes_on
+from weft.model.destination_rule import (
+    ClientTls,
+    ClientTlsMode,
+    DestinationRule,
+    credentials_of,
+    levels,
+    passes_on,
+    with_tls,
+)
 from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef
-from weft.model.gateways import BoundServer, Door, references
+from weft.model.gateways import AUTHORITIES, BoundServer, Door, references
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import Whereabouts, looks_at_labels, whereabouts
@@ -29,6 +37,7 @@ from weft.model.sidecar import OutboundPolicy
 from weft.model.standing import Standing
 from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService, destinations
 
+_CLOSED = ClientTls(ClientTlsMode.CLOSED)
 _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 
 
@@ -50,7 +59,7 @@ class Target(msgspec.Struct, frozen=True):
     known: bool = True
     ports: tuple[int, ...] = ()
     subsets: tuple[str, ...] = ()
-    rule: DestinationRule | None = None  # only where it hashes: the hash key stands in the route
+    rule: DestinationRule | None = None  # only where it says something that stands in routes and not in clusters
     offering_http: tuple[int, ...] = ()  # ports to which the mesh's TLS is HTTP's unless the caller says otherwise
 
 
@@ -70,6 +79,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
     targets: tuple[Target, ...] = ()  # the other hosts that the routes name
     doors: tuple[Door, ...] = ()  # of a gateway: where it answers for the host
+    credentials: tuple[Credential, ...] = ()  # the Secrets that the rule names
 
     def target(self, host: str) -> Target | None:
         return next((target for target in self.targets if target.host == host), None)
@@ -150,7 +160,7 @@ def _seen(
         or not all(target.known for target in targets)  # the warning says from where it is not seen
     )
     standing = mesh.standing(service) if service else Standing()
-    rule = mesh.destination_rule(host, service, group)
+    rule, credentials = _usable(mesh, mesh.destination_rule(host, service, group), group)
     by_labels = any(match.source_labels for match in conditions)
     return ServiceView(
         host=host,
@@ -177,6 +187,7 @@ def _seen(
         else (),
         targets=targets,
         doors=doors,
+        credentials=credentials,
     )
 
 
@@ -238,6 +249,31 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
     )
 
 
+def _usable(
+    mesh: Mesh, rule: DestinationRule | None, group: Group
+) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
+    """The rule as a group can follow it, and the Secrets of its namespace that it takes for it. Where one is missing
+    nobody is called; nor by sidecars that the rule does not select: they would need everybody's Secrets."""
+    named = credentials_of(rule)
+    if rule is None or not named:
+        return rule, ()
+    found: dict[str, tuple[Credential, ...]] = {}
+    if group.kind is ProxyKind.GATEWAY or rule.workload_selector:
+        for name in sorted(named):
+            references = (CredentialRef(f"{name}{AUTHORITIES}", group.namespace), CredentialRef(name, group.namespace))
+            found[name] = tuple(each for ref in references if (each := mesh.credential(ref)) is not None)
+    usable = with_tls(rule, lambda tls: tls if _is_complete(tls, found.get(tls.credential, ())) else _CLOSED)
+    kept = {each for tls in levels(usable) if tls.tls for each in found.get(tls.tls.credential, ())}
+    return usable, tuple(sorted(kept, key=lambda each: each.name))
+
+
+def _is_complete(tls: ClientTls, held: tuple[Credential, ...]) -> bool:
+    if not tls.credential:
+        return True
+    shows = tls.mode is not ClientTlsMode.MUTUAL or any(each.chain and each.name == tls.credential for each in held)
+    return shows and (not tls.verify or any(each.roots for each in held))
+
+
 def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
     scope = mesh.scope(group)
     edge = mesh.edge(scope)
@@ -278,7 +314,7 @@ def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
         known=service is not None,
         ports=tuple(port.number for port in service.ports) if service else (),
         subsets=tuple(subset.name for subset in rule.subsets) if rule else (),
-        rule=rule if rule and _hashes(rule) else None,
+        rule=rule if rule and _stands_in_routes(rule) else None,
         offering_http=offering_http(service, rule),
     )
 
@@ -289,8 +325,14 @@ def offering_http(service: Service | None, rule: DestinationRule | None) -> tupl
     return tuple(port.number for port in service.ports if not port.protocol.is_tcp)
 
 
-def _hashes(rule: DestinationRule) -> bool:
-    return any(level.load_balancer and level.load_balancer.consistent_hash for level in levels(rule))
+def _stands_in_routes(rule: DestinationRule) -> bool:
+    """By what is hashed, how long connections of bytes last, whether they go through a tunnel."""
+    for level in levels(rule):
+        balancer, pool = level.load_balancer, level.connection_pool
+        lasts = pool is not None and (pool.tcp_idle_timeout is not None or pool.max_connection_duration is not None)
+        if level.tunnel or lasts or (balancer and balancer.consistent_hash):
+            return True
+    return False
 
 
 def _conditions(routing: tuple[VirtualService, ...]) -> Iterator[HttpMatch | L4Match]:
