@@ -98,14 +98,25 @@ async def test_the_gateway_calls_as_who_it_is_over_the_meshs_tls(mesh):
     assert (await mesh.get("caller", "http://app/"))["status"] == 403
 
 
-@pytest.mark.parametrize(("block", "status"), [("127.0.0.1/32", 200), ("10.0.0.0/8", 403)])
-async def test_the_gateway_knows_the_callers_own_address(mesh, block, status):
+@pytest.mark.parametrize(
+    ("rule", "status"),
+    [
+        ({"from": [{"source": {"remoteIpBlocks": ["127.0.0.1"]}}]}, 403),
+        ({"from": [{"source": {"remoteIpBlocks": ["10.0.0.0/8"]}}]}, 200),
+        ({"from": [{"source": {"ipBlocks": ["127.0.0.0/8"]}}]}, 403),
+        ({"from": [{"source": {"notIpBlocks": ["127.0.0.0/8"]}}]}, 200),
+        ({"to": [{"operation": {"ports": ["80"]}}]}, 403),
+        ({"to": [{"operation": {"notPorts": ["80"]}}]}, 200),
+        ({"to": [{"operation": {"ports": [str(PORT)]}}]}, 200),
+        ({"when": [{"key": "destination.port", "values": ["80"]}]}, 403),
+        ({"when": [{"key": "source.ip", "values": ["127.0.0.1"]}]}, 403),
+    ],
+)
+async def test_policies_see_the_callers_own_address_and_the_gateways_port(mesh, rule, status):
+    """Denied is who comes from there, and to there; the machine's port and the socket are nobody's business."""
     await eventually(served)
-    only = {
-        "selector": {"matchLabels": {"istio": "ingress"}},
-        "rules": [{"from": [{"source": {"remoteIpBlocks": [block]}}]}],
-    }
-    await mesh.try_out(istio("AuthorizationPolicy", "edge", only) | {"apiVersion": "security.istio.io/v1"})
+    denied = {"selector": {"matchLabels": {"istio": "ingress"}}, "action": "DENY", "rules": [rule]}
+    await mesh.try_out(istio("AuthorizationPolicy", "edge", denied) | {"apiVersion": "security.istio.io/v1"})
     assert (await call())[0] == status
 
 
