@@ -267,4 +267,6 @@ async def test_the_example_does_what_it_says(tmp_path):
         assert (await curl("/")).startswith(b"welcome (web-0, /)")
         assert (await curl("/api/orders")).startswith(b"no orders yet (api-0, /orders)")
         assert len(mesh.pods("edge")) == 2
+        said = await weft(f"weft status --mesh {mesh.engine.name}", mesh.directory)
+        assert f"published on 127.0.0.1:{port}" in said, said
         assert not [each for each in mesh.problems() if "publish" in each]
