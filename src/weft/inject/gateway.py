@@ -14,6 +14,7 @@ import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.inject.annotations import Refused, Wishes
+from weft.inject.quantity import amount
 from weft.model.proxy import GATEWAY_TEMPLATE
 
 TEMPLATES = "inject.istio.io/templates"
@@ -36,6 +37,15 @@ def is_gateway(annotations: Mapping[str, str], named: str) -> bool:
 
 def without_interception(wishes: Wishes) -> Wishes:
     return msgspec.structs.replace(wishes, redirected=False, rewrite_probes=False, hold=False, native=False)
+
+
+def memory(wishes: Wishes, own: Mapping[str, Any]) -> int:
+    """Bytes that its container may take, by the pod's own word or by ours; 0 if there is no limit."""
+    resources = own.get("resources")
+    limits = resources.get("limits") if isinstance(resources, Mapping) else None
+    said = limits.get("memory") if isinstance(limits, Mapping) else None
+    found = amount(str(said if said is not None else wishes.resources.limits.get("memory", "")))
+    return int(found) if found is not None else 0
 
 
 def open_low_ports(spec: dict[str, Any]) -> None:

@@ -238,6 +238,7 @@ class _Injection:
             component_log_level=wishes.component_log_level,
             concurrency=wishes.concurrency,
             drain_seconds=wishes.drain_seconds,
+            memory=gateway.memory(wishes, self._stripped.overrides.get(containers.PROXY, {})) if self._gateway else 0,
         )
 
     def _place(self, ours: list[dict[str, Any]]) -> None:
