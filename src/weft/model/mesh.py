@@ -9,7 +9,7 @@ between threads.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -100,7 +100,7 @@ class Mesh:
         if before == values:
             return Touched()
         touched = Touched()
-        mattered = self.locality_matters
+        mattered, ranges = self.locality_matters, self.held_ranges
         match before, values:
             case (Instance() as old,), (Instance() as new,):
                 return self._move_instance(old, new)
@@ -116,6 +116,8 @@ class Mesh:
             touched |= self._derive(parent)
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
+        if ranges != self.held_ranges:  # then other calls are held
+            touched |= Touched(inbound=frozenset({EVERYWHERE}), scopes=frozenset({EVERYWHERE}))
         return touched
 
     def _derive(self, parent: Parent) -> Touched:
@@ -274,6 +276,19 @@ class Mesh:
         visible = [service for service in self._registry.services.to(host) if scope.ports(service)]
         own = next((service for service in visible if service.namespace == scope.namespace), None)
         return own or next(iter(visible), None)
+
+    @property
+    def held_ranges(self) -> tuple[str, ...]:
+        """Where services have their addresses, if proxies are told of one when they first call it."""
+        return self._registry.virtual.ranges if self.settings.on_demand else ()
+
+    def services_at(self, address: str, port: int) -> Sequence[Service]:
+        """Those that have an address for themselves, and the port."""
+        return self._registry.virtual.at(address, port)
+
+    def can_be_held(self, service: Service) -> bool:
+        """Whether a first call to a service can be told from every other by its address."""
+        return self.settings.on_demand and self._registry.virtual.covers(service)
 
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """Who answers on a service port now, in a stable order."""

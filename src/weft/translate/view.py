@@ -109,6 +109,7 @@ class GroupView(msgspec.Struct, frozen=True):
     servers: tuple[Served, ...] = ()  # of gateways
     published: tuple[int, ...] = ()  # of these, ports that callers of the machine reach, too
     credentials: tuple[Credential, ...] = ()  # those that there are of the ones that its servers name
+    ranges: tuple[str, ...] = ()  # in which a call to an address it has not been told of is held
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
@@ -246,6 +247,7 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         authorizers=mesh.authorizers(group),
         called=mesh.settings_of(group, Reporter.SERVER),
         locality=group.locality if mesh.locality_matters else "",
+        ranges=mesh.held_ranges if group.kind is ProxyKind.SIDECAR else (),
     )
 
 
