@@ -11,6 +11,7 @@ from weft.api.parse import parse
 from weft.model.authorization_policy import Action, Condition, Operation, Rule, Source
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
+from weft.model.policies import GATEWAY_NAME
 from weft.translate.guards import guards_of
 from weft.translate.view import group_view
 
@@ -299,7 +300,10 @@ def test_whatever_is_written_is_enforced_or_refused_and_closed(spec):
     for found in (*parsed.values, *parsed.closed):
         mesh.apply(original.key, (found,))
         labels = found.selector
-        guards = guards_of(group_view(mesh, Group(ProxyKind.SIDECAR, "shop", labels)))
+        kind = ProxyKind.SIDECAR
+        if found.targets:
+            kind, labels = ProxyKind.GATEWAY, ((GATEWAY_NAME, found.targets[0].partition(" ")[2]),)
+        guards = guards_of(group_view(mesh, Group(kind, "shop", labels)))
         assert guards.http or found.dry_run or not found.rules
 
 

@@ -189,7 +189,7 @@ def test_one_for_a_gateway_is_for_that_gateway_alone():
     assert value(written(f"{{{bound}, jwtRules: [{{issuer: a, jwksUri: 'https://a/b'}}]}}")).targets == (
         "Gateway edge",
     )
-    (found,) = closed(written(f"{{{bound}, jwtRules: 5}}"))
+    (found,) = read(written(f"{{{bound}, jwtRules: 5}}")).closed
     assert (found.targets, found.selector, found.refused) == (("Gateway edge",), (), True)
     (said,) = told(written("{targetRef: {kind: Service, name: web}, jwtRules: [{issuer: a, jwksUri: 'https://a/b'}]}"))
     assert "NOTHING enforces it" in said

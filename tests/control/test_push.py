@@ -318,7 +318,7 @@ async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig,
 
     rig.put(service("orders"), service("cart"))
     rig.push.join(group("web"))
-    monkeypatch.setattr("weft.control.push.contribute", choke)
+    monkeypatch.setattr("weft.control.translation.contribute", choke)
     changed = rig.put(service("orders", port=81), service("cart", port=82))[group("web")]
     assert (CLUSTER, f"outbound|82||{CART}") in changed
     assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)
@@ -398,7 +398,9 @@ async def test_a_telemetry_changes_listeners_of_those_it_is_for_and_nothing_else
 
 async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgotten(rig, monkeypatch):
     asked = []
-    monkeypatch.setattr("weft.control.push.contribute", lambda view, own: asked.append(view) or contribute(view, own))
+    monkeypatch.setattr(
+        "weft.control.translation.contribute", lambda view, own: asked.append(view) or contribute(view, own)
+    )
     rig.put(service("orders", protocol=Protocol.TCP, addresses=("10.96.0.1",)))
     groups = [group(name) for name in ("a", "b", "c")]
     for each in groups:
@@ -410,7 +412,7 @@ async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgott
     assert own[0].version != own[2].version
     rig.push.touch(rig.mesh.apply(ObjectKey("Telemetry", "shop", "c"), ()))
     rig.push.flush()
-    assert len(rig.push._made[ORDERS]) == 1
+    assert len(rig.push._translation._made[ORDERS]) == 1
     assert len(asked) == 2
 
 
@@ -508,7 +510,9 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(r
         afresh.push.close()
     for each in groups:
         rig.push.leave(each)
-    assert not (rig.push._places or rig.push._place_of or rig.push._made or any(rig.push._watching.values()))
+    assert not (
+        rig.push._places or rig.push._place_of or rig.push._translation._made or any(rig.push._watching.values())
+    )
     assert not rig.snapshots._upon
 
 

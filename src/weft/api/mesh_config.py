@@ -22,6 +22,7 @@ from weft.model.identity import is_trust_domain
 from weft.model.settings import CIPHERS, PathNormalization, Settings
 
 NAME = "istio"
+ON_DEMAND = "weft.dev/on-demand"  # an annotation: MeshConfig is Istio's, and knows no such thing
 # Fields of MeshConfig that production files carry and that this version does not act on.
 _NOT_ACTED_ON = tuple(
     words("""
@@ -118,10 +119,19 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         virtual_service_export_to=config.texts("defaultVirtualServiceExportTo") or ("*",),
         destination_rule_export_to=config.texts("defaultDestinationRuleExportTo") or ("*",),
         locality=read_locality(config) or default.locality,
+        on_demand=_on_demand(config, meta),
         path_normalization=_path_normalization(config),
         extension_providers=tuple(provider for provider in providers if not isinstance(provider, LogProvider)),
         origin=meta.origin,
     )
+
+
+def _on_demand(config: Fields, meta: Meta) -> bool:
+    written = dict(meta.annotations).get(ON_DEMAND, "false")
+    if written not in ("true", "false"):
+        what = f"the annotation {ON_DEMAND} is `{written[:40]}`, which means nothing"
+        config.report.error(("metadata", "annotations", ON_DEMAND), what, 'write "true" or "false", in quotes')
+    return written == "true"
 
 
 def _check_trust_domain(config: Fields, at: str | Path, written: str) -> None:

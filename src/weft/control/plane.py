@@ -28,6 +28,7 @@ from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
+from weft.model.calls import Why
 from weft.model.group import Group
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -35,6 +36,7 @@ from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
 from weft.model.touched import joined
 from weft.model.value import Value
+from weft.translate.names import called_host
 from weft.xds.access import Authenticate
 from weft.xds.clients import Peer, Sync
 from weft.xds.node_server import NodeServer, NodeStatus
@@ -42,6 +44,7 @@ from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
+from weft.xds.types import CLUSTER, is_held
 
 if TYPE_CHECKING:
     from weft.control.stage import Stage
@@ -319,6 +322,19 @@ class ControlPlane:
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
         """The one resource at fault follows by `on_nack`."""
+
+    def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None:
+        group = self._group_of.get(stream_id)
+        if group is not None:
+            self.want(group, names, had)
+
+    def want(self, group: Group, names: Iterable[str], had: Iterable[str] = ()) -> None:
+        """Proxies of a group wait for these clusters, and have those from before: then they have called them, and must
+        not be told that they are gone."""
+        if had and (self.mesh.settings.on_demand or not self._loaded):
+            hosts = {host for name in had if (host := called_host(name))}
+            self._push.call(group, (name for name in had if is_held(CLUSTER, name)), hosts, Why.HAD, soon=False)
+        self._push.call(group, names)
 
     def on_nack(self, resource: NackedResource) -> None:
         self._quarantine.refused(resource)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from weft.install.crds import DEFINITIONS
-from weft.install.names import ROOT_CONFIG_MAP, ROOT_SECRET, Names
+from weft.install.names import ROOT_SECRET, Names
 from weft.install.values import EVERYWHERE, Values
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 _READ = ("get", "list", "watch")
 _SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": list(_READ)}

@@ -9,11 +9,12 @@ between threads.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
 from weft.model.access_log import Reporter
+from weft.model.attached import Attached, Derived, Parent
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.claims import strength
 from weft.model.credential import Credential
@@ -23,6 +24,7 @@ from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
 from weft.model.gateways import AUTHORITIES, Edge, Gateways, bound, edge
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
@@ -36,7 +38,7 @@ from weft.model.routings import Routings
 from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
-from weft.model.settings import Settings
+from weft.model.settings import Namespace, Settings
 from weft.model.sidecar import OutboundPolicy, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
@@ -69,6 +71,8 @@ class Mesh:
         self._gateways = Gateways()
         self._credentials = Credentials()
         self._policies = Policies()
+        self._attached = Attached()
+        self._derived: dict[Parent, Derived] = {}  # what came of the Gateway API's objects
         self._indexes: dict[type, Index] = {
             Service: self._registry,
             VirtualService: self._routings,
@@ -78,6 +82,9 @@ class Mesh:
             Credential: self._credentials,
             **dict.fromkeys(
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
+            ),
+            **dict.fromkeys(
+                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Namespace), self._attached
             ),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
@@ -93,19 +100,42 @@ class Mesh:
         if before == values:
             return Touched()
         touched = Touched()
-        mattered = self.locality_matters
+        mattered, ranges = self.locality_matters, self.held_ranges
         match before, values:
             case (Instance() as old,), (Instance() as new,):
                 return self._move_instance(old, new)
             case (EndpointSlice() as old,), (EndpointSlice() as new,):
                 return self._move_slice(old, new)
+        parents = {parent for value in before for parent in self._attached.changed_by(value)}
         for value in before:
             touched |= self._remove(value)
         for value in values:
             touched |= self._add(value)
+        parents.update(parent for value in (*before, *values) for parent in self._attached.changed_by(value))
+        for parent in sorted(parents):
+            touched |= self._derive(parent)
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
+        if ranges != self.held_ranges:  # then other calls are held
+            touched |= Touched(inbound=frozenset({EVERYWHERE}), scopes=frozenset({EVERYWHERE}))
         return touched
+
+    def _derive(self, parent: Parent) -> Touched:
+        """What comes of the Gateway API's objects for one parent, in the place of what came of them before."""
+        before = self._derived.pop(parent, Derived())
+        after = self._attached.derive(parent, self._service_of, self.credential)
+        if after != Derived():
+            self._derived[parent] = after
+        touched = Touched()
+        for value in (each for each in before.values if each not in after.values):
+            touched |= self._remove(value)
+        for value in (each for each in after.values if each not in before.values):
+            touched |= self._add(value)
+        return touched
+
+    def _service_of(self, host: str, namespace: str) -> Service | None:
+        claims = self._registry.services.to(host)
+        return next((service for service in claims if service.namespace == namespace), None)
 
     def _add(self, value: Value) -> Touched:
         match value:
@@ -228,6 +258,10 @@ class Mesh:
     def values(self) -> Iterator[tuple[ObjectKey, tuple[Value, ...]]]:
         yield from self._values.items()
 
+    def derived(self) -> Iterator[Derived]:
+        """What came of the Gateway API's objects, parent by parent."""
+        yield from self._derived.values()
+
     def get(self, key: ObjectKey) -> tuple[Value, ...]:
         return self._values.get(key, ())
 
@@ -242,6 +276,19 @@ class Mesh:
         visible = [service for service in self._registry.services.to(host) if scope.ports(service)]
         own = next((service for service in visible if service.namespace == scope.namespace), None)
         return own or next(iter(visible), None)
+
+    @property
+    def held_ranges(self) -> tuple[str, ...]:
+        """Where services have their addresses, if proxies are told of one when they first call it."""
+        return self._registry.virtual.ranges if self.settings.on_demand else ()
+
+    def services_at(self, address: str, port: int) -> Sequence[Service]:
+        """Those that have an address for themselves, and the port."""
+        return self._registry.virtual.at(address, port)
+
+    def can_be_held(self, service: Service) -> bool:
+        """Whether a first call to a service can be told from every other by its address."""
+        return self.settings.on_demand and self._registry.virtual.covers(service)
 
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """Who answers on a service port now, in a stable order."""

@@ -43,7 +43,7 @@ class Routings:
                     owner=routing.namespace,
                     viewer=scope.namespace,
                 )
-                and scope.sees_routes(routing.namespace, host)
+                and (routing.attached or scope.sees_routes(routing.namespace, host))
             )
             if found:
                 return found

@@ -6,6 +6,7 @@ from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.gateway import Gateway
+from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
 from weft.model.instance import Instance
 from weft.model.policies import Policy
 from weft.model.service import Service
@@ -28,4 +29,9 @@ Value = (
     | ServiceAccount
     | Settings
     | Policy
+    | StandardRoute
+    | StandardGateway
+    | GatewayClass
+    | ReferenceGrant
+    | BackendTls
 )

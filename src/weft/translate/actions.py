@@ -39,6 +39,7 @@ _CODES = {
     307: RedirectAction.TEMPORARY_REDIRECT,
     308: RedirectAction.PERMANENT_REDIRECT,
 }
+_USUAL = {"http": 80, "https": 443}
 _AUTHORITY = frozenset({"host", ":authority"})
 
 
@@ -207,6 +208,8 @@ def _redirect(redirect: Redirect, port: int, match: RouteMatch) -> RedirectActio
         result.port_redirect = redirect.port
     elif redirect.derive_port == "FROM_REQUEST_PORT" and port != (443 if redirect.scheme == "https" else 80):
         result.port_redirect = port  # a route belongs to one port, so that is the request's
+    elif redirect.derive_port == "FROM_PROTOCOL_DEFAULT" and redirect.scheme and port not in _USUAL.values():
+        result.port_redirect = _USUAL[redirect.scheme]  # else Envoy would keep the port that the request names
     return result
 
 

@@ -48,7 +48,7 @@ def _of_routes(view: ServiceView) -> Iterator[Problem]:
         what = f"{name} is left out: {dropped.why}"
         yield _warning("WFT0109", dropped.routing.origin, what, "", line=dropped.route.line)
     for other in view.routes:
-        if other not in taken and other.http:
+        if other not in taken and other.http and not (other.attached and taken[0].attached):
             routing = taken[0]
             what = f"the http routes for {view.host} are not used: {routing.namespace}/{routing.name} already has them"
             yield _warning("WFT0108", other.origin, what, "put the routes of one host into one VirtualService")

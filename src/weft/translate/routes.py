@@ -23,6 +23,7 @@ from weft.translate import names
 from weft.translate.actions import act, destination_port, plain, taking_part, wait
 from weft.translate.built import Built, from_parts
 from weft.translate.clusters import Upstream, upstream
+from weft.translate.connects import with_connects
 from weft.translate.contribution import VirtualHost
 from weft.translate.delegates import Resolved, written_out
 from weft.translate.domains import domains
@@ -50,8 +51,9 @@ def configuration_name(view: ServiceView, port: ServicePort) -> str:
 
 
 def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> VirtualHost:
-    shared = domains(view.host, view.service, view.caller.namespace, settings.domain)
-    return host_of(view, port.number, ("*",) if stands_alone(view, port) else shared)
+    if stands_alone(view, port):
+        return host_of(view, port.number, ("*",), connects=True)
+    return host_of(view, port.number, domains(view.host, view.service, view.caller.namespace, settings.domain))
 
 
 def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHost:
@@ -59,12 +61,13 @@ def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHos
     return host_of(view, port, domains(view.host, None, view.caller.namespace, settings.domain))
 
 
-def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHost:
+def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects: bool = False) -> VirtualHost:
+    """`connects`: whether a CONNECT that comes here is for this service."""
     written = (origin for routing in speaking(view) for origin in routing.origins)
     sources = keys(view.service.origin if view.service else None, *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
     host.metadata.CopyFrom(of_objects(sources))
-    host.routes.extend(routes(view, port))
+    host.routes.extend(with_connects(routes(view, port)) if connects else routes(view, port))
     fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
     return VirtualHost(host.name, fragment, sources, claimed, frozenset(domain.lower() for domain in claimed))
 
