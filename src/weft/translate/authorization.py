@@ -20,6 +20,7 @@ from envoy.extensions.filters.network.rbac.v3 import rbac_pb2 as network_rbac
 from envoy.type.matcher.v3.path_pb2 import PathMatcher
 
 from weft.model.authorization_policy import Action, AuthorizationPolicy
+from weft.model.group import ProxyKind
 from weft.model.settings import Settings
 from weft.translate import rbac_matchers as matchers
 from weft.translate.external_authorization import ask_about_connections, ask_about_requests
@@ -99,7 +100,7 @@ def rule_id(policy: AuthorizationPolicy, number: int) -> str:
 
 
 def _in_force(view: GroupView) -> tuple[AuthorizationPolicy, ...]:
-    return tuple(policy for policy in view.authorization if not policy.targets)
+    return tuple(policy for policy in view.authorization if not policy.targets or view.kind is ProxyKind.GATEWAY)
 
 
 def _decisions(
