@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from authority import Authority
 from e2e.commands import weft
 from e2e.mesh import eventually, running_mesh, unique_name
 from e2e.objects import http_service, istio, text, workload
@@ -214,6 +216,39 @@ async def test_a_port_that_is_published_later_opens_and_one_that_is_not_any_more
 
     await eventually(closed)
     await eventually(served)
+
+
+async def test_who_comes_by_ipv6_and_by_tls_arrives_too(mesh):
+    authority = Authority()
+    issued = authority.issue("app.example")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "app-cert", "namespace": "shop"},
+        "type": "kubernetes.io/tls",
+        "stringData": {"tls.crt": issued.certificate.decode(), "tls.key": issued.key.decode()},
+    }
+    tls = {"mode": "SIMPLE", "credentialName": "app-cert"}
+    servers = [{"port": {"number": 443, "name": "https", "protocol": "HTTPS"}, "hosts": ["*"], "tls": tls}]
+    secured = istio("Gateway", "secured", {"selector": {"app": "secured"}, "servers": servers})
+    routes = route()
+    routes["metadata"]["name"], routes["spec"]["gateways"] = "secured", ["secured"]
+    port = free_port()
+    whole = edge({"port": 443, "hostPort": port, "address": "::1"}, name="secured")
+    whole["metadata"]["labels"] = {"app": "secured"}
+    mesh.write("secured.yaml", text(whole, secured, routes, secret))
+    context = ssl.create_default_context(cadata=issued.root.decode())
+
+    async def fetched():
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            async with aiohttp.ClientSession() as session:
+                url, headers = f"https://[::1]:{port}/", {"host": "app.example"}
+                async with session.get(url, headers=headers, ssl=context, server_hostname="app.example") as answer:
+                    return await answer.json() if answer.status == 200 else None
+
+    assert (await eventually(fetched))["host"] == "app.example"
+    mesh.write("secured.yaml", None)
+    await eventually(lambda: not mesh.pods("secured"))
 
 
 async def test_a_taken_port_is_a_problem_with_its_line_and_the_rest_runs(mesh):
