@@ -50,7 +50,7 @@ def gateway(namespace):
     ]
 
 
-def edge(namespace):
+def edge(namespace, shop):
     servers = [
         {"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": [HOST]},
         {
@@ -60,10 +60,14 @@ def edge(namespace):
         },
     ]
     wanted = {"selector": {"istio": "ingress"}, "servers": servers}
-    routes = {"hosts": [HOST], "gateways": ["edge"], "http": [{"route": [{"destination": {"host": "web"}}]}]}
+    routes = {
+        "hosts": [HOST],
+        "gateways": [f"{namespace}/edge"],
+        "http": [{"route": [{"destination": {"host": "web"}}]}],
+    }
     return [
         of_kind("networking.istio.io/v1", "Gateway", namespace, "edge", wanted),
-        of_kind("networking.istio.io/v1", "VirtualService", namespace, "shop", routes),
+        of_kind("networking.istio.io/v1", "VirtualService", shop, "shop", routes),
     ]
 
 
@@ -122,15 +126,18 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(mesh):
-    namespace, authority = mesh.namespace("edge"), Authority()
+    # The gateway's namespace takes no pod that asks for more than it needs.
+    namespace = mesh.namespace("edge", {"pod-security.kubernetes.io/enforce": "restricted"})
+    shop, authority = mesh.namespace("shop"), Authority()
     mesh.install("--set", f"gateways.secretsIn=[{namespace}]")
     first = authority.issue(HOST)
-    mesh.apply(*web(namespace), *gateway(namespace), *edge(namespace), secret(namespace, first))
+    mesh.apply(*web(shop), *gateway(namespace), *edge(namespace, shop), secret(namespace, first))
+    mesh.rolled_out(shop)
     mesh.rolled_out(namespace)
     found = Place(mesh.cluster, namespace, authority)
-    found.first = first
+    found.first, found.shop = first, shop
     yield found
-    mesh.kubectl("delete", "namespace", namespace, "--wait=false")
+    mesh.kubectl("delete", "namespace", namespace, shop, "--wait=false")
     mesh.install()
 
 
@@ -200,7 +207,7 @@ def test_the_gateways_proxy_is_known_to_who_asks(place, mesh):
     assert "SYNCED" in said, said
 
 
-def test_a_sidecar_beside_the_gateway_is_not_given_its_secret(place, mesh):
-    (pod,) = get(place.cluster, "pods", place.namespace, selector="app=web")
-    said = mesh.weft("proxy-config", "secret", f"{pod['metadata']['name']}.{place.namespace}", "--kubernetes")
+def test_a_sidecar_is_not_given_the_gateways_secret(place, mesh):
+    (pod,) = get(place.cluster, "pods", place.shop, selector="app=web")
+    said = mesh.weft("proxy-config", "secret", f"{pod['metadata']['name']}.{place.shop}", "--kubernetes")
     assert "shop-cert" not in said

@@ -111,3 +111,21 @@ def test_it_turns_requests_away_before_its_container_is_killed(limits, bytes_):
     _, heap = document["overload_manager"]["resource_monitors"]
     assert heap["typed_config"]["max_heap_size_bytes"] == int(bytes_ * 0.9)
     assert len(bootstrap(injected(pod()))["overload_manager"]["resource_monitors"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "config", "workers"),
+    [
+        ({}, "", "2"),
+        ({"cpu": "2500m"}, "", "3"),
+        ({"cpu": "100m"}, "", "1"),
+        ({"cpu": "4"}, "concurrency: 2", "2"),
+        ({"cpu": "4"}, "concurrency: 0", None),
+    ],
+)
+def test_it_has_a_worker_for_each_cpu_unless_it_says_how_many(limits, config, workers):
+    annotations = {**TEMPLATE, **({"proxy.istio.io/config": config} if config else {})}
+    result = injected(gateway(annotations, [{**CHART, "resources": {"limits": limits}}]))
+    arguments = container(result)["args"]
+    found = arguments[arguments.index("--concurrency") + 1] if "--concurrency" in arguments else None
+    assert found == workers
