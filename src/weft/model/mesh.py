@@ -370,7 +370,8 @@ class Mesh:
 
     def policies(self, kind: type[Kind], group: Group) -> tuple[Kind, ...]:
         """Those of one kind that select a group's workloads, the mesh-wide ones first."""
-        return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace)
+        gateway = group.kind is ProxyKind.GATEWAY
+        return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace, gateway=gateway)
 
     def authorizers(self, group: Group) -> tuple[Authorizer, ...]:
         """Who decides for a group's CUSTOM policies, as far as there is a service with that port."""
