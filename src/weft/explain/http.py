@@ -4,7 +4,7 @@ it in their order, and the last of them sends it to a cluster or answers it."""
 from __future__ import annotations
 
 import msgspec
-from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction, VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy
 from envoy.extensions.filters.http.ext_authz.v3.ext_authz_pb2 import ExtAuthz
@@ -98,6 +98,10 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
         headers.make_up("x-forwarded-client-cert")
     else:
         headers.remove("x-forwarded-client-cert")
+    if manager.use_remote_address.value:  # at the edge nobody is believed
+        before = headers.joined("x-forwarded-for")
+        source = seen.connection.source
+        headers.set("x-forwarded-for", f"{before},{source}" if before else source)
     forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
     seen.remote = forwarded if is_address(forwarded) else seen.connection.source
     return None
@@ -130,6 +134,9 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
     else:
         told = f"{authority} is the virtual host {host.name} of {configuration.name}"
         walk.tell(Stage.ROUTE, told, sources, about=host.name)
+    if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
+        walk.tell(Stage.ROUTE, "it is for HTTPS alone", sources)
+        return Route(redirect=RedirectAction(https_redirect=True))
     found = first_match(host, seen.headers)
     if found is None:
         walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)
