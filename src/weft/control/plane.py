@@ -28,7 +28,7 @@ from weft.control.problems import Problems
 from weft.control.push import Push, Timing
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
-from weft.model.calls import Why
+from weft.model.calls import Calls, Why
 from weft.model.group import Group
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -185,7 +185,12 @@ class ControlPlane:
         """The mesh as an explanation looks at it, as it is served now. Use it at once."""
         from weft.control.stage import Stage  # most control planes are never asked
 
-        return Stage(self.mesh, self._snapshots, self.listening)
+        return Stage(self.mesh, self._snapshots, self.listening, self._push.calls)
+
+    @property
+    def calls(self) -> Calls:
+        """What groups have called, where they are told of nothing else."""
+        return self._push.calls
 
     def _own_pages(self) -> dict[str, Page]:
         from weft.control.questions import pages
