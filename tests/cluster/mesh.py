@@ -78,9 +78,19 @@ def installed(cluster):
 
 
 def until(condition, timeout=60, every=0.2):
-    """What the condition gives once it gives something; a hint of what it gave last in the end."""
+    """What the condition gives once it gives something; a hint of what it gave last in the end.
+
+    A condition may also assert: what is compared is of two moments, and namespaces of other tests come and go.
+    """
     deadline = time.monotonic() + timeout
-    while not (found := condition()):
+    while True:
+        try:
+            if found := condition():
+                return found
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(every)
+            continue
         assert time.monotonic() < deadline, f"not so within {timeout} s: {found!r}"
         time.sleep(every)
-    return found

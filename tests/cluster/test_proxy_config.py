@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from cluster import apps
+from cluster.mesh import until
 from e2e.looking import rows
 from weft.cli.reach_kubernetes import Kubernetes
 from weft.envoy.dump_clusters import COLUMNS
@@ -41,12 +42,17 @@ def test_shows_the_clusters_of_a_pod_by_any_name(mesh, namespace, word):
         .split()[0]
         .removeprefix("pod/")
     )
-    shown = mesh.weft(
-        "proxy-config", "clusters", word.replace("POD", pod), "-n", namespace, only_output=True
-    ).splitlines()
+
+    def shown_as_it_is():
+        shown = mesh.weft(
+            "proxy-config", "clusters", word.replace("POD", pod), "-n", namespace, only_output=True
+        ).splitlines()
+        truth = envoy(mesh, namespace, pod, "/clusters?format=json")["cluster_statuses"]
+        assert len(shown) - 1 == len(truth)
+        return shown
+
+    shown = until(shown_as_it_is)
     assert re.split(r"\s{2,}", shown[0]) == list(COLUMNS)
-    truth = envoy(mesh, namespace, pod, "/clusters?format=json")["cluster_statuses"]
-    assert len(shown) - 1 == len(truth)
     assert any(line.split()[:4] == [f"web.{namespace}.svc.cluster.local", "80", "-", "outbound"] for line in shown)
 
 
@@ -69,13 +75,18 @@ def test_shows_endpoints_and_certificates_and_never_a_key(mesh, namespace):
 def test_istioctl_itself_reaches_the_pod_and_shows_the_same(mesh, namespace, istioctl, command):
     (pod, *_) = apps.get(mesh.cluster, "pods", namespace, selector="app=web")
     given = ["proxy-config", command, f"{pod['metadata']['name']}.{namespace}"]
-    theirs = subprocess.run(
-        [istioctl, *given, f"--kubeconfig={mesh.cluster.kubeconfig}"], capture_output=True, text=True, check=False
-    )
-    assert theirs.returncode == 0, theirs.stderr
-    expected, shown = rows(theirs.stdout), rows(mesh.weft(*given, only_output=True))
-    assert shown[0] == expected[0]
-    assert sorted(shown) == sorted(expected) and len(shown) > 1
+
+    def same():
+        theirs = subprocess.run(
+            [istioctl, *given, f"--kubeconfig={mesh.cluster.kubeconfig}"], capture_output=True, text=True, check=False
+        )
+        assert theirs.returncode == 0, theirs.stderr
+        expected, shown = rows(theirs.stdout), rows(mesh.weft(*given, only_output=True))
+        assert shown[0] == expected[0]
+        assert sorted(shown) == sorted(expected) and len(shown) > 1
+        return True
+
+    until(same)
 
 
 def test_sets_what_all_pods_of_a_deployment_log(mesh, namespace):

@@ -41,8 +41,12 @@ def test_every_proxy_is_shown_with_the_replica_that_it_is_connected_to(mesh, nam
 
 
 def test_a_proxy_has_what_it_was_sent(mesh, namespace):
-    shown = mesh.weft("proxy-status", "deploy/web", "-n", namespace, only_output=True)
-    assert shown == "Clusters Match\nListeners Match\nRoutes Match\nEndpoints Match\n"
+    def match():
+        shown = mesh.weft("proxy-status", "deploy/web", "-n", namespace, only_output=True)
+        assert shown == "Clusters Match\nListeners Match\nRoutes Match\nEndpoints Match\n"
+        return True
+
+    until(match)
 
 
 def test_nothing_is_told_without_a_token_of_the_control_planes_namespace(mesh, namespace):
@@ -86,6 +90,10 @@ def test_the_real_istioctl_is_told_the_same(mesh, namespace, istioctl):
     shown = [line.split() for line in done.stdout.splitlines()[1:]]
     assert [row[0] for row in shown] == wanted, done.stderr
     assert {row[2] for row in shown} <= set(pods(mesh, NAMESPACE, "app=istiod"))
-    # An agent whose replica was just ended is at another in a moment.
-    done = until(lambda: "Clusters Match" in (found := asked("proxy-status", wanted[0])).stdout and found)
-    assert "Don't Match" not in done.stdout, done.stdout + done.stderr
+
+    def match():
+        done = asked("proxy-status", wanted[0])
+        assert "Clusters Match" in done.stdout and "Don't Match" not in done.stdout, done.stdout + done.stderr
+        return True
+
+    until(match)

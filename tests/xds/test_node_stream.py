@@ -10,7 +10,7 @@ from weft.xds.node_stream import NodeStream
 from weft.xds.request import Refused
 from weft.xds.stream import NackedResource
 from weft.xds.table import Behind
-from weft.xds.types import CLUSTER, ENDPOINT
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
 
 
 @pytest.fixture
@@ -214,13 +214,15 @@ def test_what_proxies_wait_for_is_said_once_for_their_group(rig):
 def test_what_proxies_waited_for_is_known_before_their_group_is_made_again(rig):
     """Or it would be made without, and they would lose it."""
     rig.copy.want("web", ["hold|10.96.0.2:80"])
-    rig.control.put("web", CLUSTER, **{HELD: "1"})
+    rig.control.put("web", CLUSTER, **{HELD: "1", "outbound|80||a": "1"})
+    rig.control.put("web", LISTENER, virtualOutboundAgain="1")
     rig.settle()
     rig.disconnect()
     rig.control = rig.control.anew()
     rig.connect()
     rig.settle()
-    assert rig.control.wanted == [("web", (HELD, "hold|10.96.0.2:80"), False)]
+    ((group, wanted, was_held),) = rig.control.wanted
+    assert (group, set(wanted), was_held) == ("web", {HELD, "outbound|80||a", "hold|10.96.0.2:80"}, False)
 
 
 def test_what_is_wanted_for_a_group_that_is_not_here_waits_for_it(rig):

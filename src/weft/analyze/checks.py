@@ -144,6 +144,11 @@ _CHECKS: tuple[Check, ...] = (
           "`outlierDetection` all endpoints are called alike."),
     Check("WFT0216", WARNING, "Shares of calls for places in which nobody is",
           "`distribute` sends calls from a place only to places that no endpoint is in: they fail."),
+    Check("WFT0217", WARNING, "A tunnel that requests or connections do not go through",
+          "`tunnel` is for connections: of tcp and tls routes, and of ports that carry no HTTP. Requests of an http "
+          "route go to the host itself, which is asked as if it were their goal."),
+    Check("WFT0218", WARNING, "The destinations of one route have different tunnels",
+          "A proxy opens one tunnel for all connections of a route: that of the first destination."),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),

@@ -15,6 +15,7 @@ import msgspec
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import Gateway
+from weft.model.gateway_api import GatewayClass
 from weft.model.instance import Instance, pod_of
 from weft.model.names import Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
@@ -106,7 +107,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
             for pair in runner.labels:
                 by_label[(namespace, pair)].append(runner)
     namespaces = {value.name if isinstance(value, Namespace) else value.namespace
-                  for value in values if not isinstance(value, Settings)}  # fmt: skip
+                  for value in values if not isinstance(value, Settings | GatewayClass)}  # fmt: skip
     return Facts(
         settings=settings,
         services=services,

@@ -29,6 +29,7 @@ from weft.ca.serving import ServingCertificate
 from weft.control.access import Access
 from weft.control.debug_access import DebugAccess, debug_routes
 from weft.control.front import Front
+from weft.control.gateway_credentials import GatewayCredentials
 from weft.control.injection import Injection
 from weft.control.monitoring import Monitoring
 from weft.control.overview import Overview
@@ -88,6 +89,7 @@ class ClusterControl:
         self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
         self._refusals = Refusals(client, self._names, settings.replica, self.plane)
         self._injection = Injection(client, self._names, settings.domain)
+        self._credentials = GatewayCredentials(client, self.plane, self._pods)
         self._loaded = self._leaving = False
         self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
 
@@ -121,6 +123,7 @@ class ClusterControl:
                     tasks.create_task(kept.run(), name="root-secret")
                 tasks.create_task(self._injection.run(), name="injection")
                 tasks.create_task(self._follow(), name="source")
+                tasks.create_task(self._credentials.run(), name="credentials")
                 tasks.create_task(self._judge(), name="judge")
                 tasks.create_task(self._refusals.run(), name="refusals")
                 tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")

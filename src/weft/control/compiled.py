@@ -102,7 +102,7 @@ class Compiled:
     def rejoin(self, changed: Set[str]) -> Update:
         """What lies under it has changed; `changed`: the hosts that have other routes now."""
         stale = self._forget_suspended(changed)
-        if not (stale or self.hosts or self._suspended):
+        if not (stale or self.hosts or self._suspended or any(self._routes.values())):
             return {}
         update: Update = defaultdict(dict)
         for route in stale:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from weft.api.document import Document
+from weft.api.kinds import written_kind
 from weft.control.journal import Said, SaidEdit
 from weft.model.names import ObjectKey
 
@@ -112,7 +113,7 @@ def content_of(document: Document) -> tuple[bytes, bytes]:
         pairs = given.get(field) if isinstance(given, Mapping) else None
         if isinstance(pairs, Mapping) and pairs:
             metadata[field] = {name: value for name, value in pairs.items() if name != _COPY}
-    named = {"apiVersion": document.api_version, "kind": key.kind, "metadata": metadata}
+    named = {"apiVersion": document.api_version, "kind": written_kind(key.kind), "metadata": metadata}
     rest = {name: value for name, value in body.items() if name not in ("apiVersion", "kind", "metadata", "status")}
     try:
         said = whole = _encoder.encode({**named, **rest})

@@ -17,7 +17,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from weft import __version__
 from weft.control import config_dump
 from weft.control.access import Principal
-from weft.control.debug import Debug
+from weft.control.debug import NOT_HERE, Debug
 from weft.control.sync_status import NOT_SENT, STALE, ProxySync, TypeSync
 from weft.xds.clients import Peer
 from weft.xds.debug import PREFIX
@@ -56,7 +56,10 @@ class DebugStream:
             if len(names) != 1:
                 raise Refused(f"{type_url} is of one proxy: name it, POD.NAMESPACE")
             found = self._debug.diagnosis.find(names[0])
-            return config_dump.as_messages(self._debug.diagnosis, found.group) if found is not None else ()
+            if found is None:
+                # istioctl asks the next replica only at these words; nothing at all would be a proxy without config.
+                return [AnyMessage(type_url=PREFIX, value=NOT_HERE.encode())]
+            return config_dump.as_messages(self._debug.diagnosis, found.group)
         if not page:
             if len(names) != 1:
                 raise Refused(f"{type_url} needs one name, such as syncz or list")

@@ -22,7 +22,7 @@ class Placements(Protocol):
     asked. Pods are named by their UID."""
 
     def pods_on(self, node: str) -> Mapping[str, Group] | None:
-        """The group of each meshed pod on this node; None while the pods are not listed yet."""
+        """The group of each pod with a proxy on this node; None while the pods are not listed yet."""
 
     def node_of(self, pod_uid: str) -> str | None:
         """Where any pod is, meshed or not; None: there is no such pod, or it has no node yet."""

@@ -28,6 +28,7 @@ def arguments(sidecar: Sidecar) -> list[str]:
 def bootstrap(sidecar: Sidecar) -> Bootstrap:
     return Bootstrap(
         node=Node(
+            kind=sidecar.kind,
             name=sidecar.name,
             namespace=sidecar.namespace,
             addresses=(sidecar.address,),

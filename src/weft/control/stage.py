@@ -17,7 +17,7 @@ from weft.control.push import Push
 from weft.control.reasons.part import sources
 from weft.explain.world import NoPort, Resources, Workload
 from weft.model.calls import Calls
-from weft.model.group import Group, ProxyKind
+from weft.model.group import Group, group_of
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -167,14 +167,14 @@ class Stage:
     def group(self, name: str) -> Group:
         """What the proxy of a pod is, by the pod's name in this world. Raises NoSuchWorkload if it has none."""
         for each in self._instances:
-            if _name(each) == name and each.meshed:
+            if _name(each) == name and each.proxied:
                 return group_of(each)
-        raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.meshed))
+        raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.proxied))
 
     def group_of(self, name: str) -> Group | None:
         """The same; None if it has none."""
         found = self._by_name.get(name)
-        return group_of(found) if found is not None and found.meshed else None
+        return group_of(found) if found is not None and found.proxied else None
 
     def service(self, host: str, namespace: str) -> Service | None:
         """Whom a name means to a pod of a namespace, hidden from it or not."""
@@ -191,7 +191,7 @@ class Stage:
         """Those that proxies are of, each with its pods, by name."""
         found: dict[Group, list[str]] = {}
         for each in sorted(self._instances, key=_name):
-            if each.meshed:
+            if each.proxied:
                 found.setdefault(group_of(each), []).append(_name(each))
         return found
 
@@ -210,8 +210,8 @@ class Stage:
             found = self._workloads[name] = Workload(
                 name,
                 tuple(instance.addresses),
-                identity if instance.meshed else "",
-                self._of_group(group_of(instance)) if instance.meshed else None,
+                identity if instance.proxied else "",
+                self._of_group(group_of(instance)) if instance.proxied else None,
                 self._ports(instance),
             )
         return found
@@ -253,11 +253,6 @@ def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: in
 
 def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
     return any(address in ip_network(each.strip(), strict=False) for each in ranges if each.strip())
-
-
-def group_of(instance: Instance) -> Group:
-    """What a sidecar of it is."""
-    return Group(ProxyKind.SIDECAR, instance.namespace, instance.labels, instance.service_account, instance.locality)
 
 
 def _name(instance: Instance) -> str:

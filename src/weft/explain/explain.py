@@ -12,7 +12,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 import Config as SetFilterState
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
-from weft.explain import listener, rbac, tls
+from weft.explain import listener, tls
 from weft.explain.cluster import NoTarget, behind, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.http import manage
@@ -20,6 +20,7 @@ from weft.explain.inbound import Arrival, receive
 from weft.explain.listener import Connection
 from weft.explain.request import Headers, Request, Speaks, headers_of
 from weft.explain.route import is_grpc
+from weft.explain.rule import Seen
 from weft.explain.walk import Walk, every
 from weft.explain.world import NoPort, Resources, Workload, World
 
@@ -88,7 +89,7 @@ class _Outbound:
                 offers = _offers(state) or offers
             elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
                 http2 = self._request.speaks is Speaks.HTTP2
-                seen = rbac.Seen(connection, headers=headers_of(self._request), http2=http2)
+                seen = Seen(connection, headers=headers_of(self._request), http2=http2)
                 result = manage(walk, resources, manager, self._request, seen)
                 if isinstance(result, Verdict):
                     return result
@@ -96,8 +97,20 @@ class _Outbound:
             elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
                 if proxy.HasField("on_demand"):
                     return self._hold(connection)
+                if proxy.HasField("tunneling_config"):
+                    return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config)
                 return self._send(connection, _tcp_cluster(walk, proxy), None, offers)
         raise Unsure(f"the chain {chain.name} ends nowhere")
+
+    def _tunnel(self, connection: Connection, cluster: str, tunnel: TcpProxy.TunnelingConfig) -> Verdict:
+        """Into an HTTP request to whoever is behind the cluster; what he does with it is his affair."""
+        walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
+        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
+        if isinstance(target, NoTarget):
+            return walk.end(Kind.CLOSED, target.why, flags=target.flags, detail=target.detail)
+        asked = f"{target.place.address}:{target.place.port}"
+        walk.tell(Stage.ENDPOINT, f"{asked} is asked by {method} for a tunnel to {tunnel.hostname}")
+        return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {asked} carries it there")
 
     def _hold(self, connection: Connection) -> Verdict:
         """It comes again when the proxy has been told, from its own address, and is held no more."""

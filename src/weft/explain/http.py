@@ -25,6 +25,7 @@ from weft.explain.listener import is_address
 from weft.explain.path import normalized
 from weft.explain.request import Headers, Request, is_target
 from weft.explain.route import first_match, is_grpc, virtual_host
+from weft.explain.rule import Seen
 from weft.explain.walk import Walk
 from weft.explain.world import Resources
 
@@ -41,7 +42,7 @@ class Forwarded(msgspec.Struct, frozen=True):
 
 
 def manage(
-    walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: rbac.Seen
+    walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: Seen
 ) -> Forwarded | Verdict:
     """Changes the headers of what is seen, as the proxy does."""
     if (refusal := _tidy(walk, manager, seen)) is not None:
@@ -60,10 +61,10 @@ def manage(
             return answer
     if found is None:
         return walk.end(Kind.ANSWERED, "no route takes it", status=404, flags="NR", detail="route_not_found")
-    return _act(walk, found, seen)
+    return _act(walk, resources, found, seen)
 
 
-def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdict | None:
+def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
     headers = seen.headers
     written = headers.value(":path")
     if not is_target(headers.value(":method"), written):
@@ -97,7 +98,7 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdic
     return None
 
 
-def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: rbac.Seen) -> Route | None:
+def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: Seen) -> Route | None:
     authority = seen.headers.value(":authority")
     host = virtual_host(resources, configuration, authority)
     if host is None:
@@ -133,7 +134,7 @@ def _matched(route: Route) -> str:
 
 
 def _filter(
-    walk: Walk, resources: Resources, each: HttpFilter, route: Route | None, request: Request, seen: rbac.Seen
+    walk: Walk, resources: Resources, each: HttpFilter, route: Route | None, request: Request, seen: Seen
 ) -> Verdict | None:
     """What one filter says; None if the request goes on."""
     own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
@@ -166,7 +167,7 @@ def _filter(
     return None
 
 
-def _translate(walk: Walk, seen: rbac.Seen, sources: tuple[Source, ...]) -> None:
+def _translate(walk: Walk, seen: Seen, sources: tuple[Source, ...]) -> None:
     if seen.headers.joined("content-type") not in _WEB_TYPES:
         return
     walk.tell(Stage.FILTER, "gRPC-Web becomes gRPC", sources)
@@ -176,7 +177,7 @@ def _translate(walk: Walk, seen: rbac.Seen, sources: tuple[Source, ...]) -> None
     seen.headers.remove("content-length")
 
 
-def _ask(walk: Walk, config: ExtAuthz, seen: rbac.Seen) -> None:
+def _ask(walk: Walk, config: ExtAuthz, seen: Seen) -> None:
     if config.HasField("filter_enabled_metadata") and not matchers.metadata(
         config.filter_enabled_metadata, seen.metadata
     ):
@@ -186,7 +187,7 @@ def _ask(walk: Walk, config: ExtAuthz, seen: rbac.Seen) -> None:
     raise Unsure(f"the authorizer {cluster} decides")
 
 
-def _mutate(mutation: HeaderMutation, seen: rbac.Seen) -> None:
+def _mutate(mutation: HeaderMutation, seen: Seen) -> None:
     for each in mutation.mutations.request_mutations:
         match each.WhichOneof("action"):
             case "remove":
@@ -199,10 +200,10 @@ def _mutate(mutation: HeaderMutation, seen: rbac.Seen) -> None:
                 raise Unsure(f"headers are changed by {kind}, which cannot be tried here")
 
 
-def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
+def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarded | Verdict:
     headers, sources = seen.headers, sources_of(route.metadata)
     if route.HasField("redirect"):
-        status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers)
+        status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers, route.match)
         walk.tell(Stage.ROUTE, f"it is redirected to {where}", sources)
         return walk.end(
             Kind.ANSWERED, f"redirected to {where}", status=status, location=where, detail="direct_response"
@@ -211,12 +212,16 @@ def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
         status = route.direct_response.status
         walk.tell(Stage.ROUTE, f"the route itself answers {status}", sources)
         # With these, HTTP says where something is, and Envoy says: here.
-        where = location(RedirectAction(), headers) if status == 201 or 300 <= status < 400 else ""
+        where = location(RedirectAction(), headers, route.match) if status == 201 or 300 <= status < 400 else ""
         return walk.end(
             Kind.ANSWERED, "the route answers itself", status=status, location=where, detail="direct_response"
         )
     action = route.route
     cluster = _cluster(walk, route, seen)
+    if action.cluster_not_found_response_code == action.INTERNAL_SERVER_ERROR and cluster not in resources.clusters:
+        why = "it is sent to nobody who can be called"
+        walk.tell(Stage.CLUSTER, why, sources)
+        return walk.end(Kind.FAILED, why, status=500, flags="NC", detail="cluster_not_found")
     before = (headers.value(":authority"), headers.value(":path"))
     change_headers(route, headers)
     rewrite(route, headers)
@@ -232,7 +237,7 @@ def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
     return Forwarded(cluster, route)
 
 
-def _cluster(walk: Walk, route: Route, seen: rbac.Seen) -> str:
+def _cluster(walk: Walk, route: Route, seen: Seen) -> str:
     action = route.route
     kind = action.WhichOneof("cluster_specifier")
     if kind == "cluster":

@@ -19,6 +19,7 @@ _VARIABLE = re.compile(rf"{_MARK}([A-Z_]+){_MARK}")
 
 
 class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str  # Istio's word: sidecar, or router for a gateway
     name: str
     namespace: str
     address: str  # the pod's first

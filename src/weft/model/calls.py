@@ -69,7 +69,7 @@ class Calls:
                 if each in kept:
                     continue
                 if len(called.addresses) + len(called.hosts) >= self._most:
-                    called.everything = True
+                    called.everything = called.everything or why is not Why.LOOKED_UP  # that is only a guess
                     break
                 kept[each] = call  # type: ignore[index]
         if called.addresses or called.hosts:

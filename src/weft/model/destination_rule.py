@@ -3,7 +3,7 @@ An absent field is None, so that a subset's policy can override field by field."
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from enum import StrEnum
 
@@ -104,6 +104,14 @@ class ProxyProtocol(StrEnum):
     V2 = "V2"
 
 
+class Tunnel(msgspec.Struct, frozen=True):
+    """Connections go to the host as the content of an HTTP request, which asks it to carry them on."""
+
+    host: str
+    port: int
+    by_post: bool = False  # POST instead of CONNECT
+
+
 class OutlierDetection(msgspec.Struct, frozen=True):
     consecutive_5xx: int | None = None
     consecutive_gateway_errors: int | None = None
@@ -134,6 +142,7 @@ class ClientTls(msgspec.Struct, frozen=True):
     authorities: str = ""  # caCertificates; "": the system's
     revoked: str = ""  # caCrl
     verify: bool = True  # not insecureSkipVerify
+    credential: str = ""  # a Secret of the proxy's namespace that stands for all of these files
 
 
 class TrafficPolicy(msgspec.Struct, frozen=True):
@@ -143,7 +152,8 @@ class TrafficPolicy(msgspec.Struct, frozen=True):
     tls: ClientTls | None = None
     retry_budget: RetryBudget | None = None
     proxy_protocol: ProxyProtocol | None = None
-    # A port's entry stands for everything of this level, but for what it cannot say: the budget, the PROXY header.
+    tunnel: Tunnel | None = None
+    # A port's entry stands for everything of this level, but for what it cannot say: `WHOLE_LEVEL`.
     ports: tuple[tuple[int, TrafficPolicy], ...] = ()
 
 
@@ -206,6 +216,27 @@ def levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:
             yield from (entry for _, entry in level.ports)
 
 
+def with_tls(rule: DestinationRule, change: Callable[[ClientTls], ClientTls]) -> DestinationRule:
+    """The rule with what it says of TLS, at every level, changed so."""
+
+    def changed(policy: TrafficPolicy | None) -> TrafficPolicy | None:
+        if policy is None:
+            return None
+        return msgspec.structs.replace(
+            policy,
+            tls=change(policy.tls) if policy.tls is not None else None,
+            ports=tuple((number, changed(entry) or entry) for number, entry in policy.ports),
+        )
+
+    subsets = tuple(msgspec.structs.replace(each, policy=changed(each.policy)) for each in rule.subsets)
+    return msgspec.structs.replace(rule, policy=changed(rule.policy), subsets=subsets)
+
+
+def credentials_of(rule: DestinationRule | None) -> frozenset[str]:
+    """The Secrets that it names."""
+    return frozenset(level.tls.credential for level in levels(rule) if level.tls is not None and level.tls.credential)
+
+
 def passes_on(rule: DestinationRule | None) -> bool:
     """Whether some calls go to the very address that the caller wrote."""
     balancers = (level.load_balancer for level in levels(rule))
@@ -229,8 +260,8 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
     return msgspec.structs.replace(own, ports=(), **unsaid)
 
 
-_FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", "retry_budget", "proxy_protocol")
-WHOLE_LEVEL = ("retry_budget", "proxy_protocol")  # what a port's entry cannot say, and so does not silence
+WHOLE_LEVEL = ("retry_budget", "proxy_protocol", "tunnel")  # what a port's entry cannot say, and so does not silence
+_FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", *WHOLE_LEVEL)
 
 
 class Level(StrEnum):

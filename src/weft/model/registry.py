@@ -25,7 +25,7 @@ from weft.model.virtual_ranges import VirtualRanges
 _Selection = tuple[str, str, Labels]  # a host, and whom one of its claims selects in its namespace
 _Pair = tuple[str, tuple[str, str]]  # a namespace and one label
 # Where it listens, and who it is.
-_Profile = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, Protocol], ...], bool, bool, str]
+_Profile = tuple[tuple[tuple[str, int], ...], tuple[tuple[int, Protocol], ...], bool, bool, str, tuple[int, ...]]
 
 _Place = TypeVar("_Place")
 _Held = TypeVar("_Held")
@@ -257,7 +257,14 @@ def _selection(service: Service) -> _Selection:
 
 
 def _profile(instance: Instance) -> _Profile:
-    return (instance.ports, instance.protocols, instance.is_entry, instance.meshed, instance.service_account)
+    return (
+        instance.ports,
+        instance.protocols,
+        instance.is_entry,
+        instance.meshed,
+        instance.service_account,
+        instance.published,
+    )
 
 
 def _in_order(instance: Instance | None, listed: list[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from ipaddress import ip_address
 
 PASSTHROUGH = "PassthroughCluster"
 BLACK_HOLE = "BlackHoleCluster"
+NO_BACKEND = "NoSuchBackend"  # never made: what is sent there is answered 500
 INBOUND_PASSTHROUGH = "InboundPassthroughCluster"
 VIRTUAL_OUTBOUND = "virtualOutbound"
 VIRTUAL_INBOUND = "virtualInbound"

@@ -18,11 +18,12 @@ from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
-from weft.model.virtual_service import Destination, HttpMatch, HttpRoute
+from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, VirtualService
 from weft.translate import names
 from weft.translate.actions import act, destination_port, plain, taking_part, wait
 from weft.translate.built import Built, from_parts
 from weft.translate.clusters import Upstream, upstream
+from weft.translate.connects import with_connects
 from weft.translate.contribution import VirtualHost
 from weft.translate.delegates import Resolved, written_out
 from weft.translate.domains import domains
@@ -31,7 +32,7 @@ from weft.translate.matches import applies, catches_all, route_match
 from weft.translate.policy import effective
 from weft.translate.provenance import keys, of_objects, of_route
 from weft.translate.retries import with_replays
-from weft.translate.view import ServiceView, deciding
+from weft.translate.view import ServiceView, speaking
 
 _MESSAGE = RouteConfiguration.DESCRIPTOR.full_name
 LARGEST_DIRECT_RESPONSE = 1 << 20
@@ -50,8 +51,9 @@ def configuration_name(view: ServiceView, port: ServicePort) -> str:
 
 
 def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> VirtualHost:
-    shared = domains(view.host, view.service, view.caller.namespace, settings.domain)
-    return host_of(view, port.number, ("*",) if stands_alone(view, port) else shared)
+    if stands_alone(view, port):
+        return host_of(view, port.number, ("*",), connects=True)
+    return host_of(view, port.number, domains(view.host, view.service, view.caller.namespace, settings.domain))
 
 
 def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHost:
@@ -59,13 +61,13 @@ def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHos
     return host_of(view, port, domains(view.host, None, view.caller.namespace, settings.domain))
 
 
-def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHost:
-    routing = deciding(view)
-    origins = (view.service.origin if view.service else None, routing.origin if routing else None)
-    sources = keys(*origins)
+def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects: bool = False) -> VirtualHost:
+    """`connects`: whether a CONNECT that comes here is for this service."""
+    written = (origin for routing in speaking(view) for origin in routing.origins)
+    sources = keys(view.service.origin if view.service else None, *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
     host.metadata.CopyFrom(of_objects(sources))
-    host.routes.extend(routes(view, port))
+    host.routes.extend(with_connects(routes(view, port)) if connects else routes(view, port))
     fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
     return VirtualHost(host.name, fragment, sources, claimed, frozenset(domain.lower() for domain in claimed))
 
@@ -74,7 +76,8 @@ def routes(view: ServiceView, port: int) -> list[Route]:
     """In the order they are tried, up to the first that catches everything."""
     result = [made for each in chosen(view, port) for made in _replayed(_route(each, view, port), each, view, port)]
     # Nothing of it is for this caller and port (not: for this request): the service is called as if it were not there.
-    return result or (_replayed(_default(view, port), None, view, port) if view.service is not None else [])
+    unrouted = view.service is not None and view.caller.kind is not ProxyKind.GATEWAY
+    return result or (_replayed(_default(view, port), None, view, port) if unrouted else [])
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
@@ -86,10 +89,18 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
-    """What is written for this caller and port."""
-    routing = deciding(view)
+    """What is written for this caller and port. Where several VirtualServices are merged, what catches everything comes
+    last, whoever wrote it."""
+    found = [_chosen(routing, view, port) for routing in speaking(view)]
+    if len(found) < 2:
+        return found[0] if found else []
+    narrow = [each for one in found for each in one if not catches_all(each.envoys)]
+    return narrow + [each for one in found for each in one if catches_all(each.envoys)][:1]
+
+
+def _chosen(routing: VirtualService, view: ServiceView, port: int) -> list[Chosen]:
     result: list[Chosen] = []
-    for resolved in written_out(routing, view.delegates)[0] if routing is not None else ():
+    for resolved in written_out(routing, view.delegates)[0]:
         for match in resolved.route.match or (None,):
             if match is None or applies(match, view.caller, port):
                 result.append(Chosen(resolved, match, route_match(match)))
@@ -110,7 +121,7 @@ def configuration(name: str, hosts: Sequence[VirtualHost], policy: OutboundPolic
             fragments.append(host.fragment if taken.isdisjoint(host.claims) else _without(host, taken))
             taken |= host.claims
     if "*" not in taken:
-        fragments.append(_rest(policy))
+        fragments.append(_nobody() if is_at_gateway(name) else _rest(policy))
     sources = tuple(dict.fromkeys(chain.from_iterable(host.sources for host in hosts)))
     return from_parts(_MESSAGE, name, fragments, sources)
 
@@ -173,6 +184,11 @@ def _known(origin: Origin | None) -> tuple[Origin, ...]:
     return () if origin is None else (origin,)
 
 
+def is_at_gateway(name: str) -> bool:
+    """Whether a route configuration of this name is a gateway's (`BoundServer.route_name`)."""
+    return name.startswith(("http.", "https.")) and ":" not in name
+
+
 @lru_cache(maxsize=4096)
 def _frame(name: str) -> bytes:
     frame = RouteConfiguration(name=name, ignore_port_in_host_matching=True)
@@ -195,6 +211,17 @@ def _rest(policy: OutboundPolicy) -> bytes:
         route.direct_response.status = 502
     host = EnvoyVirtualHost(name=name, domains=["*"], include_request_attempt_count=True, routes=[route])
     body: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
+    return body
+
+
+@lru_cache(maxsize=1)
+def _nobody() -> bytes:
+    """At a gateway: what nobody has is not there."""
+    route = Route(name="nobody", match=route_match(None))
+    route.direct_response.status = 404
+    body: bytes = RouteConfiguration(
+        virtual_hosts=[EnvoyVirtualHost(name="nobody", domains=["*"], routes=[route])]
+    ).SerializeToString(deterministic=True)
     return body
 
 

@@ -7,7 +7,7 @@ from weft.model.group import ProxyKind
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import clusters, grpc, hold, listeners, request_authentication, routes
+from weft.translate import clusters, gateway, grpc, hold, listeners, request_authentication, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.inbound import virtual_inbound
@@ -21,6 +21,8 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     it is `listeners.http_port` for every route configuration that is named by a port."""
     if view.caller.kind is ProxyKind.GRPC:
         return grpc.contribute(view, settings)
+    if view.caller.kind is ProxyKind.GATEWAY:
+        return gateway.contribute(view, settings)
     if view.service is None:
         return _unowned(view, settings)
     made: list[Built] = []
@@ -47,6 +49,8 @@ def base(view: GroupView) -> Contribution:
     """What a group has without knowing any service: the way in, the way out, and what its own ports need."""
     if view.kind is ProxyKind.GRPC:
         return Contribution()
+    if view.kind is ProxyKind.GATEWAY:
+        return gateway.base(view)
     inbound = tuple(clusters.inbound(port, view.settings) for port in view.inbound)
     return Contribution(
         clusters=(*clusters.fixed(view.settings), *inbound, *request_authentication.clusters(view)),
