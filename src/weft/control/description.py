@@ -31,6 +31,8 @@ from weft.model.telemetry import Telemetry
 from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
+from weft.translate.names import called_host
+from weft.xds.types import CLUSTER
 
 Refused = Mapping[ObjectKey, tuple[Value, ...]]
 
@@ -85,6 +87,13 @@ class Proxied(msgspec.Struct, frozen=True):
     where: Where | None = None
 
 
+class Calling(msgspec.Struct, frozen=True):
+    """What a proxy knows of the services that it could call."""
+
+    hosts: tuple[str, ...]
+    of: int
+
+
 class PodFacts(msgspec.Struct, frozen=True):
     name: str
     namespace: str
@@ -101,6 +110,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     sidecar: Where | None
     telemetry: tuple[Where, ...]
     problems: tuple[Problem, ...]
+    calls: Calling | None = None  # where it is told of a service when it first calls it
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -164,7 +174,17 @@ def describe_pod(
         sidecar=named(sidecar) if sidecar is not None and pod.meshed else None,
         telemetry=tuple(map(named, telemetry)) if pod.proxied else (),
         problems=_about(problems, involved),
+        calls=_calling(mesh, stage, group) if pod.meshed else None,
     )
+
+
+def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
+    if not mesh.settings.on_demand:
+        return None
+    scope = mesh.scope(group)
+    seen = {host for host in mesh.hosts() if mesh.service(host, scope) is not None}
+    known = {host for name in stage.versions(group, (CLUSTER,)) if (host := called_host(name[1]))}
+    return Calling(tuple(sorted(known & seen)), len(seen))
 
 
 def describe_service(

@@ -14,7 +14,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from functools import partial
@@ -49,6 +49,7 @@ from weft.local.server import Server
 from weft.local.sidecar import proxy_plan
 from weft.local.status import MeshStatus, Sync, WorkloadStatus
 from weft.local.virtual_addresses import VirtualAddresses
+from weft.model.group import group_of
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, where_of
 from weft.model.proxy import PROXY_GID
@@ -97,7 +98,7 @@ class Engine:
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
         self._binary = Path()
-        self._dns = Dns(self._look_up)
+        self._dns = Dns(self._look_up, found=self._about_to_call)
         self._proxy_dns = Dns(self._look_up_for_proxy)
         self._server = Server(self)
         self._identities: Identities | None = None  # from the first look at the files on, which say the trust domain
@@ -402,6 +403,13 @@ class Engine:
 
     def _look_up(self, name: str, asker: str) -> Answer:
         return self._known_names().look_up(name, self._namespace_by_address.get(asker, "default"))
+
+    def _about_to_call(self, addresses: Sequence[str], asker: str) -> None:
+        """Nobody waits for it: a call that is sooner is held."""
+        if self.control.mesh.settings.on_demand:
+            found = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
+            for pod in found:
+                self.control.expect(group_of(pod.plan.workload), addresses)
 
     def _look_up_for_proxy(self, name: str, asker: str) -> Answer:
         return self._known_names().look_up_for_proxy(name, self._namespace_by_address.get(asker, "default"))

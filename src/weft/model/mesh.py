@@ -283,8 +283,8 @@ class Mesh:
         """Where services have their addresses, if proxies are told of one when they first call it."""
         return self._registry.virtual.ranges if self.settings.on_demand else ()
 
-    def services_at(self, address: str, port: int) -> Sequence[Service]:
-        """Those that have an address for themselves, and the port."""
+    def services_at(self, address: str, port: int | None = None) -> Sequence[Service]:
+        """Those that have an address for themselves, and the port; None: any."""
         return self._registry.virtual.at(address, port)
 
     def can_be_held(self, service: Service) -> bool:
