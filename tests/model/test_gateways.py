@@ -77,6 +77,12 @@ def test_a_port_speaks_what_its_oldest_server_speaks_and_a_name_in_tls_has_one_o
     assert found[1].route_name == "https.443.second.later.edge"
 
 
+def test_a_name_with_a_dot_at_its_end_is_the_same_name():
+    made = gateway(server("a.com.", "./*.B.com.", port=443, protocol=Protocol.HTTPS, tls=SIMPLE))
+    (found,) = bound([made], unmapped)
+    assert [(each.namespace, each.host) for each in found.hosts] == [("*", "a.com"), ("edge", "*.b.com")]
+
+
 def test_one_set_of_bytes_has_one_port():
     tcp = {"port": 5432, "protocol": Protocol.TCP}
     found = bound([gateway(server("a.com", **tcp), server("b.com", name="b", **tcp))], unmapped)

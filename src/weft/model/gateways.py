@@ -278,7 +278,8 @@ def _served(gateway: Gateway, written: str) -> ServedHost:
     namespace, slash, host = written.rpartition("/")
     if not slash:
         namespace = ANY
-    return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower())
+    # No caller's TLS has a dot at the end of a name, and with it another server would have the name.
+    return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower().removesuffix("."))
 
 
 def _spoken(server: GatewayServer) -> str:

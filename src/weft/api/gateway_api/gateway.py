@@ -28,7 +28,8 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
     spec.refused("infrastructure", "weft makes nothing for a Gateway that could be labelled", "label the workload")
     spec.refused("tls", "weft does not act on `tls` of a whole Gateway", "write `tls` in its listeners")
     spec.refused("allowedListeners", "weft reads no ListenerSets", "write all listeners into the Gateway")
-    spec.ignored("defaultScope")
+    if spec.text("defaultScope", default="None", most=63) != "None":
+        spec.error("defaultScope", "weft has no default Gateways", "name the Gateway in the `parentRefs` of each route")
     listeners = tuple(_listener(item, meta) for item in spec.items("listeners", required=True))
     names = [each.name for each in listeners]
     for index, name in enumerate(names):
@@ -97,9 +98,12 @@ def _certificate(item: Fields, meta: Meta) -> CertificateRef:
     namespace = item.text("namespace", most=63) or meta.namespace
     if not is_dns_label(namespace):
         item.error("namespace", f"`{namespace}` is not a namespace")
+    name = item.text("name", required=True, most=253)
+    if name and (not is_host(name) or name != name.lower()):
+        item.error("name", f"`{name[:80]}` is not the name of a Secret", "lower-case letters, digits, - and .")
     return CertificateRef(
         namespace,
-        item.text("name", required=True, most=253),
+        name,
         item.text("group", most=253),
         item.text("kind", default="Secret", most=63),
     )
