@@ -412,7 +412,7 @@ class Mesh:
         if known is None:
             known = self._edges[scope] = edge(
                 scope.servers or (),
-                lambda gateway: self._routings.bound_to(gateway, scope.namespace, self.settings),
+                lambda gateway: self.bound_to(gateway, scope.namespace),
                 self._leads_to,
                 scope.asked,
             )
@@ -423,6 +423,10 @@ class Mesh:
 
     def credentials(self) -> Iterator[Credential]:
         return iter(self._credentials)
+
+    def bound_to(self, gateway: str, viewer: str) -> tuple[VirtualService, ...]:
+        """The VirtualServices that a Gateway's proxies in a namespace may take, the oldest first."""
+        return self._routings.bound_to(gateway, viewer, self.settings)
 
     def gateways_of(self, group: Group) -> tuple[Gateway, ...]:
         """Those that select a group's workloads, the oldest first."""
