@@ -264,7 +264,7 @@ class Push:
         moving = self._moving(touched, views)
         changes: dict[Place, Change] = {}
         for place in tuple(self._places.values()):
-            here = self._seen_there(hosts, place)
+            here = self._seen_there(hosts, touched.at_gateways, place)
             if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
                 here = frozenset({*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels})
             if here and place.groups:
@@ -514,11 +514,12 @@ class Push:
             return self._mesh.edge(scope).hosts
         return frozenset({*self._mesh.hosts(), *self._mesh.routed_hosts()})
 
-    def _seen_there(self, hosts: frozenset[str], place: Place) -> frozenset[str]:
+    def _seen_there(self, hosts: frozenset[str], at_gateways: frozenset[str], place: Place) -> frozenset[str]:
         """Those of changed hosts that a place may see. A gateway sees what its routes name: that changes with them."""
         if place.scope.servers is None:
             return hosts
         now, before = self._mesh.edge(place.scope).hosts, frozenset({*place.compiled.hosts, *place.by_labels})
+        hosts |= at_gateways
         wildcards = [host for host in hosts if host.startswith("*")]
         covered = {host for host in now for wide in wildcards if host_covers(wide, host)}
         return (hosts & (now | before)) | (now ^ before) | covered

@@ -45,7 +45,7 @@ from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched
 from weft.model.value import Value
-from weft.model.virtual_service import VirtualService, destinations
+from weft.model.virtual_service import MESH, VirtualService, destinations
 
 
 class Index(typing.Protocol):
@@ -167,7 +167,10 @@ class Mesh:
                 return self._touched_by_service(value)
             case VirtualService():
                 self._edges.clear()
-                return Touched(hosts=self._routings.changed_by(value))
+                hosts = self._routings.changed_by(value)
+                # A VirtualService for gateways alone, often for `*`, is nothing to all the sidecars.
+                alone = MESH not in value.gateways and bool(value.hosts)
+                return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
             case Gateway():
                 self._edges.clear()
                 return Touched(gateways=True)
