@@ -191,7 +191,9 @@ def test_one_for_a_gateway_is_for_that_gateway_alone():
     )
     (found,) = read(written(f"{{{bound}, jwtRules: 5}}")).closed
     assert (found.targets, found.selector, found.refused) == (("Gateway edge",), (), True)
-    said = str(told(written("{targetRef: {kind: Service, name: web}, jwtRules: [{issuer: a, jwksUri: 'https://a/b'}]}")))
+    said = str(
+        told(written("{targetRef: {kind: Service, name: web}, jwtRules: [{issuer: a, jwksUri: 'https://a/b'}]}"))
+    )
     assert "NOTHING enforces it" in said
 
 
