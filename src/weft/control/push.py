@@ -33,7 +33,7 @@ from weft.translate.service import base
 from weft.translate.suspects import Lineup, of_cluster, of_guards, of_routes
 from weft.translate.view import GroupView, depends_on_labels, group_view, service_view
 from weft.xds.snapshot import Snapshots
-from weft.xds.types import CLUSTER
+from weft.xds.types import CLUSTER, LISTENER
 
 if TYPE_CHECKING:
     import asyncio
@@ -193,8 +193,9 @@ class Push:
         compiled = self._groups.get(group)
         if compiled is None:
             return None
-        if refused.name == names.VIRTUAL_INBOUND:
-            return of_guards(compiled.view)
+        at_gateway = group.kind is ProxyKind.GATEWAY and refused.type_url == LISTENER
+        if refused.name == names.VIRTUAL_INBOUND or at_gateway:
+            return of_guards(compiled.view, refused.name)
         host = refused.name.rpartition("|")[2]
         made = self._seen(group, host) if refused.type_url == CLUSTER else None
         return of_cluster(made.view, refused, made.settings) if made is not None else None
