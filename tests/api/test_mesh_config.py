@@ -151,3 +151,14 @@ def test_of_the_proxies_defaults_only_those_before_gateways_are_counted(config, 
     assert all(word in str(parsed.problems[0]) for word in said)
     if not said:
         assert parsed.values[0].trusted_proxies == 2
+
+
+def test_on_demand_scope_is_an_annotation():
+    def written(word):
+        return config("{}").replace(
+            "namespace: istio-system", f"namespace: istio-system, annotations: {{weft.dev/on-demand: {word}}}"
+        )
+
+    assert value(written('"true"')).on_demand
+    assert not value(written('"false"')).on_demand and not value(config("{}")).on_demand
+    assert "is `yes`, which means nothing" in told(written('"yes"'))[0]

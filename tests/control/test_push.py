@@ -7,8 +7,9 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from model.builders import group, instance, put, service
 from weft.control import push
+from weft.control.gathering import Timing
 from weft.control.problems import Problems
-from weft.control.push import Push, Timing
+from weft.control.push import Push
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
 from weft.model.destination_rule import (
@@ -249,7 +250,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     rig = Rig()
     rig.put(service("orders"), instance("orders-0", "orders", meshed=True))
     rig.push.join(group("web"))
-    rig.push._timing = Timing(endpoints=0.0, quiet=3600, most=3600)
+    rig.push._gathering._timing = Timing(endpoints=0.0, quiet=3600, most=3600)
     before = rig.versions(group("web"))
     rig.push.touch(put(rig.mesh, routes("orders", ORDERS)))
     rig.push.touch(put(rig.mesh, instance("orders-0", "orders", address="10.244.9.9", meshed=True)))
@@ -328,9 +329,9 @@ async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig,
 
 
 async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
-    rig.push._timing = Timing(quiet=3600, most=60)
+    rig.push._gathering._timing = Timing(quiet=3600, most=60)
     rig.push.touch(put(rig.mesh, service("orders")))
-    assert rig.push._timer.when() <= asyncio.get_running_loop().time() + 60
+    assert rig.push._gathering._timer.when() <= asyncio.get_running_loop().time() + 60
 
 
 async def test_findings_go_with_those_who_would_meet_them(rig):

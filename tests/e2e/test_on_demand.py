@@ -4,6 +4,8 @@ proxy has nothing of all the others."""
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,13 @@ import pytest_asyncio
 from e2e.looking import envoy
 from e2e.mesh import eventually, running_mesh, tell
 from e2e.objects import http_service, istio, service, text, virtual_service, workload
+from weft.control.description import describe_pod
+from weft.control.description_text import pod_lines
+from weft.control.question import Question
+from weft.control.question import answer as explained
+from weft.control.why import every
 from weft.envoy import command
+from weft.explain.decision import Kind
 from weft.model.group import Group
 from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
@@ -81,7 +89,7 @@ def names(mesh, workload, type_url):
 async def test_the_first_post_arrives_and_the_proxy_knew_nothing_before(mesh):
     before = await dump(mesh, "client")
     assert not any(f"{name}.shop.svc" in before for name in OTHERS)
-    answer = await mesh.get("client", "http://web/first", method="POST", body="some bytes")
+    answer = await mesh.get("client", f"http://{address(mesh, 'web')}/first", method="POST", body="some bytes")
     assert (answer["status"], answer["body"]["body"]) == (200, "some bytes")
     # It came the whole way, as any call: by the mesh's TLS to the other proxy.
     assert answer["body"]["peer"] == "127.0.0.6"
@@ -91,8 +99,10 @@ async def test_the_first_post_arrives_and_the_proxy_knew_nothing_before(mesh):
 
 
 async def test_a_server_that_speaks_first_is_heard_in_the_first_call(mesh):
-    answer = await mesh.tell("twins", "tcp", host="web", port=9001, send="hi\n", half_close=True, wait_first=True)
+    call = {"host": address(mesh, "web"), "port": 9001, "send": "hi\n", "half_close": True, "wait_first": True}
+    answer = await mesh.tell("twins", "tcp", **call)
     assert answer["first"].startswith("greetings from web"), answer
+    assert f"{address(mesh, 'web')}_9001" in await held(mesh, mesh.pod("twins").name)
 
 
 async def held(mesh, pod) -> dict[str, int]:
@@ -101,9 +111,10 @@ async def held(mesh, pod) -> dict[str, int]:
     return {name.removeprefix("cluster.hold|").removesuffix(".upstream_cx_total"): each for name, each in found.items()}
 
 
-async def address(mesh, workload, name, family="v4") -> str:
-    (found,) = (await mesh.tell(workload, "resolve", name=name))[family]
-    return found
+def address(mesh, name, family=4) -> str:
+    """Not by the mesh's DNS, which would tell the proxy of it."""
+    found = next(each for each in mesh.control.mesh.services() if each.name == name)
+    return next(each for each in found.addresses if ip_address(each).version == family)
 
 
 def nobody(known, last) -> str:
@@ -112,7 +123,7 @@ def nobody(known, last) -> str:
 
 
 async def test_only_the_first_connection_is_held(mesh):
-    virtual = await address(mesh, "client", "other")
+    virtual = address(mesh, "other")
     for _ in range(5):
         answer = await mesh.get("client", f"http://{virtual}/", headers={"host": "other"}, keep_alive=False)
         assert answer["status"] == 200
@@ -120,12 +131,12 @@ async def test_only_the_first_connection_is_held(mesh):
 
 
 async def test_an_undeclared_port_is_found_out_in_the_first_call_too(mesh):
-    answer = await mesh.get("locked", "http://web.shop:7000/undeclared", method="POST", body="x")
+    answer = await mesh.get("locked", f"http://{address(mesh, 'web')}:7000/undeclared", method="POST", body="x")
     assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
 
 
 async def test_the_first_call_over_ipv6_arrives(mesh):
-    virtual = await address(mesh, "client", "third", "v6")
+    virtual = address(mesh, "third", 6)
     answer = await mesh.get("client", f"http://[{virtual}]/")
     assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
     assert (await held(mesh, mesh.pod("client").name))[f"[{virtual.replace(':', '_')}]_80"] == 1
@@ -133,7 +144,7 @@ async def test_the_first_call_over_ipv6_arrives(mesh):
 
 async def test_what_one_replica_calls_all_of_them_know(mesh):
     one, two = mesh.pods("twins")
-    virtual = await address(mesh, "client", "third")
+    virtual = address(mesh, "third")
     await tell(mesh.sockets, one.name, "http", url=f"http://{virtual}/")
     await mesh.synced()
     assert (await tell(mesh.sockets, two.name, "http", url=f"http://{virtual}/"))[0]["status"] == 200
@@ -142,7 +153,7 @@ async def test_what_one_replica_calls_all_of_them_know(mesh):
 
 
 async def test_fifty_first_calls_at_once_are_one_push(mesh):
-    virtual = await address(mesh, "client", "many")
+    virtual = address(mesh, "many")
     before = mesh.control.pushes
     answers = await mesh.requests("client", f"http://{virtual}/", 50, parallel=50, keep_alive=False)
     assert [answer["status"] for answer in answers] == [200] * 50
@@ -155,7 +166,7 @@ async def test_a_route_leads_to_services_that_nobody_called(mesh):
         virtual_service("fourth", {"headers": {"response": {"set": {"x-by": "fourth"}}},
                                    "route": [{"destination": {"host": "web"}}]}),
     )  # fmt: skip
-    answer = await mesh.get("twins", "http://stream/")
+    answer = await mesh.get("twins", f"http://{address(mesh, 'stream')}/")
     assert answer["status"] == 200
     # What a route leads to may be called by itself, too, and then its own routes hold.
     assert (await mesh.get("twins", "http://fourth/"))["headers"]["x-by"] == "fourth"
@@ -174,7 +185,7 @@ async def test_a_route_that_is_changed_later_leads_to_services_that_nobody_calle
 
 async def test_an_address_of_nobody_is_closed_where_only_services_may_be_called(mesh):
     assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200  # and so its port is others', too
-    there = nobody(await address(mesh, "locked", "web.shop"), 7)
+    there = nobody(address(mesh, "web"), 7)
     for port in (80, 9000):
         for count in (1, 2):  # the second does not wait for an answer that has come
             answer = await mesh.tell("locked", "tcp", host=there, port=port, send="hello", timeout=3)
@@ -185,15 +196,15 @@ async def test_an_address_of_nobody_is_closed_where_only_services_may_be_called(
 
 async def test_a_service_that_takes_an_address_of_nobody_is_called_there(mesh):
     """The address has been called, and is not asked for again."""
-    there = nobody(await address(mesh, "client", "web"), 8)
+    there = nobody(address(mesh, "web"), 8)
     passed = r"^cluster\.PassthroughCluster\.upstream_cx_total$"
-    call = {"host": there, "port": 9000, "send": "hello", "half_close": True, "timeout": 3}
+    call = {"host": there, "port": 9000, "send": "hello", "timeout": 3}
     before = await mesh.stat("client", passed)
     assert (await mesh.tell("client", "tcp", **call))["received"] == ""
     assert await mesh.stat("client", passed) == before + 1
     late = service("late", {"name": "tcp", "port": 9000}, clusterIP=there, selector={"app": "web"})
     await mesh.try_out(late)
-    assert (await mesh.tell("client", "tcp", **call))["received"] == "hello<end of file seen>"
+    assert (await mesh.tell("client", "tcp", **call, half_close=True))["received"] == "hello<end of file seen>"
     await mesh.edit({"test.yaml": None})
     assert (await mesh.tell("client", "tcp", **call))["received"] == ""
 
@@ -204,9 +215,42 @@ async def test_what_a_sidecar_names_is_there_before_anybody_calls_and_nothing_el
     }
     assert (await mesh.get("named", "http://web.shop/"))["status"] == 200
     assert await held(mesh, mesh.pod("named").name) == {}
-    hidden = await address(mesh, "client", "other")
+    hidden = address(mesh, "other")
     await mesh.tell("named", "tcp", host=hidden, port=80, send="GET / HTTP/1.0\r\n\r\n", timeout=2)
     assert not any("other" in name for name in names(mesh, "named", CLUSTER))
+
+
+async def test_a_name_that_is_looked_up_is_told_of_before_the_call(mesh):
+    assert not any("fourth" in name for name in names(mesh, "locked", CLUSTER))
+    await mesh.tell("locked", "resolve", name="fourth.shop")
+    await eventually(lambda: any("fourth" in name for name in names(mesh, "locked", CLUSTER)))
+    await mesh.synced()
+    assert (await mesh.get("locked", "http://fourth.shop/"))["status"] == 200
+    assert not any(address(mesh, "fourth") in name for name in await held(mesh, mesh.pod("locked").name))
+
+
+async def test_a_call_that_nobody_made_yet_is_explained_and_ends_as_it_is_explained(mesh):
+    question = Question("named", f"http://{address(mesh, 'stream')}/", namespace="named")
+    content = (mesh.directory / "named.yaml").read_text()
+    await mesh.edit({"named.yaml": content.replace("shop/web.shop.svc", "shop/*.svc")})
+    (way,) = explained(mesh.control.stage(), question, datetime.now(UTC)).explanation.outcomes
+    assert any("has not been called yet" in step.what for step in way.steps)
+    assert way.verdict.kind is Kind.DELIVERED, way
+    assert (await mesh.get("named", f"http://{address(mesh, 'stream')}/"))["status"] == 200
+    (way,) = explained(mesh.control.stage(), question, datetime.now(UTC)).explanation.outcomes
+    assert not any("has not been called yet" in step.what for step in way.steps)
+    assert way.verdict.kind is Kind.DELIVERED
+
+
+async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_it_knows(mesh):
+    stage = mesh.control.stage()
+    proxy = stage.find("client")
+    for kind in ("listener", "cluster"):
+        told = {each.name: each.parts for each in every(mesh.control.mesh, stage, proxy, kind)}
+        of_holds = {name for name in told if name.startswith("hold|") or name == "virtualOutboundAgain"}
+        assert of_holds and all(told[name][0].rules[0].name == "held-calls" for name in of_holds)
+    lines = list(pod_lines(describe_pod(mesh.control.mesh, stage, (), "client")))
+    assert any(line.startswith("On demand: it knows ") and "of 6 services" in line for line in lines), lines
 
 
 async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):

@@ -39,15 +39,17 @@ async def relayed(tmp_path_factory):
 async def test_the_first_post_and_the_first_word_of_a_server_arrive(relayed):
     mesh, _, agent = relayed
     assert agent.upstream.connected
-    answer = await mesh.get("client", "http://web/first", method="POST", body="some bytes")
+    answer = await mesh.get("client", f"http://{address(mesh, 'web')}/first", method="POST", body="some bytes")
     assert (answer["status"], answer["body"]["body"], answer["body"]["peer"]) == (200, "some bytes", "127.0.0.6")
-    answer = await mesh.tell("client", "tcp", host="web", port=9001, send="hi\n", half_close=True, wait_first=True)
+    answer = await mesh.tell(
+        "client", "tcp", host=address(mesh, "web"), port=9001, send="hi\n", half_close=True, wait_first=True
+    )
     assert answer["first"].startswith("greetings from web"), answer
 
 
 async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_it_is_back(relayed):
     mesh, line, agent = relayed
-    virtual = await address(mesh, "client", "other")
+    virtual = address(mesh, "other")
     await line.shut()
     await eventually(lambda: not agent.upstream.connected)
     call = asyncio.create_task(mesh.get("client", f"http://{virtual}/", method="POST", body="some bytes"))
@@ -61,7 +63,7 @@ async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_
 
 async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arrives(relayed):
     mesh, line, agent = relayed
-    virtual = await address(mesh, "client", "third")
+    virtual = address(mesh, "third")
     await line.shut()
     await eventually(lambda: not agent.upstream.connected)
     answer = await mesh.tell("client", "tcp", host=virtual, port=80, send="GET / HTTP/1.0\r\n\r\n", timeout=10)
@@ -74,6 +76,7 @@ async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arr
 async def test_an_agent_tells_a_control_plane_that_has_forgotten_what_was_called(relayed):
     """Nothing is taken from proxies, and no call is held again."""
     mesh, line, agent = relayed
+    await mesh.get("client", "http://fourth/")  # not held: the name told
     assert (await mesh.get("client", "http://web/"))["status"] == 200
     await mesh.synced()
     await line.shut()

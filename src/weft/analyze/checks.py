@@ -35,6 +35,7 @@ AREAS: Mapping[str, str] = {
     "06": "Telemetry",
     "07": "The edge: Gateway",
     "08": "Namespaces, pods and injection",
+    "09": "The Gateway API: Gateway, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, BackendTLSPolicy",
 }
 
 RETIRED: frozenset[str] = frozenset({"WFT0103"})
@@ -106,6 +107,10 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0125", INFO, "A fault is on every request of a route",
           "Each of them is delayed or aborted, whoever calls. Where this was a test, remove the `fault`; where it is "
           "one, match a header that only the test sends."),
+    Check("WFT0126", INFO, "A POST may be acted on twice",
+          "`retryOn` has a request sent again after 5xx, gateway-error or reset, when the server may have acted on it, "
+          "and the route does not ask for methods that may be repeated. Match those in a route of its own, or let only "
+          "what never arrived be sent again."),
     # Rules
     Check("WFT0201", WARNING, "A DestinationRule is for a host that nobody has",
           "The rule has no effect.", ("IST0101",)),
@@ -204,6 +209,8 @@ _CHECKS: tuple[Check, ...] = (
           "The older one decides there, and nothing of the other is used.", ("IST0110",)),
     Check("WFT0406", WARNING, "`exportTo` names a namespace that does not exist",
           "Nobody sees the object by that entry. Often a misspelled name."),
+    Check("WFT0407", WARNING, "A Sidecar sends what it does not know to a proxy that does not exist",
+          "Nobody has the host of `egressProxy`, or not that port: calls to hosts outside the mesh fail."),
     # Who may call
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
           "The older one decides, the other has no effect."),
@@ -333,6 +340,21 @@ _CHECKS: tuple[Check, ...] = (
           "checked.", ("IST0141",), live=True),
     Check("WFT0818", WARNING, "A Workload's program or working directory cannot be used",
           "It is not there, or may not be executed: its pods start again and again."),
+    # The Gateway API
+    Check("WFT0901", WARNING, "A route is not accepted by its parent",
+          "The Gateway or Service is not there, has no such listener or port, or does not take this route: its rules "
+          "are met by nobody there. The reason is the standard's, as in the route's status."),
+    Check("WFT0902", WARNING, "A route sends to somebody who cannot be called",
+          "The Service or its port does not exist, is of another namespace that grants nothing, or is no Service at "
+          "all: by their weight, requests are answered 500."),
+    Check("WFT0903", WARNING, "A listener of a Gateway cannot serve",
+          "Its protocol is not known, another listener has its port or hostname, or its certificate is not there."),
+    Check("WFT0904", WARNING, "A BackendTLSPolicy is not in effect",
+          "Its Service or port is not there, an older policy has the same one, or nobody can be believed: then the "
+          "Service is not called at all."),
+    Check("WFT0905", WARNING, "A Gateway has no proxy",
+          "Its proxies are the gateways of its namespace with the label `gateway.networking.k8s.io/gateway-name` and "
+          "its name; there is none."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

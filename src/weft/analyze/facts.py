@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
+from weft.model.attached import Derived, all_derived
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
@@ -61,6 +62,7 @@ class Facts(msgspec.Struct, frozen=True):
     by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
     by_host: Mapping[str, tuple[Service, ...]] = {}
     wildcards: tuple[Service, ...] = ()
+    standard: tuple[Derived, ...] = ()  # what came of the Gateway API's objects
 
     @property
     def runs(self) -> bool:
@@ -132,6 +134,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         by_label={place: tuple(each) for place, each in by_label.items()},
         by_host={host: tuple(claims) for host, claims in by_host.items()},
         wildcards=tuple(service for service in services if service.host.startswith("*")),
+        standard=all_derived(values),
     )
 
 

@@ -5,18 +5,68 @@ from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from weft.control.place import Place
+from weft.control.translation import Made
 from weft.model.calls import Calls
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.scope import Scope
+from weft.translate.view import service_view
+
+Watcher = Group | Place
 
 
 class Demand:
-    def __init__(self, mesh: Mesh, calls: Calls) -> None:
+    """`watching`: host → who sees it, and how; `push.py` keeps it."""
+
+    def __init__(self, mesh: Mesh, calls: Calls, watching: Mapping[str, Mapping[Watcher, Made]]) -> None:
         self._mesh = mesh
+        self._watching = watching
+        self._seen: dict[Group, frozenset[str]] = {}  # hosts that a group sees because its proxies call them
         self.calls = calls
+
+    def seen_by(self, group: Group) -> frozenset[str]:
+        """What it sees beyond what is seen from its place, as it was found last."""
+        return self._seen.get(group, frozenset())
+
+    def leave(self, group: Group) -> None:
+        self._seen.pop(group, None)
+
+    def move_place(self, place: Place, hosts: frozenset[str], group: Group) -> frozenset[str]:
+        """Where not everything is seen: hosts that are seen from now on, or no more, because these may be others.
+        `group`: any that looks from there."""
+        place.on_demand = self.is_on(group.kind)
+        if not place.on_demand:
+            place.always, place.told = set(), frozenset()
+            return frozenset()
+        for host in hosts:
+            (place.always.add if self.is_always_told(place.scope, host) else place.always.discard)(host)
+        told = frozenset(reached(place.always, self._leads_to(group, place, hosts)))
+        moved, place.told = place.told ^ told, told
+        return moved
+
+    def move_group(
+        self, group: Group, place: Place, hosts: frozenset[str], every: Callable[[], Iterable[str]]
+    ) -> frozenset[str]:
+        """The same of a group, with those of these hosts that it sees for itself. `every`: all that there are."""
+        roots = self.called(group, every)
+        seen = frozenset(reached(roots, self._leads_to(group, place, hosts)) - place.told)
+        moved = self.seen_by(group) ^ seen
+        self._seen[group] = seen
+        return moved | hosts & seen
+
+    def _leads_to(self, group: Group, place: Place, hosts: frozenset[str]) -> Callable[[str], Iterable[str]]:
+        """Where a host's routes lead, by what is known of it, unless it may be another now."""
+
+        def targets(host: str) -> Iterable[str]:
+            watching = self._watching.get(host, {})
+            made = watching.get(group) or watching.get(place) if host not in hosts else None
+            view = made.view if made is not None else service_view(self._mesh, group, place.scope, host)
+            return (target.host for target in view.targets) if view is not None else ()
+
+        return targets
 
     def is_on(self, kind: ProxyKind) -> bool:
         """gRPC's own clients ask for each service by name, and are told of nothing else."""

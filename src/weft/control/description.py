@@ -32,6 +32,8 @@ from weft.model.telemetry import Telemetry
 from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
+from weft.translate.names import called_host
+from weft.xds.types import CLUSTER
 
 Refused = Mapping[ObjectKey, tuple[Value, ...]]
 
@@ -86,6 +88,13 @@ class Proxied(msgspec.Struct, frozen=True):
     where: Where | None = None
 
 
+class Calling(msgspec.Struct, frozen=True):
+    """What a proxy knows of the services that it could call."""
+
+    hosts: tuple[str, ...]
+    of: int
+
+
 class PodFacts(msgspec.Struct, frozen=True):
     name: str
     namespace: str
@@ -103,6 +112,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     telemetry: tuple[Where, ...]
     problems: tuple[Problem, ...]
     served: tuple[ServedFacts, ...] = ()  # of a gateway
+    calls: Calling | None = None  # where it is told of a service when it first calls it
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -170,7 +180,17 @@ def describe_pod(
         telemetry=tuple(map(named, telemetry)) if pod.proxied else (),
         problems=_about(problems, involved),
         served=at_edge,
+        calls=_calling(mesh, stage, group) if pod.meshed else None,
     )
+
+
+def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
+    if not mesh.settings.on_demand:
+        return None
+    scope = mesh.scope(group)
+    seen = {host for host in mesh.hosts() if mesh.service(host, scope) is not None}
+    known = {host for name in stage.versions(group, (CLUSTER,)) if (host := called_host(name[1]))}
+    return Calling(tuple(sorted(known & seen)), len(seen))
 
 
 def describe_service(

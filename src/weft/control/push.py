@@ -1,7 +1,7 @@
 """Where the mesh meets the streams: what a change touched becomes new resources for just the groups that see it.
 
-Endpoints go out at once (a few milliseconds are enough to gather a burst); everything else waits for a short quiet, so
-that a directory saved at once is one push. Work that equal groups share is done once.
+When that is due is for `gathering.py` to say, what a group sees for `demand.py`, and `translation.py` makes what equal
+groups share once.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
-
-import msgspec
+from collections.abc import Iterable
 
 from weft.control.compiled import NOTHING, Compiled, Update, merged
-from weft.control.demand import Demand, reached
+from weft.control.demand import Demand, Watcher
+from weft.control.gathering import Gathering, Timing, safely
 from weft.control.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.problems import Problems
 from weft.control.translation import Made, Translation
@@ -35,21 +33,7 @@ from weft.translate.view import GroupView, depends_on_labels, group_view, servic
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, LISTENER
 
-if TYPE_CHECKING:
-    import asyncio
-
 log = logging.getLogger(__name__)
-
-
-class Timing(msgspec.Struct, frozen=True):
-    """Seconds. A push comes `quiet` after the last change, but at most `most` after the first."""
-
-    endpoints: float = 0.002
-    quiet: float = 0.01
-    most: float = 0.1
-
-
-_Watcher = Group | Place
 
 
 class Push:
@@ -63,24 +47,17 @@ class Push:
     ) -> None:
         """`calls`: what groups have called already."""
         self._mesh = mesh
-        self._demand = Demand(mesh, calls or Calls())
         self._calling: set[Group] = set()  # those that have called somebody new
         self._snapshots = snapshots
         self._problems = problems
-        self._timing = timing or Timing()
         self._groups: dict[Group, Compiled] = {}
         self._places: dict[PlaceKey, Place] = {}
         self._place_of: dict[Group, Place] = {}
-        self._watching: dict[str, dict[_Watcher, Made]] = defaultdict(dict)  # host → who sees it, and how
-        self._called: dict[Group, frozenset[str]] = {}  # hosts that a group sees because its proxies call them
+        self._watching: dict[str, dict[Watcher, Made]] = defaultdict(dict)  # host → who sees it, and how
+        self._demand = Demand(mesh, calls or Calls(), self._watching)
         self._translation = Translation(mesh)
         self._unchecked = self._translation.fresh
-        self._pending = Touched()
-        self._pending_endpoints: set[str] = set()
-        self._first_pending = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._endpoint_timer: asyncio.TimerHandle | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._gathering = Gathering(timing or Timing(), self.flush, self._flush_endpoints)
 
     # Groups come and go
 
@@ -105,7 +82,7 @@ class Push:
             return
         self._unwatch(group, compiled)
         self._take_from_place(group)
-        self._called.pop(group, None)
+        self._demand.leave(group)
         self._check()
         self._snapshots.drop(group)
 
@@ -119,16 +96,11 @@ class Push:
 
     @property
     def pending(self) -> bool:
-        return self._timer is not None or self._endpoint_timer is not None
+        return self._gathering.pending
 
     async def pushed(self) -> None:
         """Returns once everything that has changed by now is in the groups' snapshots; at once if it is already."""
-        import asyncio  # a stage needs no loop, and those who make one wait for an answer
-
-        while self.pending:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiting)
-            await waiting
+        await self._gathering.done()
 
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         compiled = self._groups.get(group)
@@ -157,10 +129,10 @@ class Push:
         if not soon:
             self._answer_calls(group)
             return
-        import asyncio
+        import asyncio  # a stage needs no loop, and those who make one wait for an answer
 
         if not self._calling:
-            asyncio.get_running_loop().call_soon(self._safely, self._flush_calls)
+            asyncio.get_running_loop().call_soon(safely, self._flush_calls)
         self._calling.add(group)
 
     def _flush_calls(self) -> None:
@@ -223,30 +195,11 @@ class Push:
 
     def touch(self, touched: Touched) -> None:
         """Remember what changed and see to it that it is pushed soon."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        only_endpoints = touched.endpoints - touched.hosts
-        if only_endpoints:
-            self._pending_endpoints |= only_endpoints
-            if self._endpoint_timer is None:
-                self._endpoint_timer = loop.call_later(self._timing.endpoints, self._safely, self._flush_endpoints)
-        if not (touched.hosts or touched.inbound or touched.scopes or touched.gateways):
-            return
-        now = loop.time()
-        if self._timer is None:
-            self._first_pending = now
-        else:
-            self._timer.cancel()
-        self._pending |= touched
-        at = min(now + self._timing.quiet, self._first_pending + self._timing.most)
-        self._timer = loop.call_at(at, self._safely, self.flush)
+        self._gathering.add(touched)
 
     def flush(self) -> None:
         """Push what is pending now."""
-        self._cancel_timers()
-        pending, self._pending = self._pending, Touched()
-        only_endpoints, self._pending_endpoints = frozenset(self._pending_endpoints), set()
+        pending, only_endpoints = self._gathering.take()
         hosts = self._translation.forget(self._covered(pending.hosts))
         self._push(pending, hosts)
         self._push_endpoints((only_endpoints | pending.endpoints) - hosts)
@@ -254,10 +207,7 @@ class Push:
         self._check()
 
     def _flush_endpoints(self) -> None:
-        self._endpoint_timer = None
-        self._wake()
-        hosts, self._pending_endpoints = frozenset(self._pending_endpoints), set()
-        self._push_endpoints(hosts)
+        self._push_endpoints(self._gathering.take_endpoints())
 
     def _push(self, touched: Touched, hosts: frozenset[str]) -> None:
         views = self._views(touched)
@@ -322,7 +272,7 @@ class Push:
 
     def _push_place(self, place: Place, hosts: frozenset[str], views: dict[Group, GroupView]) -> Change:
         group = next(iter(place.groups))
-        hosts |= self._moved_in_place(place, hosts, group)
+        hosts |= self._demand.move_place(place, hosts, group)
         here = hosts & {*place.told, *place.by_labels, *place.compiled.hosts} if place.on_demand else hosts
         before = {host: place.compiled.routes_of(host) for host in here}
         updates = []
@@ -359,7 +309,7 @@ class Push:
     def _push_endpoints(self, hosts: Iterable[str]) -> None:
         """Only who answers has changed: the same bytes for every group that sees the host, and nothing for the rest."""
         started = time.thread_time()
-        updates: list[tuple[_Watcher, Update]] = []
+        updates: list[tuple[Watcher, Update]] = []
         for host in hosts:
             self._translation.forget_assignments(host)
             for watcher, made in self._watching.get(host, {}).items():
@@ -394,51 +344,19 @@ class Push:
         place = self._place_of[group]
         seen: dict[str, Made | None] = {}
         if place.on_demand:
-            hosts = {*hosts, *self._moved_in_group(group, touched.union(hosts))}
+            hosts = {*hosts, *self._demand.move_group(group, place, touched.union(hosts), self._all_hosts)}
         else:
-            self._called.pop(group, None)
+            self._demand.leave(group)
         for host in hosts:
             try:
-                is_own = host in place.by_labels or host in self._called.get(group, ())
+                is_own = host in place.by_labels or host in self._demand.seen_by(group)
                 view = service_view(self._mesh, group, place.scope, host) if is_own else None
                 seen[host] = self._translation.make(view, place.settings) if view is not None else None
             except Exception:
                 log.exception("cannot translate %s for %s; it stays as it was", host, group)
         return self._see(group, self._groups[group], seen)
 
-    def _moved_in_place(self, place: Place, hosts: frozenset[str], group: Group) -> frozenset[str]:
-        """Where not everything is seen: hosts that are seen from now on, or no more, because these may be others."""
-        place.on_demand = self._demand.is_on(group.kind)
-        if not place.on_demand:
-            place.always, place.told = set(), frozenset()
-            return frozenset()
-        for host in hosts:
-            (place.always.add if self._demand.is_always_told(place.scope, host) else place.always.discard)(host)
-        told = frozenset(reached(place.always, self._leads_to(group, place, hosts)))
-        moved, place.told = place.told ^ told, told
-        return moved
-
-    def _moved_in_group(self, group: Group, hosts: frozenset[str]) -> frozenset[str]:
-        """The same of a group, beyond what is seen from its place; these, too, if it sees them for itself."""
-        place = self._place_of[group]
-        roots = self._demand.called(group, self._all_hosts)
-        called = frozenset(reached(roots, self._leads_to(group, place, hosts)) - place.told)
-        moved = self._called.get(group, frozenset()) ^ called
-        self._called[group] = called
-        return moved | hosts & called
-
-    def _leads_to(self, group: Group, place: Place, hosts: frozenset[str]) -> Callable[[str], Iterable[str]]:
-        """Where a host's routes lead, by what is known of it, unless it may be another now."""
-
-        def targets(host: str) -> Iterable[str]:
-            watching = self._watching.get(host, {})
-            made = watching.get(group) or watching.get(place) if host not in hosts else None
-            view = made.view if made is not None else service_view(self._mesh, group, place.scope, host)
-            return (target.host for target in view.targets) if view is not None else ()
-
-        return targets
-
-    def _see(self, watcher: _Watcher, compiled: Compiled, seen: dict[str, Made | None]) -> list[Update]:
+    def _see(self, watcher: Watcher, compiled: Compiled, seen: dict[str, Made | None]) -> list[Update]:
         """What is seen of these hosts from now on; None where nothing is."""
         started = time.thread_time()
         assignments: dict[str, tuple[Built, ...]] = {}
@@ -471,7 +389,7 @@ class Push:
             place = self._places[key] = Place(key, view, self._translation.configuration)
             try:
                 hosts = self._all_hosts(scope)
-                self._moved_in_place(place, hosts, group)
+                self._demand.move_place(place, hosts, group)
                 updates = self._refresh_place(place, hosts if not place.on_demand else place.told, group)
                 self._snapshots.update_layer(place.layer, merged(updates))
             except Exception:
@@ -491,7 +409,7 @@ class Push:
             self._unwatch(place, place.compiled)
             del self._places[place.key]
 
-    def _unwatch(self, watcher: _Watcher, compiled: Compiled) -> None:
+    def _unwatch(self, watcher: Watcher, compiled: Compiled) -> None:
         for host in compiled.hosts:
             self._watching[host].pop(watcher, None)
             self._unchecked.add(host)
@@ -532,29 +450,8 @@ class Push:
             return touched
         return touched | {host for host in self._all_hosts() for wide in wildcards if host_covers(wide, host)}
 
-    def _cancel_timers(self) -> None:
-        for timer in (self._timer, self._endpoint_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._endpoint_timer = None
-        self._wake()
-
     def close(self) -> None:
-        self._cancel_timers()
-
-    def _wake(self) -> None:
-        """Nobody who waits goes on before the step that calls this is done."""
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
-
-    def _safely(self, step: Callable[[], None]) -> None:
-        """A push that fails is a defect to be seen, but the loop and what proxies have stay."""
-        try:
-            step()
-        except Exception:
-            log.exception("a push failed; proxies keep what they have")
+        self._gathering.close()
 
 
 def _applies(places: frozenset[str], namespace: str) -> bool:

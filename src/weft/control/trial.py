@@ -83,7 +83,7 @@ class Met:
         self.stage = stage
         self.groups: set[Group] = set()
         self.behind, self.no_port = stage.behind, stage.no_port
-        self.resolve, self.intercepts = stage.resolve, stage.intercepts
+        self.resolve, self.intercepts, self.after_call = stage.resolve, stage.intercepts, stage.after_call
 
     def workload(self, name: str) -> Workload | None:
         return self._noted(self.stage.workload(name))

@@ -26,6 +26,7 @@ from weft.explain.walk import Walk, every
 from weft.explain.world import NoPort, Resources, Workload, World
 
 _OFFERS = "envoy.network.application_protocols"
+_AGAIN = "127.0.0.1"  # where a call that was held comes from, as the chains of a listener see it
 _GRPC_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 502: 14, 503: 14, 504: 14}
 
 
@@ -109,6 +110,8 @@ class _Outbound:
                     return result
                 return _after_retries(self.send(connection, result.cluster, seen.headers, offers), result.route)
             elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
+                if proxy.HasField("on_demand"):
+                    return self._hold(connection)
                 if proxy.HasField("tunneling_config"):
                     return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config)
                 return self.send(connection, _tcp_cluster(walk, proxy), None, offers)
@@ -123,6 +126,15 @@ class _Outbound:
         asked = f"{target.place.address}:{target.place.port}"
         walk.tell(Stage.ENDPOINT, f"{asked} is asked by {method} for a tunnel to {tunnel.hostname}")
         return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {asked} carries it there")
+
+    def _hold(self, connection: Connection) -> Verdict:
+        """It comes again when the proxy has been told, from its own address, and is held no more."""
+        where = f"{connection.address}:{connection.port}"
+        self._walk.tell(
+            Stage.LISTENER, f"{where} has not been called yet: the call is held until the proxy is told who it is"
+        )
+        self._resources = self._world.after_call(self._caller, connection.address, connection.port)
+        return self.go(msgspec.structs.replace(connection, direct_source=_AGAIN))
 
     def send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
         """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""

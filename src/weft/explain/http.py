@@ -55,6 +55,8 @@ def manage(
     else:
         configuration = manager.route_config
     found = _route(walk, resources, configuration, seen)
+    if found is not None and (refusal := _upgrade(walk, manager, seen)) is not None:
+        return refusal
     for each in manager.http_filters:
         answer = _filter(walk, resources, each, found, request, seen)
         if answer is not None:
@@ -79,8 +81,11 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
     if target != written:
         walk.tell(Stage.ROUTE, f"its path becomes {target}")
         headers.set(":path", target)
+    # HTTP/2 is not upgraded to: such a wish is passed over.
+    kept = ("connection", "upgrade") if upgrade_of(headers) not in ("", "h2c") else ()
     for name in _HOP_BY_HOP:
-        headers.remove(name)
+        if name not in kept:
+            headers.remove(name)
     spoken = headers.joined("x-forwarded-proto") or ""
     if not spoken:
         spoken = "https" if seen.identities else "http"
@@ -106,6 +111,21 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
     forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
     seen.remote = forwarded if is_address(forwarded) else seen.connection.source
     return None
+
+
+def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
+    """To another protocol on the same connection; which ones, a proxy knows by name."""
+    wanted = upgrade_of(seen.headers)
+    if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
+        return None
+    walk.tell(Stage.ROUTE, f"it asks for an upgrade to {wanted}, which the proxy does not know")
+    return walk.end(Kind.ANSWERED, f"no upgrade to {wanted}", status=403, detail="upgrade_failed")
+
+
+def upgrade_of(headers: Headers) -> str:
+    """The protocol that a request asks to go on in, lower case."""
+    named = [token.strip().lower() for token in headers.value("connection").split(",")]
+    return headers.value("upgrade").lower() if "upgrade" in named else ""
 
 
 def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: Seen) -> Route | None:
@@ -137,6 +157,8 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
 def _matched(route: Route) -> str:
     match = route.match
     kind = match.WhichOneof("path_specifier") or ""
+    if kind == "connect_matcher":
+        return "CONNECT"
     path = match.safe_regex.regex if kind == "safe_regex" else getattr(match, kind, "")
     parts = [f"{kind.replace('safe_', '').replace('_', ' ')} {path}"]
     if match.headers:

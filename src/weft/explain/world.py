@@ -105,6 +105,10 @@ class World(Protocol):
         asks somebody outside of the mesh."""
         ...
 
+    def after_call(self, caller: Workload, address: str, port: int) -> Resources:
+        """What the caller's proxy has once it has been told of whoever has this address and port."""
+        ...
+
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
         """Whether a connection to this address and port meets the workload's proxy, on its way in or out."""
         ...

@@ -41,13 +41,18 @@ class Called:
 
 
 class Calls:
-    def __init__(self, most: int = MOST, clock: Callable[[], float] = time.time) -> None:
-        self._most, self._clock = most, clock
+    def __init__(self, most: int = MOST, clock: Callable[[], float] = time.time, *, everything: bool = False) -> None:
+        """`everything`: where nobody knows who has called whom, and all is to be looked at."""
+        self._most, self._clock, self._everything = most, clock, everything
         self._groups: dict[Group, Called] = {}
 
     def of(self, group: Group) -> Called:
         """To be read; nothing if it has called nobody."""
-        return self._groups.get(group) or Called()
+        found = self._groups.get(group)
+        if found is None:
+            found = Called()
+            found.everything = self._everything
+        return found
 
     def groups(self) -> Mapping[Group, Called]:
         return self._groups
@@ -57,14 +62,14 @@ class Calls:
     ) -> bool:
         """Returns whether any of it is new. What is too much is not kept, and not answered either: that the group then
         knows everything is answer enough."""
-        called = self._groups.pop(group, None) or Called()
+        called = self._groups.pop(group, None) or self.of(group)
         call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
         for kept, new in ((called.addresses, addresses), (called.hosts, hosts)):
             for each in new:
                 if each in kept:
                     continue
                 if len(called.addresses) + len(called.hosts) >= self._most:
-                    called.everything = True
+                    called.everything = called.everything or why is not Why.LOOKED_UP  # that is only a guess
                     break
                 kept[each] = call  # type: ignore[index]
         if called.addresses or called.hosts:
@@ -75,7 +80,7 @@ class Calls:
 
     def copy(self) -> Calls:
         """As it is now, for whoever goes on from here by himself."""
-        result = Calls(self._most, self._clock)
+        result = Calls(self._most, self._clock, everything=self._everything)
         for group, called in self._groups.items():
             same = result._groups[group] = Called()
             same.addresses, same.hosts, same.everything = dict(called.addresses), dict(called.hosts), called.everything

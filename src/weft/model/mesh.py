@@ -24,7 +24,7 @@ from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef, Gateway
-from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
+from weft.model.gateway_api import BackendTls, Bundle, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
 from weft.model.gateways import AUTHORITIES, Edge, Gateways, bound, edge
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
@@ -39,13 +39,13 @@ from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Namespace, Settings
-from weft.model.sidecar import OutboundPolicy, Sidecar
+from weft.model.sidecar import Outbound, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched
 from weft.model.value import Value
-from weft.model.virtual_service import MESH, VirtualService, destinations
+from weft.model.virtual_service import MESH, Destination, VirtualService, destinations
 
 
 class Index(typing.Protocol):
@@ -84,7 +84,8 @@ class Mesh:
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
             **dict.fromkeys(
-                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Namespace), self._attached
+                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Bundle, Namespace),
+                self._attached,
             ),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
@@ -285,8 +286,8 @@ class Mesh:
         """Where services have their addresses, if proxies are told of one when they first call it."""
         return self._registry.virtual.ranges if self.settings.on_demand else ()
 
-    def services_at(self, address: str, port: int) -> Sequence[Service]:
-        """Those that have an address for themselves, and the port."""
+    def services_at(self, address: str, port: int | None = None) -> Sequence[Service]:
+        """Those that have an address for themselves, and the port; None: any."""
         return self._registry.virtual.at(address, port)
 
     def can_be_held(self, service: Service) -> bool:
@@ -400,13 +401,16 @@ class Mesh:
         return self._sidecars.of(group, self.settings)
 
     def scope(self, group: Group) -> Scope:
-        """A group also sees whom its own policies make it ask."""
+        """A group also sees whom its own policies make it ask, and the proxy that takes what it does not know."""
         asked = tuple(provider.host for provider in self.authorizers(group))
         if group.kind is ProxyKind.GATEWAY:
             tokens = self.policies(RequestAuthentication, group)
             servers = (rule.key_server for each in tokens for rule in each.rules)
             asked += tuple(server.host for server in servers if server is not None and server.meshed)
             return Scope(group.namespace, asked=asked, servers=bound(self._gateways.of(group), self._targets(group)))
+        outbound = self.outbound_policy(group)
+        if isinstance(outbound, Destination):
+            asked = (*asked, outbound.host)
         return scope_of(group.namespace, self.sidecar(group), asked)
 
     def edge(self, scope: Scope) -> Edge:
@@ -458,7 +462,7 @@ class Mesh:
                 found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
         return lambda number: found.get(number, ())
 
-    def outbound_policy(self, group: Group) -> OutboundPolicy:
+    def outbound_policy(self, group: Group) -> Outbound:
         sidecar = self.sidecar(group)
         return (sidecar.outbound_policy if sidecar else None) or self.settings.outbound_policy
 

@@ -36,9 +36,9 @@ class VirtualRanges:
             if not self._at[address]:
                 del self._at[address]
 
-    def at(self, address: str, port: int) -> list[Service]:
-        """Whose port an address has, hidden or not."""
-        return [service for service in self._at.get(address, ()) if service.port(port) is not None]
+    def at(self, address: str, port: int | None) -> list[Service]:
+        """Whose an address is, with this port or with any, hidden or not."""
+        return [service for service in self._at.get(address, ()) if port is None or service.port(port) is not None]
 
     def covers(self, service: Service) -> bool:
         """Whether calls to it are told from all others by an address of these ranges."""

@@ -33,6 +33,9 @@ from weft.translate.streams import matching
 
 WAIT = timedelta(seconds=5)  # for the control plane; then the connection is closed
 
+_HOLD, _HELD = "hold", "held"
+CHAINS = (_HOLD, _HELD, names.AGAIN)
+
 _LOOPBACK = "127.0.0.1"
 _MOST = 2**32 - 1
 
@@ -41,8 +44,8 @@ def chains(ranges: tuple[str, ...], rest: str, settings: Settings) -> tuple[Filt
     """For a listener that others share: calls to these ranges are held. `rest`: where those go who have been."""
     if not ranges:
         return ()
-    held = chain("hold", _cluster_by_address(), _wait_for_cluster())
-    again = chain("held", bytes_to(((rest, 1),), settings))
+    held = chain(_HOLD, _cluster_by_address(), _wait_for_cluster())
+    again = chain(_HELD, bytes_to(((rest, 1),), settings))
     for each in (held, again):
         each.filter_chain_match.CopyFrom(matching((), ranges))
     again.filter_chain_match.direct_source_prefix_ranges.extend(matching((), (_LOOPBACK,)).prefix_ranges)

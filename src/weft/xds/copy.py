@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from weakref import WeakValueDictionary
 
+from weft.translate.names import AGAIN, called_host
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync
 from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update, Wanted
@@ -20,7 +21,7 @@ from weft.xds.request import NAMES
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.table import Resource
-from weft.xds.types import CLUSTER, is_held
+from weft.xds.types import CLUSTER, LISTENER, is_held
 
 # Bytes of names of bodies in a hello, of which the control plane takes twice as many (`request.REQUEST_BYTES`). What is
 # not named is sent again; a hello that is too long would never get through.
@@ -131,13 +132,13 @@ class Copy:
         }
         self._unsaid.clear()
         wanted = {group: list(self._held(group)) for group in {*self._mirrors, *self._wanted}}
-        wanted = {group: names for group, names in wanted.items() if names}
+        wanted = {group: held for group, held in wanted.items() if held}
         return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted)
 
-    def want(self, group: Hashable, names: Iterable[str]) -> None:
-        """Proxies of a group wait for these clusters, or have done so."""
+    def want(self, group: Hashable, clusters: Iterable[str]) -> None:
+        """Proxies of a group wait for these, or have done so."""
         name = str(group)
-        new = [each for each in names if each not in self._wanted[name]]
+        new = [each for each in clusters if each not in self._wanted[name]]
         if len(self._wanted[name]) + len(new) > NAMES:
             return  # more than a control plane would answer
         self._wanted[name].update(dict.fromkeys(new))
@@ -146,14 +147,16 @@ class Copy:
 
     def wanted_frames(self) -> list[Wanted]:
         """What is to be said of that now."""
-        unsaid = {group: tuple(names) for group, names in self._unsaid.items() if names}
+        unsaid = [Wanted(group, tuple(held)) for group, held in self._unsaid.items() if held]
         self._unsaid.clear()
-        return [Wanted(group, names) for group, names in unsaid.items()]
+        return unsaid
 
     def _held(self, group: str) -> dict[str, None]:
-        mirror = self._mirrors.get(group)
-        there = mirror.tables.get(CLUSTER, {}) if mirror is not None else {}
-        return {**dict.fromkeys(name for name in there if is_held(CLUSTER, name)), **self._wanted.get(group, {})}
+        """What was waited for, and what else is there because somebody calls it: where calls are held, that is all."""
+        tables = mirror.tables if (mirror := self._mirrors.get(group)) is not None else {}
+        there = tables.get(CLUSTER, {}) if AGAIN in tables.get(LISTENER, {}) else {}
+        called = (name for name in there if is_held(CLUSTER, name) or called_host(name))
+        return {**dict.fromkeys(called), **self._wanted.get(group, {})}
 
     def lost(self) -> None:
         """The stream has ended: the control plane relies on nothing that is here any more."""

@@ -29,7 +29,7 @@ from weft.model.peer_authentication import PeerAuthentication, decider
 from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.telemetry import Telemetry
-from weft.translate import names
+from weft.translate import hold, names
 from weft.translate.authorization import AUDITED, DISGUISED_HEADER, DISGUISED_PATH
 from weft.translate.request_authentication import written_by
 
@@ -60,6 +60,8 @@ def _whole(ground: Ground, listener: Listener) -> Part:
         return Part("", "", workloads(ground), (rules.INBOUND_LISTENER,))
     if listener.name == names.VIRTUAL_OUTBOUND:
         return Part("", "", (), (rules.OUTBOUND_LISTENER,))
+    if listener.name == names.AGAIN:
+        return Part("", "", (), (rules.HELD_CALLS,))
     if listener.name.startswith("0.0.0.0_"):
         made_by = sources_of(listener.metadata)
         shared = (rules.CHAIN_ON_SHARED_PORT,) if made_by else ()
@@ -175,6 +177,8 @@ def _refused(ground: Ground, name: str) -> tuple[Source, ...]:
 def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tuple[str, str]) -> Iterator[Part]:
     if chain.name.endswith(_BLACK_HOLE_CHAIN):
         yield Part(*place, (), (rules.INBOUND_LOOP,))
+    elif chain.name in hold.CHAINS:
+        yield Part(*place, (), (rules.HELD_CALLS,))
     elif chain.name in ("PassthroughFilterChain", f"{names.VIRTUAL_OUTBOUND}-catchall-tcp"):
         yield Part(*place, *ground.outbound())
     elif manager := _manager(chain):

@@ -21,6 +21,7 @@ _RESOURCES, _TLS, _POLICIES = "resources.md", "mutual-tls.md", "authorization.md
 _TOKENS, _LOGS, _IDENTITY = "request-authentication.md", "access-log.md", "identity.md"
 _BALANCING = "load-balancing.md"
 _EDGE = "gateways.md"
+_ON_DEMAND = "on-demand.md"
 _REQUEST, _CHANGE, _KUBERNETES = "life-of-a-request.md", "life-of-a-change.md", "kubernetes.md"
 
 # At gateways
@@ -99,6 +100,11 @@ OUTBOUND_LISTENER = Rule(
     "outbound-listener",
     "All calls of the workload arrive at one listener, which hands each to the one of its destination.",
     _REQUEST,
+)
+HELD_CALLS = Rule(
+    "held-calls",
+    "A call to a service that the proxy has not been told of is held until it is, and then goes on as any other.",
+    _ON_DEMAND,
 )
 LISTENER_PER_HTTP_PORT = Rule(
     "listener-per-http-port",

@@ -211,7 +211,9 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(r
         afresh.push.close()
     for each in groups:
         rig.push.leave(each)
-    assert not (rig.push._places or rig.push._called or rig.push._translation._made or any(rig.push._watching.values()))
+    assert not (
+        rig.push._places or rig.push._demand._seen or rig.push._translation._made or any(rig.push._watching.values())
+    )
 
 
 def named_clusters(rig, of):
