@@ -22,7 +22,7 @@ from weft.explain.explain import explain
 from weft.explain.request import Request
 from weft.explain.world import Resources, Workload
 from weft.files.documents import read_documents
-from weft.model.group import sidecar_group
+from weft.model.group import group_of
 from weft.model.instance import pod_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
@@ -72,7 +72,7 @@ class _World:
             mesh.apply(ObjectKey("Pod", pod.namespace, pod.name), (pod,))
             self._by_name[workload.name] = self._by_address[address] = Workload(workload.name, (address,))
         for workload in (each for each in declared if isinstance(each, Declared)):
-            group = sidecar_group(workload)
+            group = group_of(workload)
             push.join(group)
             sent = ((kind, each.body) for kind in _TYPES for each in snapshots.resources(group, kind).values())
             known = self._by_name[workload.name]
@@ -94,6 +94,9 @@ class _World:
 
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         return (f"10.96.0.{host.removeprefix('svc-')}",)
+
+    def after_call(self, caller: Workload, address: str, port: int) -> Resources:
+        return caller.resources or Resources.from_bytes(())
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
         return True

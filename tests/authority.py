@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import rsa as rsa_keys
 
 _PEM = serialization.Encoding.PEM
 
@@ -27,9 +28,9 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "root")])
         self.root = self._sign(self._name, self._key.public_key(), authority=True)
 
-    def issue(self, name, **more):
+    def issue(self, name, *, rsa=False, **more):
         """`name`: a URI, or a DNS name."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = rsa_keys.generate_private_key(65537, 2048) if rsa else ec.generate_private_key(ec.SECP256R1())
         written = x509.UniformResourceIdentifier(name) if "://" in name else x509.DNSName(name)
         certificate = self._sign(x509.Name([]), key.public_key(), written, **more)
         private = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())

@@ -3,6 +3,7 @@
 from textwrap import dedent
 
 from weft.api.document import Document
+from weft.api.kinds import key_kind
 from weft.api.parse import CLUSTER_SCOPED, Parsed, parse
 from weft.api.yaml_text import compose
 from weft.model.names import ObjectKey
@@ -13,7 +14,7 @@ def document(text, file="shop.yaml", directory="/meshes/shop"):
     body = composed.value
     metadata = body.get("metadata") or {}
     namespace = "" if body["kind"] in CLUSTER_SCOPED else metadata.get("namespace", "shop")
-    key = ObjectKey(body["kind"], namespace, str(metadata.get("name", "")))
+    key = ObjectKey(key_kind(body["apiVersion"], body["kind"]), namespace, str(metadata.get("name", "")))
     return Document(key, body["apiVersion"], body, file, directory, composed.line, composed.lines)
 
 

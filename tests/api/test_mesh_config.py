@@ -124,3 +124,14 @@ def test_an_api_server_is_asked_for_the_one_that_is_meant():
         body = {"metadata": {"name": name, "namespace": namespace}, "data": {"mesh": "trustDomain: td"}}
         assert len(parse(Document(key, "v1", body)).values) == from_server, (name, namespace)
         assert len(parse(Document(key, "v1", body, file="mesh.yaml")).values) == from_file, (name, namespace)
+
+
+def test_on_demand_scope_is_an_annotation():
+    def written(word):
+        return config("{}").replace(
+            "namespace: istio-system", f"namespace: istio-system, annotations: {{weft.dev/on-demand: {word}}}"
+        )
+
+    assert value(written('"true"')).on_demand
+    assert not value(written('"false"')).on_demand and not value(config("{}")).on_demand
+    assert "is `yes`, which means nothing" in told(written('"yes"'))[0]

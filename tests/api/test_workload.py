@@ -170,3 +170,39 @@ def test_says_what_is_wrong(spec, problem):
 )
 def test_says_what_is_wrong_with_annotations(annotation, problem):
     assert told(str(Written("command: [x]", f"name: pay, annotations: {{{annotation}}}"))) == [problem]
+
+
+def test_a_gateway_has_no_command_and_says_which_ports_are_published():
+    found = workload("gateway: {publish: [{port: 443, hostPort: 8443}, {port: 8080, address: '::1'}]}, replicas: 2")
+    assert found.gateway and found.command == ()
+    assert [(each.port, each.host_port, each.address) for each in found.publish] == [
+        (443, 8443, "127.0.0.1"),
+        (8080, 8080, "::1"),
+    ]
+    assert all(each.line for each in found.publish)
+    assert not workload("command: [x]").gateway
+    assert workload("gateway: {}").publish == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        ("gateway: {}, command: [x]", "`command` has no effect"),
+        ("gateway: {}, readiness: {tcp: {port: 1}}", "`readiness` has no effect"),
+        ("gateway: {}, excludeInboundPorts: [1]", "`excludeInboundPorts` has no effect"),
+        ("gateway: {publish: [{hostPort: 1}]}", "`port` is required"),
+        ("gateway: {publish: [{port: 15021}]}", "port 15021 is the proxy's own"),
+        ("gateway: {publish: [{port: 80, hostPort: 70000}]}", "70000"),
+        ("gateway: {publish: [{port: 80, address: here}]}", "here"),
+        ("gateway: {publish: [{port: 80, hostPort: 1}, {port: 81, hostPort: 1}]}", "port 1 of 127.0.0.1 stands twice"),
+        ("gateway: {published: []}", "published"),
+    ],
+)
+def test_refuses_what_a_gateway_cannot_be(spec, what):
+    problems = told(str(Written(spec)))
+    assert any(each.startswith("4 ") and what in each for each in problems), problems
+
+
+def test_a_gateway_without_a_proxy_is_nothing():
+    metadata = "name: edge, labels: {sidecar.istio.io/inject: 'false'}"
+    assert "a gateway is a proxy" in str(told(str(Written("gateway: {}", metadata=metadata))))

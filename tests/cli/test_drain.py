@@ -24,3 +24,10 @@ def test_a_time_that_is_none_is_said(given, capsys):
 def test_without_an_envoy_it_is_done_and_says_why(capsys):
     assert drain.run(["0s"]) == 0
     assert "Envoy does not answer" in capsys.readouterr().err
+
+
+def test_a_gateway_is_drained_as_one(monkeypatch):
+    asked = []
+    monkeypatch.setattr(of_envoy, "drain", lambda **options: asked.append(options))
+    assert drain.run(["--gateway", "2s"]) == 0
+    assert (asked[0]["gateway"], asked[0]["least"]) == (True, 2.0)

@@ -2,6 +2,7 @@
 the control plane."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -52,17 +53,19 @@ def test_a_change_is_judged_by_what_pods_have_called(mesh, namespace, tmp_path):
 
 
 def test_two_moments_of_a_cluster_are_compared(mesh, namespace):
+    """By time, for the namespaces of other tests come and go."""
+    before = f"@{datetime.now(UTC).isoformat()}"
     route = {"hosts": ["web"], "http": [{"directResponse": {"status": 418}}]}
     mesh.apply(apps.of_kind("networking.istio.io/v1", "VirtualService", namespace, "web", route))
 
     def compared():
-        objects = said(mesh, "@-1")["objects"]
-        return [each for each in objects if each["object"]["namespace"] == namespace]
+        found = said(mesh, before)
+        return found if any(each["object"]["namespace"] == namespace for each in found["objects"]) else None
 
-    (changed,) = until(compared, timeout=120)
+    found = until(compared, timeout=120)
+    (changed,) = [each for each in found["objects"] if each["object"]["namespace"] == namespace]
     assert (changed["what"], changed["object"]["kind"]) == ("added", "VirtualService")
-    turned = said(mesh, "@-1")["requests"]
     assert any(
         each["after"][0].startswith("answered 418") and each["because"] == f"VirtualService {namespace}/web"
-        for each in turned
+        for each in found["requests"]
     )

@@ -102,3 +102,28 @@ def test_grpcs_own_client_stays_one(rig):
     claimed = msgspec.structs.replace(group("web"), kind=ProxyKind.GRPC)
     joined = Direct(rig.placed, lambda *_: None).join(1, NodeInfo(NODE.format("web-1")), claimed, WEB)
     assert (joined.kind, joined.labels) == (ProxyKind.GRPC, GOLD.labels)
+
+
+def test_a_pod_with_a_sidecar_is_no_gateway_whatever_its_proxy_says(rig):
+    claimed = msgspec.structs.replace(group("web"), kind=ProxyKind.GATEWAY)
+    node = NodeInfo(NODE.format("web-0").replace("sidecar", "router"))
+    with pytest.raises(Refused, match="says it is a router, and pod shop/web-0 is a sidecar"):
+        Direct(rig.placed, lambda *_: None).join(1, node, claimed, WEB)
+
+
+def test_a_gateways_pod_has_no_sidecar_whatever_its_proxy_says(rig):
+    gateway = msgspec.structs.replace(group("web"), kind=ProxyKind.GATEWAY)
+    rig.placed.put("uid-web-2", "node-1", gateway)
+    direct = Direct(rig.placed, lambda *_: None)
+    assert direct.join(1, NodeInfo(NODE.format("web-2").replace("sidecar", "router")), gateway, WEB) == gateway
+    with pytest.raises(Refused, match="says it is a sidecar, and pod shop/web-2 is a router"):
+        direct.join(2, NodeInfo(NODE.format("web-2")), group("web"), WEB)
+
+
+async def test_a_sidecar_that_claims_to_be_a_router_gets_nothing(rig):
+    async with channel(rig, *rig.certificate("shop", "web")) as to:
+        proxy = Proxy(to)
+        proxy.kind = "router"
+        await proxy.subscribe(CLUSTER)
+        assert await proxy.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert not rig.plane.proxies()

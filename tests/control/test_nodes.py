@@ -24,6 +24,10 @@ def test_grpcs_own_client_is_known_by_its_generator():
     assert group_of(NODE, {"GENERATOR": "grpc"}).kind is ProxyKind.GRPC
 
 
+def test_a_router_is_a_gateway():
+    assert group_of(NODE.replace("sidecar", "router"), {}).kind is ProxyKind.GATEWAY
+
+
 def test_a_pods_name_is_in_the_metadata_or_the_node_id():
     assert pod_of(NODE, {}) == "frontend-v1-0"
     assert pod_of(NODE, {"POD_NAME": "web-0"}) == "web-0"
@@ -34,7 +38,7 @@ def test_a_pods_name_is_in_the_metadata_or_the_node_id():
     [
         ("envoy", {}),
         ("", {}),
-        ("router~1~a.b~c", {}),
+        ("waypoint~1~a.b~c", {}),
         ("sidecar~1~~", {}),
         (NODE, {"LABELS": [1]}),
         (NODE, {"NAMESPACE": 7}),

@@ -7,8 +7,9 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from model.builders import group, instance, put, service
 from weft.control import push
+from weft.control.gathering import Timing
 from weft.control.problems import Problems
-from weft.control.push import Push, Timing
+from weft.control.push import Push
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
 from weft.model.destination_rule import (
@@ -246,7 +247,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     rig = Rig()
     rig.put(service("orders"), instance("orders-0", "orders", meshed=True))
     rig.push.join(group("web"))
-    rig.push._timing = Timing(endpoints=0.0, quiet=3600, most=3600)
+    rig.push._gathering._timing = Timing(endpoints=0.0, quiet=3600, most=3600)
     before = rig.versions(group("web"))
     rig.push.touch(put(rig.mesh, routes("orders", ORDERS)))
     rig.push.touch(put(rig.mesh, instance("orders-0", "orders", address="10.244.9.9", meshed=True)))
@@ -318,16 +319,16 @@ async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig,
 
     rig.put(service("orders"), service("cart"))
     rig.push.join(group("web"))
-    monkeypatch.setattr("weft.control.push.contribute", choke)
+    monkeypatch.setattr("weft.control.translation.contribute", choke)
     changed = rig.put(service("orders", port=81), service("cart", port=82))[group("web")]
     assert (CLUSTER, f"outbound|82||{CART}") in changed
     assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)
 
 
 async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
-    rig.push._timing = Timing(quiet=3600, most=60)
+    rig.push._gathering._timing = Timing(quiet=3600, most=60)
     rig.push.touch(put(rig.mesh, service("orders")))
-    assert rig.push._timer.when() <= asyncio.get_running_loop().time() + 60
+    assert rig.push._gathering._timer.when() <= asyncio.get_running_loop().time() + 60
 
 
 async def test_findings_go_with_those_who_would_meet_them(rig):
@@ -398,7 +399,9 @@ async def test_a_telemetry_changes_listeners_of_those_it_is_for_and_nothing_else
 
 async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgotten(rig, monkeypatch):
     asked = []
-    monkeypatch.setattr("weft.control.push.contribute", lambda view, own: asked.append(view) or contribute(view, own))
+    monkeypatch.setattr(
+        "weft.control.translation.contribute", lambda view, own: asked.append(view) or contribute(view, own)
+    )
     rig.put(service("orders", protocol=Protocol.TCP, addresses=("10.96.0.1",)))
     groups = [group(name) for name in ("a", "b", "c")]
     for each in groups:
@@ -410,7 +413,7 @@ async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgott
     assert own[0].version != own[2].version
     rig.push.touch(rig.mesh.apply(ObjectKey("Telemetry", "shop", "c"), ()))
     rig.push.flush()
-    assert len(rig.push._made[ORDERS]) == 1
+    assert len(rig.push._translation._made[ORDERS]) == 1
     assert len(asked) == 2
 
 
@@ -508,7 +511,9 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(r
         afresh.push.close()
     for each in groups:
         rig.push.leave(each)
-    assert not (rig.push._places or rig.push._place_of or rig.push._made or any(rig.push._watching.values()))
+    assert not (
+        rig.push._places or rig.push._place_of or rig.push._translation._made or any(rig.push._watching.values())
+    )
     assert not rig.snapshots._upon
 
 

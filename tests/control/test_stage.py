@@ -6,11 +6,12 @@ from model.builders import group, instance, put, service
 from weft.api.document import Change
 from weft.api.parse import parse
 from weft.control.plane import ControlPlane
-from weft.control.stage import NoSuchWorkload, Stage, group_of
+from weft.control.stage import NoSuchWorkload, Stage
 from weft.explain.decision import Kind
 from weft.explain.explain import explain
 from weft.explain.request import Request
 from weft.files.documents import read_documents
+from weft.model.group import group_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
 from weft.model.workload import Workload as Written

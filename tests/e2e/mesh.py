@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from e2e.objects import Document, text
+from weft.api.kinds import key_kind
 from weft.control.plane import ControlPlane
 from weft.local.engine import Engine
 from weft.local.identities import Trust
@@ -166,7 +167,9 @@ class Mesh:
 def _objects(content: str) -> dict[ObjectKey, Any]:
     documents = [document for document in yaml.safe_load_all(content) if document]
     return {
-        ObjectKey(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+        ObjectKey(
+            key_kind(each["apiVersion"], each["kind"]), each["metadata"].get("namespace", ""), each["metadata"]["name"]
+        ): each
         for each in documents
     }
 

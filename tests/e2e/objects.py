@@ -93,6 +93,22 @@ def destination_rule(name: str, *subsets: str, **policy: Any) -> Document:
     return istio("DestinationRule", name, spec)
 
 
+def standard(kind: str, name: str, spec: Document, namespace: str = NAMESPACE, version: str = "v1") -> Document:
+    """An object of the Gateway API."""
+    return {
+        "apiVersion": f"gateway.networking.k8s.io/{version}",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def http_route(name: str, *rules: Document, namespace: str = NAMESPACE, parent: Document | None = None) -> Document:
+    """Attached to the Service of its name, unless it has another parent."""
+    parents = [parent or {"group": "", "kind": "Service", "name": name, "namespace": NAMESPACE}]
+    return standard("HTTPRoute", name, {"parentRefs": parents, "rules": list(rules)}, namespace)
+
+
 def to(host: str, subset: str = "", weight: int | None = None) -> Document:
     """One destination of a route."""
     destination = {"host": host, **({"subset": subset} if subset else {})}

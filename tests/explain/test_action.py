@@ -1,5 +1,5 @@
 import pytest
-from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteMatch
 from google.protobuf.json_format import ParseDict
 
 from weft.explain.action import change_headers, location, rewrite
@@ -22,10 +22,14 @@ def _headers(path="/a/b?x=1", authority="orders:80", **more):
         ({"host_redirect": "there"}, "http://there/a/b?x=1"),
         ({"https_redirect": True}, "https://orders/a/b?x=1"),
         ({"scheme_redirect": "https", "port_redirect": 8443}, "https://orders:8443/a/b?x=1"),
+        ({"prefix_rewrite": "/n"}, "http://orders:80/n/b?x=1"),
+        ({"regex_rewrite": {"pattern": {"regex": "^/a/?"}, "substitution": "/"}}, "http://orders:80/b?x=1"),
     ],
 )
 def test_where_a_redirect_points(redirect, expected):
-    assert location(ParseDict(redirect, RedirectAction()), _headers()) == expected
+    assert (
+        location(ParseDict(redirect, RedirectAction()), _headers(), RouteMatch(path_separated_prefix="/a")) == expected
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from golden.render import compile_group, load
 from weft.explain.world import Resources, Workload
-from weft.model.group import sidecar_group
+from weft.model.group import group_of
 from weft.model.instance import Instance
 from weft.model.workload import Workload as Declared
 
@@ -48,7 +48,7 @@ class SmallWorld:
                     owner = declared[value.workload]
                     made = None
                     if value.meshed:
-                        found, _ = compile_group(mesh, sidecar_group(owner))
+                        found, _ = compile_group(mesh, group_of(owner))
                         made = Resources(found.listeners, found.routes, found.clusters, found.endpoints)
                     identity = f"spiffe://cluster.local/ns/{value.namespace}/sa/{value.service_account}"
                     workload = Workload(owner.name, value.addresses, identity if made else "", made)

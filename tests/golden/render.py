@@ -19,10 +19,11 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from google.protobuf.json_format import MessageToDict
+from msgspec.structs import replace
 
 from weft.api.parse import parse
 from weft.files.documents import read_documents
-from weft.model.group import Group, ProxyKind, sidecar_group
+from weft.model.group import Group, ProxyKind, group_of
 from weft.model.instance import Instance, pod_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
@@ -96,7 +97,8 @@ def compile_group(mesh: Mesh, group: Group, *, judge: bool = True) -> tuple[Reso
     answering: list[Built] = []
     problems: list[str] = []
     contributions = [base(view)]
-    for host in sorted({*mesh.hosts(), *mesh.routed_hosts()}):
+    seen_hosts = {*mesh.hosts(), *mesh.routed_hosts()} if scope.servers is None else mesh.edge(scope).hosts
+    for host in sorted(seen_hosts):
         seen = service_view(mesh, group, scope, host)
         if seen is None:
             continue
@@ -143,8 +145,9 @@ def _group(mesh: Mesh, name: str) -> Group:
     if name.startswith("grpc:"):
         return Group(ProxyKind.GRPC, name.removeprefix("grpc:"))
     found = [value for _, values in mesh.values() for value in values if isinstance(value, Workload)]
-    workload = next(value for value in found if value.name == name)
-    return sidecar_group(workload)
+    workload = next(value for value in found if value.name == name.removeprefix("gateway:"))
+    own = group_of(workload)
+    return replace(own, kind=ProxyKind.GATEWAY) if name.startswith("gateway:") else own
 
 
 def _instances(workload: Workload, place: int) -> list[Instance]:
@@ -190,10 +193,15 @@ def _sorted(value):
             return {"from_agent": value["name"]}
         first = ("@type", "name", "cluster_name")
         ordered = sorted(value, key=lambda key: (first.index(key) if key in first else len(first), key))
-        return {key: _sorted(value[key]) for key in ordered}
+        return {key: "…" if _is_pem(key, value[key]) else _sorted(value[key]) for key in ordered}
     if isinstance(value, list):
         return [_sorted(entry) for entry in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _is_pem(key: str, value: object) -> bool:
+    """A key or a certificate: nobody reads it, and a key should not be told even if it opens nothing."""
+    return key == "inline_bytes" and str(value).startswith("LS0t")
 
 
 _FROM_AGENT = MessageToDict(from_agent(), preserving_proto_field_name=True)

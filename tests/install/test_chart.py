@@ -15,7 +15,7 @@ CHART = Path(__file__).resolve().parent.parent.parent / "deploy" / "chart"
 
 GIVEN = {
     "default": {},
-    "revision": {"revision": "1-2-3", "injection": {"redirectBy": "node"}},
+    "revision": {"revision": "1-2-3", "injection": {"redirectBy": "node"}, "gateways": {"secretsIn": ["*"]}},
     "chosen": {
         "namespace": "mesh",
         "image": "example.org/weft:1",
@@ -43,6 +43,7 @@ GIVEN = {
             "settings": {"concurrency": 2},
         },
         "validation": {"enabled": False},
+        "gateways": {"secretsIn": ["edge", "shop"]},
         "ca": {"secret": "mine"},
         "mesh": {"trustDomain": "example.org", "accessLogFile": "/dev/stdout"},
     },

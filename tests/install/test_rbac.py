@@ -3,8 +3,8 @@
 import pytest
 
 from weft.install.crds import DEFINITIONS
-from weft.install.rbac import cluster_rules, namespace_rules
-from weft.install.values import values_of
+from weft.install.rbac import cluster_rules, namespace_rules, roles
+from weft.install.values import ValuesError, values_of
 
 CONTROL = "system:serviceaccount:istio-system:weft-control"
 NODE = "system:serviceaccount:istio-system:weft-node"
@@ -118,3 +118,20 @@ def test_a_revision_may_touch_only_its_own_names():
              for name in rule.get("resourceNames", ())]  # fmt: skip
     shared = {"istio-ca-root-cert", "istio-ca-secret"}
     assert all("a" in name.split("-") for name in set(names) - shared), names
+
+
+def test_secrets_of_gateways_are_read_only_where_somebody_says_so():
+    assert not [rule for rule in cluster_rules(values_of({})) if "secrets" in rule["resources"]]
+    named = roles(values_of({"gateways": {"secretsIn": ["edge"]}}))
+    (role,) = [each for each in named if each["metadata"].get("namespace") == "edge" and each["kind"] == "Role"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}]
+    (binding,) = [each for each in named if each["kind"] == "RoleBinding" and each["metadata"]["namespace"] == "edge"]
+    assert binding["subjects"][0]["name"] == "weft-control"
+    everywhere = values_of({"gateways": {"secretsIn": ["edge", "*"]}})
+    assert [rule for rule in cluster_rules(everywhere) if rule["resources"] == ["secrets"]]
+    assert not [each for each in roles(everywhere) if each["metadata"].get("namespace") == "edge"]
+
+
+def test_a_namespace_of_gateways_must_be_one():
+    with pytest.raises(ValuesError, match="`Edge` is not a namespace"):
+        values_of({"gateways": {"secretsIn": ["Edge"]}})

@@ -50,6 +50,25 @@ def test_a_pod_is_meshed_if_it_has_a_proxy_that_can_intercept(more, meshed):
 
 
 @pytest.mark.parametrize(
+    ("annotations", "kind"),
+    [
+        ({"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "gateway"}, ProxyKind.GATEWAY),
+        ({"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "grpc-agent, gateway"}, ProxyKind.GATEWAY),
+        ({"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "sidecar"}, ProxyKind.SIDECAR),
+        ({"inject.istio.io/templates": "gateway"}, ProxyKind.SIDECAR),  # nobody has made it one
+        ({}, ProxyKind.SIDECAR),
+    ],
+)
+def test_a_pod_is_a_gateway_where_the_injector_made_it_one(annotations, kind):
+    found = read("edge-0", "shop", "10.0.0.1", annotations=annotations, labels={"istio.io/kind": "router"})
+    record = record_of(found)
+    assert record.group.kind is kind
+    assert record.proxied
+    assert record.meshed is (kind is ProxyKind.SIDECAR)
+    assert instance_of(found, record).gateway is (kind is ProxyKind.GATEWAY)
+
+
+@pytest.mark.parametrize(
     ("more", "ready"), [({}, True), ({"ready": False}, False), ({"deleted": "2026-01-01T00:00:00Z"}, False)]
 )
 def test_a_pod_that_is_being_deleted_is_not_ready_whatever_its_probe_says(more, ready):

@@ -162,3 +162,13 @@ def test_no_garbage_of_others_is_collected_inside():
     gc.collect()
     here = Path("/proc/thread-self/ns/net").stat().st_ino
     assert collected_in == [here] * 10
+
+
+def test_low_ports_are_open_in_one_namespace_and_stay_closed_outside(make_namespace):
+    read = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text
+    outside, namespace = read(), make_namespace()
+    netns.open_low_ports(namespace)
+    assert netns.run_in(namespace, read).strip() == "0"
+    assert read() == outside
+    with pytest.raises(NetworkError):
+        netns.open_low_ports(Namespace("weft-not-there"))

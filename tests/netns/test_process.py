@@ -255,3 +255,12 @@ def test_entering_later_gives_the_same_view_on_the_callers_own_terminal(make_nam
     )
     done = subprocess.run(exec_argv(wanted), input="typed\n", capture_output=True, text=True, env={})
     assert (done.returncode, done.stdout) == (9, f"typed\n{UID}\n10.97.0.9 there\n")
+
+
+async def test_a_process_may_stay_in_the_machines_own_network_and_keep_one_capability(start):
+    where = await output_of(await start("readlink", "/proc/self/ns/net", namespace=None))
+    assert where.strip() == str(Path("/proc/self/ns/net").readlink())
+    caps = await output_of(await start("grep", "Cap", "/proc/self/status", namespace=None, capabilities=("net_raw",)))
+    assert {line.split()[0]: int(line.split()[1], 16) for line in caps.splitlines()}["CapEff:"] == 1 << 13
+    caps = await output_of(await start("grep", "CapEff", "/proc/self/status"))
+    assert int(caps.split()[1], 16) == 0

@@ -1,7 +1,8 @@
 from datetime import timedelta
 
+import msgspec
 import pytest
-from envoy.config.route.v3.route_components_pb2 import Route
+from envoy.config.route.v3.route_components_pb2 import Route, RouteAction, RouteMatch
 
 from translate.views import HOST, route, to, view
 from weft.model.destination_rule import ConsistentHash, DestinationRule, HashKey, LoadBalancer, TrafficPolicy
@@ -15,7 +16,7 @@ from weft.model.virtual_service import (
     Rewrite,
     WeightedDestination,
 )
-from weft.translate.actions import act, destination_port, fraction, plain, taking_part
+from weft.translate.actions import act, destination_port, fraction, plain, replace_prefix, taking_part
 from weft.translate.view import Target
 
 
@@ -107,3 +108,31 @@ def test_the_requests_port_is_kept_in_a_redirect_unless_it_goes_without_saying()
     redirect = Redirect(uri="/x", derive_port="FROM_REQUEST_PORT", code=302)
     assert _acted(route(redirect=redirect), port=8080).redirect.port_redirect == 8080
     assert _acted(route(redirect=redirect), port=80).redirect.port_redirect == 0
+
+
+@pytest.mark.parametrize(
+    ("match", "new", "prefix", "regex"),
+    [
+        (RouteMatch(path_separated_prefix="/v1"), "/v2", "/v2", ""),
+        (RouteMatch(path_separated_prefix="/v1"), "/v2/", "/v2", ""),
+        (RouteMatch(path_separated_prefix="/v1"), "/", "", "^/v1/?"),
+        (RouteMatch(path_separated_prefix="/a.b"), "/", "", "^/a\\.b/?"),
+        (RouteMatch(prefix="/"), "/v2", "/v2/", ""),
+        (RouteMatch(prefix="/"), "/", "", ""),
+    ],
+)
+def test_between_a_new_prefix_and_the_rest_stands_one_slash(match, new, prefix, regex):
+    action = RouteAction()
+    replace_prefix(action, new, match)
+    assert (action.prefix_rewrite, action.regex_rewrite.pattern.regex) == (prefix, regex)
+    assert action.regex_rewrite.substitution == ("/" if regex else "")
+
+
+def test_what_nobody_can_take_is_answered_500_by_its_weight():
+    action = _acted(msgspec.structs.replace(route(to(weight=3)), failing=1)).route
+    assert [(entry.name, entry.weight.value) for entry in action.weighted_clusters.clusters] == [
+        (f"outbound|80||{HOST}", 3),
+        ("NoSuchBackend", 1),
+    ]
+    assert action.cluster_not_found_response_code == RouteAction.INTERNAL_SERVER_ERROR
+    assert _acted(route(to(weight=3))).route.cluster_not_found_response_code == 0

@@ -61,3 +61,13 @@ def test_each_kind_of_string_has_its_matcher():
     assert string_matcher(StringMatch(MatchKind.PREFIX, "a")).prefix == "a"
     assert string_matcher(StringMatch(MatchKind.REGEX, "a+")).safe_regex.regex == "a+"
     assert string_matcher(PRESENT).safe_regex.regex == ".*"
+
+
+@pytest.mark.parametrize(
+    ("written", "separated", "prefix"),
+    [("/v1", "/v1", ""), ("/v1/", "/v1", ""), ("/", "", "/"), ("//", "", "/")],
+)
+def test_a_prefix_of_segments_has_no_slash_at_its_end(written, separated, prefix):
+    made = route_match(HttpMatch(uri=StringMatch(MatchKind.PATH_PREFIX, written)))
+    assert (made.path_separated_prefix, made.prefix) == (separated, prefix)
+    assert catches_all(made) == bool(prefix)

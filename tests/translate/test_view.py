@@ -5,8 +5,16 @@ from weft.model.destination_rule import ConsistentHash, DestinationRule, HashKey
 from weft.model.mesh import Mesh
 from weft.model.names import labels_of
 from weft.model.service import Protocol, ServicePort
-from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, Mirror, VirtualService, WeightedDestination
-from weft.translate.view import depends_on_labels, destinations, group_view, service_view
+from weft.model.virtual_service import (
+    Destination,
+    HttpMatch,
+    HttpRoute,
+    Mirror,
+    VirtualService,
+    WeightedDestination,
+    destinations,
+)
+from weft.translate.view import depends_on_labels, group_view, service_view
 
 ORDERS, STOCK = "orders.shop.svc.cluster.local", "stock.shop.svc.cluster.local"
 

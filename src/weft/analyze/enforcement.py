@@ -35,9 +35,9 @@ def _of_proxies(
     bare, unseen = [], []
     for namespace, runner in guarded:
         ports = called.get((namespace, runner.name), set())
-        if not runner.instance.meshed:
+        if not runner.instance.proxied:
             bare += [runner.name] if policy.selector or ports else []
-        else:
+        elif not runner.instance.gateway:
             unseen += [f"{port} of {runner.name}" for port in sorted(ports) if not runner.instance.intercepts(port)]
     field = "spec.selector" if policy.selector else "spec"
     if bare:

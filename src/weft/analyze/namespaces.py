@@ -41,7 +41,7 @@ def _of_silence(namespace: Namespace, facts: Facts) -> Iterator[Problem]:
     if not silent or namespace.name in (*_NOT_OURS, facts.settings.root_namespace):
         return
     pods = [each for each in facts.runners.get(namespace.name, ()) if each.instance.by_slice]
-    if pods and not any(each.instance.meshed for each in pods):
+    if pods and not any(each.instance.proxied for each in pods):
         what = f"it does not say whether its pods ({pods[0].name}, …) get a proxy: they get none"
         hint = f"kubectl label namespace {namespace.name} {INJECTION}=enabled, or =disabled if that is meant"
         yield finding("WFT0816", namespace.origin, "metadata.labels", what, hint)

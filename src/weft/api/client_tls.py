@@ -49,6 +49,7 @@ def read_client_tls(policy: Fields) -> ClientTls | None:
         authorities=_file(tls, "caCertificates"),
         revoked=_file(tls, "caCrl"),
         verify=not tls.boolean("insecureSkipVerify"),
+        credential=tls.text("credentialName", most=253),
     )
     _check_credential(tls)
     _check_files(tls, found)
@@ -97,11 +98,14 @@ def _file(tls: Fields, name: str) -> str:
 
 
 def _check_credential(tls: Fields) -> None:
-    tls.refused(
-        "credentialName",
-        "`credentialName` names a Secret, and this version of weft reads no Secrets",
-        "name files: `clientCertificate`, `privateKey`, `caCertificates`",
-    )
+    """It stands for all files: what is written beside it would not be looked at."""
+    name = tls.text("credentialName", most=253)
+    if name and (not is_host(name) or name != name.lower()):
+        hint = "a Secret of the proxy's own namespace, by its name alone"
+        tls.error("credentialName", f"`{name[:80]}` is not the name of a Secret", hint)
+    beside = [each for each in _FILES if tls.has(each)] if tls.has("credentialName") else []
+    if beside:
+        tls.error(beside[0], f"{quoted(beside)} would have no effect beside `credentialName`", "leave one of them out")
 
 
 def _check_files(tls: Fields, found: ClientTls) -> None:

@@ -1,17 +1,17 @@
-"""Istio's Gateway: which ports and hosts the edge serves. TLS that a gateway itself would end is not there yet, and a
-Gateway that asks for it is refused: serving it in plaintext would be worse than not serving it."""
+"""Istio's Gateway: which ports and hosts the edge serves, and its TLS (`server_tls.py`)."""
 
 from __future__ import annotations
 
 from weft.api.metadata import Meta
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
+from weft.api.server_tls import read_server_tls
 from weft.api.syntax import is_dns_label, is_host
 from weft.model.gateway import Gateway, GatewayServer, ServerTls
+from weft.model.proxy import OWN_PORTS
 from weft.model.service import Protocol, ServicePort
 
-_REFUSED_MODES = ("SIMPLE", "MUTUAL", "AUTO_PASSTHROUGH", "ISTIO_MUTUAL", "OPTIONAL_MUTUAL")
-_VERSIONS = ("TLS_AUTO", "TLSV1_0", "TLSV1_1", "TLSV1_2", "TLSV1_3")
+_ENCRYPTED = (Protocol.HTTPS, Protocol.TLS)
 
 
 def read_gateway(root: Fields, meta: Meta) -> tuple[Gateway, ...]:
@@ -39,23 +39,12 @@ def _server(server: Fields) -> GatewayServer:
     bind = server.text("bind", most=255)
     if bind and not bind.startswith("unix://"):
         server.address("bind")
-    server.unsupported("defaultEndpoint")
+    server.refused(
+        "defaultEndpoint", "`defaultEndpoint` has no effect, in Istio neither", "bind a VirtualService to the Gateway"
+    )
     port = _port(server, unix=bind.startswith("unix://"))
-    tls = _tls(server)
-    if port.protocol in (Protocol.HTTPS, Protocol.TLS) and tls is None:
-        server.error(
-            (), f"a server of protocol {port.protocol.value.upper()} needs `tls`", "for example {mode: PASSTHROUGH}"
-        )
-    elif (
-        tls
-        and port.protocol not in (Protocol.HTTPS, Protocol.TLS, Protocol.UNDECLARED)  # undeclared is an error already
-        and not (tls.https_redirect and port.protocol.is_http)
-    ):
-        server.error(
-            "tls",
-            f"a server of protocol {port.protocol.value.upper()} cannot have `tls`",
-            "only httpsRedirect is possible on an HTTP port",
-        )
+    tls = read_server_tls(server, encrypted=port.protocol in _ENCRYPTED)
+    _check_protocol(server, port, tls)
     hosts = server.texts("hosts", required=True, most=320)
     for index, host in enumerate(hosts):
         namespace, slash, name = host.rpartition("/")
@@ -66,44 +55,28 @@ def _server(server: Fields) -> GatewayServer:
     return GatewayServer(port=port, hosts=hosts, name=server.text("name", most=253), bind=bind, tls=tls)
 
 
+def _check_protocol(server: Fields, port: ServicePort, tls: ServerTls | None) -> None:
+    spoken = port.protocol.value.upper()
+    if port.protocol in _ENCRYPTED and tls is None:
+        server.error((), f"a server of protocol {spoken} needs `tls`", "for example {mode: PASSTHROUGH}")
+    elif port.protocol is Protocol.UDP:
+        server.error(("port", "protocol"), "UDP goes past the proxies: no gateway serves it")
+    elif (
+        tls
+        and port.protocol not in (*_ENCRYPTED, Protocol.UNDECLARED)  # undeclared is an error already
+        and not (tls.https_redirect and port.protocol.is_http)
+    ):
+        what = f"a server of protocol {spoken} cannot have `tls`"
+        server.error("tls", what, "only httpsRedirect is possible on an HTTP port")
+
+
 def _port(server: Fields, *, unix: bool) -> ServicePort:
     port = server.fields("port", required=True)
     if port is None:
         return ServicePort(0)
     port.refused("targetPort", "`targetPort` has no effect in a Gateway", "leave it out")
     number = port.port("number", required=not unix)
+    if number in OWN_PORTS:
+        port.error("number", f"port {number} is the proxy's own: no server can have it", "use another port")
     name = port.text("name", required=True, most=253)
     return ServicePort(number=number, name=name, protocol=istio_protocol(port, number, required=True))
-
-
-def _tls(server: Fields) -> ServerTls | None:
-    tls = server.fields("tls")
-    if tls is None:
-        return None
-    tls.ignored(
-        "credentialNames",
-        "tlsCertificates",
-        "caCertCredentialName",
-        "caCrl",
-        "verifyCertificateSpki",
-        "verifyCertificateHash",
-    )
-    mode = tls.choice("mode", ("PASSTHROUGH",), default="PASSTHROUGH", refused=_REFUSED_MODES)
-    if mode != "PASSTHROUGH":
-        tls.error(
-            "mode" if tls.has("mode") else (),
-            f"TLS mode {mode} at a gateway is not supported by this version of weft",
-            "PASSTHROUGH and httpsRedirect are",
-        )
-    return ServerTls(
-        mode=mode,
-        https_redirect=tls.boolean("httpsRedirect") or False,
-        credential_name=tls.text("credentialName", most=253),
-        server_certificate=tls.text("serverCertificate", most=4_096),
-        private_key=tls.text("privateKey", most=4_096),
-        ca_certificates=tls.text("caCertificates", most=4_096),
-        subject_alt_names=tls.texts("subjectAltNames"),
-        minimum_version=tls.choice("minProtocolVersion", _VERSIONS),
-        maximum_version=tls.choice("maxProtocolVersion", _VERSIONS),
-        cipher_suites=tls.texts("cipherSuites"),
-    )

@@ -1,5 +1,5 @@
-"""Istio's mesh-wide settings: the text under `mesh` in the ConfigMap `istio` of the root namespace. Other ConfigMaps
-are none of a mesh's business."""
+"""Istio's mesh-wide settings: the text under `mesh` in the ConfigMap `istio` of the root namespace. Of other
+ConfigMaps only those are read that say whom to believe (`ca.crt`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from weft.api.yaml_text import Flaw, YamlError, compose
 from weft.base.problem import Severity
 from weft.base.suggest import did_you_mean
 from weft.model.access_log import LogProvider
+from weft.model.gateway_api import Bundle
 from weft.model.identity import is_trust_domain
 from weft.model.settings import CIPHERS, PathNormalization, Settings
 
 NAME = "istio"
+ON_DEMAND = "weft.dev/on-demand"  # an annotation: MeshConfig is Istio's, and knows no such thing
 # Fields of MeshConfig that production files carry and that this version does not act on.
 _NOT_ACTED_ON = tuple(
     words("""
@@ -36,10 +38,10 @@ _NOT_ACTED_ON = tuple(
 )
 
 
-def read_config_map(root: Fields, meta: Meta) -> tuple[Settings, ...]:
+def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | Bundle, ...]:
     root.ignored("data", "binaryData", "immutable")
     if not _is_mesh_config(meta, from_file=bool(root.report.document.file)):
-        return ()
+        return _bundle(root, meta)
     data = root.fields("data", required=True)
     if data is None:
         return ()
@@ -49,6 +51,21 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings, ...]:
         return ()
     config = _embedded(data)
     return () if config is None else (_settings(config, meta),)
+
+
+def _bundle(root: Fields, meta: Meta) -> tuple[Bundle, ...]:
+    """Whom a BackendTLSPolicy may believe."""
+    data = root.raw("data")
+    roots = data.get("ca.crt") if isinstance(data, Mapping) else None
+    if not isinstance(roots, str):
+        return ()
+    from cryptography.x509 import load_pem_x509_certificates  # not for those who have no such ConfigMap
+
+    try:
+        load_pem_x509_certificates(roots.encode())
+    except ValueError:
+        return ()  # somebody else's, of another shape
+    return (Bundle(meta.name, meta.namespace, roots, meta.origin),)
 
 
 def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:
@@ -118,10 +135,19 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         virtual_service_export_to=config.texts("defaultVirtualServiceExportTo") or ("*",),
         destination_rule_export_to=config.texts("defaultDestinationRuleExportTo") or ("*",),
         locality=read_locality(config) or default.locality,
+        on_demand=_on_demand(config, meta),
         path_normalization=_path_normalization(config),
         extension_providers=tuple(provider for provider in providers if not isinstance(provider, LogProvider)),
         origin=meta.origin,
     )
+
+
+def _on_demand(config: Fields, meta: Meta) -> bool:
+    written = dict(meta.annotations).get(ON_DEMAND, "false")
+    if written not in ("true", "false"):
+        what = f"the annotation {ON_DEMAND} is `{written[:40]}`, which means nothing"
+        config.report.error(("metadata", "annotations", ON_DEMAND), what, 'write "true" or "false", in quotes')
+    return written == "true"
 
 
 def _check_trust_domain(config: Fields, at: str | Path, written: str) -> None:

@@ -17,12 +17,21 @@ from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
 from weft.api.gateway import read_gateway
+from weft.api.gateway_api.backend_tls_policy import read_backend_tls_policy
+from weft.api.gateway_api.gateway import read_standard_gateway
+from weft.api.gateway_api.gateway_class import read_gateway_class
+from weft.api.gateway_api.grpc_route import read_grpc_route
+from weft.api.gateway_api.http_route import read_http_route
+from weft.api.gateway_api.reference_grant import read_reference_grant
+from weft.api.gateway_api.stream_routes import read_tcp_route, read_tls_route
+from weft.api.kinds import GATEWAY_API, STANDARD_GATEWAY
 from weft.api.mesh_config import read_config_map
 from weft.api.metadata import Meta, read_metadata
 from weft.api.peer_authentication import read_peer_authentication, strict
 from weft.api.reader import Fields, root_of
 from weft.api.report import Report
 from weft.api.request_authentication import closed_request_authentication, read_request_authentication
+from weft.api.secret import read_secret
 from weft.api.service import read_service
 from weft.api.service_entry import read_service_entry
 from weft.api.sidecar import read_sidecar
@@ -55,11 +64,17 @@ class KindReader(msgspec.Struct, frozen=True):
 _ISTIO = ("networking.istio.io/v1", "networking.istio.io/v1beta1", "networking.istio.io/v1alpha3")
 _SECURITY = ("security.istio.io/v1", "security.istio.io/v1beta1")
 
+
+def _standard(*versions: str) -> tuple[str, ...]:
+    return tuple(f"{GATEWAY_API}/{version}" for version in versions)
+
+
 KINDS: Mapping[str, KindReader] = {
     "Namespace": KindReader(("v1",), read_namespace, namespaced=False),
     "ServiceAccount": KindReader(("v1",), read_service_account),
     "Service": KindReader(("v1",), read_service),
     "ConfigMap": KindReader(("v1",), read_config_map),
+    "Secret": KindReader(("v1",), read_secret),
     "VirtualService": KindReader(_ISTIO, read_virtual_service),
     "DestinationRule": KindReader(_ISTIO, read_destination_rule, closed=closed_rule),
     "ServiceEntry": KindReader(_ISTIO, read_service_entry),
@@ -70,27 +85,33 @@ KINDS: Mapping[str, KindReader] = {
     "Telemetry": KindReader(("telemetry.istio.io/v1", "telemetry.istio.io/v1alpha1"), read_telemetry),
     "RequestAuthentication": KindReader(_SECURITY, read_request_authentication, closed=closed_request_authentication),
     "PeerAuthentication": KindReader(_SECURITY, read_peer_authentication, closed=strict),
+    "GatewayClass": KindReader(_standard("v1", "v1beta1"), read_gateway_class, namespaced=False),
+    STANDARD_GATEWAY: KindReader(_standard("v1", "v1beta1"), read_standard_gateway),
+    "HTTPRoute": KindReader(_standard("v1", "v1beta1"), read_http_route),
+    "GRPCRoute": KindReader(_standard("v1", "v1alpha2"), read_grpc_route),
+    "TLSRoute": KindReader(_standard("v1", "v1alpha3", "v1alpha2"), read_tls_route),
+    "TCPRoute": KindReader(_standard("v1", "v1alpha2"), read_tcp_route),
+    "BackendTLSPolicy": KindReader(_standard("v1", "v1alpha3"), read_backend_tls_policy),
+    "ReferenceGrant": KindReader(_standard("v1", "v1beta1", "v1alpha2"), read_reference_grant),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
 
 # What other tools read, and where a mesh's YAML is often found. Passing them over hurts nobody who is told.
 NOT_READ = frozenset(
     words("""
-    Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Secret Endpoints EndpointSlice Node Ingress
+    Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob Endpoints EndpointSlice Node Ingress
     IngressClass NetworkPolicy HorizontalPodAutoscaler PodDisruptionBudget Role RoleBinding ClusterRole
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin IstioOperator GatewayClass HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
-    BackendTLSPolicy ReferenceGrant ServiceMonitor PodMonitor RequestTest
+    WasmPlugin IstioOperator UDPRoute ServiceMonitor PodMonitor RequestTest
     """)
 )
 
 # Of those, what would change how a mesh behaves if weft acted on it.
 OF_MESHES = frozenset(
     words("""
-    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup HTTPRoute GRPCRoute TCPRoute TLSRoute UDPRoute
-    BackendTLSPolicy ReferenceGrant
+    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute
     """)
 )
 
@@ -98,19 +119,12 @@ OF_MESHES = frozenset(
 OF_PODS = frozenset(words("Pod Deployment ReplicaSet StatefulSet DaemonSet Job CronJob ReplicationController"))
 
 # What to write in the place of a kind that is not read.
-_ROUTE = "write the same as a VirtualService (networking.istio.io/v1)"
 _INSTEAD: Mapping[str, str] = {
     "RequestTest": "weft test tries it",
     "EnvoyFilter": "say it with a VirtualService, DestinationRule, Telemetry or AuthorizationPolicy",
     "WasmPlugin": "to decide about requests, write an AuthorizationPolicy with action CUSTOM",
     "WorkloadGroup": "write a WorkloadEntry for each machine",
-    "HTTPRoute": _ROUTE,
-    "GRPCRoute": _ROUTE,
-    "TLSRoute": f"{_ROUTE}, under `tls`",
-    "TCPRoute": f"{_ROUTE}, under `tcp`",
     "UDPRoute": "UDP goes past the proxies: nothing in a mesh routes it",
-    "BackendTLSPolicy": "write `trafficPolicy.tls` in a DestinationRule (networking.istio.io/v1)",
-    "ReferenceGrant": "Istio's kinds need none: who sees what is said by `exportTo`",
     "ProxyConfig": "remove it, or keep whoever acts on it",
 }
 
@@ -173,14 +187,6 @@ def _report_kind(report: Report, kind: str) -> None:
 
 def _report_version(report: Report, document: Document, reader: KindReader) -> None:
     kind, version = document.key.kind, document.api_version[:80]
-    if version.startswith("gateway.networking.k8s.io/"):
-        report.warning(
-            ("apiVersion",),
-            f"weft does not read kind {kind} of the Gateway API",
-            f"Istio's {kind} ({reader.versions[0]}) is read",
-            code="WFT0003",
-        )
-        return
     report.error(("apiVersion",), f"{kind} has no version `{version}`", f"write {reader.versions[0]}")
 
 

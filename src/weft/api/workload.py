@@ -1,4 +1,4 @@
-"""weft's own Workload (`weft.dev/v1alpha1`): a command that the local engine runs as one or more pods.
+"""weft's own Workload (`weft.dev/v1alpha1`): a command, or a gateway, that the local engine runs as one or more pods.
 
     apiVersion: weft.dev/v1alpha1
     kind: Workload
@@ -30,6 +30,13 @@
       includeOutboundRanges: [10.0.0.0/8]  # default: all
       locality: region/zone               # default: by the labels istio-locality, topology.kubernetes.io/*
 
+A gateway has no command; its pods are proxies that serve what Gateways with their labels in `selector` say:
+
+    spec:
+      gateway:
+        publish:                          # which of its ports are reached from this machine itself; default: none
+          - {port: 443, hostPort: 8443, address: 127.0.0.1}  # defaults: the same port; 127.0.0.1
+
 A probe's port is a number or a name, as in Kubernetes. Ports and ranges from spec and annotations are joined;
 for the three includes, spec wins over annotations.
 """
@@ -46,11 +53,12 @@ from weft.api.reader import Fields, describe
 from weft.api.syntax import is_header, is_host, is_range
 from weft.model.locality import stated
 from weft.model.names import labels_of
-from weft.model.proxy import ADMIN_PORT, TAKEN_PORTS
+from weft.model.proxy import ADMIN_PORT, OWN_PORTS, TAKEN_PORTS
 from weft.model.workload import (
     ExecProbe,
     HttpProbe,
     Probe,
+    PublishedPort,
     RestartPolicy,
     TcpProbe,
     Workload,
@@ -65,6 +73,10 @@ _KUBERNETES = {
     "periodSeconds": "period", "timeoutSeconds": "timeout", "initialDelaySeconds": "initialDelay", "containerPort":
     "port", "number": "port", "httpHeaders": "headers", "containers": "command", "template": "command",
 }  # fmt: skip
+_OF_COMMANDS = (
+    "command", "workingDirectory", "env", "readiness", "restart", "excludeInboundPorts", "excludeOutboundPorts",
+    "excludeOutboundRanges", "includeInboundPorts", "includeOutboundPorts", "includeOutboundRanges",
+)  # fmt: skip
 MOST_REPLICAS = 1_000
 
 
@@ -80,7 +92,10 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
     traffic = _Traffic(root, annotations)
     ports = _ports(spec)
     replicas = spec.integer("replicas", most=MOST_REPLICAS)
-    command = spec.texts("command", required=True, most=65_536)
+    gateway = spec.fields("gateway")
+    if gateway is not None:
+        _refuse_beside_gateway(spec, inject)
+    command = spec.texts("command", required=gateway is None, most=65_536)
     if command and not command[0]:
         spec.error(("command", 0), "the program's name is empty")
     return (
@@ -107,9 +122,39 @@ def read_workload(root: Fields, meta: Meta) -> tuple[Workload, ...]:
                 dict.fromkeys((*spec.ranges("excludeOutboundRanges"), *traffic.ranges("excludeOutboundIPRanges")))
             ),
             locality=spec.text("locality", most=253) or stated(labels),
+            gateway=gateway is not None,
+            publish=_publish(gateway) if gateway is not None else (),
             origin=meta.origin,
         ),
     )
+
+
+def _refuse_beside_gateway(spec: Fields, inject: str) -> None:
+    """What is about a command, or about a sidecar's interception, would be accepted and have no effect."""
+    for name in _OF_COMMANDS:
+        spec.refused(
+            name, f"a gateway is a proxy alone: `{name}` has no effect", "leave it out, or leave out `gateway`"
+        )
+    if inject == "false":
+        spec.error("gateway", f"a gateway is a proxy, and `{_INJECT}` says false", "leave one of them out")
+
+
+def _publish(gateway: Fields) -> tuple[PublishedPort, ...]:
+    found: list[PublishedPort] = []
+    for item in gateway.items("publish"):
+        number = item.port("port", required=True)
+        if number in OWN_PORTS:
+            item.error("port", f"port {number} is the proxy's own in every pod", "a Gateway can have another one")
+        published = PublishedPort(
+            port=number,
+            host_port=item.port("hostPort") or number,
+            address=item.address("address") or "127.0.0.1",
+            line=item.line,
+        )
+        if any((other.address, other.host_port) == (published.address, published.host_port) for other in found):
+            item.error("hostPort", f"port {published.host_port} of {published.address} stands twice")
+        found.append(published)
+    return tuple(found)
 
 
 class _Traffic:

@@ -66,7 +66,7 @@ async def seen_on_cluster(client: Client) -> tuple[Seen, ...]:
     except KubeError as error:
         say(f"recent traffic is not looked at: {error.problem.what}")
         return ()
-    meshed = [pod for pod in listed if not is_over(pod) and record_of(pod).meshed]
+    meshed = [pod for pod in listed if not is_over(pod) and record_of(pod).proxied]
     recent = Recent()
     looked_at = meshed[:MOST_PROXIES]
     for pod, found in zip(looked_at, await asyncio.gather(*map(lines, looked_at)), strict=True):

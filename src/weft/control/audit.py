@@ -169,7 +169,7 @@ class _Certs(msgspec.Struct, frozen=True):
 def _with_proxy(facts: Facts, namespace: str) -> Iterator[tuple[str, Runner]]:
     for place, runners in sorted(facts.runners.items()):
         if not namespace or place == namespace:
-            yield from ((place, runner) for runner in runners if runner.instance.meshed)
+            yield from ((place, runner) for runner in runners if runner.instance.proxied)
 
 
 def _workload(runner: Runner) -> str:

@@ -14,12 +14,13 @@ import msgspec
 from weft.base.problem import Problem, Severity, Where
 from weft.base.suggest import did_you_mean
 from weft.control.description import Refused, members_of, objects_about
-from weft.control.stage import NoSuchWorkload, Stage, group_of, lacking
+from weft.control.stage import NoSuchWorkload, Stage, lacking
 from weft.control.sync_status import STALE, ProxySync
 from weft.explain.decision import Explanation, Kind
 from weft.explain.request import Request
 from weft.explain.world import Workload
 from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.group import group_of
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, Origin, where_of
 from weft.model.peer_authentication import PeerAuthentication
@@ -87,7 +88,8 @@ def _caller(stage: Stage, request: Request) -> Instance | None:
 def _of_failure(
     stage: Stage, request: Request, explanation: Explanation, caller: Instance, called: Service | None
 ) -> Iterator[Problem]:
-    if called is None and not request.address and not stage.resolve(request.host, Workload(request.caller)):
+    known = caller.gateway or request.address  # a gateway is called by names of the world
+    if called is None and not known and not stage.resolve(request.host, Workload(request.caller)):
         what = f"no Service and no ServiceEntry has the name {request.host}"
         yield _clue(Where(), what, _who_is_meant(stage, request.host.lower().rstrip("."), caller.namespace))
         return
@@ -131,7 +133,7 @@ def _services(stage: Stage, explanation: Explanation, called: Service | None) ->
 
 def _hidden(stage: Stage, service: Service, request: Request, caller: Instance) -> Iterator[Problem]:
     group = group_of(caller)
-    if not caller.meshed or stage.mesh.scope(group).ports(service):
+    if not caller.proxied or stage.mesh.scope(group).ports(service):
         return
     who = f"{service.host} is hidden from {caller.name}.{caller.namespace}"
     if not exported(service.export_to, owner=service.namespace, viewer=caller.namespace):

@@ -29,6 +29,7 @@ from weft.ca.serving import ServingCertificate
 from weft.control.access import Access
 from weft.control.debug_access import DebugAccess, debug_routes
 from weft.control.front import Front
+from weft.control.gateway_credentials import GatewayCredentials
 from weft.control.injection import Injection
 from weft.control.monitoring import Monitoring
 from weft.control.overview import Overview
@@ -42,6 +43,7 @@ from weft.install.names import Names
 from weft.kube import source
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
+from weft.kube.gateway_status import all_wanted
 from weft.kube.lease import Leader
 from weft.kube.pods import Pods
 from weft.kube.resource import CONFIG_MAPS
@@ -88,6 +90,7 @@ class ClusterControl:
         self._leader = Leader(client, settings.namespace, self._names.lease, settings.replica)
         self._refusals = Refusals(client, self._names, settings.replica, self.plane)
         self._injection = Injection(client, self._names, settings.domain)
+        self._credentials = GatewayCredentials(client, self.plane, self._pods)
         self._loaded = self._leaving = False
         self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
 
@@ -121,6 +124,7 @@ class ClusterControl:
                     tasks.create_task(kept.run(), name="root-secret")
                 tasks.create_task(self._injection.run(), name="injection")
                 tasks.create_task(self._follow(), name="source")
+                tasks.create_task(self._credentials.run(), name="credentials")
                 tasks.create_task(self._judge(), name="judge")
                 tasks.create_task(self._refusals.run(), name="refusals")
                 tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
@@ -205,7 +209,9 @@ class ClusterControl:
             if self._loaded and not self.plane.analyzing:
                 try:
                     self.plane.note("trust", self._unused())
-                    self._statuses.judge_all(self.plane.problems())
+                    problems = self.plane.problems()
+                    wanted = all_wanted(self.plane.mesh, self.plane.faulty(), problems)
+                    self._statuses.judge_all(problems, wanted)
                 except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
                     log.exception("what is wrong with objects cannot be told; it is tried again")
 

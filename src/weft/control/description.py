@@ -14,11 +14,11 @@ import msgspec
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
 from weft.control.description_routes import Routing, Rule, named, routings, rules
-from weft.control.stage import Stage, group_of
+from weft.control.stage import Stage
 from weft.inject.webhooks import INJECT_LABEL
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.destination_rule import DestinationRule
-from weft.model.group import Group
+from weft.model.group import Group, group_of
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -31,6 +31,8 @@ from weft.model.telemetry import Telemetry
 from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
+from weft.translate.names import called_host
+from weft.xds.types import CLUSTER
 
 Refused = Mapping[ObjectKey, tuple[Value, ...]]
 
@@ -85,6 +87,13 @@ class Proxied(msgspec.Struct, frozen=True):
     where: Where | None = None
 
 
+class Calling(msgspec.Struct, frozen=True):
+    """What a proxy knows of the services that it could call."""
+
+    hosts: tuple[str, ...]
+    of: int
+
+
 class PodFacts(msgspec.Struct, frozen=True):
     name: str
     namespace: str
@@ -101,6 +110,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     sidecar: Where | None
     telemetry: tuple[Where, ...]
     problems: tuple[Problem, ...]
+    calls: Calling | None = None  # where it is told of a service when it first calls it
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -155,16 +165,26 @@ def describe_pod(
         addresses=tuple(pod.addresses),
         ready=pod.ready,
         workload=pod.workload,
-        identity=str(Identity(mesh.settings.trust_domain, pod.namespace, pod.service_account)) if pod.meshed else "",
+        identity=str(Identity(mesh.settings.trust_domain, pod.namespace, pod.service_account)) if pod.proxied else "",
         proxy=proxy,
         services=tuple(services),
         modes=tuple(_modes(mesh, pod, (port.number for port in mesh.inbound_ports(group)))) if pod.meshed else (),
-        authorization=tuple(map(_guard, authorization)) if pod.meshed else (),
-        authentication=tuple(map(_guard, authentication)) if pod.meshed else (),
+        authorization=tuple(map(_guard, authorization)) if pod.proxied else (),
+        authentication=tuple(map(_guard, authentication)) if pod.proxied else (),
         sidecar=named(sidecar) if sidecar is not None and pod.meshed else None,
-        telemetry=tuple(map(named, telemetry)) if pod.meshed else (),
+        telemetry=tuple(map(named, telemetry)) if pod.proxied else (),
         problems=_about(problems, involved),
+        calls=_calling(mesh, stage, group) if pod.meshed else None,
     )
+
+
+def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
+    if not mesh.settings.on_demand:
+        return None
+    scope = mesh.scope(group)
+    seen = {host for host in mesh.hosts() if mesh.service(host, scope) is not None}
+    known = {host for name in stage.versions(group, (CLUSTER,)) if (host := called_host(name[1]))}
+    return Calling(tuple(sorted(known & seen)), len(seen))
 
 
 def describe_service(
@@ -182,7 +202,7 @@ def describe_service(
             Member(
                 name=f"{pod.name}.{pod.namespace}",
                 ready=pod.ready,
-                proxy=pod.meshed,
+                proxy=pod.proxied,
                 subsets=tuple(each.name for rule in facts.rules for each in rule.subsets if pod.name in each.pods),
                 modes=tuple(_modes(mesh, pod, sorted(numbers)))[:-1] if pod.meshed else (),
             )
@@ -292,6 +312,10 @@ def _guard(policy: AuthorizationPolicy | RequestAuthentication) -> Guard:
 def _proxied(mesh: Mesh, pod: Instance) -> Proxied:
     origin = pod.origin
     written = next((each for each in mesh.get(origin.key) if isinstance(each, Workload)), None) if origin else None
+    if pod.gateway:
+        return Proxied(
+            True, "it is a gateway: a proxy and nothing else", named(written) if written is not None else None
+        )
     if written is not None:
         return Proxied(pod.meshed, why_injected(written), named(written))
     if pod.is_entry:

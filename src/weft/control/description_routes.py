@@ -3,7 +3,7 @@ VirtualServices that send something there, route by route, with the conditions i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -161,11 +161,14 @@ def _goes(route: HttpRoute | L4Route) -> str:
             return f"is answered with {route.direct_response.status}"
         if route.delegate is not None:
             return f"goes by VirtualService {route.delegate.namespace}/{route.delegate.name}"
-    return "goes to " + ", ".join(_share(each, route.route) for each in route.route)
+    failing = route.failing if isinstance(route, HttpRoute) else 0
+    total = sum(one.weight for one in route.route) + failing
+    shares = [_share(each, total) for each in route.route]
+    shares += [f"nobody, answered 500 ({100 * failing / total:g} %)"] if failing else []
+    return "goes to " + ", ".join(shares)
 
 
-def _share(each: WeightedDestination, of: Iterable[WeightedDestination]) -> str:
-    total = sum(one.weight for one in of)
+def _share(each: WeightedDestination, total: int) -> str:
     share = f" ({100 * each.weight / total:g} %)" if total and each.weight != total else ""
     return f"{target(each.destination)}{share}"
 
@@ -195,7 +198,12 @@ def _condition(match: HttpMatch | L4Match) -> str:
 def _text(wanted: StringMatch) -> str:
     if wanted.kind is MatchKind.PRESENT:
         return "is there"
-    word = {MatchKind.EXACT: "is", MatchKind.PREFIX: "begins with", MatchKind.REGEX: "fits"}[wanted.kind]
+    word = {
+        MatchKind.EXACT: "is",
+        MatchKind.PREFIX: "begins with",
+        MatchKind.PATH_PREFIX: "is or is below",
+        MatchKind.REGEX: "fits",
+    }[wanted.kind]
     return f"{word} {wanted.value}"
 
 

@@ -37,6 +37,9 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
         yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
         yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
         yield f"Sidecar: {_told(pod.sidecar) if pod.sidecar else 'none, so that it sees all that is exported to it'}"
+        if pod.calls is not None:
+            known = f"{len(pod.calls.hosts):,} of {pod.calls.of:,} services"
+            yield f"On demand: it knows {known}; each of the others from the first call on"
         if pod.telemetry:
             yield f"Telemetry: {', '.join(map(_told, pod.telemetry))}"
     yield from _problems(pod.problems)

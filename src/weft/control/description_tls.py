@@ -14,10 +14,10 @@ import msgspec
 from weft.base.problem import Problem, Where
 from weft.control.description import decided, find_service, members_of
 from weft.control.description_routes import named
-from weft.control.stage import Stage, group_of
+from weft.control.stage import Stage
 from weft.model.destination_rule import ClientTlsMode, DestinationRule, Subset, effective
 from weft.model.endpoint import Endpoint
-from weft.model.group import Group
+from weft.model.group import Group, group_of
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.names import selects
@@ -98,7 +98,7 @@ def _callers(mesh: Mesh, stage: Stage, service: Service, caller: str) -> Iterato
     """Pods that call alike. Without a group, they have no proxy."""
     if caller:
         pod = stage.instance(caller)
-        yield [f"{pod.name}.{pod.namespace}"], group_of(pod) if pod.meshed else None
+        yield [f"{pod.name}.{pod.namespace}"], group_of(pod) if pod.proxied else None
         return
     groups = stage.groups()
     if not groups:

@@ -1,7 +1,8 @@
 """Proxies that call the control plane themselves, without an agent: which pod each is of, by what it has proved.
 
 A token proves a pod. A certificate proves an account; who shows nothing else names its pod, and that must be one of the
-account. Rule: what a proxy is served follows from its Pod's labels, and not from those that it tells.
+account. Rule: what a proxy is served follows from its Pod, from its labels and from whether it is a gateway, and not
+from what it tells. Only gRPC's own client, which any pod may have beside its proxy, says itself that it is one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from weft.control.access import Principal
 from weft.control.nodes import pod_of
 from weft.control.relays import Placements
-from weft.model.group import Group
+from weft.model.group import Group, ProxyKind
 from weft.xds.request import NodeInfo, Refused
 
 MOST_STREAMS = 16  # of one pod
@@ -47,11 +48,15 @@ class Direct:
             raise Refused(f"pod {group.namespace}/{named} is of {group.service_account}, and its caller is {principal}")
         if sum(each == uid for each in self._pods.values()) >= MOST_STREAMS:
             raise Refused(f"pod {group.namespace}/{principal.pod or named} has {MOST_STREAMS} streams already")
+        if claimed.kind is not ProxyKind.GRPC and claimed.kind is not group.kind:
+            pod = f"pod {group.namespace}/{principal.pod or named}"
+            hint = "a gateway is one whose Pod was injected with the template `gateway`"
+            raise Refused(f"{node.id} says it is a {claimed.kind}, and {pod} is a {group.kind}: {hint}")
         self._pods[stream_id] = uid
         self._unfollow[stream_id] = self._placements.follow(
             uid, lambda: self._restart(stream_id, "its pod has other labels now, or is gone")
         )
-        return msgspec.structs.replace(group, kind=claimed.kind)
+        return msgspec.structs.replace(group, kind=claimed.kind) if claimed.kind is ProxyKind.GRPC else group
 
     def leave(self, stream_id: int) -> None:
         self._pods.pop(stream_id, None)

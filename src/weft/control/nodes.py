@@ -28,10 +28,9 @@ def group_of(node_id: str, metadata: Mapping[str, Any], locality: str = "") -> G
         raise UnknownProxy(f"node {node_id[:200]!r} has no usable NAMESPACE or LABELS in its metadata")
     if metadata.get("GENERATOR") == "grpc":
         kind = ProxyKind.GRPC
-    if kind != ProxyKind.GRPC and kind != ProxyKind.SIDECAR:
-        raise UnknownProxy(
-            f"node {node_id[:200]!r} is a {kind[:40]!r}; this control plane serves sidecars and grpc clients"
-        )
+    if kind not in tuple(ProxyKind):
+        what = "this control plane serves sidecars, gateways (router) and grpc clients"
+        raise UnknownProxy(f"node {node_id[:200]!r} is a {kind[:40]!r}; {what}")
     return Group(
         kind=ProxyKind(kind),
         namespace=namespace,

@@ -47,7 +47,7 @@ class Overview:
             self._held.clear()
 
     async def _look(self) -> None:
-        wanted = {record.group for record in self._pods if record.meshed}
+        wanted = {record.group for record in self._pods if record.proxied}
         for group in self._held - wanted:
             self._held.discard(group)
             self._groups.release(group)
@@ -62,4 +62,4 @@ class Overview:
 
 
 def _group(record: PodRecord | None) -> Group | None:
-    return record.group if record is not None and record.meshed else None
+    return record.group if record is not None and record.proxied else None

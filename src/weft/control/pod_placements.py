@@ -16,7 +16,7 @@ class PodPlacements:
         pods.on_change.append(self._on_change)
 
     def pods_on(self, node: str) -> Mapping[str, Group] | None:
-        return {record.uid: record.group for record in self._pods.on_node(node) if record.meshed}
+        return {record.uid: record.group for record in self._pods.on_node(node) if record.proxied}
 
     def node_of(self, pod_uid: str) -> str | None:
         record = self._pods.by_uid(pod_uid)
@@ -69,4 +69,4 @@ class _Told:
 
 
 def _placed(record: PodRecord | None) -> tuple[str, str, Group] | None:
-    return (record.node, record.uid, record.group) if record is not None and record.meshed and record.node else None
+    return (record.node, record.uid, record.group) if record is not None and record.proxied and record.node else None

@@ -5,7 +5,7 @@ the field it is about."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -13,23 +13,23 @@ import msgspec
 from weft.analyze.facts import Facts, facts_of
 from weft.analyze.findings import findings
 from weft.api.document import Document, undotted
-from weft.api.parse import OF_PODS, parse
+from weft.api.parse import OF_PODS, Parsed, parse
 from weft.api.request_test import KIND, read_request_test
 from weft.base.problem import Problem, Severity
 from weft.control.intake import Admit, as_it_is
 from weft.model.claims import patterns
 from weft.model.destination_rule import DestinationRule
-from weft.model.group import Group, ProxyKind, sidecar_group
+from weft.model.group import Group, ProxyKind, group_of
 from weft.model.instance import Instance, pod_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, selects
 from weft.model.scope import Scope
 from weft.model.settings import Settings
 from weft.model.value import Value
-from weft.model.virtual_service import VirtualService
+from weft.model.virtual_service import VirtualService, destinations
 from weft.model.workload import Workload
 from weft.translate.findings import problems_of
-from weft.translate.view import destinations, service_view
+from weft.translate.view import service_view
 
 _ADDRESS = "192.0.2.1"  # of pods that would be there; it is nobody's (RFC 5737)
 _MOST_ASKED = 5  # groups that are asked for a host's ports until one sees it
@@ -58,6 +58,7 @@ def rehearsed(
     *,
     others: Iterable[Values] = (),
     least: Severity = Severity.WARNING,
+    read: Callable[[Document, str], Parsed] = parse,
 ) -> Rehearsed:
     """`others`: what is there and is no document, such as pods."""
     mesh = Mesh(Settings(domain=domain))
@@ -71,7 +72,7 @@ def rehearsed(
         if document.key.kind == KIND:
             problems += own_problems(document)
             continue
-        parsed = parse(document, domain)
+        parsed = read(document, domain)
         problems += parsed.problems
         if parsed.meant:
             refused.add(document.key)
@@ -192,10 +193,9 @@ def _groups(mesh: Mesh) -> list[Group]:
 
 def _running(mesh: Mesh) -> Iterator[Group]:
     for value in _values(mesh):
-        if isinstance(value, Workload) and value.inject:
-            yield sidecar_group(value)
-        elif isinstance(value, Instance) and value.meshed and value.by_slice:
-            yield Group(ProxyKind.SIDECAR, value.namespace, value.labels, value.service_account, value.locality)
+        match value:
+            case Workload(inject=True) | Instance(proxied=True, by_slice=True):
+                yield group_of(value)
 
 
 def _workloads(mesh: Mesh) -> list[Workload]:

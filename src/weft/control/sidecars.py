@@ -28,6 +28,7 @@ def arguments(sidecar: Sidecar) -> list[str]:
 def bootstrap(sidecar: Sidecar) -> Bootstrap:
     return Bootstrap(
         node=Node(
+            kind=sidecar.kind,
             name=sidecar.name,
             namespace=sidecar.namespace,
             addresses=(sidecar.address,),
@@ -45,6 +46,7 @@ def bootstrap(sidecar: Sidecar) -> Bootstrap:
         status_port=sidecar.status_port,
         probes=sidecar.probes,
         ipv6=sidecar.ipv6,
+        memory=sidecar.memory,
     )
 
 

@@ -16,13 +16,15 @@ from weft.control.problems import Problems
 from weft.control.push import Push
 from weft.control.reasons.part import sources
 from weft.explain.world import NoPort, Resources, Workload
-from weft.model.group import Group, ProxyKind
+from weft.model.calls import Calls
+from weft.model.group import Group, group_of
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.service import Service
 from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names, NotOurs
+from weft.translate.names import held
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -43,14 +45,22 @@ class NoSuchWorkload(Exception):
 
 class Stage:
     """`served`: what proxies have now, where somebody serves them; other groups are translated here. `listening`: on
-    which ports the program of a pod takes connections, where that can be known."""
+    which ports the program of a pod takes connections, where that can be known. `calls`: what groups have called, and
+    so are told of; without it, all of them are told of everything."""
 
-    def __init__(self, mesh: Mesh, served: Snapshots | None = None, listening: Listening | None = None) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        served: Snapshots | None = None,
+        listening: Listening | None = None,
+        calls: Calls | None = None,
+    ) -> None:
         self.mesh = mesh
         self._listening = listening
         self._served = served
         self._own = Snapshots()
-        self._push = Push(mesh, self._own, Problems(aloud=False))  # whoever has the mesh has said them
+        calls = Calls(everything=True) if calls is None else calls.copy()
+        self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)  # whoever has the mesh has said them
         self._resources: dict[Group, Resources] = {}
         self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
         self._at = {address: each for each in self._instances for address in each.addresses}
@@ -96,6 +106,12 @@ class Stage:
             return (host,) if isinstance(found, NotOurs) else found.addresses if isinstance(found, Found) else ()
         found = self._names.look_up(name, namespace)
         return found.addresses if isinstance(found, Found) else ()
+
+    def after_call(self, caller: Workload, address: str, port: int) -> Resources:
+        group = self.group(caller.name)
+        self._push.join(group)
+        self._push.call(group, (held(address, port),), soon=False)
+        return self._read(self._own, group)
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
         instance = self._at.get(next(iter(workload.addresses), ""))
@@ -151,14 +167,14 @@ class Stage:
     def group(self, name: str) -> Group:
         """What the proxy of a pod is, by the pod's name in this world. Raises NoSuchWorkload if it has none."""
         for each in self._instances:
-            if _name(each) == name and each.meshed:
+            if _name(each) == name and each.proxied:
                 return group_of(each)
-        raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.meshed))
+        raise NoSuchWorkload(name, (_name(each) for each in self._instances if each.proxied))
 
     def group_of(self, name: str) -> Group | None:
         """The same; None if it has none."""
         found = self._by_name.get(name)
-        return group_of(found) if found is not None and found.meshed else None
+        return group_of(found) if found is not None and found.proxied else None
 
     def service(self, host: str, namespace: str) -> Service | None:
         """Whom a name means to a pod of a namespace, hidden from it or not."""
@@ -175,7 +191,7 @@ class Stage:
         """Those that proxies are of, each with its pods, by name."""
         found: dict[Group, list[str]] = {}
         for each in sorted(self._instances, key=_name):
-            if each.meshed:
+            if each.proxied:
                 found.setdefault(group_of(each), []).append(_name(each))
         return found
 
@@ -194,11 +210,16 @@ class Stage:
             found = self._workloads[name] = Workload(
                 name,
                 tuple(instance.addresses),
-                identity if instance.meshed else "",
-                self._of_group(group_of(instance)) if instance.meshed else None,
+                identity if instance.proxied else "",
+                self._of_group(group_of(instance)) if instance.proxied else None,
                 self._ports(instance),
+                self._doors(instance) if instance.gateway else None,
             )
         return found
+
+    def _doors(self, instance: Instance) -> dict[int, int]:
+        servers = self.mesh.scope(group_of(instance)).servers or ()
+        return {server.server.port.number: server.listens for server in reversed(servers)}
 
     def _ports(self, instance: Instance) -> frozenset[int] | None:
         """Where a Sidecar says what comes in, that may go to 127.0.0.1, or to a socket that is no port."""
@@ -210,10 +231,12 @@ class Stage:
     def _of_group(self, group: Group) -> Resources:
         found = self._resources.get(group)
         if found is None:
-            sent = self.resources(group)
-            found = Resources.from_bytes((url, body) for url, bodies in sent.items() for body in bodies.values())
-            self._resources[group] = found
+            found = self._resources[group] = self._read(self._snapshots(group), group)
         return found
+
+    def _read(self, snapshots: Snapshots, group: Group) -> Resources:
+        types = ((url, snapshots.resources(group, url)) for url in _TYPES)
+        return Resources.from_bytes((url, each.body) for url, found in types for each in found.values())
 
 
 def lacking(service: Service, port: int) -> str:
@@ -235,11 +258,6 @@ def _goes_out_by_proxy(written: Written, to: IPv4Address | IPv6Address, port: in
 
 def _within(address: IPv4Address | IPv6Address, ranges: Iterable[str]) -> bool:
     return any(address in ip_network(each.strip(), strict=False) for each in ranges if each.strip())
-
-
-def group_of(instance: Instance) -> Group:
-    """What a sidecar of it is."""
-    return Group(ProxyKind.SIDECAR, instance.namespace, instance.labels, instance.service_account, instance.locality)
 
 
 def _name(instance: Instance) -> str:

@@ -117,9 +117,11 @@ class Admin:
     async def server_info(self) -> dict[str, Any]:
         return await self._json("/server_info", {})
 
-    async def drain(self) -> None:
-        """Stop taking inbound connections as they end, without exiting: what Istio's agent does before a pod stops."""
-        await self._text("POST", "/drain_listeners", {"inboundonly": "", "graceful": "", "skip_exit": ""})
+    async def drain(self, *, inbound_only: bool = True) -> None:
+        """Stop taking inbound connections as they end, without exiting: what Istio's agent does before a pod stops. At
+        a gateway nothing is inbound, and everything comes in."""
+        chosen = {"inboundonly": ""} if inbound_only else {}
+        await self._text("POST", "/drain_listeners", {**chosen, "graceful": "", "skip_exit": ""})
 
     async def read(self, path: str, query: Mapping[str, str]) -> bytes:
         """Any answer, as it is."""

@@ -49,14 +49,16 @@ def drain(
     *,
     least: float,
     until_idle: bool = False,
+    gateway: bool = False,
     port: int = ADMIN_PORT,
     tell: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Returns when Envoy may stop: not before `least` seconds, in which callers learn to go elsewhere; and then once
-    nothing is under way, or, with `until_idle`, nobody is connected any more. Kubelet's patience is the only bound."""
+    nothing is under way, or, with `until_idle`, nobody is connected any more. Kubelet's patience is the only bound.
+    `gateway`: it serves whom it listens for, and nothing of it is called inbound."""
     began = time.monotonic()
     try:
-        _ask(port, "POST", "/drain_listeners?inboundonly&graceful&skip_exit")
+        _ask(port, "POST", f"/drain_listeners?{'' if gateway else 'inboundonly&'}graceful&skip_exit")
         time.sleep(max(0.0, began + least - time.monotonic()))
         said = ""
         while True:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from envoy.config.core.v3.base_pb2 import HeaderValueOption
-from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, WeightedCluster
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction, RouteMatch, WeightedCluster
 
 from weft.explain import matchers, regex
 from weft.explain.request import Headers
@@ -22,7 +22,7 @@ REDIRECTS = {
 _COMMAND = re.compile(r"(?<!%)(?:%%)*%(?!%)")  # `%REQ(x)%`: its value is known when it happens
 
 
-def location(redirect: RedirectAction, headers: Headers) -> str:
+def location(redirect: RedirectAction, headers: Headers, match: RouteMatch) -> str:
     scheme = redirect.scheme_redirect or ("https" if redirect.https_redirect else headers.value(":scheme"))
     port = f":{redirect.port_redirect}" if redirect.port_redirect else ""
     host = redirect.host_redirect or _host(headers, scheme, port)
@@ -31,6 +31,10 @@ def location(redirect: RedirectAction, headers: Headers) -> str:
         path, mark, query = redirect.path_redirect, *target.partition("?")[1:]
         if "?" not in path and not redirect.strip_query:
             path = f"{path}{mark}{query}"
+    elif redirect.prefix_rewrite or redirect.HasField("regex_rewrite"):
+        before = matchers.without_query(target)
+        rest = "" if redirect.strip_query else target[len(before) :]
+        path = _rewritten(redirect, match, before) + rest
     else:
         path = target.partition("?")[0] if redirect.strip_query else target
     return f"{scheme}://{host}{port}{path}"
@@ -44,12 +48,9 @@ def rewrite(route: Route, headers: Headers) -> None:
     target = headers.value(":path")
     path = matchers.without_query(target)
     rest = target[len(path) :]
-    if action.HasField("regex_rewrite"):
-        made = regex.replaced(action.regex_rewrite.pattern.regex, action.regex_rewrite.substitution, path)
-    elif action.prefix_rewrite:
-        made = action.prefix_rewrite + path[_matched(route, path) :]
-    else:
+    if not action.HasField("regex_rewrite") and not action.prefix_rewrite:
         return
+    made = _rewritten(action, route.match, path)
     if not made:
         return  # Envoy takes an empty path for no rewrite at all
     headers.set("x-envoy-original-path", target)
@@ -88,13 +89,19 @@ def add_headers(options: Iterable[HeaderValueOption], headers: Headers) -> None:
         headers.add(name, text)
 
 
-def _matched(route: Route, path: str) -> int:
+def _rewritten(action: RouteAction | RedirectAction, match: RouteMatch, path: str) -> str:
+    if action.HasField("regex_rewrite"):
+        return regex.replaced(action.regex_rewrite.pattern.regex, action.regex_rewrite.substitution, path)
+    return str(action.prefix_rewrite) + path[_matched(match, path) :]
+
+
+def _matched(match: RouteMatch, path: str) -> int:
     """How much of the path the route's match stands for: of an expression all of it."""
-    match route.match.WhichOneof("path_specifier"):
+    match match.WhichOneof("path_specifier"):
         case "prefix":
-            return len(route.match.prefix)
+            return len(match.prefix)
         case "path_separated_prefix":
-            return len(route.match.path_separated_prefix)
+            return len(match.path_separated_prefix)
     return len(path)
 
 

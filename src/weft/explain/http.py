@@ -4,7 +4,7 @@ it in their order, and the last of them sends it to a cluster or answers it."""
 from __future__ import annotations
 
 import msgspec
-from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction, VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy
 from envoy.extensions.filters.http.ext_authz.v3.ext_authz_pb2 import ExtAuthz
@@ -25,6 +25,7 @@ from weft.explain.listener import is_address
 from weft.explain.path import normalized
 from weft.explain.request import Headers, Request, is_target
 from weft.explain.route import first_match, is_grpc, virtual_host
+from weft.explain.rule import Seen
 from weft.explain.walk import Walk
 from weft.explain.world import Resources
 
@@ -41,7 +42,7 @@ class Forwarded(msgspec.Struct, frozen=True):
 
 
 def manage(
-    walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: rbac.Seen
+    walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: Seen
 ) -> Forwarded | Verdict:
     """Changes the headers of what is seen, as the proxy does."""
     if (refusal := _tidy(walk, manager, seen)) is not None:
@@ -62,10 +63,10 @@ def manage(
             return answer
     if found is None:
         return walk.end(Kind.ANSWERED, "no route takes it", status=404, flags="NR", detail="route_not_found")
-    return _act(walk, found, seen)
+    return _act(walk, resources, found, seen)
 
 
-def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdict | None:
+def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
     headers = seen.headers
     written = headers.value(":path")
     if not is_target(headers.value(":method"), written):
@@ -97,12 +98,16 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdic
         headers.make_up("x-forwarded-client-cert")
     else:
         headers.remove("x-forwarded-client-cert")
+    if manager.use_remote_address.value:  # at the edge nobody is believed
+        before = headers.joined("x-forwarded-for")
+        source = seen.connection.source
+        headers.set("x-forwarded-for", f"{before},{source}" if before else source)
     forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
     seen.remote = forwarded if is_address(forwarded) else seen.connection.source
     return None
 
 
-def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdict | None:
+def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
     """To another protocol on the same connection; which ones, a proxy knows by name."""
     wanted = upgrade_of(seen.headers)
     if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
@@ -117,7 +122,7 @@ def upgrade_of(headers: Headers) -> str:
     return headers.value("upgrade").lower() if "upgrade" in named else ""
 
 
-def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: rbac.Seen) -> Route | None:
+def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: Seen) -> Route | None:
     authority = seen.headers.value(":authority")
     host = virtual_host(resources, configuration, authority)
     if host is None:
@@ -129,6 +134,9 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
     else:
         told = f"{authority} is the virtual host {host.name} of {configuration.name}"
         walk.tell(Stage.ROUTE, told, sources, about=host.name)
+    if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
+        walk.tell(Stage.ROUTE, "it is for HTTPS alone", sources)
+        return Route(redirect=RedirectAction(https_redirect=True))
     found = first_match(host, seen.headers)
     if found is None:
         walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)
@@ -155,7 +163,7 @@ def _matched(route: Route) -> str:
 
 
 def _filter(
-    walk: Walk, resources: Resources, each: HttpFilter, route: Route | None, request: Request, seen: rbac.Seen
+    walk: Walk, resources: Resources, each: HttpFilter, route: Route | None, request: Request, seen: Seen
 ) -> Verdict | None:
     """What one filter says; None if the request goes on."""
     own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
@@ -188,7 +196,7 @@ def _filter(
     return None
 
 
-def _translate(walk: Walk, seen: rbac.Seen, sources: tuple[Source, ...]) -> None:
+def _translate(walk: Walk, seen: Seen, sources: tuple[Source, ...]) -> None:
     if seen.headers.joined("content-type") not in _WEB_TYPES:
         return
     walk.tell(Stage.FILTER, "gRPC-Web becomes gRPC", sources)
@@ -198,7 +206,7 @@ def _translate(walk: Walk, seen: rbac.Seen, sources: tuple[Source, ...]) -> None
     seen.headers.remove("content-length")
 
 
-def _ask(walk: Walk, config: ExtAuthz, seen: rbac.Seen) -> None:
+def _ask(walk: Walk, config: ExtAuthz, seen: Seen) -> None:
     if config.HasField("filter_enabled_metadata") and not matchers.metadata(
         config.filter_enabled_metadata, seen.metadata
     ):
@@ -208,7 +216,7 @@ def _ask(walk: Walk, config: ExtAuthz, seen: rbac.Seen) -> None:
     raise Unsure(f"the authorizer {cluster} decides")
 
 
-def _mutate(mutation: HeaderMutation, seen: rbac.Seen) -> None:
+def _mutate(mutation: HeaderMutation, seen: Seen) -> None:
     for each in mutation.mutations.request_mutations:
         match each.WhichOneof("action"):
             case "remove":
@@ -221,10 +229,10 @@ def _mutate(mutation: HeaderMutation, seen: rbac.Seen) -> None:
                 raise Unsure(f"headers are changed by {kind}, which cannot be tried here")
 
 
-def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
+def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarded | Verdict:
     headers, sources = seen.headers, sources_of(route.metadata)
     if route.HasField("redirect"):
-        status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers)
+        status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers, route.match)
         walk.tell(Stage.ROUTE, f"it is redirected to {where}", sources)
         return walk.end(
             Kind.ANSWERED, f"redirected to {where}", status=status, location=where, detail="direct_response"
@@ -233,12 +241,16 @@ def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
         status = route.direct_response.status
         walk.tell(Stage.ROUTE, f"the route itself answers {status}", sources)
         # With these, HTTP says where something is, and Envoy says: here.
-        where = location(RedirectAction(), headers) if status == 201 or 300 <= status < 400 else ""
+        where = location(RedirectAction(), headers, route.match) if status == 201 or 300 <= status < 400 else ""
         return walk.end(
             Kind.ANSWERED, "the route answers itself", status=status, location=where, detail="direct_response"
         )
     action = route.route
     cluster = _cluster(walk, route, seen)
+    if action.cluster_not_found_response_code == action.INTERNAL_SERVER_ERROR and cluster not in resources.clusters:
+        why = "it is sent to nobody who can be called"
+        walk.tell(Stage.CLUSTER, why, sources)
+        return walk.end(Kind.FAILED, why, status=500, flags="NC", detail="cluster_not_found")
     before = (headers.value(":authority"), headers.value(":path"))
     change_headers(route, headers)
     rewrite(route, headers)
@@ -254,7 +266,7 @@ def _act(walk: Walk, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
     return Forwarded(cluster, route)
 
 
-def _cluster(walk: Walk, route: Route, seen: rbac.Seen) -> str:
+def _cluster(walk: Walk, route: Route, seen: Seen) -> str:
     action = route.route
     kind = action.WhichOneof("cluster_specifier")
     if kind == "cluster":

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from weft.api.document import Document
+from weft.api.kinds import key_kind
 from weft.api.parse import CLUSTER_SCOPED, KINDS
 from weft.api.yaml_text import Composed, Flaw, Path, YamlError, compose
 from weft.base.problem import Problem, Severity, Where
@@ -171,7 +172,8 @@ class _Reading:
         if len(self._problems) > before:
             return None
         scoped = kind in CLUSTER_SCOPED or (kind in KINDS and not KINDS[str(kind)].namespaced)
-        return ObjectKey(str(kind), "" if scoped else namespace or "default", str(metadata["name"]))
+        kind = key_kind(str(value["apiVersion"]), str(kind))
+        return ObjectKey(kind, "" if scoped else namespace or "default", str(metadata["name"]))
 
     def _text(
         self, value: Any, name: str, path: Path, holder: Mapping[str, Any], lines: Mapping[Path, int], line: int

@@ -73,11 +73,18 @@ def redirecting(wishes: Wishes, settings: Settings) -> dict[str, Any]:
 
 
 def proxy(
-    wishes: Wishes, settings: Settings, *, arguments: list[str], variables: dict[str, str], native: bool, finishes: bool
+    wishes: Wishes,
+    settings: Settings,
+    *,
+    arguments: list[str],
+    variables: dict[str, str],
+    native: bool,
+    finishes: bool,
+    gateway: bool = False,
 ) -> dict[str, Any]:
     """`finishes`: the pod runs to an end by itself, so nobody is kept waiting for callers that may still come."""
     ready = {"httpGet": {"path": "/healthz/ready", "port": READINESS_PORT, "scheme": "HTTP"}, "timeoutSeconds": 3}
-    lifecycle: dict[str, Any] = {"preStop": {"exec": {"command": _drain(wishes, finishes=finishes)}}}
+    lifecycle: dict[str, Any] = {"preStop": {"exec": {"command": _drain(wishes, finishes=finishes, gateway=gateway)}}}
     container: dict[str, Any] = {
         "name": PROXY,
         **_image(wishes, settings),
@@ -122,12 +129,14 @@ def _wait(wishes: Wishes, settings: Settings, *, native: bool) -> list[str]:
     return ["weft", "wait", "--redirect", *redirect.arguments(wishes.redirection, status_port=wishes.status_port)]
 
 
-def _drain(wishes: Wishes, *, finishes: bool) -> list[str]:
+def _drain(wishes: Wishes, *, finishes: bool, gateway: bool) -> list[str]:
+    """Of a sidecar, what comes in; a gateway has nothing else."""
     metadata = wishes.environment
+    command = ["weft", "drain", *(["--gateway"] if gateway else [])]
     if metadata.get("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "").lower() == "true":
         minimum = seconds_of(metadata.get("MINIMUM_DRAIN_DURATION", "5s"))
-        return ["weft", "drain", "--until-idle", f"{5 if minimum is None else minimum:g}s"]
-    return ["weft", "drain", "0s" if finishes else f"{wishes.termination_seconds:g}s"]
+        return [*command, "--until-idle", f"{5 if minimum is None else minimum:g}s"]
+    return [*command, "0s" if finishes else f"{wishes.termination_seconds:g}s"]
 
 
 def _image(wishes: Wishes, settings: Settings) -> dict[str, str]:

@@ -15,7 +15,7 @@ import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.inject import annotations as wishes_of_pod
-from weft.inject import containers, lingering, overrides, probes, redirect
+from weft.inject import containers, gateway, lingering, overrides, probes, redirect
 from weft.inject.annotations import OVERRIDES, STATUS, Refused
 from weft.inject.json_patch import Operation, copied, difference
 from weft.inject.owner import Owner, canonical_name, canonical_revision, owner_of
@@ -34,6 +34,7 @@ from weft.model.proxy import (
     XDS_SOCKET,
 )
 
+_SIDECAR = "sidecar"
 _TLS_MODE = "security.istio.io/tlsMode"
 _CANONICAL_NAME, _CANONICAL_REVISION = "service.istio.io/canonical-name", "service.istio.io/canonical-revision"
 _MOST_ANNOTATIONS = 256 * 1024  # the API server's own limit, which it looks at only after us
@@ -92,6 +93,9 @@ class _Injection:
         self._named = named
         self._owner = owner or owner_of(self._metadata)
         self._wishes = wishes_of_pod.read(_strings(self._metadata.get("annotations")), settings, named)
+        self._gateway = gateway.is_gateway(_strings(self._metadata.get("annotations")), named)
+        if self._gateway:
+            self._wishes = gateway.of_gateway(self._wishes, settings, stripped.overrides.get(containers.PROXY, {}))
         default = native_sidecars if settings.native_sidecars == "auto" else settings.native_sidecars == "on"
         self._native = default if self._wishes.native is None else self._wishes.native
         self._by_hook = containers.asks_by_hook(self._wishes, settings, native=self._native)
@@ -108,12 +112,15 @@ class _Injection:
         self._place(ours)
         self._add_volumes(volumes)
         self._add_pull_secrets()
+        if self._gateway:
+            gateway.open_low_ports(self._spec)
         self._annotate(ours, volumes)
         return Injected(self._pod, tuple(f"{self._named}: {each}" for each in warnings))
 
     def _label(self) -> None:
         labels: dict[str, str] = self._metadata.setdefault("labels", {})
-        labels.setdefault(_TLS_MODE, "istio")
+        if not self._gateway:
+            labels.setdefault(_TLS_MODE, "istio")
         labels.setdefault(_CANONICAL_NAME, canonical_name(self._metadata, self._owner))
         labels.setdefault(_CANONICAL_REVISION, canonical_revision(self._metadata))
 
@@ -140,6 +147,7 @@ class _Injection:
             variables=variables,
             native=self._native,
             finishes=self._finishes,
+            gateway=self._gateway,
         )
         self._check_lengths(proxy)
         found = [proxy]
@@ -208,6 +216,7 @@ class _Injection:
             name.removeprefix(prefix): value for name, value in wishes.environment.items() if name.startswith(prefix)
         }
         return Sidecar(
+            kind=gateway.ROUTER if self._gateway else _SIDECAR,
             name=variable("POD_NAME"),
             namespace=variable("POD_NAMESPACE"),
             address=variable("INSTANCE_IP"),
@@ -229,6 +238,7 @@ class _Injection:
             component_log_level=wishes.component_log_level,
             concurrency=wishes.concurrency,
             drain_seconds=wishes.drain_seconds,
+            memory=gateway.memory(wishes, self._stripped.overrides.get(containers.PROXY, {})) if self._gateway else 0,
         )
 
     def _place(self, ours: list[dict[str, Any]]) -> None:
@@ -273,8 +283,9 @@ class _Injection:
         annotations = self._metadata.setdefault("annotations", {})
         if self._stripped.status is None and self._stripped.overrides:
             annotations[OVERRIDES] = _encoded_overrides(self._stripped.overrides, native=self._native)
+        apps = [each["name"] for each in self._spec["containers"] if each not in ours]
         for name in _DEFAULT_CONTAINER:
-            annotations.setdefault(name, next(each["name"] for each in self._spec["containers"] if each not in ours))
+            annotations.setdefault(name, apps[0] if apps else containers.PROXY)
         if self._wishes.prometheus and self._wishes.status_port and not any(map(_PROMETHEUS.fullmatch, annotations)):
             annotations["prometheus.io/scrape"] = "true"
             annotations["prometheus.io/port"] = str(self._wishes.status_port)
@@ -401,7 +412,11 @@ def _check_shape(pod: Mapping[str, Any], named: str) -> None:
             ports, variables = each.get("ports"), each.get("env")
             if not isinstance(ports, list | None) or not isinstance(variables, list | None):
                 refuse(f"spec.{field}[{each.get('name')}]", "its ports and env must be lists")
-    if not any(each["name"] not in OURS for each in spec["containers"]):
+    own = [each["name"] for each in spec["containers"] if each["name"] not in OURS]
+    if gateway.is_gateway(said, named):
+        if containers.PROXY not in [each["name"] for each in spec["containers"]]:
+            refuse("spec.containers", "a gateway has a container named istio-proxy, with the image auto")
+    elif not own:
         refuse("spec.containers", "it has no container of its own")
     return None
 

@@ -19,6 +19,7 @@ _VARIABLE = re.compile(rf"{_MARK}([A-Z_]+){_MARK}")
 
 
 class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str  # Istio's word: sidecar, or router for a gateway
     name: str
     namespace: str
     address: str  # the pod's first
@@ -40,6 +41,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     component_log_level: str
     concurrency: int
     drain_seconds: int
+    memory: int = 0  # bytes of its container, where it is to turn requests away before it is killed for them
 
 
 # The arguments of the executable `envoy`.

@@ -11,6 +11,7 @@ from typing import Any
 
 from weft.analyze.finding import coded
 from weft.api.document import Document
+from weft.api.kinds import key_kind
 from weft.api.parse import KINDS, parse
 from weft.base.problem import Problem, Severity
 from weft.inject.json_patch import same
@@ -25,10 +26,11 @@ def validate(request: Request, domain: str = "cluster.local") -> Answer:
     metadata = body.get("metadata")
     if isinstance(metadata, Mapping) and metadata.get("deletionTimestamp"):
         return Answer(allowed=True)
-    problems = tuple(map(coded, parse(_document(request, body), domain).problems))
+    document = _document(request, body)
+    problems = tuple(map(coded, parse(document, domain).problems))
     errors = [problem for problem in problems if problem.severity is Severity.ERROR]
     # Kinds that only a newer weft may know are none of our business.
-    tolerated = request.kind.kind not in KINDS or _unchanged(request.old_object, body)
+    tolerated = document.key.kind not in KINDS or _unchanged(request.old_object, body)
     if not errors or tolerated:
         return Answer(allowed=True, warnings=tuple(map(str, problems)))
     others = tuple(str(problem) for problem in problems if problem.severity is not Severity.ERROR)
@@ -41,13 +43,14 @@ def _document(request: Request, body: Mapping[str, Any]) -> Document:
     metadata = body.get("metadata")
     said = metadata if isinstance(metadata, Mapping) else {}
     name = request.name or said.get("name") or said.get("generateName") or ""
+    spoken = f"{named.group}/{named.version}" if named.group else named.version
+    spoken = version if isinstance(version, str) else spoken
     key = ObjectKey(
-        kind if isinstance(kind, str) else named.kind,
+        key_kind(spoken, kind if isinstance(kind, str) else named.kind),
         request.namespace or str(said.get("namespace") or ""),
         str(name),
     )
-    spoken = f"{named.group}/{named.version}" if named.group else named.version
-    return Document(key, version if isinstance(version, str) else spoken, body)
+    return Document(key, spoken, body)
 
 
 def _unchanged(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> bool:

@@ -2,17 +2,24 @@
 
 Everywhere: read what a mesh is made of, write the status of its own kinds, ask whose a token is, keep the root in one
 ConfigMap of each namespace. In its own namespace: the objects it made, by name. Kubernetes cannot limit `create` by
-name, so that verb alone is wider."""
+name, so that verb alone is wider. Secrets of gateways only where `gateways.secretsIn` says so."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from weft.api.kinds import GATEWAY_API
 from weft.install.crds import DEFINITIONS
-from weft.install.names import ROOT_CONFIG_MAP, ROOT_SECRET, Names
-from weft.install.values import Values
+from weft.install.names import ROOT_SECRET, Names
+from weft.install.values import EVERYWHERE, Values
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 _READ = ("get", "list", "watch")
+# The standard's kinds, which weft reads and does not install.
+_WITH_STATUS = ("gatewayclasses", "gateways", "grpcroutes", "httproutes", "tcproutes", "tlsroutes")
+_STANDARD = (*_WITH_STATUS, "backendtlspolicies", "referencegrants")
+_SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": list(_READ)}
 _GROUPS = tuple(sorted({definition.group for definition in DEFINITIONS}))
 
 
@@ -25,7 +32,10 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
         _rule("apiextensions.k8s.io", ("customresourcedefinitions",), _READ),  # which of the kinds are served, and how
         *(_rule(group, plurals, _READ) for group, plurals in kinds.items()),
         *(_rule(group, [f"{plural}/status" for plural in plurals], ("patch",)) for group, plurals in kinds.items()),
+        _rule(GATEWAY_API, _STANDARD, _READ),
+        _rule(GATEWAY_API, [f"{plural}/status" for plural in _WITH_STATUS], ("update",)),  # its lists have no owners
         _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
+        *([_SECRETS] if EVERYWHERE in values.gateways.secrets_in else ()),
         _rule("", ("configmaps",), ("create",)),
         _rule("", ("configmaps",), (*_READ, "patch"), only=(ROOT_CONFIG_MAP,)),
         _rule("admissionregistration.k8s.io", ("mutatingwebhookconfigurations",), (*_READ, "patch"),
@@ -55,7 +65,17 @@ def roles(values: Values) -> list[dict[str, Any]]:
         {**_object("ClusterRoleBinding", names, everywhere), **_binding("ClusterRole", names, everywhere)},
         {**_object("Role", names, here), "rules": namespace_rules(values)},
         {**_object("RoleBinding", names, here), **_binding("Role", names, here)},
+        *_reading_secrets(values, names),
     ]
+
+
+def _reading_secrets(values: Values, names: Names) -> Iterator[dict[str, Any]]:
+    """In each namespace that somebody has named for it; where all are, they need no role of their own."""
+    name = f"{names.cluster_control}-gateways"
+    for place in values.gateways.secrets_in if EVERYWHERE not in values.gateways.secrets_in else ():
+        metadata = {**names.metadata(name, namespaced=False), "namespace": place}
+        yield {**_object("Role", names, name), "metadata": metadata, "rules": [_SECRETS]}
+        yield {**_object("RoleBinding", names, name), "metadata": metadata, **_binding("Role", names, name)}
 
 
 def _rule(group: str, resources: Any, verbs: tuple[str, ...], *, only: tuple[str, ...] = ()) -> dict[str, Any]:

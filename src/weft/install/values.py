@@ -20,6 +20,7 @@ from weft.model.names import CLUSTER_NAMESPACES, ObjectKey
 from weft.model.settings import Settings
 
 DEFAULT_REVISION = "default"
+EVERYWHERE = "*"
 LONGEST_REVISION = 40  # the longest name it becomes a part of has 63 letters
 
 # Of the injector's settings, those that the installation itself decides.
@@ -100,6 +101,14 @@ class Validation(_Part, frozen=True):
     failure_policy: FailurePolicy = "Fail"
 
 
+class Gateways(_Part, frozen=True):
+    """What gateways need of the control plane."""
+
+    # Namespaces in which it may read Secrets, for the certificates that gateways there show; `*`: in all of them. It
+    # then watches those alone that a Gateway names, but Kubernetes cannot limit what it may read to these.
+    secrets_in: tuple[str, ...] = ()
+
+
 class Authority(_Part, frozen=True):
     """The CA of yours, if there is this Secret (with Istio's file names); else weft makes a root, and keeps it."""
 
@@ -118,6 +127,7 @@ class Values(_Part, frozen=True):
     node: Node = Node()
     injection: Injection = Injection()
     validation: Validation = Validation()
+    gateways: Gateways = Gateways()
     ca: Authority = Authority()
     mesh: dict[str, Any] = {}  # Istio's MeshConfig
 
@@ -177,6 +187,10 @@ def _check(values: Values) -> None:
     for name in (values.namespace, *values.injection.excluded_namespaces):
         if not is_dns_label(name):
             raise ValuesError(f"`{name}` is not a namespace", "lower-case letters, digits and -", field="namespace")
+    for name in values.gateways.secrets_in:
+        if name != EVERYWHERE and not is_dns_label(name):
+            hint = f"lower-case letters, digits and -; or {EVERYWHERE} for all"
+            raise ValuesError(f"`{name}` is not a namespace", hint, field="gateways.secretsIn")
     if "kube-system" not in values.injection.excluded_namespaces:
         hint = "a webhook that nobody answers would keep the cluster from coming up; add it to the list"
         raise ValuesError("kube-system must be left alone", hint, field="injection.excludedNamespaces")

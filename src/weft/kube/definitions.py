@@ -7,15 +7,17 @@ from collections.abc import Iterable
 
 import msgspec
 
+from weft.api.kinds import GATEWAY_API, group_of, key_kind
 from weft.api.parse import KINDS
 from weft.kube.objects import Definition, DefinitionVersion
 from weft.kube.resource import Resource
 
-# Kind → the API group that is meant (others have kinds of the same name) and its versions, the preferred one first.
+# The kinds, as keys name them, with the API group that is meant (others have kinds of the same name) and its versions,
+# the preferred one first.
 WANTED = {
     kind: (group, tuple(each.partition("/")[2] for each in reader.versions))
     for kind, reader in KINDS.items()
-    if (group := reader.versions[0].rpartition("/")[0]).endswith(".istio.io")
+    if (group := group_of(reader.versions[0])).endswith(".istio.io") or group == GATEWAY_API
 }
 
 
@@ -28,7 +30,7 @@ class Served(msgspec.Struct, frozen=True):
 def served(definition: Definition) -> Served | None:
     """None: it is none of a mesh's kinds, or the server is not ready to be asked for it in any version we read."""
     spec = definition.spec
-    group, versions = WANTED.get(spec.names.kind, ("", ()))
+    group, versions = WANTED.get(key_kind(f"{spec.group}/", spec.names.kind), ("", ()))
     if spec.group != group or not group or not _is_established(definition):
         return None
     offered = {each.name: each for each in _served(spec.versions or ())}

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from weft.api.document import Document
+from weft.api.kinds import key_kind
 from weft.api.parse import OF_MESHES
 from weft.base.problem import Problem, Severity, Where
 from weft.kube.client import Client
@@ -115,7 +116,8 @@ class _Taker:
 
 
 def _document(resource: Resource, written: Written | Named) -> Document:
-    key = ObjectKey(resource.kind, written.metadata.namespace, written.metadata.name)
+    kind = key_kind(resource.api_version, resource.kind)
+    key = ObjectKey(kind, written.metadata.namespace, written.metadata.name)
     return document(resource, key, written)
 
 
@@ -123,7 +125,8 @@ def _passed_over(definition: Definition) -> Resource | None:
     """A kind that changes how a mesh behaves, and that weft does not act on."""
     spec = definition.spec
     version = next((each.name for each in spec.versions or () if each.served), "")
-    if spec.names.kind not in OF_MESHES or spec.group not in _OF_GROUPS or not version:
+    kind = key_kind(f"{spec.group}/{version}", spec.names.kind)
+    if kind not in OF_MESHES or spec.group not in _OF_GROUPS or not version:
         return None
     return Resource(spec.group, version, spec.names.plural, spec.names.kind, spec.scope == "Namespaced")
 

@@ -64,6 +64,7 @@ class Named(msgspec.Struct):
 
 class PodAnnotations(msgspec.Struct):
     injected: str | None = msgspec.field(default=None, name="sidecar.istio.io/status")
+    templates: str | None = msgspec.field(default=None, name="inject.istio.io/templates")
     include_inbound: str | None = msgspec.field(default=None, name="traffic.sidecar.istio.io/includeInboundPorts")
     exclude_inbound: str | None = msgspec.field(default=None, name="traffic.sidecar.istio.io/excludeInboundPorts")
 

@@ -20,6 +20,7 @@ from weft.model.group import Group, ProxyKind
 from weft.model.instance import Instance
 from weft.model.locality import LOCALITY_LABEL
 from weft.model.names import Labels, ObjectKey, Origin
+from weft.model.proxy import GATEWAY_TEMPLATE
 
 _PROXY = "istio-proxy"
 _OVER = frozenset({"Succeeded", "Failed"})
@@ -42,6 +43,11 @@ class PodRecord(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[str, str]:
         return (self.namespace, self.name)
+
+    @property
+    def proxied(self) -> bool:
+        """Whether a proxy of the mesh is in it: a sidecar, or the gateway that it is."""
+        return self.meshed or self.group.kind is ProxyKind.GATEWAY
 
 
 OnChange = Callable[[PodRecord | None, PodRecord | None], None]  # what was, what is; None: not there
@@ -116,7 +122,7 @@ def record_of(pod: Pod, node_locality: str = "") -> PodRecord:
         namespace=intern(pod.metadata.namespace),
         name=pod.metadata.name,
         uid=pod.metadata.uid,
-        group=_group(pod.metadata.namespace, labels, _account(pod), locality),
+        group=_group(_kind(pod), pod.metadata.namespace, labels, _account(pod), locality),
         node=intern(pod.spec.node_name),
         addresses=_addresses(pod),
         meshed=_is_meshed(pod),
@@ -139,6 +145,7 @@ def instance_of(pod: Pod, record: PodRecord) -> Instance:
         ports=_named_ports(pod),
         ready=ready and pod.metadata.deletion_timestamp is None,
         meshed=record.meshed,
+        gateway=record.group.kind is ProxyKind.GATEWAY,
         included_ports=None if included is None or "*" in included else _numbers(included),
         excluded_ports=_numbers(annotations.exclude_inbound) if annotations and annotations.exclude_inbound else (),
         locality=record.group.locality,
@@ -162,17 +169,27 @@ def _same(labels: Labels) -> Labels:
 
 
 @lru_cache(maxsize=16_384)
-def _group(namespace: str, labels: Labels, account: str, locality: str) -> Group:
-    return Group(ProxyKind.SIDECAR, intern(namespace), labels, intern(account), intern(locality))
+def _group(kind: ProxyKind, namespace: str, labels: Labels, account: str, locality: str) -> Group:
+    return Group(kind, intern(namespace), labels, intern(account), intern(locality))
 
 
 def _account(pod: Pod) -> str:
     return pod.spec.service_account_name or "default"
 
 
+def _kind(pod: Pod) -> ProxyKind:
+    """A gateway is what the injector has made one, by the template that the pod names."""
+    annotations = pod.metadata.annotations
+    if annotations is None or annotations.injected is None or not annotations.templates:
+        return ProxyKind.SIDECAR
+    named = {each.strip() for each in annotations.templates.split(",")}
+    return ProxyKind.GATEWAY if GATEWAY_TEMPLATE in named else ProxyKind.SIDECAR
+
+
 def _is_meshed(pod: Pod) -> bool:
-    """A pod on the host's network is never intercepted, whatever containers it has."""
-    if pod.spec.host_network:
+    """A pod on the host's network is never intercepted, whatever containers it has; nor is a gateway, and callers who
+    took it for one with a sidecar would speak the mesh's TLS to what may be plain HTTP."""
+    if pod.spec.host_network or _kind(pod) is ProxyKind.GATEWAY:
         return False
     if pod.metadata.annotations is not None and pod.metadata.annotations.injected is not None:
         return True

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from weft.api.document import Change
+from weft.api.kinds import key_kind
 from weft.base.problem import Problem
 from weft.kube.client import Client
 from weft.kube.definitions import Served, served
@@ -230,7 +231,7 @@ class _Join:
         return made
 
     def written(self, resource: Resource, namespace: str, name: str, found: Written | Named | None) -> None:
-        key = ObjectKey(resource.kind, namespace, name)
+        key = _key(resource, namespace, name)
         if found is None:
             self._revisions.pop(key, None)
             change: Change | None = self._documents.gone(key)
@@ -243,7 +244,7 @@ class _Join:
     def judged(self, resource: Resource, namespace: str, name: str, found: Judged | None) -> None:
         self.written(resource, namespace, name, found)
         apart = any(kind.resource == resource and kind.conditions_apart for kind, _ in self._served.values())
-        self._statuses[ObjectKey(resource.kind, namespace, name)] = (
+        self._statuses[_key(resource, namespace, name)] = (
             None if found is None else carried(resource, found, apart=apart)
         )
 
@@ -301,3 +302,7 @@ class _Join:
         new = self._feed.follow(now.resource, Judged, self.judged if now.has_status else self.written)
         new.known.update(left)  # what its first list lacks is gone
         self._served[name] = (now, new)
+
+
+def _key(resource: Resource, namespace: str, name: str) -> ObjectKey:
+    return ObjectKey(key_kind(resource.api_version, resource.kind), namespace, name)

@@ -13,7 +13,7 @@ from ipaddress import ip_address
 
 from weft.base.problem import Problem, Severity
 from weft.local.traffic import ByListener, Scrape
-from weft.model.group import sidecar_group
+from weft.model.group import group_of
 from weft.model.mesh import Mesh
 from weft.model.names import where_of
 from weft.model.proxy import INBOUND_PORT
@@ -61,7 +61,7 @@ class Detection:
         self._unread.pop(pod, None)
 
     def _into(self, pod: str, workload: Workload, what: str, counts: ByListener, mesh: Mesh) -> Iterator[str]:
-        ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(sidecar_group(workload)))
+        ports = tuple((port.number, port.protocol) for port in mesh.inbound_ports(group_of(workload)))
         count = sum(number for (_, port), number in counts.items() if port == INBOUND_PORT)
         known, before = self._inbound.get((pod, what), (ports, 0))
         # Fewer than before: the proxy has started again.

@@ -14,7 +14,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from functools import partial
@@ -37,6 +37,8 @@ from weft.local.addresses import POD_RANGES, SERVICE_RANGES, Addresses
 from weft.local.blocking import to_its_end
 from weft.local.dns import PROXY_PORT, Dns
 from weft.local.error import LocalError
+from weft.local.front_door import FrontDoor
+from weft.local.gateway import clear_doorstep, gateway_plan, publications, unserved
 from weft.local.identities import Identities, Trust
 from weft.local.logs import PodLog
 from weft.local.observer import Observer
@@ -47,6 +49,7 @@ from weft.local.server import Server
 from weft.local.sidecar import proxy_plan
 from weft.local.status import MeshStatus, Sync, WorkloadStatus
 from weft.local.virtual_addresses import VirtualAddresses
+from weft.model.group import group_of
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, where_of
 from weft.model.proxy import PROXY_GID
@@ -95,12 +98,13 @@ class Engine:
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
         self._binary = Path()
-        self._dns = Dns(self._look_up)
+        self._dns = Dns(self._look_up, found=self._about_to_call)
         self._proxy_dns = Dns(self._look_up_for_proxy)
         self._server = Server(self)
         self._identities: Identities | None = None  # from the first look at the files on, which say the trust domain
         self._names: Names | None = None
         self._virtual_addresses = VirtualAddresses(self.control.mesh)
+        self._front_door: FrontDoor | None = None  # as soon as there is a directory for it
         self._replicas: dict[ObjectKey, Replicas] = {}
         self._namespace_by_address: dict[str, str] = {}
         self._uids: set[int] = set()
@@ -155,6 +159,7 @@ class Engine:
         _allow_many_files()
         self._run_directory = here = run_directory.acquire(self.name, str(self.directory))
         ipv4, ipv6 = self.addresses.bridge
+        self._front_door = FrontDoor(self._binary, here.path, here.doors)
         self._bridge = Bridge(Namespace(here.namespace_name("mesh")), ipv4, ipv6)
         await to_its_end(partial(_make_bridge, self._bridge))
         servers = [str(each.ip) for each in (ipv4, ipv6) if each]
@@ -185,6 +190,8 @@ class Engine:
             task.cancel()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=_STOP_TIMEOUT)
+        if self._front_door is not None:
+            await self._front_door.close()
         try:
             async with asyncio.timeout(_STOP_TIMEOUT):
                 await asyncio.gather(*(each.stop() for each in self._replicas.values()))
@@ -282,6 +289,7 @@ class Engine:
             replicas = self._replicas[key] = Replicas(self._make_pod, self._free_pod, self._slots)
         replicas.want(workload)
         self._forget_if_over(key)
+        self._publish()
 
     def _forget_if_over(self, key: ObjectKey) -> None:
         replicas = self._replicas.get(key)
@@ -322,7 +330,9 @@ class Engine:
         self.control.put(_pod_key(pod), ())
         self._forget_names()
         self.observer.forget(pod)
+        self._publish()
         if gone:
+            clear_doorstep(pod)
             self._uids.discard(pod.plan.uid)
             self.addresses.pods.release(pod.plan.key)
             for address in pod.plan.addresses.texts:
@@ -335,7 +345,8 @@ class Engine:
     ) -> Proxy:
         here, bridge, identities = self._run_directory, self._bridge, self._vouch()
         assert here is not None and bridge is not None  # noqa: S101 - pods are made only after both
-        proxy = proxy_plan(
+        kind = partial(gateway_plan, doorstep=here.doors / str(plan.uid)) if plan.workload.gateway else proxy_plan
+        proxy = kind(
             plan,
             where,
             directory,
@@ -362,6 +373,13 @@ class Engine:
         replicas = self._replicas.get(_workload_key(pod))
         if replicas is not None:
             replicas.wake()
+        self._publish()
+
+    def _publish(self) -> None:
+        """Tell the front door what of this machine leads to which pods now."""
+        if self._front_door is not None:
+            workloads = ((key, self.control.mesh.get(key), each.pods) for key, each in self._replicas.items())
+            self._front_door.want([each for found in workloads for each in publications(*found)])
 
     async def settled(self) -> None:
         """Returns once every proxy, and the bridge's rules, know of the last change, or do not answer for a while."""
@@ -369,6 +387,8 @@ class Engine:
             async with asyncio.timeout(_ACK_TIMEOUT):
                 await self.control.pushed()
                 nodes = [proxy.node_id for proxy in self.control.proxies()]
+                if self._front_door is not None:
+                    await self._front_door.settled()
                 await asyncio.gather(
                     self._virtual_addresses.settled(),
                     *(self.control.wait_synced(node, _ACK_TIMEOUT) for node in nodes),
@@ -383,6 +403,13 @@ class Engine:
 
     def _look_up(self, name: str, asker: str) -> Answer:
         return self._known_names().look_up(name, self._namespace_by_address.get(asker, "default"))
+
+    def _about_to_call(self, addresses: Sequence[str], asker: str) -> None:
+        """Nobody waits for it: a call that is sooner is held."""
+        if self.control.mesh.settings.on_demand:
+            found = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
+            for pod in found:
+                self.control.expect(group_of(pod.plan.workload), addresses)
 
     def _look_up_for_proxy(self, name: str, asker: str) -> Answer:
         return self._known_names().look_up_for_proxy(name, self._namespace_by_address.get(asker, "default"))
@@ -418,7 +445,7 @@ class Engine:
             directory=str(self.directory),
             pid=os.getpid(),
             started=self.started,
-            workloads=tuple(_workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
+            workloads=tuple(self._workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
@@ -426,11 +453,25 @@ class Engine:
             is_checked=not self.control.analyzing,
         )
 
+    def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:
+        pods = [pod.status(sync) for pod in sorted(replicas.pods, key=lambda pod: pod.plan.name)]
+        published = self._front_door.published(str(key)) if self._front_door is not None else ()
+        ready = sum(pod.ready for pod in replicas.pods)
+        return WorkloadStatus(key.name, key.namespace, replicas.count, ready, tuple(pods), published)
+
     def _objects(self) -> int:
         return sum(key.kind != "Pod" for key, _ in self.control.mesh.values())
 
     def problems(self) -> tuple[Problem, ...]:
-        return (*self.control.problems(), *self._ca_problems(), *self._pod_problems(), *self._identity_problems())
+        published = self._front_door.problems() if self._front_door is not None else ()
+        return (
+            *self.control.problems(),
+            *self._ca_problems(),
+            *self._pod_problems(),
+            *self._identity_problems(),
+            *published,
+            *(unserved(self.control.mesh) if self._loaded.is_set() else ()),
+        )
 
     def ca_status(self) -> AuthorityStatus:
         return self._vouch().authority.status()
@@ -482,9 +523,3 @@ def _pod_key(pod: Pod) -> ObjectKey:
 
 def _workload_key(pod: Pod) -> ObjectKey:
     return ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name)
-
-
-def _workload_status(key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:
-    pods = [pod.status(sync) for pod in sorted(replicas.pods, key=lambda pod: pod.plan.name)]
-    ready = sum(pod.ready for pod in replicas.pods)
-    return WorkloadStatus(key.name, key.namespace, replicas.count, ready, tuple(pods))

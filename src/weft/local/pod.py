@@ -152,6 +152,7 @@ class Pod:
             since=self.since,
             proxy_memory=proxy.memory() if proxy else 0,
             identity=identity,
+            labels=dict(self.plan.workload.labels),
         )
 
     def instance(self) -> Instance:
@@ -161,6 +162,8 @@ class Pod:
     @property
     def listening(self) -> frozenset[int]:
         """The ports at which its program takes connections of others."""
+        if self.plan.workload.gateway and self.proxy is not None:
+            return frozenset(port for _, port in listening(self.proxy.pid)) if self.proxy.pid else frozenset()
         process = self._process
         if process is None or process.returncode is not None:
             return frozenset()
@@ -226,12 +229,15 @@ class Pod:
         if not self.plan.workload.inject:
             await self._run_app()
             return
+        await self._run_with_proxy()
+
+    async def _run_with_proxy(self) -> None:
         self.proxy = self._make_proxy(self.plan, self.namespace, self.place.directory, self._on_proxy_change, self.log)
         running = self._proxy_run = asyncio.ensure_future(self.proxy.run())
         try:
             # The app never runs without its proxy: its first connection would fail, or pass by the mesh.
             await self._proxy_ready.wait()
-            await self._run_app()
+            await (self._be_gateway() if self.plan.workload.gateway else self._run_app())
         finally:
             running.cancel()
             await asyncio.wait({running})
@@ -263,6 +269,8 @@ class Pod:
             (directory / name).write_text(text, encoding="utf-8")
             (directory / name).chmod(0o644)
         namespace.make(self.namespace.name)
+        if self.plan.workload.gateway:
+            namespace.open_low_ports(self.namespace)
         links.connect(self._link)
 
     def _clear_away(self) -> None:
@@ -271,6 +279,14 @@ class Pod:
             with contextlib.suppress(NetworkError):
                 links.disconnect(self._link)
             namespace.delete(self.namespace)
+
+    async def _be_gateway(self) -> None:
+        """Its proxy is all there is."""
+        self._app_ready = True
+        self._enter(Phase.RUNNING, "")
+        self._show("")
+        self.begun.set()
+        await asyncio.Event().wait()
 
     async def _run_app(self) -> None:
         backoff = Backoff(first=FIRST_BACK_OFF, most=MOST_BACK_OFF)

@@ -88,6 +88,14 @@ class RunDirectory:
         """Where each pod's proxy gets its certificate, by the pod's user: a pod's name may be too long for a socket."""
         return self.path / _SECRETS
 
+    @property
+    def doors(self) -> Path:
+        """Where each gateway's pod has a directory, by the pod's user, with a socket for each port that it publishes.
+        Its own modes keep all others out; this one's parent keeps out everybody who was not shown it."""
+        directory = self.path / "doors"
+        directory.mkdir(mode=0o755, exist_ok=True)
+        return directory
+
     def namespace_name(self, *parts: str) -> str:
         return f"{namespace_prefix(self.name, self.path.parent)}{'.'.join(parts)}"
 

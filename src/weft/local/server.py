@@ -138,7 +138,9 @@ class Server:
 
     async def _logs(self, request: web.Request) -> web.StreamResponse:
         pod = self._pod(request)
-        file = pod.log.proxy if request.query.get("stream") == "proxy" else pod.log.app
+        # A gateway has nothing but its proxy.
+        by_proxy = request.query.get("stream") == "proxy" or pod.plan.workload.gateway
+        file = pod.log.proxy if by_proxy else pod.log.app
         lines = request.query.get("lines", "")
         response = web.StreamResponse(headers={"content-type": "text/plain; charset=utf-8"})
         await response.prepare(request)

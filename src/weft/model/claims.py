@@ -55,6 +55,9 @@ def patterns(host: str) -> tuple[str, ...]:
 
 
 def strength(value: Service | VirtualService | DestinationRule | Sidecar) -> tuple[int, str, str, str]:
-    """Best claim first: Services before ServiceEntries, then the oldest, then by name. Unknown age is newest."""
+    """Best claim first: Services before ServiceEntries, VirtualServices before attached routes, then the oldest, then
+    by name. Unknown age is newest."""
     kind = 1 if value.origin is not None and value.origin.key.kind == "ServiceEntry" else 0
+    if isinstance(value, VirtualService) and value.attached:  # consumers' routes before producers'
+        kind = 1 if value.export_to == (".",) else 2
     return (kind, value.created or "9999", value.namespace, value.name)

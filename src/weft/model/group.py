@@ -6,6 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
+from weft.model.instance import Instance
 from weft.model.names import Labels
 from weft.model.workload import Workload
 
@@ -28,6 +29,7 @@ class Group(msgspec.Struct, frozen=True, cache_hash=True, order=True):
         return f"{self.kind}:{self.namespace}/{name or self.service_account}"
 
 
-def sidecar_group(workload: Workload) -> Group:
-    """What the sidecars of a Workload's pods are."""
-    return Group(ProxyKind.SIDECAR, workload.namespace, workload.labels, workload.service_account, workload.locality)
+def group_of(owner: Workload | Instance) -> Group:
+    """What the proxies of a Workload's pods are, or the proxy of one pod."""
+    kind = ProxyKind.GATEWAY if owner.gateway else ProxyKind.SIDECAR
+    return Group(kind, owner.namespace, owner.labels, owner.service_account, owner.locality)

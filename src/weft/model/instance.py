@@ -23,12 +23,14 @@ class Instance(msgspec.Struct, frozen=True):
     protocols: tuple[tuple[int, Protocol], ...] = ()  # what the workload itself says of its ports
     ready: bool = True
     meshed: bool = False  # has a sidecar of this mesh
+    gateway: bool = False  # is itself a proxy of this mesh, at its edge
     included_ports: tuple[int, ...] | None = None  # the only ports at which the sidecar intercepts calls; None: all
     excluded_ports: tuple[int, ...] = ()  # at these it never does
     weight: int = 1
     locality: str = ""
     network: str = ""
     workload: str = ""  # the Workload or Deployment it belongs to
+    published: tuple[int, ...] = ()  # ports of a gateway that a machine's own callers reach, by a socket each
     by_slice: bool = False  # a Kubernetes pod: it answers for a Service where an EndpointSlice of the Service names it
     origin: Origin | None = None
 
@@ -40,6 +42,11 @@ class Instance(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """Its own among the instances of its namespace: a WorkloadEntry may have the name of a pod."""
         return f"WorkloadEntry/{self.name}" if self.is_entry else self.name
+
+    @property
+    def proxied(self) -> bool:
+        """Whether a proxy of this mesh is in it: a sidecar, or the gateway that it is."""
+        return self.meshed or self.gateway
 
     def intercepts(self, number: int) -> bool:
         """Whether a call to this port of it meets its sidecar, and not the application itself."""
@@ -71,7 +78,9 @@ def pod_of(workload: Workload, name: str, addresses: tuple[str, ...], *, ready: 
         ports=tuple((port.name, port.number) for port in workload.ports if port.name),
         protocols=tuple((port.number, port.protocol) for port in workload.ports),
         ready=ready,
-        meshed=workload.inject,
+        meshed=workload.inject and not workload.gateway,
+        gateway=workload.gateway,
+        published=tuple(sorted({each.port for each in workload.publish})),
         included_ports=workload.included_ports,
         excluded_ports=workload.exclude_inbound_ports,
         locality=workload.locality,

@@ -1,25 +1,32 @@
 """The state of the mesh: every value there is, indexed for the questions that translation asks.
 
 Values come in by object (`apply`), and out goes what the change touched, so that nobody looks at the rest. It and the
-indexes it owns (`registry.py`, `routings.py`, `rules.py`, `sidecars.py`, `policies.py`) are all of the model that is
-not frozen; they belong to the control plane's loop and are never shared between threads.
+indexes it owns (`registry.py`, `routings.py`, `rules.py`, `sidecars.py`, `gateways.py`, `credentials.py`,
+`policies.py`) are all of the model that is not frozen; they belong to the control plane's loop and are never shared
+between threads.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
 from weft.model.access_log import Reporter
+from weft.model.attached import Attached, Derived, Parent
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.claims import strength
+from weft.model.credential import Credential
+from weft.model.credentials import Credentials
 from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written_endpoint
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
-from weft.model.group import Group
+from weft.model.gateway import CredentialRef, Gateway
+from weft.model.gateway_api import BackendTls, Bundle, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
+from weft.model.gateways import AUTHORITIES, Edge, Gateways, bound, edge
+from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
 from weft.model.names import Labels, ObjectKey, host_covers
@@ -31,14 +38,14 @@ from weft.model.routings import Routings
 from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
-from weft.model.settings import Settings
+from weft.model.settings import Namespace, Settings
 from weft.model.sidecar import Outbound, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched
 from weft.model.value import Value
-from weft.model.virtual_service import Destination, VirtualService
+from weft.model.virtual_service import Destination, VirtualService, destinations
 
 
 class Index(typing.Protocol):
@@ -61,17 +68,28 @@ class Mesh:
         self._routings = Routings()
         self._rules = Rules()
         self._sidecars = Sidecars()
+        self._gateways = Gateways()
+        self._credentials = Credentials()
         self._policies = Policies()
+        self._attached = Attached()
+        self._derived: dict[Parent, Derived] = {}  # what came of the Gateway API's objects
         self._indexes: dict[type, Index] = {
             Service: self._registry,
             VirtualService: self._routings,
             DestinationRule: self._rules,
             Sidecar: self._sidecars,
+            Gateway: self._gateways,
+            Credential: self._credentials,
             **dict.fromkeys(
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
+            **dict.fromkeys(
+                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Bundle, Namespace),
+                self._attached,
+            ),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
+        self._edges: dict[Scope, Edge] = {}  # what gateways serve, as long as no route changes
 
     # Changing
 
@@ -83,19 +101,42 @@ class Mesh:
         if before == values:
             return Touched()
         touched = Touched()
-        mattered = self.locality_matters
+        mattered, ranges = self.locality_matters, self.held_ranges
         match before, values:
             case (Instance() as old,), (Instance() as new,):
                 return self._move_instance(old, new)
             case (EndpointSlice() as old,), (EndpointSlice() as new,):
                 return self._move_slice(old, new)
+        parents = {parent for value in before for parent in self._attached.changed_by(value)}
         for value in before:
             touched |= self._remove(value)
         for value in values:
             touched |= self._add(value)
+        parents.update(parent for value in (*before, *values) for parent in self._attached.changed_by(value))
+        for parent in sorted(parents):
+            touched |= self._derive(parent)
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
+        if ranges != self.held_ranges:  # then other calls are held
+            touched |= Touched(inbound=frozenset({EVERYWHERE}), scopes=frozenset({EVERYWHERE}))
         return touched
+
+    def _derive(self, parent: Parent) -> Touched:
+        """What comes of the Gateway API's objects for one parent, in the place of what came of them before."""
+        before = self._derived.pop(parent, Derived())
+        after = self._attached.derive(parent, self._service_of, self.credential)
+        if after != Derived():
+            self._derived[parent] = after
+        touched = Touched()
+        for value in (each for each in before.values if each not in after.values):
+            touched |= self._remove(value)
+        for value in (each for each in after.values if each not in before.values):
+            touched |= self._add(value)
+        return touched
+
+    def _service_of(self, host: str, namespace: str) -> Service | None:
+        claims = self._registry.services.to(host)
+        return next((service for service in claims if service.namespace == namespace), None)
 
     def _add(self, value: Value) -> Touched:
         match value:
@@ -126,7 +167,15 @@ class Mesh:
             case Service():
                 return self._touched_by_service(value)
             case VirtualService():
+                self._edges.clear()
                 return Touched(hosts=self._routings.changed_by(value))
+            case Gateway():
+                self._edges.clear()
+                return Touched(gateways=True)
+            case Credential():
+                names = {value.name, value.name.removesuffix(AUTHORITIES)}
+                hosts = frozenset(host for name in names for host in self._rules.naming(name))
+                return Touched(hosts=hosts, gateways=True)
             case DestinationRule():
                 return self._touched_by_rule(value)
             case Sidecar():
@@ -140,6 +189,7 @@ class Mesh:
     def _set(self, settings: Settings) -> Touched:
         before, self.settings = self.settings, settings
         self._modes.clear()
+        self._edges.clear()
         everywhere = frozenset({EVERYWHERE})
         # Another root namespace has other policies for the mesh, and endpoints take TLS or not by them.
         moved = before.root_namespace != settings.root_namespace
@@ -209,6 +259,10 @@ class Mesh:
     def values(self) -> Iterator[tuple[ObjectKey, tuple[Value, ...]]]:
         yield from self._values.items()
 
+    def derived(self) -> Iterator[Derived]:
+        """What came of the Gateway API's objects, parent by parent."""
+        yield from self._derived.values()
+
     def get(self, key: ObjectKey) -> tuple[Value, ...]:
         return self._values.get(key, ())
 
@@ -223,6 +277,19 @@ class Mesh:
         visible = [service for service in self._registry.services.to(host) if scope.ports(service)]
         own = next((service for service in visible if service.namespace == scope.namespace), None)
         return own or next(iter(visible), None)
+
+    @property
+    def held_ranges(self) -> tuple[str, ...]:
+        """Where services have their addresses, if proxies are told of one when they first call it."""
+        return self._registry.virtual.ranges if self.settings.on_demand else ()
+
+    def services_at(self, address: str, port: int | None = None) -> Sequence[Service]:
+        """Those that have an address for themselves, and the port; None: any."""
+        return self._registry.virtual.at(address, port)
+
+    def can_be_held(self, service: Service) -> bool:
+        """Whether a first call to a service can be told from every other by its address."""
+        return self.settings.on_demand and self._registry.virtual.covers(service)
 
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """Who answers on a service port now, in a stable order."""
@@ -303,7 +370,8 @@ class Mesh:
 
     def policies(self, kind: type[Kind], group: Group) -> tuple[Kind, ...]:
         """Those of one kind that select a group's workloads, the mesh-wide ones first."""
-        return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace)
+        gateway = group.kind is ProxyKind.GATEWAY
+        return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace, gateway=gateway)
 
     def authorizers(self, group: Group) -> tuple[Authorizer, ...]:
         """Who decides for a group's CUSTOM policies, as far as there is a service with that port."""
@@ -332,10 +400,60 @@ class Mesh:
     def scope(self, group: Group) -> Scope:
         """A group also sees whom its own policies make it ask, and the proxy that takes what it does not know."""
         asked = tuple(provider.host for provider in self.authorizers(group))
+        if group.kind is ProxyKind.GATEWAY:
+            tokens = self.policies(RequestAuthentication, group)
+            servers = (rule.key_server for each in tokens for rule in each.rules)
+            asked += tuple(server.host for server in servers if server is not None and server.meshed)
+            return Scope(group.namespace, asked=asked, servers=bound(self._gateways.of(group), self._targets(group)))
         outbound = self.outbound_policy(group)
         if isinstance(outbound, Destination):
             asked = (*asked, outbound.host)
         return scope_of(group.namespace, self.sidecar(group), asked)
+
+    def edge(self, scope: Scope) -> Edge:
+        """What gateways of this scope answer for, and lead to."""
+        known = self._edges.get(scope)
+        if known is None:
+            known = self._edges[scope] = edge(
+                scope.servers or (),
+                lambda gateway: self._routings.bound_to(gateway, scope.namespace, self.settings),
+                self._leads_to,
+                scope.asked,
+            )
+        return known
+
+    def credential(self, reference: CredentialRef) -> Credential | None:
+        return self._credentials.of(reference)
+
+    def credentials(self) -> Iterator[Credential]:
+        return iter(self._credentials)
+
+    def gateways_of(self, group: Group) -> tuple[Gateway, ...]:
+        """Those that select a group's workloads, the oldest first."""
+        return self._gateways.of(group)
+
+    def _leads_to(self, routing: VirtualService) -> Iterator[str]:
+        for route in routing.http:
+            found = self.delegate(route.delegate.namespace, route.delegate.name) if route.delegate else None
+            if found is not None:
+                yield from (destination.host for _, destination in destinations(found))
+        yield from (destination.host for _, destination in destinations(routing))
+
+    def published(self, group: Group) -> tuple[int, ...]:
+        """The ports of a gateway that callers of its machine reach, too."""
+        instances = self._registry.samples(group.namespace, group.labels)
+        return tuple(sorted({port for instance in instances for port in instance.published}))
+
+    def _targets(self, group: Group) -> Callable[[int], Iterable[int]]:
+        """Where its Services' ports lead to at a group's workloads."""
+        nobody = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
+        instances = self._registry.samples(group.namespace, group.labels) or [nobody]
+        found: dict[int, dict[int, None]] = {}
+        for service in sorted(self._registry.selecting(instances[0]), key=strength):
+            for port in service.ports:
+                numbers = (instance.port_for(port) for instance in instances)
+                found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
+        return lambda number: found.get(number, ())
 
     def outbound_policy(self, group: Group) -> Outbound:
         sidecar = self.sidecar(group)

@@ -15,7 +15,7 @@ Labels = tuple[tuple[str, str], ...]  # sorted pairs: hashable, comparable, and 
 
 
 class ObjectKey(msgspec.Struct, frozen=True, order=True):
-    """Which object, in any source. Kinds are unique across the API groups that weft reads."""
+    """Which object, in any source. Of two API groups with one kind, the second's is KIND.GROUP (`api/kinds.py`)."""
 
     kind: str
     namespace: str

@@ -17,14 +17,19 @@ from weft.model.virtual_service import MESH, VirtualService
 class Routings:
     def __init__(self) -> None:
         self._by_host: Claims[VirtualService] = Claims()  # or wildcard
+        self._by_gateway: Claims[VirtualService] = Claims()
 
     def add(self, routing: VirtualService) -> None:
         for host in routing.hosts:
             self._by_host.add(host, routing)
+        for gateway in {*routing.gateways} - {MESH}:
+            self._by_gateway.add(gateway, routing)
 
     def remove(self, routing: VirtualService) -> None:
         for host in routing.hosts:
             self._by_host.discard(host, routing)
+        for gateway in {*routing.gateways} - {MESH}:
+            self._by_gateway.discard(gateway, routing)
 
     def of(self, host: str, scope: Scope, settings: Settings) -> tuple[VirtualService, ...]:
         """Those that speak for a host to sidecars of this scope, the deciding one first."""
@@ -38,11 +43,19 @@ class Routings:
                     owner=routing.namespace,
                     viewer=scope.namespace,
                 )
-                and scope.sees_routes(routing.namespace, host)
+                and (routing.attached or scope.sees_routes(routing.namespace, host))
             )
             if found:
                 return found
         return ()
+
+    def bound_to(self, gateway: str, viewer: str, settings: Settings) -> tuple[VirtualService, ...]:
+        """Those that a Gateway's proxies in a namespace may take, the oldest first."""
+        return tuple(
+            routing
+            for routing in self._by_gateway.to(gateway)
+            if exported(routing.export_to or settings.virtual_service_export_to, owner=routing.namespace, viewer=viewer)
+        )
 
     def hosts(self) -> Iterable[str]:
         """Every host or wildcard that some VirtualService speaks for."""

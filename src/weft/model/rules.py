@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.model.claims import Claims, patterns
-from weft.model.destination_rule import DestinationRule, merged, passes_on
+from weft.model.destination_rule import DestinationRule, credentials_of, merged, passes_on
 from weft.model.group import Group
 from weft.model.locality import asks_where
 from weft.model.names import Labels, selects
@@ -42,6 +42,10 @@ class Rules:
                 if rule.namespace == owner and _is_for(rule, group, settings):
                     return rule
         return None
+
+    def naming(self, credential: str) -> frozenset[str]:
+        """The hosts or wildcards whose rules name a Secret."""
+        return frozenset(rule.host for rule in self._written if credential in credentials_of(rule))
 
     def passes_on(self, host: str) -> bool:
         """Whether some rule has calls to the host go to the very address that the caller wrote."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from weft.model.gateways import BoundServer
 from weft.model.names import host_covers
 from weft.model.service import Service, ServicePort
 from weft.model.sidecar import Sidecar
@@ -26,6 +27,7 @@ class Scope(msgspec.Struct, frozen=True, cache_hash=True):
     namespace: str
     imports: tuple[Import, ...] | None = None  # None: everything that is exported to the namespace
     asked: tuple[str, ...] = ()  # hosts that the proxies themselves call, seen whatever is imported or exported
+    servers: tuple[BoundServer, ...] | None = None  # of gateways, which see no more than what their routes name
 
     def ports(self, service: Service) -> tuple[ServicePort, ...]:
         """The ports of a service that are visible from here; none if it is hidden."""

@@ -16,6 +16,7 @@ class Touched(msgspec.Struct, frozen=True):
     endpoints: frozenset[str] = frozenset()  # only who answers under these names
     inbound: frozenset[str] = frozenset()  # what proxies of these namespaces receive
     scopes: frozenset[str] = frozenset()  # what proxies of these namespaces may see; EVERYWHERE for all
+    gateways: bool = False  # what gateway proxies serve
 
     def __or__(self, other: Touched) -> Touched:
         return Touched(
@@ -23,10 +24,11 @@ class Touched(msgspec.Struct, frozen=True):
             self.endpoints | other.endpoints,
             self.inbound | other.inbound,
             self.scopes | other.scopes,
+            self.gateways or other.gateways,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.hosts or self.endpoints or self.inbound or self.scopes)
+        return bool(self.hosts or self.endpoints or self.inbound or self.scopes or self.gateways)
 
 
 def joined(touches: Iterable[Touched]) -> Touched:
@@ -37,4 +39,5 @@ def joined(touches: Iterable[Touched]) -> Touched:
         frozenset().union(*(each.endpoints for each in held)),
         frozenset().union(*(each.inbound for each in held)),
         frozenset().union(*(each.scopes for each in held)),
+        any(each.gateways for each in held),
     )

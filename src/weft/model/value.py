@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.gateway import Gateway
+from weft.model.gateway_api import BackendTls, Bundle, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
 from weft.model.instance import Instance
 from weft.model.policies import Policy
 from weft.model.service import Service
@@ -21,9 +23,16 @@ Value = (
     | DestinationRule
     | Sidecar
     | Gateway
+    | Credential
     | Workload
     | Namespace
     | ServiceAccount
     | Settings
     | Policy
+    | StandardRoute
+    | StandardGateway
+    | GatewayClass
+    | ReferenceGrant
+    | BackendTls
+    | Bundle
 )

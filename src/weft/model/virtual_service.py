@@ -3,6 +3,7 @@ Hosts are full names here; `api/virtual_service.py` has resolved the short ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
 
@@ -16,6 +17,7 @@ MESH = "mesh"  # among a VirtualService's gateways: the sidecars
 class MatchKind(StrEnum):
     EXACT = "exact"
     PREFIX = "prefix"
+    PATH_PREFIX = "path-prefix"  # by whole segments: `/v1` is before `/v1/x` and not before `/v1x`; "/" is before all
     REGEX = "regex"
     PRESENT = "present"  # `{}` in a header or query match: there, whatever its value
 
@@ -73,6 +75,7 @@ class Redirect(msgspec.Struct, frozen=True):
     derive_port: str = ""  # FROM_PROTOCOL_DEFAULT or FROM_REQUEST_PORT
     scheme: str = ""
     code: int = 301
+    prefix: str = ""  # in the place of the path prefix that was matched
 
 
 class DirectResponse(msgspec.Struct, frozen=True):
@@ -86,6 +89,7 @@ class Rewrite(msgspec.Struct, frozen=True):
     authority: str = ""
     regex_match: str = ""
     regex_rewrite: str = ""
+    prefix: str = ""  # in the place of the path prefix that was matched, segment by segment
 
 
 class Retries(msgspec.Struct, frozen=True):
@@ -149,6 +153,8 @@ class HttpRoute(msgspec.Struct, frozen=True):
     cors: CorsPolicy | None = None
     headers: Headers = Headers()
     line: int = 0  # where this route stands in its file
+    origin: Origin | None = None  # whose it is, where one routing is made of several objects; None: the routing's
+    failing: int = 0  # the weight of destinations that cannot be called: answered 500
 
 
 class L4Match(msgspec.Struct, frozen=True):
@@ -179,3 +185,19 @@ class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):
     export_to: tuple[str, ...] = ()
     created: str = ""
     origin: Origin | None = None
+    attached: bool = False  # made of the Gateway API's routes: what a VirtualService says goes before it
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Everybody who wrote a part of it, the deciding object first."""
+        each = (self.origin, *(route.origin for route in self.http))
+        return tuple(dict.fromkeys(origin for origin in each if origin is not None))
+
+
+def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
+    """Wherever its routes lead, each with its line."""
+    for route in routing.http:
+        yield from ((weighted.line or route.line, weighted.destination) for weighted in route.route)
+        yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)
+    for stream in (*routing.tls, *routing.tcp):
+        yield from ((each.line or stream.line, each.destination) for each in stream.route)

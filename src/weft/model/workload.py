@@ -48,6 +48,15 @@ class Probe(msgspec.Struct, frozen=True):
     failure_threshold: int = 3
 
 
+class PublishedPort(msgspec.Struct, frozen=True):
+    """A gateway's port that is reached from the machine itself."""
+
+    port: int
+    host_port: int
+    address: str = "127.0.0.1"  # of the machine
+    line: int = 0
+
+
 class Workload(msgspec.Struct, frozen=True):
     name: str
     namespace: str
@@ -69,6 +78,8 @@ class Workload(msgspec.Struct, frozen=True):
     include_outbound_ranges: str = "*"
     exclude_outbound_ranges: tuple[str, ...] = ()
     locality: str = ""
+    gateway: bool = False  # its pods are proxies of the mesh's edge, and no command
+    publish: tuple[PublishedPort, ...] = ()
     origin: Origin | None = None
 
     @property

@@ -128,6 +128,15 @@ def run_in_new(work: Callable[[], _Result]) -> _Result:
     return _on_own_thread(unshare_and_work)
 
 
+def open_low_ports(namespace: Namespace) -> None:
+    """Let everybody in it listen on ports below 1024, too: there are no others in there whom that could harm."""
+    try:
+        run_in(namespace, lambda: Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0"))
+    except OSError as error:
+        what = f"its low ports cannot be opened: {error.strerror}"
+        raise NetworkError(what, "run as root", where=str(namespace)) from error
+
+
 def socket_in(
     namespace: Namespace,
     family: socket.AddressFamily = socket.AF_INET,

@@ -34,13 +34,14 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     DEVNULL, PIPE, or STDOUT for stderr."""
 
     argv: tuple[str, ...]
-    namespace: Namespace
+    namespace: Namespace | None  # None: the machine's own network
     uid: int
     gid: int
     environment: Mapping[str, str] = {}
     working_directory: str = "/"
     hostname: str = ""  # its own; empty: the machine's
     view: View = View()
+    capabilities: tuple[str, ...] = ()  # that it keeps of root's, by setpriv's names
     core_dumps: bool = True  # False: what is in its memory never reaches a file, not even when it crashes
     stdout: int = DEVNULL
     stderr: int = DEVNULL
@@ -79,8 +80,9 @@ async def spawn(wanted: Spawn) -> Process:
     if not said.endswith("ready"):  # a tool may have warned before
         status = await process.wait()
         what = f"could not start {wanted.argv[0]}: {said or f'exit status {status} while entering'}"
-        hint = "" if said else f"see that it is there: ip netns exec {wanted.namespace.name} true"
-        raise NetworkError(what, hint, where=str(wanted.namespace))
+        named = wanted.namespace.name if wanted.namespace is not None else ""
+        hint = "" if said or not named else f"see that it is there: ip netns exec {named} true"
+        raise NetworkError(what, hint, where=_where(wanted))
     return process
 
 
@@ -108,7 +110,7 @@ def carried_environment(wanted: Spawn) -> dict[str, str]:
 
 def check(wanted: Spawn) -> None:
     """Raise what would keep the program from running, by its name, before anything is started."""
-    where = str(wanted.namespace)
+    where = _where(wanted)
     if not wanted.argv or not wanted.argv[0]:
         raise NetworkError("the command is empty", "give the program to run", where=where)
     directory = Path(wanted.working_directory)
@@ -136,10 +138,12 @@ def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[st
     if wanted.hostname:
         # The kernel takes 64 bytes, as kubelet knows.
         setup.append(f"printf %s {shlex.quote(wanted.hostname[:63])} >/proc/sys/kernel/hostname")
+    kept = ["-all", *(f"+{each}" for each in wanted.capabilities)]
     privileges = [
         _tool("setpriv"),
         *(f"--reuid={wanted.uid}", f"--regid={wanted.gid}", "--clear-groups"),
-        *("--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"),
+        *(f"--inh-caps={','.join(kept)}", f"--bounding-set={','.join(kept)}", "--no-new-privs"),
+        *([f"--ambient-caps={','.join(kept)}"] if wanted.capabilities else []),
         # setpriv sets it after it has changed users, which would clear it.
         *(["--pdeathsig=KILL"] if dies_with_parent else []),
         "--",
@@ -156,7 +160,7 @@ def _command(wanted: Spawn, *, reports: bool, dies_with_parent: bool) -> list[st
     limits = [] if wanted.core_dumps else [_tool("prlimit"), "--core=1:1", "--"]
     return [
         *limits,
-        *(_tool("nsenter"), f"--net={wanted.namespace.path}"),
+        *([] if wanted.namespace is None else [_tool("nsenter"), f"--net={wanted.namespace.path}"]),
         *(_tool("unshare"), "--mount", "--propagation", "private", *(["--uts"] if wanted.hostname else [])),
         *("/bin/sh", "-c", "\n".join(lines), "weft", str(_find(wanted)), *wanted.argv[1:]),
     ]
@@ -171,6 +175,10 @@ def _unpack(wanted: Spawn) -> str:
     return "\n".join([*given, f"unset {' '.join(unset)}", 'exec "$@"'])
 
 
+def _where(wanted: Spawn) -> str:
+    return str(wanted.namespace or "this machine")
+
+
 def _variables(wanted: Spawn) -> list[tuple[str, str]]:
     # Other names a shell neither takes nor passes on.
     return [item for item in wanted.environment.items() if _VARIABLE.fullmatch(item[0])]
@@ -182,13 +190,13 @@ def _find(wanted: Spawn) -> Path:
     if "/" in name:
         path = Path(wanted.working_directory, name)
         if not path.exists():
-            raise NetworkError(f"program {path} does not exist", "correct the command", where=str(wanted.namespace))
+            raise NetworkError(f"program {path} does not exist", "correct the command", where=_where(wanted))
         return path
     search = wanted.environment.get("PATH", SYSTEM_PATH)
     found = shutil.which(name, path=search)
     if found is None:
         what = f"program `{name}` is not in {search}"
-        raise NetworkError(what, "give its full path, or set PATH in the environment", where=str(wanted.namespace))
+        raise NetworkError(what, "give its full path, or set PATH in the environment", where=_where(wanted))
     return Path(wanted.working_directory, found)
 
 
@@ -201,7 +209,7 @@ def _check_reachable(wanted: Spawn, path: Path, role: str) -> None:
         closed.append(real)
     if closed:
         what = f"{role} {path} cannot be reached by UID {wanted.uid}: {closed[0]} is closed to it"
-        raise NetworkError(what, f"chmod o+x {shlex.quote(str(closed[0]))}, or move it", where=str(wanted.namespace))
+        raise NetworkError(what, f"chmod o+x {shlex.quote(str(closed[0]))}, or move it", where=_where(wanted))
 
 
 def _interpreter(program: Path) -> str:

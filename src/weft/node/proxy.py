@@ -40,6 +40,8 @@ _STEADY = 10.0  # seconds up, after which the next death is a first one again
 _END_GRACE = 2.0  # seconds between asking Envoy to end and making it
 _MEMORY_AGE = 5.0  # seconds; the kernel walks all of a process's pages to say it
 _ACTIVE_INBOUND = r"^http\.inbound.*\.downstream_rq_active$"
+_ACTIVE = r"^http\..*\.downstream_rq_active$"
+_OWN = ("http.own-admin.", "http.admin.")  # as what its own listeners count
 
 
 class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +51,10 @@ class ProxyPlan(msgspec.Struct, frozen=True, kw_only=True):
     binary: Path
     namespace: Namespace
     directory: Path  # the proxy's own; Envoy's bootstrap is written there
-    interception: Interception
+    interception: Interception | None  # None: nobody is intercepted, as at a gateway
     sockets: tuple[str, ...] = ()  # paths that Envoy must reach: the control plane's socket, and its secrets' directory
     files: tuple[Laid, ...] = ()  # laid over the machine's own: whose resolvers Envoy asks for the names of endpoints
+    started_in: Path | None = None  # Envoy's working directory, if it is not that one
     log_level: str = "warning"
 
 
@@ -116,9 +119,14 @@ class Proxy:
         """Take no new requests and let those under way finish, but not for longer than the timeout."""
         with contextlib.suppress(EnvoyError, NetworkError, OSError, TimeoutError):
             async with asyncio.timeout(timeout):
-                await self.admin.drain()
-                while any((await self.admin.stats(_ACTIVE_INBOUND)).values.values()):
+                inbound = self.plan.interception is not None
+                await self.admin.drain(inbound_only=inbound)
+                while await self._is_busy(_ACTIVE_INBOUND if inbound else _ACTIVE):
                     await asyncio.sleep(0.05)
+
+    async def _is_busy(self, pattern: str) -> bool:
+        active = (await self.admin.stats(pattern)).values
+        return any(count for name, count in active.items() if not name.startswith(_OWN))
 
     async def _run_once(self) -> str:
         """From a start to the death of that Envoy: why it is not running."""
@@ -158,7 +166,7 @@ class Proxy:
                 uid=PROXY_UID,
                 gid=PROXY_GID,
                 environment=command.environment,
-                working_directory=command.working_directory,
+                working_directory=str(plan.started_in or command.working_directory),
                 view=View(visible=(*command.visible, *plan.sockets), files=plan.files),
                 core_dumps=False,  # it holds the workload's key
                 stdout=PIPE,
@@ -178,10 +186,11 @@ class Proxy:
             async with asyncio.timeout(_READY_TIMEOUT):
                 await self.admin.wait_until_ready(every=0.005)
             # Envoy calls itself ready as soon as it has an answer to everything, also if it has refused all of it.
-            while missing := _NEEDED - await self.admin.live_listeners():
+            needed = _NEEDED if self.plan.interception is not None else frozenset()
+            while missing := needed - await self.admin.live_listeners():
                 self._tell(ready=False, message=await self._why_missing(sorted(missing)))
                 await asyncio.sleep(_LISTENER_LOOK)
-            if not self._intercepting:
+            if self.plan.interception is not None and not self._intercepting:
                 await asyncio.to_thread(iptables.apply, self.plan.namespace, self.plan.interception)
                 self._intercepting = True
         except TimeoutError:

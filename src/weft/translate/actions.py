@@ -3,6 +3,7 @@ the way; or an answer without asking anyone."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from envoy.config.core.v3.base_pb2 import HeaderValueOption, RuntimeFractionalPercent
@@ -11,6 +12,7 @@ from envoy.config.route.v3.route_components_pb2 import (
     RedirectAction,
     Route,
     RouteAction,
+    RouteMatch,
     WeightedCluster,
 )
 from envoy.type.v3.percent_pb2 import FractionalPercent
@@ -37,6 +39,7 @@ _CODES = {
     307: RedirectAction.TEMPORARY_REDIRECT,
     308: RedirectAction.PERMANENT_REDIRECT,
 }
+_USUAL = {"http": 80, "https": 443}
 _AUTHORITY = frozenset({"host", ":authority"})
 
 
@@ -44,7 +47,7 @@ def act(route: Route, written: HttpRoute, view: ServiceView, port: int) -> None:
     """Fill in one of Envoy's three actions and the header changes."""
     change_headers(route, written.headers)
     if written.redirect is not None:
-        route.redirect.CopyFrom(_redirect(written.redirect, port))
+        route.redirect.CopyFrom(_redirect(written.redirect, port, route.match))
     elif written.direct_response is not None:
         route.direct_response.CopyFrom(_answer(written.direct_response))
     else:
@@ -103,7 +106,7 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
     action: RouteAction = route.route
     destinations = taking_part(written.route)
     host = _authority(written.headers)
-    if len(destinations) == 1:
+    if len(destinations) == 1 and not written.failing:
         only = destinations[0]
         action.cluster = destination_cluster(view, only.destination, port)
         change_headers(route, only.headers)
@@ -116,6 +119,9 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
             change_headers(cluster, entry.headers)
             if own := _authority(entry.headers):
                 cluster.host_rewrite_literal = own
+        if written.failing:
+            action.weighted_clusters.clusters.add(name=names.NO_BACKEND).weight.value = written.failing
+            action.cluster_not_found_response_code = RouteAction.INTERNAL_SERVER_ERROR
     if written.rewrite is not None:
         host = written.rewrite.authority or host
         if written.rewrite.regex_match:
@@ -123,6 +129,8 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
             action.regex_rewrite.substitution = written.rewrite.regex_rewrite
         elif written.rewrite.uri:
             action.prefix_rewrite = written.rewrite.uri
+        elif written.rewrite.prefix:
+            replace_prefix(action, written.rewrite.prefix, route.match)
     if host:
         action.host_rewrite_literal = host
     wait(action, written.timeout)
@@ -139,6 +147,19 @@ def _forward(route: Route, written: HttpRoute, view: ServiceView, port: int) -> 
             shadow.trace_sampled.value = False
     for entry in destinations:
         _hash_by(action, view, entry.destination, port)
+
+
+def replace_prefix(action: RouteAction | RedirectAction, new: str, match: RouteMatch) -> None:
+    """Another prefix in the place of the one that was matched, so that between the two parts there is one slash."""
+    matched, kept = match.path_separated_prefix, new.rstrip("/")
+    if not matched:
+        if kept:
+            action.prefix_rewrite = f"{kept}/"  # "/" itself was matched, and goes with its slash
+    elif kept:
+        action.prefix_rewrite = kept
+    else:
+        action.regex_rewrite.pattern.regex = f"^{re.escape(matched)}/?"
+        action.regex_rewrite.substitution = "/"
 
 
 def _hash_by(action: RouteAction, view: ServiceView, destination: Destination, port: int) -> None:
@@ -173,10 +194,12 @@ def _hash_policy(hashing: ConsistentHash) -> RouteAction.HashPolicy:
     return result
 
 
-def _redirect(redirect: Redirect, port: int) -> RedirectAction:
+def _redirect(redirect: Redirect, port: int, match: RouteMatch) -> RedirectAction:
     result = RedirectAction(response_code=_CODES.get(redirect.code, RedirectAction.MOVED_PERMANENTLY))
     if redirect.uri:
         result.path_redirect = redirect.uri
+    elif redirect.prefix:
+        replace_prefix(result, redirect.prefix, match)
     if redirect.authority:
         result.host_redirect = redirect.authority
     if redirect.scheme:
@@ -185,6 +208,8 @@ def _redirect(redirect: Redirect, port: int) -> RedirectAction:
         result.port_redirect = redirect.port
     elif redirect.derive_port == "FROM_REQUEST_PORT" and port != (443 if redirect.scheme == "https" else 80):
         result.port_redirect = port  # a route belongs to one port, so that is the request's
+    elif redirect.derive_port == "FROM_PROTOCOL_DEFAULT" and redirect.scheme and port not in _USUAL.values():
+        result.port_redirect = _USUAL[redirect.scheme]  # else Envoy would keep the port that the request names
     return result
 
 

@@ -16,6 +16,8 @@ def put_back(hosts: Iterable[tuple[str, VirtualHost]], accepted: bytes) -> dict[
     good = {host.name: host for host in RouteConfiguration.FromString(accepted).virtual_hosts}
     result: dict[str, VirtualHost | None] = {}
     for host, new in hosts:
+        if not new.name:  # nobody's: it only keeps the configuration there
+            continue
         before = good.get(new.name)
         if before is None:
             result[host] = None

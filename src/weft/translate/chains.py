@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import Enum
 
+from envoy.config.core.v3.protocol_pb2 import HttpProtocolOptions
 from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain, ListenerFilter
 from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
@@ -34,14 +36,34 @@ DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
 UPGRADES = ("websocket", "spdy/3.1", "tcp")
 
 
+# What one peer can make a sidecar buffer: enough for 250 MB/s per stream at a round trip of 1 ms. Callers from outside
+# are farther away and more, and trusted less: there it is what Envoy's authors recommend for an edge.
+_WINDOWS = (256 << 10, 1 << 20)
+_WINDOWS_OUTSIDE = (64 << 10, 1 << 20)
+_STREAMS_OUTSIDE = 100
+_QUIET_OUTSIDE = timedelta(minutes=5)
+_IDLE_OUTSIDE = timedelta(hours=1)
+_HEADERS_OUTSIDE = timedelta(seconds=10)
+
+
+class End(Enum):
+    """Who is met by a connection manager."""
+
+    OUTBOUND = "the workload's own application"
+    INBOUND = "another proxy of the mesh, or whoever comes to a workload"
+    GATEWAY = "anybody from outside"
+
+
 def http_by_route(prefix: str, route_name: str, settings: Settings) -> Filter:
     """Outbound: the routes come from the control plane."""
-    manager = _manager(prefix, settings)
-    manager.http_filters.extend(outbound_filters())
-    manager.access_log.append(own_answers())
-    manager.rds.route_config_name = route_name
-    manager.rds.config_source.CopyFrom(from_control_plane())
-    return Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))
+    return _routed(manager(prefix, settings, End.OUTBOUND), route_name, ())
+
+
+def http_at_gateway(
+    prefix: str, route_name: str, settings: Settings, guards: tuple[HttpFilter, ...], noted: frozenset[str]
+) -> Filter:
+    """From outside: past the guards, by routes that come from the control plane."""
+    return _routed(manager(prefix, settings, End.GATEWAY, noted), route_name, guards)
 
 
 def http_to_workload(
@@ -59,25 +81,76 @@ def http_to_workload(
     closed is tried again if its method allows it (`retries.py`). A caller that has shown a certificate is named to the
     workload in `x-forwarded-client-cert`, after what that proxy says of others; from anybody else the header is taken
     away, as it is from every application on its way out."""
-    manager = _manager(prefix, settings, noted)
+    result = manager(prefix, settings, End.INBOUND, noted)
     if certified:
-        manager.forward_client_cert_details = HttpConnectionManager.APPEND_FORWARD
-        details = manager.set_current_client_cert_details
+        result.forward_client_cert_details = HttpConnectionManager.APPEND_FORWARD
+        details = result.set_current_client_cert_details
         details.subject.value, details.uri, details.dns = True, True, True
-    manager.http_filters.extend([*guards, *inbound_filters(grpc_web=grpc_web)])
+    result.http_filters.extend([*guards, *inbound_filters(grpc_web=grpc_web)])
     route = Route(name="default", match=route_match(None))
     route.route.cluster = cluster
     wait(route.route, None)
     route.route.retry_policy.CopyFrom(retries.to_workload())
     routes = retries.with_replays(route)
     host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=routes if guards else with_connects(routes))
-    manager.route_config.CopyFrom(RouteConfiguration(name=cluster, virtual_hosts=[host]))
-    manager.route_config.validate_clusters.value = False
+    result.route_config.CopyFrom(RouteConfiguration(name=cluster, virtual_hosts=[host]))
+    result.route_config.validate_clusters.value = False
     # HTTP/1.0 need not say for whom it is. Outbound nothing else would tell; here it is the workload's in any case.
-    manager.http_protocol_options.default_host_for_http_10 = "localhost"
-    # What one peer can make this proxy buffer: enough for 250 MB/s per stream at a round trip of 1 ms.
-    manager.http2_protocol_options.initial_stream_window_size.value = 256 << 10
-    manager.http2_protocol_options.initial_connection_window_size.value = 1 << 20
+    result.http_protocol_options.default_host_for_http_10 = "localhost"
+    return Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(result))
+
+
+def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = frozenset()) -> HttpConnectionManager:
+    """What every connection manager has, and what it must have for those whom it meets."""
+    result = HttpConnectionManager(
+        stat_prefix=prefix,
+        access_log=access_logs(settings, noted),
+        proxy_100_continue=True,
+        # The application's own name stays; only an answer that Envoy itself gives says `envoy`.
+        server_header_transformation=HttpConnectionManager.APPEND_IF_ABSENT,
+    )
+    _normalize_paths(result, settings.path_normalization)
+    for upgrade in UPGRADES:
+        result.upgrade_configs.add(upgrade_type=upgrade)
+    result.http2_protocol_options.allow_connect = True  # an upgrade crosses HTTP/2 as an extended CONNECT
+    result.http_protocol_options.accept_http_10 = True
+    result.http_protocol_options.enable_trailers = True
+    if end is End.GATEWAY:
+        _distrust(result)
+        return result
+    result.use_remote_address.value = False  # between two proxies of the mesh neither is the edge
+    result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
+    if end is End.INBOUND:
+        _limit_windows(result, _WINDOWS)
+    return result
+
+
+def _distrust(manager: HttpConnectionManager) -> None:
+    """Who calls from outside is who the connection says, not who a header says; and nobody holds a connection, a stream
+    or memory for as long as he likes. What he says of certificates is replaced by what he has shown here."""
+    manager.use_remote_address.value = True
+    manager.forward_client_cert_details = HttpConnectionManager.SANITIZE_SET
+    details = manager.set_current_client_cert_details
+    details.subject.value, details.cert, details.uri, details.dns = True, True, True, True
+    manager.stream_idle_timeout.CopyFrom(duration(_QUIET_OUTSIDE))
+    manager.request_headers_timeout.CopyFrom(duration(_HEADERS_OUTSIDE))
+    manager.common_http_protocol_options.idle_timeout.CopyFrom(duration(_IDLE_OUTSIDE))
+    # An application that reads `x_user` as `x-user` would take it for a header that the mesh has checked.
+    manager.common_http_protocol_options.headers_with_underscores_action = HttpProtocolOptions.REJECT_REQUEST
+    manager.http2_protocol_options.max_concurrent_streams.value = _STREAMS_OUTSIDE
+    _limit_windows(manager, _WINDOWS_OUTSIDE)
+
+
+def _limit_windows(manager: HttpConnectionManager, sizes: tuple[int, int]) -> None:
+    manager.http2_protocol_options.initial_stream_window_size.value = sizes[0]
+    manager.http2_protocol_options.initial_connection_window_size.value = sizes[1]
+
+
+def _routed(manager: HttpConnectionManager, route_name: str, guards: tuple[HttpFilter, ...]) -> Filter:
+    manager.http_filters.extend([*guards, *outbound_filters()])
+    manager.access_log.append(own_answers())
+    manager.rds.route_config_name = route_name
+    manager.rds.config_source.CopyFrom(from_control_plane())
     return Filter(name="envoy.filters.network.http_connection_manager", typed_config=packed(manager))
 
 
@@ -124,25 +197,6 @@ def tls_inspector() -> ListenerFilter:
 
 def original_destination() -> ListenerFilter:
     return ListenerFilter(name="envoy.filters.listener.original_dst", typed_config=packed(OriginalDst()))
-
-
-def _manager(prefix: str, settings: Settings, noted: frozenset[str] = frozenset()) -> HttpConnectionManager:
-    manager = HttpConnectionManager(
-        stat_prefix=prefix,
-        access_log=access_logs(settings, noted),
-        proxy_100_continue=True,
-        # The application's own name stays; only an answer that Envoy itself gives says `envoy`.
-        server_header_transformation=HttpConnectionManager.APPEND_IF_ABSENT,
-    )
-    _normalize_paths(manager, settings.path_normalization)
-    manager.use_remote_address.value = False  # between two proxies of the mesh neither is the edge
-    manager.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
-    for upgrade in UPGRADES:
-        manager.upgrade_configs.add(upgrade_type=upgrade)
-    manager.http2_protocol_options.allow_connect = True  # an upgrade crosses HTTP/2 as an extended CONNECT
-    manager.http_protocol_options.accept_http_10 = True
-    manager.http_protocol_options.enable_trailers = True
-    return manager
 
 
 def _normalize_paths(manager: HttpConnectionManager, wanted: PathNormalization) -> None:

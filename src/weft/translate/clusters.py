@@ -71,8 +71,12 @@ def fixed(settings: Settings) -> tuple[Built, ...]:
     received = _original_destination(names.INBOUND_PASSTHROUGH, settings, IDLE_TO_WORKLOAD)
     received.upstream_bind_config.CopyFrom(_FROM_LOOPBACK)
     allow_replays(received)
-    nowhere = Cluster(name=names.BLACK_HOLE, type=Cluster.STATIC, connect_timeout=duration(settings.connect_timeout))
-    return tuple(build(cluster.name, cluster) for cluster in (passthrough, nowhere, received))
+    return (build(passthrough.name, passthrough), *nowhere(settings), build(received.name, received))
+
+
+def nowhere(settings: Settings) -> tuple[Built, ...]:
+    cluster = Cluster(name=names.BLACK_HOLE, type=Cluster.STATIC, connect_timeout=duration(settings.connect_timeout))
+    return (build(cluster.name, cluster),)
 
 
 def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Upstream | None:
@@ -121,7 +125,7 @@ def _outbound(view: ServiceView, port: ServicePort, subset: Subset | None, setti
     sources = keys(view.service.origin, *(view.rule.origins if view.rule else ()))
     cluster.metadata.CopyFrom(of_objects(sources))
     asked_by = keys(*view.rule.origins) if view.rule else sources  # alone: the service knows nothing of the files
-    held = secrets(name, foreign, asked_by) if foreign is not None else ()
+    held = secrets(name, foreign, asked_by, view.credentials) if foreign is not None else ()
     return (build(name, cluster, sources), *held)
 
 

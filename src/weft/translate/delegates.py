@@ -32,7 +32,7 @@ def written_out(
     dropped: list[Dropped] = []
     for route in routing.http:
         if route.delegate is None:
-            resolved.append(Resolved(route, _origins(routing)))
+            resolved.append(Resolved(route, (route.origin,) if route.origin else _origins(routing)))
             continue
         wanted = (route.delegate.namespace, route.delegate.name)
         delegate = next((entry for entry in delegates if (entry.namespace, entry.name) == wanted), None)

@@ -14,10 +14,10 @@ from weft.model.names import Origin, where_of
 from weft.model.peer_authentication import TlsMode
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Resolution
-from weft.model.virtual_service import Destination
+from weft.model.virtual_service import Destination, VirtualService, destinations
 from weft.translate.commands import harmless
 from weft.translate.delegates import written_out
-from weft.translate.view import ServiceView, deciding, destinations, takes_whole_port
+from weft.translate.view import ServiceView, speaking, takes_whole_port
 
 _BY_NAME = (Resolution.DNS, Resolution.DNS_ROUND_ROBIN)
 
@@ -34,7 +34,7 @@ def problems_of(view: ServiceView, mesh: Mesh) -> tuple[Problem, ...]:
 
 
 def _of_destinations(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
-    for routing in (*view.routes[:1], *view.delegates):
+    for routing in (*_taken(view), *view.delegates):
         for line, destination in destinations(routing):
             code, what, hint = _against(destination, view, mesh)
             if code:
@@ -42,21 +42,20 @@ def _of_destinations(view: ServiceView, mesh: Mesh) -> Iterator[Problem]:
 
 
 def _of_routes(view: ServiceView) -> Iterator[Problem]:
-    routing = deciding(view)
-    if routing is None:
-        return
-    for dropped in written_out(routing, view.delegates)[1]:
+    taken = speaking(view)
+    for dropped in (each for routing in taken for each in written_out(routing, view.delegates)[1]):
         name = f"route {dropped.route.name!r}" if dropped.route.name else "a route"
         what = f"{name} is left out: {dropped.why}"
         yield _warning("WFT0109", dropped.routing.origin, what, "", line=dropped.route.line)
     for other in view.routes:
-        if other is not routing and other.http:
+        if other not in taken and other.http and not (other.attached and taken[0].attached):
+            routing = taken[0]
             what = f"the http routes for {view.host} are not used: {routing.namespace}/{routing.name} already has them"
             yield _warning("WFT0108", other.origin, what, "put the routes of one host into one VirtualService")
 
 
 def _of_headers(view: ServiceView) -> Iterator[Problem]:
-    for routing in (*view.routes[:1], *view.delegates):
+    for routing in (*_taken(view), *view.delegates):
         for route in routing.http:
             for headers in (route.headers, *(weighted.headers for weighted in route.route)):
                 for changes in (headers.request, headers.response):
@@ -68,9 +67,13 @@ def _of_headers(view: ServiceView) -> Iterator[Problem]:
                             )
 
 
+def _taken(view: ServiceView) -> tuple[VirtualService, ...]:
+    return view.routes if view.caller.kind is ProxyKind.GATEWAY else view.routes[:1]
+
+
 def _of_ports(view: ServiceView) -> Iterator[Problem]:
     service = view.service
-    if service is None:
+    if service is None or view.caller.kind is ProxyKind.GATEWAY:  # which is asked at its own ports
         return
     for port in view.ports:
         if port.number in TAKEN_PORTS and not (service.addresses or service.headless):

@@ -7,7 +7,7 @@ from envoy.config.route.v3.route_components_pb2 import HeaderMatcher, QueryParam
 from envoy.type.matcher.v3.string_pb2 import StringMatcher
 
 from weft.model.names import Labels, selects
-from weft.model.virtual_service import MESH, HttpMatch, L4Match, MatchKind, StringMatch
+from weft.model.virtual_service import HttpMatch, L4Match, MatchKind, StringMatch
 from weft.translate.view import Caller
 
 
@@ -17,7 +17,7 @@ def applies(match: HttpMatch | L4Match, caller: Caller, port: int) -> bool:
         match.port in (0, port)
         and match.source_namespace in ("", caller.namespace)
         and _has_labels(match.source_labels, caller)
-        and (not match.gateways or MESH in match.gateways)
+        and (not match.gateways or not set(caller.gateways).isdisjoint(match.gateways))
     )
 
 
@@ -31,9 +31,11 @@ def route_match(match: HttpMatch | None) -> RouteMatch:
             result.path = uri.value
         case MatchKind.PREFIX:
             result.prefix = uri.value
+        case MatchKind.PATH_PREFIX if uri.value.rstrip("/"):
+            result.path_separated_prefix = uri.value.rstrip("/")
         case MatchKind.REGEX:
             result.safe_regex.regex = uri.value
-        case MatchKind.PRESENT:
+        case _:
             result.prefix = "/"
     if match.ignore_uri_case:
         result.case_sensitive.value = False
@@ -74,7 +76,7 @@ def string_matcher(wanted: StringMatch) -> StringMatcher:
             result.prefix = wanted.value
         case MatchKind.REGEX:
             result.safe_regex.regex = wanted.value
-        case MatchKind.PRESENT:
+        case _:
             result.safe_regex.regex = ".*"
     return result
 

@@ -1,8 +1,8 @@
 """TLS that a DestinationRule asks for (SIMPLE, MUTUAL): towards hosts that know nothing of this mesh.
 
-Certificates and keys are files of the proxy's own file system. What is sent is a secret with their paths, never their
-content, so that Envoy reads them itself and again whenever they are replaced. Nothing is trusted by default but what
-the system trusts, and the certificate must be for the name that was asked for.
+Certificates and keys are files of the proxy's own file system: what is sent is a secret with their paths, so that Envoy
+reads them itself and again whenever they are replaced. Or they come out of a Secret, and are sent themselves. Nothing
+is trusted by default but what the system trusts, and the certificate must be for the name that was asked for.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import UpstreamTlsContext
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
 
+from weft.model.credential import Credential
 from weft.model.destination_rule import ClientTls, ClientTlsMode
+from weft.model.gateways import AUTHORITIES
 from weft.model.names import ObjectKey
 from weft.model.service import Service, ServicePort
 from weft.translate.built import Built, build
@@ -35,22 +37,26 @@ def originate(cluster: Cluster, service: Service, port: ServicePort, written: Cl
     common.tls_params.tls_minimum_protocol_version = TlsParameters.TLSv1_2
     common.tls_params.tls_maximum_protocol_version = TlsParameters.TLSv1_3
     if written.mode is ClientTlsMode.MUTUAL:
-        common.tls_certificate_sds_secret_configs.add(name=_certificate(cluster.name), sds_config=_by_ads())
+        common.tls_certificate_sds_secret_configs.add(name=_certificate(cluster.name), sds_config=by_ads())
     if written.verify:
         common.combined_validation_context.default_validation_context.match_typed_subject_alt_names.extend(
             name_matcher(name) for name in _names(service, port, written)
         )
         roots = common.combined_validation_context.validation_context_sds_secret_config
         roots.name = _roots(cluster.name)
-        roots.sds_config.CopyFrom(_by_ads())
+        roots.sds_config.CopyFrom(by_ads())
     else:
         common.validation_context.SetInParent()
     cluster.transport_socket.name = TLS
     cluster.transport_socket.typed_config.CopyFrom(packed(context))
 
 
-def secrets(cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...]) -> tuple[Built, ...]:
-    """Where Envoy finds what the cluster needs."""
+def secrets(
+    cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...], credentials: tuple[Credential, ...] = ()
+) -> tuple[Built, ...]:
+    """Where Envoy finds what the cluster needs: in files, or here, out of a Secret."""
+    if written.credential:
+        return _out_of_secret(cluster, written, sources, credentials)
     found = []
     if written.mode is ClientTlsMode.MUTUAL:
         pair = Secret(name=_certificate(cluster))
@@ -60,13 +66,47 @@ def secrets(cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...]) ->
         found.append(pair)
     if written.verify:
         roots = Secret(name=_roots(cluster))
-        file = written.authorities or SYSTEM_ROOTS
-        roots.validation_context.trusted_ca.filename = file
-        roots.validation_context.watched_directory.path = dirname(file)
+        if written.roots:
+            roots.validation_context.trusted_ca.inline_string = written.roots
+        else:
+            file = written.authorities or SYSTEM_ROOTS
+            roots.validation_context.trusted_ca.filename = file
+            roots.validation_context.watched_directory.path = dirname(file)
         if written.revoked:
             roots.validation_context.crl.filename = written.revoked
         found.append(roots)
     return tuple(build(secret.name, secret, sources) for secret in found)
+
+
+def _out_of_secret(
+    cluster: str, written: ClientTls, sources: tuple[ObjectKey, ...], credentials: tuple[Credential, ...]
+) -> tuple[Built, ...]:
+    """Under the cluster's own names: who shares a Secret must not take it along when he goes. `NAME-cacert` goes before
+    what NAME itself has."""
+    found = []
+    own = next((each for each in credentials if each.name == written.credential), None)
+    names = (f"{written.credential}{AUTHORITIES}", written.credential)
+    trusted = next((each for name in names for each in credentials if each.name == name and each.roots), None)
+    if written.mode is ClientTlsMode.MUTUAL and own is not None:
+        found.append(pair_secret(_certificate(cluster), own))
+    if written.verify and trusted is not None:
+        found.append(roots_secret(_roots(cluster), trusted))
+    return tuple(build(secret.name, secret, sources) for secret in found)
+
+
+def pair_secret(name: str, held: Credential) -> Secret:
+    result = Secret(name=name)
+    result.tls_certificate.certificate_chain.inline_bytes = held.chain
+    result.tls_certificate.private_key.inline_bytes = held.private_key
+    return result
+
+
+def roots_secret(name: str, held: Credential) -> Secret:
+    result = Secret(name=name)
+    result.validation_context.trusted_ca.inline_bytes = held.roots
+    if held.revoked:
+        result.validation_context.crl.inline_bytes = held.revoked
+    return result
 
 
 def name_by_request(options: HttpProtocolOptions, service: Service, port: ServicePort, written: ClientTls) -> None:
@@ -99,7 +139,7 @@ def _roots(cluster: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _by_ads() -> ConfigSource:
+def by_ads() -> ConfigSource:
     """Not waited for without a limit: one host's missing file must not keep a proxy from starting."""
     result = ConfigSource(resource_api_version=ApiVersion.V3)
     result.ads.SetInParent()

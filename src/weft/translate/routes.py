@@ -18,7 +18,7 @@ from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import Outbound, OutboundPolicy
-from weft.model.virtual_service import Destination, HttpMatch, HttpRoute
+from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, VirtualService
 from weft.translate import names
 from weft.translate.actions import act, destination_port, plain, taking_part, wait
 from weft.translate.built import Built, from_parts
@@ -32,7 +32,7 @@ from weft.translate.matches import applies, catches_all, route_match
 from weft.translate.policy import effective
 from weft.translate.provenance import keys, of_objects, of_route
 from weft.translate.retries import with_replays
-from weft.translate.view import ServiceView, deciding
+from weft.translate.view import ServiceView, speaking
 
 _MESSAGE = RouteConfiguration.DESCRIPTOR.full_name
 LARGEST_DIRECT_RESPONSE = 1 << 20
@@ -63,9 +63,8 @@ def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHos
 
 def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects: bool = False) -> VirtualHost:
     """`connects`: whether a CONNECT that comes here is for this service."""
-    routing = deciding(view)
-    origins = (view.service.origin if view.service else None, routing.origin if routing else None)
-    sources = keys(*origins)
+    written = (origin for routing in speaking(view) for origin in routing.origins)
+    sources = keys(view.service.origin if view.service else None, *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
     host.metadata.CopyFrom(of_objects(sources))
     host.routes.extend(with_connects(routes(view, port)) if connects else routes(view, port))
@@ -77,7 +76,8 @@ def routes(view: ServiceView, port: int) -> list[Route]:
     """In the order they are tried, up to the first that catches everything."""
     result = [made for each in chosen(view, port) for made in _replayed(_route(each, view, port), each, view, port)]
     # Nothing of it is for this caller and port (not: for this request): the service is called as if it were not there.
-    return result or (_replayed(_default(view, port), None, view, port) if view.service is not None else [])
+    unrouted = view.service is not None and view.caller.kind is not ProxyKind.GATEWAY
+    return result or (_replayed(_default(view, port), None, view, port) if unrouted else [])
 
 
 class Chosen(msgspec.Struct, frozen=True, eq=False):
@@ -89,10 +89,18 @@ class Chosen(msgspec.Struct, frozen=True, eq=False):
 
 
 def chosen(view: ServiceView, port: int) -> list[Chosen]:
-    """What is written for this caller and port."""
-    routing = deciding(view)
+    """What is written for this caller and port. Where several VirtualServices are merged, what catches everything comes
+    last, whoever wrote it."""
+    found = [_chosen(routing, view, port) for routing in speaking(view)]
+    if len(found) < 2:
+        return found[0] if found else []
+    narrow = [each for one in found for each in one if not catches_all(each.envoys)]
+    return narrow + [each for one in found for each in one if catches_all(each.envoys)][:1]
+
+
+def _chosen(routing: VirtualService, view: ServiceView, port: int) -> list[Chosen]:
     result: list[Chosen] = []
-    for resolved in written_out(routing, view.delegates)[0] if routing is not None else ():
+    for resolved in written_out(routing, view.delegates)[0]:
         for match in resolved.route.match or (None,):
             if match is None or applies(match, view.caller, port):
                 result.append(Chosen(resolved, match, route_match(match)))
@@ -113,7 +121,7 @@ def configuration(name: str, hosts: Sequence[VirtualHost], policy: Outbound) -> 
             fragments.append(host.fragment if taken.isdisjoint(host.claims) else _without(host, taken))
             taken |= host.claims
     if "*" not in taken:
-        fragments.append(_rest(policy))
+        fragments.append(_nobody() if is_at_gateway(name) else _rest(policy))
     sources = tuple(dict.fromkeys(chain.from_iterable(host.sources for host in hosts)))
     return from_parts(_MESSAGE, name, fragments, sources)
 
@@ -176,6 +184,11 @@ def _known(origin: Origin | None) -> tuple[Origin, ...]:
     return () if origin is None else (origin,)
 
 
+def is_at_gateway(name: str) -> bool:
+    """Whether a route configuration of this name is a gateway's (`BoundServer.route_name`)."""
+    return name.startswith(("http.", "https.")) and ":" not in name
+
+
 @lru_cache(maxsize=4096)
 def _frame(name: str) -> bytes:
     frame = RouteConfiguration(name=name, ignore_port_in_host_matching=True)
@@ -200,6 +213,17 @@ def _rest(policy: Outbound) -> bytes:
         route.direct_response.status = 502
     host = EnvoyVirtualHost(name=name, domains=["*"], include_request_attempt_count=True, routes=[route])
     body: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
+    return body
+
+
+@lru_cache(maxsize=1)
+def _nobody() -> bytes:
+    """At a gateway: what nobody has is not there."""
+    route = Route(name="nobody", match=route_match(None))
+    route.direct_response.status = 404
+    body: bytes = RouteConfiguration(
+        virtual_hosts=[EnvoyVirtualHost(name="nobody", domains=["*"], routes=[route])]
+    ).SerializeToString(deterministic=True)
     return body
 
 

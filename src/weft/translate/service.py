@@ -7,7 +7,7 @@ from weft.model.group import ProxyKind
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import clusters, grpc, listeners, request_authentication, routes
+from weft.translate import clusters, gateway, grpc, hold, listeners, request_authentication, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.inbound import virtual_inbound
@@ -21,34 +21,43 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     it is `listeners.http_port` for every route configuration that is named by a port."""
     if view.caller.kind is ProxyKind.GRPC:
         return grpc.contribute(view, settings)
+    if view.caller.kind is ProxyKind.GATEWAY:
+        return gateway.contribute(view, settings)
     if view.service is None:
         return _unowned(view, settings)
     made: list[Built] = []
     own: list[Built] = []
     hosts: list[tuple[str, VirtualHost]] = []
     chains: list[tuple[int, Chain]] = []
+    addressed: set[str] = set()
     for port in view.ports:
         if port.protocol is Protocol.UDP:
             continue
         made += clusters.outbound(view, port, settings)
-        own += listeners.own_addresses(view, port, settings)
+        at_addresses = listeners.own_addresses(view, port, settings)
+        if at_addresses and listeners.shares_port(view, port):
+            addressed.add(routes.configuration_name(view, port))
+        own += at_addresses
         chains += ((port.number, chain) for chain in listeners.chains_without_address(view, port, settings))
         unreachable = port.number in TAKEN_PORTS and not routes.stands_alone(view, port)
         if not port.protocol.is_tcp and not unreachable:
             hosts.append((routes.configuration_name(view, port), routes.virtual_host(view, port, settings)))
-    return Contribution(tuple(made), tuple(own), tuple(hosts), tuple(chains))
+    return Contribution(tuple(made), tuple(own), tuple(hosts), tuple(chains), frozenset(addressed))
 
 
 def base(view: GroupView) -> Contribution:
     """What a group has without knowing any service: the way in, the way out, and what its own ports need."""
     if view.kind is ProxyKind.GRPC:
         return Contribution()
+    if view.kind is ProxyKind.GATEWAY:
+        return gateway.base(view)
     inbound = tuple(clusters.inbound(port, view.settings) for port in view.inbound)
     return Contribution(
         clusters=(*clusters.fixed(view.settings), *inbound, *request_authentication.clusters(view)),
         listeners=(
-            listeners.virtual_outbound(view.policy, view.settings),
+            listeners.virtual_outbound(view.policy, view.settings, view.ranges),
             virtual_inbound(view),
+            *((hold.listener(listeners.rest(view.policy), view.settings),) if view.settings.on_demand else ()),
         ),
     )
 

@@ -45,7 +45,7 @@ def streams(view: ServiceView, port: ServicePort) -> tuple[Stream, ...]:
                 if not taken.isdisjoint(claimed):
                     continue  # Envoy refuses a listener with two chains for the same connection; the first has it
                 taken |= claimed
-                found.append(_stream(view, port, route, match))
+                found.append(stream(view, port, route, match))
                 if not match.sni_hosts and not match.destination_subnets:
                     return tuple(found)
     return (*found, own_stream(view, port))
@@ -89,7 +89,7 @@ def matching(server_names: tuple[str, ...], ranges: tuple[str, ...]) -> FilterCh
     return result
 
 
-def _stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match) -> Stream:
+def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match) -> Stream:
     parts = taking_part(route.route)
     return Stream(
         clusters=tuple(

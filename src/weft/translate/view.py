@@ -9,9 +9,20 @@ import msgspec
 
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import AuthorizationPolicy
-from weft.model.destination_rule import ClientTlsMode, DestinationRule, levels, passes_on
+from weft.model.credential import Credential
+from weft.model.destination_rule import (
+    ClientTls,
+    ClientTlsMode,
+    DestinationRule,
+    credentials_of,
+    levels,
+    passes_on,
+    with_tls,
+)
 from weft.model.endpoint import Endpoint
 from weft.model.extension_provider import Authorizer
+from weft.model.gateway import CredentialRef
+from weft.model.gateways import AUTHORITIES, BoundServer, Door, references
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import Whereabouts, looks_at_labels, whereabouts
@@ -22,10 +33,11 @@ from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import Outbound
+from weft.model.sidecar import Outbound, OutboundPolicy
 from weft.model.standing import Standing
-from weft.model.virtual_service import Destination, HttpMatch, L4Match, VirtualService
+from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService, destinations
 
+_CLOSED = ClientTls(ClientTlsMode.CLOSED)
 _FOREIGN = (ClientTlsMode.SIMPLE, ClientTlsMode.MUTUAL)
 
 
@@ -36,6 +48,7 @@ class Caller(msgspec.Struct, frozen=True):
     kind: ProxyKind
     namespace: str = ""  # of callers for whom short names exist, or where some route asks for it
     labels: Labels = ()  # where some route asks for source labels
+    gateways: tuple[str, ...] = (MESH,)  # through which it calls: what a match may ask for
     whereabouts: Whereabouts | None = None  # where a rule has callers go to those near them
 
 
@@ -65,9 +78,18 @@ class ServiceView(msgspec.Struct, frozen=True):
     accounts: tuple[str, ...] = ()  # the service accounts of everyone behind it, in its namespace
     endpoints: tuple[tuple[int, tuple[Endpoint, ...]], ...] = ()  # by port; only where more than EDS reads them
     targets: tuple[Target, ...] = ()  # the other hosts that the routes name
+    doors: tuple[Door, ...] = ()  # of a gateway: where it answers for the host
+    credentials: tuple[Credential, ...] = ()  # the Secrets that the rule names
 
     def target(self, host: str) -> Target | None:
         return next((target for target in self.targets if target.host == host), None)
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A server of a Gateway, and the routes for its connections where they are not looked into for HTTP."""
+
+    bound: BoundServer
+    streams: ServiceView | None = None
 
 
 class GroupView(msgspec.Struct, frozen=True):
@@ -83,6 +105,11 @@ class GroupView(msgspec.Struct, frozen=True):
     authorizers: tuple[Authorizer, ...] = ()  # that its policies name, and that there are
     called: Settings | None = None  # the settings as it is called; None: the same
     locality: str = ""  # where it is, if that matters to any call in the mesh
+    namespace: str = ""  # of gateways, whose Secrets are there
+    servers: tuple[Served, ...] = ()  # of gateways
+    published: tuple[int, ...] = ()  # of these, ports that callers of the machine reach, too
+    credentials: tuple[Credential, ...] = ()  # those that there are of the ones that its servers name
+    ranges: tuple[str, ...] = ()  # in which a call to an address it has not been told of is held
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
@@ -94,10 +121,28 @@ class GroupView(msgspec.Struct, frozen=True):
 
 def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceView | None:
     """None if the group does not see the host at all."""
+    if group.kind is ProxyKind.GATEWAY:
+        edge = mesh.edge(scope)
+        doors = edge.doors.get(host, ())
+        service = mesh.service(host, scope) if host in edge.destinations else None
+        found = dict.fromkeys(routing for door in doors for routing in door.routes)
+        return _seen(mesh, group, scope, host, service, tuple(found), doors) if service or doors else None
     service = mesh.service(host, scope)
     routes = mesh.virtual_services(host, scope)
     if service is None and not routes:
         return None
+    return _seen(mesh, group, scope, host, service, routes)
+
+
+def _seen(
+    mesh: Mesh,
+    group: Group,
+    scope: Scope,
+    host: str,
+    service: Service | None,
+    routes: tuple[VirtualService, ...],
+    doors: tuple[Door, ...] = (),
+) -> ServiceView:
     delegates = tuple(
         found
         for routing in routes
@@ -116,7 +161,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         or not all(target.known for target in targets)  # the warning says from where it is not seen
     )
     standing = mesh.standing(service) if service else Standing()
-    rule = mesh.destination_rule(host, service, group)
+    rule, credentials = _usable(mesh, mesh.destination_rule(host, service, group), group)
     by_labels = any(match.source_labels for match in conditions)
     return ServiceView(
         host=host,
@@ -124,7 +169,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
             group.kind,
             group.namespace if by_namespace else "",
             group.labels if by_labels else (),
-            whereabouts(rule, mesh.settings.locality, group.locality, group.labels)
+            whereabouts=whereabouts(rule, mesh.settings.locality, group.locality, group.labels)
             if service and not service.headless and service.resolution is not Resolution.NONE
             else None,
         ),
@@ -142,12 +187,22 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
         if service and (service.headless or not service.selector or service.resolution is not Resolution.STATIC)
         else (),
         targets=targets,
+        doors=doors,
+        credentials=credentials,
     )
 
 
 def deciding(view: ServiceView) -> VirtualService | None:
     """One VirtualService speaks for a host in the mesh: the first with a route for HTTP."""
     return next((routing for routing in view.routes if routing.http), None)
+
+
+def speaking(view: ServiceView) -> tuple[VirtualService, ...]:
+    """All whose http routes are taken for a host. At a gateway they are merged."""
+    if view.caller.kind is ProxyKind.GATEWAY:
+        return tuple(routing for routing in view.routes if routing.http)
+    decided = deciding(view)
+    return (decided,) if decided is not None else ()
 
 
 def told_by_name(view: ServiceView, port: ServicePort) -> bool:
@@ -179,6 +234,8 @@ def depends_on_labels(mesh: Mesh, view: ServiceView, namespace: str) -> bool:
 
 
 def group_view(mesh: Mesh, group: Group) -> GroupView:
+    if group.kind is ProxyKind.GATEWAY:
+        return _gateway_view(mesh, group)
     return GroupView(
         group.kind,
         mesh.inbound_ports(group),
@@ -190,16 +247,65 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         authorizers=mesh.authorizers(group),
         called=mesh.settings_of(group, Reporter.SERVER),
         locality=group.locality if mesh.locality_matters else "",
+        ranges=mesh.held_ranges if group.kind is ProxyKind.SIDECAR else (),
     )
 
 
-def destinations(routing: VirtualService) -> Iterator[tuple[int, Destination]]:
-    """Wherever its routes lead, each with its line."""
-    for route in routing.http:
-        yield from ((weighted.line or route.line, weighted.destination) for weighted in route.route)
-        yield from ((mirror.line or route.line, mirror.destination) for mirror in route.mirrors)
-    for stream in (*routing.tls, *routing.tcp):
-        yield from ((each.line or stream.line, each.destination) for each in stream.route)
+def _usable(
+    mesh: Mesh, rule: DestinationRule | None, group: Group
+) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
+    """The rule as a group can follow it, and the Secrets of its namespace that it takes for it. Where one is missing
+    nobody is called; nor by sidecars that the rule does not select: they would need everybody's Secrets."""
+    named = credentials_of(rule)
+    if rule is None or not named:
+        return rule, ()
+    found: dict[str, tuple[Credential, ...]] = {}
+    if group.kind is ProxyKind.GATEWAY or rule.workload_selector:
+        for name in sorted(named):
+            references = (CredentialRef(f"{name}{AUTHORITIES}", group.namespace), CredentialRef(name, group.namespace))
+            found[name] = tuple(each for ref in references if (each := mesh.credential(ref)) is not None)
+    usable = with_tls(rule, lambda tls: tls if _is_complete(tls, found.get(tls.credential, ())) else _CLOSED)
+    kept = {each for tls in levels(usable) if tls.tls for each in found.get(tls.tls.credential, ())}
+    return usable, tuple(sorted(kept, key=lambda each: each.name))
+
+
+def _is_complete(tls: ClientTls, held: tuple[Credential, ...]) -> bool:
+    if not tls.credential:
+        return True
+    shows = tls.mode is not ClientTlsMode.MUTUAL or any(each.chain and each.name == tls.credential for each in held)
+    return shows and (not tls.verify or any(each.roots for each in held))
+
+
+def _gateway_view(mesh: Mesh, group: Group) -> GroupView:
+    scope = mesh.scope(group)
+    edge = mesh.edge(scope)
+    servers = scope.servers or ()
+    named = {
+        reference if reference.namespace else CredentialRef(reference.name, group.namespace)
+        for server in servers
+        for reference in references(server.server.tls)
+    }
+    held = (mesh.credential(reference) for reference in sorted(named))
+    return GroupView(
+        group.kind,
+        (),
+        OutboundPolicy.REGISTRY_ONLY,
+        mesh.settings_of(group, Reporter.CLIENT),
+        authorization=mesh.policies(AuthorizationPolicy, group),
+        authentication=mesh.policies(RequestAuthentication, group),
+        authorizers=mesh.authorizers(group),
+        locality=group.locality if mesh.locality_matters else "",
+        namespace=group.namespace,
+        servers=tuple(
+            Served(
+                server,
+                _seen(mesh, group, scope, "", None, edge.streams[server]) if server in edge.streams else None,
+            )
+            for server in servers
+        ),
+        published=mesh.published(group),
+        credentials=tuple(credential for credential in held if credential is not None),
+    )
 
 
 def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:

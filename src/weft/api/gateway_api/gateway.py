@@ -1,0 +1,135 @@
+"""The Gateway API's Gateway: its listeners, and which routes each of them takes. What weft cannot do to the letter is
+refused here, where it is written; a protocol that it does not know is the listener's own failure, and told there."""
+
+from __future__ import annotations
+
+from weft.api.metadata import Meta
+from weft.api.reader import Fields
+from weft.api.syntax import is_dns_label, is_host
+from weft.model.gateway_api import (
+    GROUP,
+    CertificateRef,
+    From,
+    Listener,
+    Requirement,
+    RouteKind,
+    StandardGateway,
+)
+from weft.model.names import Labels
+
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    spec.refused("addresses", "weft gives a Gateway no addresses", "they are those of the Service before its proxies")
+    spec.refused("infrastructure", "weft makes nothing for a Gateway that could be labelled", "label the workload")
+    spec.refused("tls", "weft does not act on `tls` of a whole Gateway", "write `tls` in its listeners")
+    spec.refused("allowedListeners", "weft reads no ListenerSets", "write all listeners into the Gateway")
+    spec.ignored("defaultScope")
+    listeners = tuple(_listener(item, meta) for item in spec.items("listeners", required=True))
+    names = [each.name for each in listeners]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            spec.error(("listeners", index), f"there is a listener `{name}` already")
+    return (
+        StandardGateway(
+            name=meta.name,
+            namespace=meta.namespace,
+            class_name=spec.text("gatewayClassName", required=True, most=253),
+            listeners=listeners,
+            created=meta.created,
+            origin=meta.origin,
+        ),
+    )
+
+
+def _listener(item: Fields, meta: Meta) -> Listener:
+    name, protocol = item.text("name", required=True, most=253), item.text("protocol", required=True, most=255)
+    if name and not is_host(name):
+        item.error("name", f"`{name}` is not a name for a listener", "lower-case letters, digits and -")
+    hostname = item.text("hostname", most=253).lower()
+    if hostname and (hostname == "*" or not is_host(hostname, wildcard=True)):
+        item.error("hostname", f"`{hostname}` is not a host name", "a name, `*.example.com`, or none at all")
+    if hostname and protocol == "TCP":
+        item.error("hostname", "bytes alone do not tell for which host they are", "remove `hostname`")
+    passthrough, certificates = _tls(item, meta, protocol)
+    namespaces, selector, requirements, kinds, others = _allowed(item)
+    return Listener(
+        name=name,
+        port=item.port("port", required=True),
+        protocol=protocol,
+        hostname=hostname,
+        passthrough=passthrough,
+        certificates=certificates,
+        namespaces=namespaces,
+        selector=selector,
+        requirements=requirements,
+        kinds=kinds,
+        other_kinds=others,
+        line=item.line,
+    )
+
+
+def _tls(item: Fields, meta: Meta, protocol: str) -> tuple[bool, tuple[CertificateRef, ...]]:
+    fields = item.fields("tls")
+    if fields is None:
+        if protocol in ("HTTPS", "TLS"):
+            item.lacks("tls", what=f"a listener of {protocol} needs `tls`")
+        return False, ()
+    fields.refused("options", "weft knows no `options` of a listener's TLS", "remove them")
+    what = "weft does not ask a listener's callers for certificates by the Gateway API"
+    fields.refused("frontendValidation", what, "an Istio Gateway with `mode: MUTUAL` does")
+    if protocol not in ("HTTPS", "TLS"):
+        item.error("tls", f"a listener of {protocol or 'no protocol'} has no TLS", "set `protocol: HTTPS` or `TLS`")
+    passthrough = fields.choice("mode", ("Terminate", "Passthrough"), default="Terminate") == "Passthrough"
+    if passthrough and protocol == "HTTPS":
+        fields.error("mode", "HTTPS is ended at the listener", "to pass it on unopened, set `protocol: TLS`")
+    certificates = tuple(_certificate(each, meta) for each in fields.items("certificateRefs"))
+    if not passthrough and not certificates:
+        fields.lacks("certificateRefs", what="`certificateRefs` is required where TLS is ended")
+    return passthrough, () if passthrough else certificates
+
+
+def _certificate(item: Fields, meta: Meta) -> CertificateRef:
+    namespace = item.text("namespace", most=63) or meta.namespace
+    if not is_dns_label(namespace):
+        item.error("namespace", f"`{namespace}` is not a namespace")
+    return CertificateRef(
+        namespace,
+        item.text("name", required=True, most=253),
+        item.text("group", most=253),
+        item.text("kind", default="Secret", most=63),
+    )
+
+
+def _allowed(item: Fields) -> tuple[From, Labels, tuple[Requirement, ...], tuple[str, ...], tuple[str, ...]]:
+    fields = item.fields("allowedRoutes")
+    if fields is None:
+        return From.SAME, (), (), (), ()
+    places, selector, requirements = From.SAME, (), ()  # type: From, Labels, tuple[Requirement, ...]
+    namespaces = fields.fields("namespaces")
+    if namespaces is not None:
+        places = From(namespaces.choice("from", [each.value for each in From], default="Same"))
+        chosen = namespaces.fields("selector")
+        if chosen is not None:
+            selector = chosen.labels("matchLabels")
+            requirements = tuple(_requirement(each) for each in chosen.items("matchExpressions"))
+        if places is From.SELECTOR and chosen is None:
+            namespaces.lacks("selector", what="`from: Selector` needs a `selector`")
+    kinds: list[str] = []
+    others: list[str] = []
+    for each in fields.items("kinds"):
+        group, kind = each.text("group", default=GROUP, most=253), each.text("kind", required=True, most=63)
+        known = group == GROUP and kind in set(RouteKind)
+        (kinds if known else others).append(kind)
+    return places, selector, requirements, tuple(kinds), tuple(others)
+
+
+def _requirement(item: Fields) -> Requirement:
+    operator = item.choice("operator", _OPERATORS, default="")
+    if not operator:
+        item.lacks("operator", what="`operator` is required", hint=", ".join(_OPERATORS))
+    return Requirement(item.text("key", required=True, most=317), operator, item.texts("values", most=63))

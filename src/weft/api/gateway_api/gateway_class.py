@@ -1,0 +1,20 @@
+"""The Gateway API's GatewayClass: whose Gateways of a class are. Only the controller's name means anything to weft."""
+
+from __future__ import annotations
+
+from weft.api.metadata import Meta
+from weft.api.reader import Fields
+from weft.model.gateway_api import CONTROLLER, GatewayClass
+
+
+def read_gateway_class(root: Fields, meta: Meta) -> tuple[GatewayClass, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    spec.ignored("description")
+    controller = spec.text("controllerName", required=True, most=253)
+    if controller == CONTROLLER:
+        spec.refused("parametersRef", "weft has no parameters for a GatewayClass", "remove `parametersRef`")
+    else:
+        spec.ignored("parametersRef")
+    return (GatewayClass(meta.name, controller, meta.created, meta.origin),)

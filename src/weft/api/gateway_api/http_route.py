@@ -1,0 +1,178 @@
+"""The Gateway API's HTTPRoute. What weft cannot do to the letter is refused here, where it is written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from weft.api.gateway_api.filters import BACKEND, HTTP, Filters, read_filters
+from weft.api.gateway_api.references import read_backend, read_hostnames, read_parents
+from weft.api.http_changes import METHODS
+from weft.api.metadata import Meta
+from weft.api.reader import Fields
+from weft.api.string_match import MOST_QUERY_NAME
+from weft.api.syntax import is_header
+from weft.base.suggest import did_you_mean
+from weft.model.gateway_api import Backend, RouteKind, RouteRule, StandardRoute
+from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, Retries, StringMatch
+
+_NEVER = timedelta(0)
+_EVERYTHING = HttpMatch(uri=StringMatch(MatchKind.PATH_PREFIX, "/"))
+# What never left, or came back unread: as without a word about retries (`translate/retries.py`).
+_UNREAD = "connect-failure,refused-stream,reset-before-request"
+_ATTEMPTS = 2
+
+
+def read_http_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    rules = tuple(_rule(item, meta, index) for index, item in enumerate(spec.items("rules")))
+    return (
+        StandardRoute(
+            kind=RouteKind.HTTP,
+            name=meta.name,
+            namespace=meta.namespace,
+            parents=read_parents(spec, meta),
+            hostnames=read_hostnames(spec),
+            rules=rules or (RouteRule(matches=(_EVERYTHING,), line=spec.line),),
+            created=meta.created,
+            origin=meta.origin,
+        ),
+    )
+
+
+def _rule(item: Fields, meta: Meta, index: int) -> RouteRule:
+    refuse_persistence(item)
+    matches = tuple(_match(match) for match in item.items("matches")) or (_EVERYTHING,)
+    filters = read_filters(item, meta, HTTP)
+    if filters.prefix_replaced:
+        _check_prefixes(item, matches)
+    backends = read_backends(item, meta)
+    if filters.redirect is not None and backends:
+        item.error("backendRefs", "a rule that redirects sends nothing on", "remove `backendRefs`, or the redirect")
+    request, single = _timeouts(item)
+    return RouteRule(
+        route=HttpRoute(
+            name=item.text("name", most=253) or f"{meta.namespace}.{meta.name}.{index}",
+            redirect=filters.redirect,
+            rewrite=filters.rewrite,
+            timeout=request,
+            retries=_retries(item, single),
+            cors=filters.cors,
+            headers=filters.headers,
+            line=item.line,
+            origin=meta.origin,
+        ),
+        matches=matches,
+        backends=backends,
+        mirrors=filters.mirrors,
+        line=item.line,
+    )
+
+
+def read_backends(item: Fields, meta: Meta, allowed: tuple[str, ...] = BACKEND) -> tuple[Backend, ...]:
+    """The `backendRefs` of a rule, each with its own header changes."""
+    found = []
+    for entry in item.items("backendRefs"):
+        filters = read_filters(entry, meta, allowed) if allowed else Filters()
+        found.append(read_backend(entry, meta, filters.headers))
+    return tuple(found)
+
+
+def refuse_persistence(item: Fields) -> None:
+    item.refused(
+        "sessionPersistence",
+        "weft does not act on `sessionPersistence`",
+        "a DestinationRule's `consistentHash` with `httpCookie` keeps a client at one pod",
+    )
+
+
+def read_named(item: Fields, name: str, *, headers: bool) -> tuple[tuple[str, StringMatch], ...]:
+    """Header or query matches. Of two with one name the first counts, as the standard has it."""
+    found: dict[str, StringMatch] = {}
+    for entry in item.items(name):
+        key, kind = entry.text("name", required=True, most=256), _kind(entry, ("Exact", "RegularExpression"))
+        if headers and key and not is_header(key):
+            entry.error("name", f"`{key[:80]}` is not a header name")
+        elif not headers and len(key.encode()) > MOST_QUERY_NAME:
+            entry.error("name", f"the name of a query parameter is longer than {MOST_QUERY_NAME} bytes")
+        if kind == "RegularExpression":
+            wanted = StringMatch(MatchKind.REGEX, entry.regex("value", required=True))
+        else:
+            wanted = StringMatch(MatchKind.EXACT, entry.text("value", required=True, most=4_096))
+        found.setdefault(key.lower() if headers else key, wanted)
+    return tuple(sorted(found.items()))
+
+
+def _match(match: Fields) -> HttpMatch:
+    method = match.text("method", most=32)
+    if method and (method not in METHODS or method == "*"):
+        match.error("method", f"`{method}` is not an HTTP method", did_you_mean(method, METHODS - {"*"}))
+    return HttpMatch(
+        uri=_path(match.fields("path")),
+        method=StringMatch(MatchKind.EXACT, method) if method else None,
+        headers=read_named(match, "headers", headers=True),
+        query_params=read_named(match, "queryParams", headers=False),
+    )
+
+
+def _path(fields: Fields | None) -> StringMatch:
+    if fields is None:
+        return StringMatch(MatchKind.PATH_PREFIX, "/")
+    kind = _kind(fields, ("PathPrefix", "Exact", "RegularExpression"))
+    if kind == "RegularExpression":
+        return StringMatch(MatchKind.REGEX, fields.regex("value") or "/")
+    value = fields.request_text("value", most=1_024) or "/"
+    if not value.startswith("/"):
+        fields.error("value", "a path begins with a slash")
+    if "?" in value or "#" in value:
+        fields.error("value", "a path has no `?` or `#` in it", "match the query by `queryParams`")
+    return StringMatch(MatchKind.EXACT if kind == "Exact" else MatchKind.PATH_PREFIX, value)
+
+
+def _kind(fields: Fields, kinds: tuple[str, ...]) -> str:
+    return fields.choice("type", kinds, default=kinds[0])
+
+
+def _check_prefixes(item: Fields, matches: tuple[HttpMatch, ...]) -> None:
+    for index, match in enumerate(matches):
+        if match.uri is not None and match.uri.kind is not MatchKind.PATH_PREFIX:
+            item.error(
+                ("matches", index) if item.raw("matches") else (),
+                "a prefix is replaced, and this match is no PathPrefix",
+                "use ReplaceFullPath, or match by PathPrefix",
+            )
+
+
+def _timeouts(item: Fields) -> tuple[timedelta | None, timedelta | None]:
+    """For the whole request, and for each try of it. 0s is none."""
+    fields = item.fields("timeouts")
+    if fields is None:
+        return None, None
+    request, single = fields.duration("request", least=_NEVER), fields.duration("backendRequest", least=_NEVER)
+    if request and single and single > request:
+        fields.error("backendRequest", "`backendRequest` must not be longer than `request`")
+    return request or None, single or None
+
+
+def _retries(item: Fields, single: timedelta | None) -> Retries | None:
+    fields = item.fields("retry")
+    if fields is None:
+        return Retries(_ATTEMPTS, single, _UNREAD) if single is not None else None
+    codes = []
+    raw = fields.raw("codes")
+    for index, code in enumerate(raw if isinstance(raw, list) else ()):
+        if isinstance(code, bool) or not isinstance(code, int) or not 400 <= code <= 599:
+            fields.error(("codes", index), f"`{code}` is not a status to retry on", "from 400 to 599")
+        else:
+            codes.append(str(code))
+    if raw is not None and not isinstance(raw, list):
+        fields.error("codes", "`codes` must be a list of status codes")
+    attempts = fields.integer("attempts", most=10_000)
+    return Retries(
+        attempts=_ATTEMPTS if attempts is None else attempts,
+        per_try_timeout=single,
+        # Connections that break are a reason in any case, as the standard has it.
+        retry_on=",".join(("connect-failure", "refused-stream", "reset", *codes)),
+        backoff=fields.duration("backoff"),
+    )

@@ -1,0 +1,79 @@
+"""References between objects, as every kind of the Gateway API writes them: the parents of a route, and whom it sends
+to. Defaults are the standard's: a parent is a Gateway, a backend is a Service, both of the route's own namespace."""
+
+from __future__ import annotations
+
+from weft.api.metadata import Meta
+from weft.api.reader import Fields
+from weft.api.syntax import is_dns_label, is_host
+from weft.model.gateway_api import GROUP, Backend, ParentRef
+from weft.model.names import service_host
+from weft.model.virtual_service import Headers
+
+MOST_WEIGHT = 1_000_000  # the standard's own limit
+
+
+def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
+    each = (_parent(item, meta, index) for index, item in enumerate(spec.items("parentRefs")))
+    found = tuple(parent for parent in each if parent is not None)
+    spec.ignored("useDefaultGateways")
+    if not spec.raw("parentRefs"):
+        what, hint = "the route belongs to nobody, and has no effect", "name a Gateway or a Service in `parentRefs`"
+        spec.warning("parentRefs", what, hint)
+    return found
+
+
+def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
+    group, kind = item.text("group", default=GROUP, most=253), item.text("kind", default="Gateway", most=63)
+    written = group if item.has("group") else None
+    named = item.has("namespace")
+    name = item.text("name", required=True, most=253)
+    namespace = _namespace(item, meta)
+    section, port = item.text("sectionName", most=253), item.port("port")
+    if (group, kind) == (GROUP, "Gateway"):
+        return ParentRef(kind, namespace, name, section, port, group=written, index=index, namespaced=named)
+    if kind == "Service" and group in ("", GROUP):  # many leave the group out, and no other Service can be meant
+        if section:
+            item.error("sectionName", "a Service has no sections", "name a `port` of it")
+        host = service_host(name, namespace, meta.domain)
+        return ParentRef(kind, namespace, name, "", port, host, written, index, named)
+    what = f"weft attaches no route to a {kind} of {group or 'the core group'}"
+    item.warning("kind", what, 'a Gateway (gateway.networking.k8s.io) or a Service (group: "") can be a parent')
+    return None
+
+
+def read_backend(item: Fields, meta: Meta, headers: Headers = Headers(), *, weighted: bool = True) -> Backend:  # noqa: B008 - frozen
+    group, kind = item.text("group", most=253), item.text("kind", default="Service", most=63)
+    name, namespace = item.text("name", required=True, most=253), _namespace(item, meta)
+    if name and not is_host(name):
+        item.error("name", f"`{name[:80]}` is not a name for an object")
+    is_service = (group, kind) == ("", "Service")
+    if is_service and not item.has("port"):
+        item.lacks("port", what="a backend that is a Service needs a `port`")
+    weight = item.integer("weight", most=MOST_WEIGHT) if weighted else None
+    return Backend(
+        namespace=namespace,
+        name=name,
+        host=service_host(name, namespace, meta.domain),
+        port=item.port("port"),
+        weight=1 if weight is None else weight,
+        group=group,
+        kind=kind,
+        headers=headers,
+        line=item.line,
+    )
+
+
+def read_hostnames(spec: Fields) -> tuple[str, ...]:
+    found = spec.texts("hostnames", most=253)
+    for index, name in enumerate(found):
+        if name == "*" or not is_host(name, wildcard=True):
+            spec.error(("hostnames", index), f"`{name}` is not a host name", "a name, or `*.example.com`")
+    return tuple(name.lower() for name in found)
+
+
+def _namespace(item: Fields, meta: Meta) -> str:
+    namespace = item.text("namespace", most=63) or meta.namespace
+    if not is_dns_label(namespace):
+        item.error("namespace", f"`{namespace}` is not a namespace")
+    return namespace

@@ -1,0 +1,46 @@
+"""The Gateway API's TCPRoute and TLSRoute: connections as they are, told apart by port, and with TLS by the name of the
+server. Each has one rule: nothing could tell a second one's connections from the first one's."""
+
+from __future__ import annotations
+
+from weft.api.gateway_api.http_route import read_backends
+from weft.api.gateway_api.references import read_hostnames, read_parents
+from weft.api.metadata import Meta
+from weft.api.reader import Fields
+from weft.model.gateway_api import RouteKind, RouteRule, StandardRoute
+
+
+def read_tcp_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
+    return _read(root, meta, RouteKind.TCP)
+
+
+def read_tls_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
+    return _read(root, meta, RouteKind.TLS)
+
+
+def _read(root: Fields, meta: Meta, kind: RouteKind) -> tuple[StandardRoute, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    items = spec.items("rules", required=True)
+    if len(items) > 1:
+        spec.error(("rules", 1), f"a {kind} can have one rule", "write a route for each")
+    hostnames = read_hostnames(spec) if kind is RouteKind.TLS else ()
+    rules = []
+    for item in items:
+        item.ignored("name")
+        rules.append(RouteRule(backends=read_backends(item, meta, ()), line=item.line))
+        if not item.raw("backendRefs"):
+            item.lacks("backendRefs", what="the rule sends to nobody")
+    return (
+        StandardRoute(
+            kind=kind,
+            name=meta.name,
+            namespace=meta.namespace,
+            parents=read_parents(spec, meta),
+            hostnames=hostnames,
+            rules=tuple(rules),
+            created=meta.created,
+            origin=meta.origin,
+        ),
+    )

@@ -1,0 +1,144 @@
+"""Kubernetes' Secret, as far as gateways show or trust what is in it: `kubernetes.io/tls`, or Istio's generic one
+(`cert`, `key`, `cacert`). Any other Secret is somebody else's. Rule: a problem names keys, and never says what they
+hold."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from weft.api.metadata import Meta
+from weft.api.reader import Fields
+from weft.model.credential import HIDDEN, Credential
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+_TYPES = ("kubernetes.io/tls", "Opaque", "")
+# Kubernetes' name of each, and Istio's older one.
+_CHAIN, _KEY, _ROOTS, _REVOKED = ("tls.crt", "cert"), ("tls.key", "key"), ("ca.crt", "cacert"), ("ca.crl", "crl")
+_MOST = 1 << 20  # bytes of one; what Kubernetes takes of all
+
+
+def read_secret(root: Fields, meta: Meta) -> tuple[Credential, ...]:
+    root.ignored("data", "stringData", "type", "immutable")
+    kind = root.raw("type") or ""
+    held = {**_mapping(root.raw("data")), **_mapping(root.raw("stringData"))}
+    if kind not in _TYPES or not any(name in held for names in (_CHAIN, _ROOTS) for name in names):
+        return ()
+    chain, key, roots, revoked = (_content(root, names) for names in (_CHAIN, _KEY, _ROOTS, _REVOKED))
+    if bool(chain) != bool(key):
+        there, lacking = (_CHAIN[0], _KEY[0]) if chain else (_KEY[0], _CHAIN[0])
+        root.error(("data",), f"there is `{there}` and no `{lacking}`")
+    leaf = _Leaf(root, meta, chain, key)
+    if roots:
+        leaf.check_roots(roots)
+    if revoked:
+        leaf.check_revoked(revoked)
+    return (
+        Credential(
+            meta.namespace, meta.name, chain, key, roots, revoked, leaf.hosts, leaf.key_kind, leaf.expires, meta.origin
+        ),
+    )
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _content(root: Fields, names: tuple[str, ...]) -> bytes:
+    written, encoded = _mapping(root.raw("stringData")), _mapping(root.raw("data"))
+    for name in names:
+        value = written.get(name, encoded.get(name))
+        if value is None:
+            continue
+        where = ("stringData" if name in written else "data", name)
+        if not isinstance(value, str) or len(value) > 2 * _MOST:
+            root.error(where, f"`{name}` is not text, or is too long")
+            return b""
+        if name in written:
+            return value.encode()
+        try:
+            return base64.b64decode("".join(value.split()), validate=True)
+        except (binascii.Error, ValueError):
+            root.error(where, f"`{name}` is not base64", "what is written as it is belongs into `stringData`")
+            return b""
+    return b""
+
+
+class _Leaf:
+    """Whom a certificate is for, once it and its key are known to be good: a proxy would take neither otherwise."""
+
+    def __init__(self, root: Fields, meta: Meta, chain: bytes, key: bytes) -> None:
+        self._root = root
+        self.hosts: tuple[str, ...] = ()
+        self.key_kind = ""
+        self.expires = 0.0
+        if chain and key:
+            self._read(chain, key)
+
+    def _read(self, chain: bytes, key: bytes) -> None:
+        from cryptography import x509
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+        try:
+            found = x509.load_pem_x509_certificates(chain)
+        except ValueError:
+            self._root.error(("data", _CHAIN[0]), f"`{_CHAIN[0]}` holds no certificate that can be read", "it is PEM")
+            return
+        leaf = found[0]
+        self.expires = leaf.not_valid_after_utc.timestamp()
+        self.hosts = _hosts(leaf)
+        if key == HIDDEN:  # it is remembered, and the key is not; no proxy takes it
+            return
+        try:
+            private = serialization.load_pem_private_key(key, None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # without its text: it may quote the key
+            self._root.error(
+                ("data", _KEY[0]), f"`{_KEY[0]}` holds no private key that can be read", "PEM, not encrypted"
+            )
+            return
+        public = leaf.public_key()
+        form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        if public.public_bytes(*form) != private.public_key().public_bytes(*form):
+            self._root.error(("data", _KEY[0]), f"`{_KEY[0]}` is not the key of the first certificate in `{_CHAIN[0]}`")
+            return
+        self.key_kind = (
+            "RSA"
+            if isinstance(public, rsa.RSAPublicKey)
+            else "ECDSA"
+            if isinstance(public, ec.EllipticCurvePublicKey)
+            else ""
+        )
+        if not self.key_kind:
+            self._root.error(("data", _KEY[0]), "the key is neither RSA nor ECDSA: Envoy takes no other")
+
+    def check_roots(self, roots: bytes) -> None:
+        from cryptography import x509
+
+        try:
+            x509.load_pem_x509_certificates(roots)
+        except ValueError:
+            self._root.error(("data", _ROOTS[0]), f"`{_ROOTS[0]}` holds no certificate that can be read", "it is PEM")
+
+    def check_revoked(self, revoked: bytes) -> None:
+        from cryptography import x509
+
+        try:
+            x509.load_pem_x509_crl(revoked)
+        except ValueError:
+            self._root.error(("data", _REVOKED[0]), f"`{_REVOKED[0]}` holds no list that can be read", "it is PEM")
+
+
+def _hosts(leaf: x509.Certificate) -> tuple[str, ...]:
+    from cryptography import x509
+
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ()
+    return tuple(name.lower() for name in names.get_values_for_type(x509.DNSName))

@@ -1,0 +1,197 @@
+"""A Gateway's `tls`: what a server shows to its callers, and whom it lets in. Whatever cannot be done as written is
+refused: a server that is less strict than its author believes would be worse than none."""
+
+from __future__ import annotations
+
+import re
+
+from weft.api.reader import Fields, quoted
+from weft.api.syntax import is_host, words
+from weft.base.suggest import did_you_mean
+from weft.model.gateway import CertificateFiles, CredentialRef, ServerTls, ServerTlsMode
+
+_VERSIONS = ("TLSV1_0", "TLSV1_1", "TLSV1_2", "TLSV1_3")
+# What Envoy knows for TLS 1.2 and below. It refuses a listener with any other.
+_SUITES = words("""
+    ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-RSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384
+    ECDHE-RSA-AES256-GCM-SHA384 ECDHE-ECDSA-CHACHA20-POLY1305 ECDHE-RSA-CHACHA20-POLY1305
+    ECDHE-ECDSA-AES128-SHA ECDHE-RSA-AES128-SHA ECDHE-ECDSA-AES256-SHA ECDHE-RSA-AES256-SHA
+    AES128-GCM-SHA256 AES256-GCM-SHA384 AES128-SHA AES256-SHA
+""")
+_SHOWN = ("credentialName", "credentialNames", "serverCertificate", "privateKey", "tlsCertificates")
+_TRUSTED = (
+    "caCertificates",
+    "caCertCredentialName",
+    "caCrl",
+    "subjectAltNames",
+    "verifyCertificateSpki",
+    "verifyCertificateHash",
+)
+_HOW = ("minProtocolVersion", "maxProtocolVersion", "cipherSuites")
+# What each mode reads; anything else would have no effect, and its author believes that it has.
+_READ = {
+    ServerTlsMode.PASSTHROUGH: (),
+    ServerTlsMode.SIMPLE: (*_SHOWN, *_HOW),
+    ServerTlsMode.MUTUAL: (*_SHOWN, *_TRUSTED, *_HOW),
+    ServerTlsMode.OPTIONAL_MUTUAL: (*_SHOWN, *_TRUSTED, *_HOW),
+    ServerTlsMode.ISTIO_MUTUAL: (),
+}
+_SPKI = re.compile(r"[A-Za-z0-9+/]{43}=")
+_HASH = re.compile(r"[0-9A-Fa-f]{64}|(?:[0-9A-Fa-f]{2}:){31}[0-9A-Fa-f]{2}")
+
+
+def read_server_tls(server: Fields, *, encrypted: bool) -> ServerTls | None:
+    tls = server.fields("tls")
+    if tls is None:
+        return None
+    tls.told_elsewhere(*_SHOWN, *_TRUSTED, *_HOW)
+    mode = ServerTlsMode(
+        tls.choice("mode", tuple(ServerTlsMode), default="PASSTHROUGH", refused=("AUTO_PASSTHROUGH",)).replace(
+            "AUTO_", ""
+        )
+    )
+    if tls.raw("mode") == "AUTO_PASSTHROUGH":
+        what = "AUTO_PASSTHROUGH joins meshes of several clusters, and weft has one"
+        tls.error("mode", what, "PASSTHROUGH with `tls` routes passes connections on by their names")
+    redirect = tls.boolean("httpsRedirect") or False
+    if redirect and encrypted:
+        tls.warning("httpsRedirect", "`httpsRedirect` means nothing inside TLS", "put it on the server of plain HTTP")
+    idle = [name for name in (*_SHOWN, *_TRUSTED, *_HOW) if tls.has(name) and name not in _READ[mode]]
+    if idle:
+        what = f"{quoted(idle)} would have no effect, since `mode` is {mode if tls.has('mode') else 'missing'}"
+        tls.error(idle[0], what, "leave it out, or set another `mode`")
+    found = ServerTls(
+        mode=mode,
+        https_redirect=redirect and not encrypted,
+        credentials=_credentials(tls),
+        files=_files(tls),
+        authorities=_file(tls, "caCertificates"),
+        authorities_credential=CredentialRef(_secret(tls, "caCertCredentialName"))
+        if tls.has("caCertCredentialName")
+        else None,
+        revoked=_file(tls, "caCrl"),
+        subject_alt_names=tls.texts("subjectAltNames"),
+        spki=_digests(tls, "verifyCertificateSpki", _SPKI, "the base64 of a SHA-256 digest"),
+        hashes=_digests(tls, "verifyCertificateHash", _HASH, "the hexadecimal of a SHA-256 digest"),
+        minimum_version=tls.choice("minProtocolVersion", ("TLS_AUTO", *_VERSIONS)),
+        maximum_version=tls.choice("maxProtocolVersion", ("TLS_AUTO", *_VERSIONS)),
+        cipher_suites=_suites(tls),
+    )
+    if encrypted:
+        _check_complete(tls, found)
+    _check_versions(tls, found)
+    return found
+
+
+def _check_complete(tls: Fields, found: ServerTls) -> None:
+    ways = [
+        name
+        for name, there in (
+            ("credentialName", tls.has("credentialName")),
+            ("credentialNames", tls.has("credentialNames")),
+            ("serverCertificate", tls.has("serverCertificate") or tls.has("privateKey")),
+            ("tlsCertificates", tls.has("tlsCertificates")),
+        )
+        if there
+    ]
+    if len(ways) > 1:
+        tls.error(ways[1], f"only one of {quoted(ways)} may be set")
+    if found.mode in (ServerTlsMode.PASSTHROUGH, ServerTlsMode.ISTIO_MUTUAL):
+        return
+    if not ways:
+        what = f"`mode: {found.mode}` needs a certificate to show"
+        tls.lacks("credentialName", what=what, hint="`credentialName`, or `serverCertificate` and `privateKey`")
+    if found.mode is ServerTlsMode.SIMPLE:
+        return
+    if found.files and not found.authorities and found.authorities_credential is None:
+        what = f"`mode: {found.mode}` needs `caCertificates`: whom to trust"
+        tls.lacks("caCertificates", what=what, hint="a file, as the proxy sees it")
+    if found.authorities and found.authorities_credential is not None:
+        tls.error("caCertCredentialName", "only one of `caCertificates` and `caCertCredentialName` may be set")
+    if found.revoked and not found.authorities:
+        what = "`caCrl` is a file beside `caCertificates`"
+        tls.error("caCrl", what, "a Secret has its own: `ca.crl`")
+
+
+def _check_versions(tls: Fields, found: ServerTls) -> None:
+    least, most = found.minimum_version, found.maximum_version
+    if least in _VERSIONS and most in _VERSIONS and _VERSIONS.index(least) > _VERSIONS.index(most):
+        tls.error("maxProtocolVersion", f"`maxProtocolVersion` {most} is below `minProtocolVersion` {least}")
+    if most in ("TLSV1_0", "TLSV1_1") and least not in _VERSIONS:
+        tls.error(
+            "maxProtocolVersion", f"nothing below TLS 1.2 is spoken unless `minProtocolVersion` says so, not {most}"
+        )
+
+
+def _credentials(tls: Fields) -> tuple[CredentialRef, ...]:
+    if tls.has("credentialNames"):
+        found = tls.texts("credentialNames", most=253)
+        for index, name in enumerate(found):
+            _check_secret(tls, ("credentialNames", index), name)
+        if not 0 < len(found) <= 2:
+            tls.error(
+                "credentialNames",
+                "`credentialNames` holds one or two Secrets",
+                "one with an RSA key, one with an ECDSA key",
+            )
+        return tuple(map(CredentialRef, found))
+    name = _secret(tls, "credentialName")
+    return (CredentialRef(name),) if name else ()
+
+
+def _secret(tls: Fields, field: str) -> str:
+    name = tls.text(field, most=253)
+    if name:
+        _check_secret(tls, field, name)
+    return name
+
+
+def _check_secret(tls: Fields, field: str | tuple[str | int, ...], name: str) -> None:
+    if not is_host(name) or name != name.lower():
+        hint = "a Secret of the gateway's own namespace, by its name alone"
+        tls.error(field, f"`{name[:80]}` is not the name of a Secret", hint)
+
+
+def _files(tls: Fields) -> tuple[CertificateFiles, ...]:
+    if tls.has("tlsCertificates"):
+        found = []
+        for each in tls.items("tlsCertificates"):
+            each.refused("caCertificates", "`caCertificates` in `tlsCertificates` has no effect", "put it beside them")
+            certificate = _file(each, "serverCertificate", required=True)
+            found.append(CertificateFiles(certificate, _file(each, "privateKey", required=True)))
+        if not 0 < len(found) <= 2:
+            tls.error(
+                "tlsCertificates", "`tlsCertificates` holds one or two", "one with an RSA key, one with an ECDSA key"
+            )
+        return tuple(found)
+    certificate, key = _file(tls, "serverCertificate"), _file(tls, "privateKey")
+    for name, there, other in (("serverCertificate", certificate, key), ("privateKey", key, certificate)):
+        if other and not there:
+            tls.lacks(name, what=f"`{name}` is missing", hint="a file, as the proxy sees it")
+    return (CertificateFiles(certificate, key),) if certificate and key else ()
+
+
+def _file(tls: Fields, name: str, *, required: bool = False) -> str:
+    path = tls.text(name, most=4_096, required=required)
+    if path and (not path.startswith("/") or path.endswith("/")):
+        tls.error(name, f"`{path[:80]}` is not the path of a file", "an absolute path, as the proxy sees it")
+    return path
+
+
+def _digests(tls: Fields, name: str, form: re.Pattern[str], what: str) -> tuple[str, ...]:
+    found = tls.texts(name, most=200)
+    for index, each in enumerate(found):
+        if not form.fullmatch(each):
+            tls.error((name, index), f"`{each[:80]}` is not {what}")
+    return found
+
+
+def _suites(tls: Fields) -> tuple[str, ...]:
+    found = tls.texts("cipherSuites", most=80)
+    for index, name in enumerate(found):
+        if name not in _SUITES:
+            hint = did_you_mean(name, _SUITES) or f"for example {_SUITES[0]}"
+            tls.error(("cipherSuites", index), f"`{name[:80]}` is not a cipher suite that Envoy knows", hint)
+        elif name in found[:index]:
+            tls.error(("cipherSuites", index), f"`{name}` is there twice")
+    return found

@@ -1,0 +1,79 @@
+"""Which Secrets the gateways of a cluster need, and their way into the mesh.
+
+A Secret is watched as long as a Gateway names it that some gateway's pod serves. Rule: no other is ever read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from weft.control.plane import ControlPlane
+from weft.kube.client import Client
+from weft.kube.pods import PodRecord, Pods
+from weft.kube.reflector import Timing
+from weft.kube.secrets import Name, Secrets
+from weft.model.gateways import references
+from weft.model.group import Group, ProxyKind
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
+
+log = logging.getLogger("weft.control.gateway_credentials")
+
+_QUIET = 0.1  # seconds in which further changes are awaited before anybody looks
+
+
+class GatewayCredentials:
+    def __init__(self, client: Client, plane: ControlPlane, pods: Pods, timing: Timing = Timing()) -> None:  # noqa: B008
+        self._plane, self._pods = plane, pods
+        self._secrets = Secrets(client, timing)
+        self._changed = asyncio.Event()
+        plane.on_change.append(self._on_change)
+        pods.on_change.append(self._on_pod)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._choose())
+                tasks.create_task(self._take())
+        finally:
+            await self._secrets.close()
+
+    def _on_change(self, changed: frozenset[ObjectKey]) -> None:
+        if any(key.kind.startswith("Gateway") for key in changed):  # Gateway API's own begins alike
+            self._changed.set()
+
+    def _on_pod(self, before: PodRecord | None, after: PodRecord | None) -> None:
+        if any(record is not None and record.group.kind is ProxyKind.GATEWAY for record in (before, after)):
+            self._changed.set()
+
+    async def _choose(self) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(_QUIET)
+            self._changed.clear()
+            groups = {record.group for record in self._pods if record.group.kind is ProxyKind.GATEWAY}
+            self._secrets.want(named(self._plane.mesh, groups))
+
+    async def _take(self) -> None:
+        while True:
+            changes = await self._secrets.changes()
+            try:
+                self._plane.note("credentials", self._secrets.problems)
+                if changes:
+                    self._plane.apply(changes, None)
+            except Exception:  # a defect of ours: what comes next is taken in
+                log.exception("Secrets of gateways could not be taken in")
+
+
+def named(mesh: Mesh, groups: Iterable[Group]) -> frozenset[Name]:
+    """The Secrets that Gateways name for these gateways; without a namespace, it is the gateway's own."""
+    return frozenset(
+        (reference.namespace or group.namespace, reference.name)
+        for group in groups
+        for gateway in mesh.gateways_of(group)
+        for server in gateway.servers
+        for reference in references(server.tls)
+    )

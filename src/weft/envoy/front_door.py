@@ -1,0 +1,124 @@
+"""The Envoy through which callers of one machine come to the gateways of a mesh there: what it is told, by files.
+
+It knows no HTTP and no mesh. A connection to a port of the machine goes, byte for byte and with its addresses in a
+PROXY header before it, to a socket of one of the gateway's pods. Doors come in; the text of its files leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+BOOTSTRAP, LISTENERS, CLUSTERS, ADMIN_SOCKET = "front-door.json", "listeners.json", "clusters.json", "admin.sock"
+
+_TYPES = "type.googleapis.com"
+_MOST_CONNECTIONS = 10_000
+_CONNECT_TIMEOUT = "2s"
+
+
+class Door(msgspec.Struct, frozen=True, order=True):
+    """One port of the machine, and where it leads: to one of these sockets, by their paths."""
+
+    address: str
+    port: int
+    sockets: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.address.replace(':', '.')}_{self.port}"
+
+    @property
+    def file(self) -> str:
+        """Of its sockets: they come and go, and neither its listener nor anybody's connection with them."""
+        return f"sockets-{self.name}.json"
+
+
+def bootstrap(directory: str) -> str:
+    """Envoy takes note of a file of `directory` when another one is moved to its place."""
+    return json.dumps(
+        {
+            "node": {"id": "front-door", "cluster": "front-door"},
+            "admin": {"address": {"pipe": {"path": f"{directory}/{ADMIN_SOCKET}", "mode": 0o600}}},
+            "dynamic_resources": {
+                "lds_config": _by_file(directory, LISTENERS),
+                "cds_config": _by_file(directory, CLUSTERS),
+            },
+            "overload_manager": {
+                "resource_monitors": [
+                    {
+                        "name": "envoy.resource_monitors.global_downstream_max_connections",
+                        "typed_config": {
+                            "@type": f"{_TYPES}/envoy.extensions.resource_monitors.downstream_connections.v3"
+                            ".DownstreamConnectionsConfig",
+                            "max_active_downstream_connections": _MOST_CONNECTIONS,
+                        },
+                    }
+                ]
+            },
+        }
+    )
+
+
+def files(directory: str, doors: Sequence[Door]) -> Mapping[str, str]:
+    """By name, in the order in which they are to be written: a listener's cluster is there before it."""
+    return {
+        **{door.file: _response([_assignment(door)]) for door in doors},
+        CLUSTERS: _response([_cluster(directory, door) for door in doors]),
+        LISTENERS: _response([_listener(door) for door in doors]),
+    }
+
+
+def _response(resources: list[dict[str, Any]]) -> str:
+    said = json.dumps(resources, sort_keys=True)
+    version = hashlib.sha256(said.encode()).hexdigest()[:16]
+    return f'{{"version_info": "{version}", "resources": {said}}}'
+
+
+def _by_file(directory: str, name: str) -> dict[str, Any]:
+    source = {"path": f"{directory}/{name}", "watched_directory": {"path": directory}}
+    return {"path_config_source": source, "resource_api_version": "V3"}
+
+
+def _listener(door: Door) -> dict[str, Any]:
+    proxy = {"@type": f"{_TYPES}/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"}
+    proxy |= {"stat_prefix": door.name, "cluster": door.name, "idle_timeout": "0s"}  # how long is the gateway's to say
+    return {
+        "@type": f"{_TYPES}/envoy.config.listener.v3.Listener",
+        "name": door.name,
+        "address": {"socket_address": {"address": door.address, "port_value": door.port}},
+        # Else another program of the same user, such as another mesh, could take half of the connections.
+        "enable_reuse_port": False,
+        "filter_chains": [{"filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}]}],
+    }
+
+
+def _cluster(directory: str, door: Door) -> dict[str, Any]:
+    sockets = f"{_TYPES}/envoy.extensions.transport_sockets"
+    plain = {"@type": f"{sockets}.raw_buffer.v3.RawBuffer"}
+    return {
+        "@type": f"{_TYPES}/envoy.config.cluster.v3.Cluster",
+        "name": door.name,
+        "type": "EDS",
+        "eds_cluster_config": {"eds_config": _by_file(directory, door.file)},
+        "connect_timeout": _CONNECT_TIMEOUT,
+        "transport_socket": {
+            "name": "envoy.transport_sockets.upstream_proxy_protocol",
+            "typed_config": {
+                "@type": f"{sockets}.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
+                "config": {"version": "V2"},
+                "transport_socket": {"name": "envoy.transport_sockets.raw_buffer", "typed_config": plain},
+            },
+        },
+    }
+
+
+def _assignment(door: Door) -> dict[str, Any]:
+    return {
+        "@type": f"{_TYPES}/envoy.config.endpoint.v3.ClusterLoadAssignment",
+        "cluster_name": door.name,
+        "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": path}}}} for path in door.sockets]}],
+    }

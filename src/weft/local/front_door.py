@@ -1,0 +1,249 @@
+"""The way from this machine to the gateways of a mesh: one small Envoy in the machine's own network, for as long as
+any port is published. No route, rule or link of the machine is touched.
+
+The engine says what is published and who serves it; what cannot be is a problem at the line that asks for it, and
+everything else goes on. A port that somebody else has is tried again until it is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+from asyncio.subprocess import STDOUT, Process
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+import msgspec
+
+from weft.base.backoff import Backoff
+from weft.base.problem import Problem, Severity, Where
+from weft.envoy import front_door
+from weft.envoy.command import options
+from weft.envoy.front_door import Door
+from weft.model.proxy import PROXY_GID, PROXY_UID
+from weft.netns.namespace import NetworkError
+from weft.netns.process import Spawn, end, spawn
+from weft.netns.view import View
+
+log = logging.getLogger("weft.local.front_door")
+
+RETRY = 1.0  # seconds between two looks whether a taken port has become free
+_GRACE = 2.0  # seconds between asking Envoy to end and making it
+_DIRECTORY, _LOG = "front-door", "envoy.log"
+
+
+class Publication(msgspec.Struct, frozen=True):
+    """A port of the machine as a Workload asks for it, and the sockets of its pods that serve it."""
+
+    owner: str  # the Workload, for people
+    where: Where
+    address: str
+    host_port: int
+    sockets: tuple[str, ...] = ()  # below the doors' directory
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.address, self.host_port
+
+    def meets(self, other: Publication) -> bool:
+        """Whether the kernel would give the two to one of them only."""
+        if self.host_port != other.host_port:
+            return False
+        every = ip_address(self.address).is_unspecified or ip_address(other.address).is_unspecified
+        return every or ip_address(self.address) == ip_address(other.address)
+
+
+class FrontDoor:
+    def __init__(self, binary: Path, run_directory: Path, doors: Path) -> None:
+        """`doors`: the directory with a directory for each gateway's pod, in which its sockets are."""
+        self._binary, self._doors = binary, doors
+        self._directory = run_directory / _DIRECTORY
+        self._wanted: tuple[Publication, ...] = ()
+        self._problems: tuple[Problem, ...] = ()
+        self._open: dict[tuple[str, int], Door] = {}
+        self._woken, self._settled = asyncio.Event(), asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._trouble = ""
+        self._closed = False
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None and self._process.returncode is None else 0
+
+    _process: Process | None = None
+
+    def want(self, publications: Sequence[Publication]) -> None:
+        wanted = tuple(sorted(publications, key=lambda each: (each.owner, each.place)))
+        if self._closed or wanted == self._wanted:
+            return
+        self._wanted = wanted
+        self._settled.clear()
+        self._woken.set()
+        if self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep(), name="front door")
+
+    async def settled(self) -> None:
+        """Returns when what was last wanted stands in the files that Envoy reads."""
+        if self._keeping is not None:
+            await self._settled.wait()
+
+    def published(self, owner: str) -> tuple[str, ...]:
+        """Where a Workload is reached now."""
+        mine = (each for each in self._wanted if each.owner == owner and each.place in self._open and not self._trouble)
+        return tuple(_text(each) for each in mine)
+
+    def problems(self) -> tuple[Problem, ...]:
+        if not self._trouble:
+            return self._problems
+        return (
+            *self._problems,
+            *(
+                Problem(each.where, f"port {each.host_port} is not published: {self._trouble}", "", Severity.ERROR)
+                for each in self._wanted
+                if each.place in self._open
+            ),
+        )
+
+    async def close(self) -> None:
+        """Idempotent: nobody is let in any more when it returns."""
+        self._closed = True
+        for task in (self._keeping, self._running):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        self._settled.set()
+
+    # What is open
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(RETRY if self._problems else None):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            self._woken.clear()
+            try:
+                self._apply()
+            except OSError as error:
+                self._trouble = f"{error.filename}: {error.strerror}"
+                log.error("the front door cannot be opened: %s", self._trouble)
+            self._settled.set()
+
+    def _apply(self) -> None:
+        chosen, problems = _without_conflicts(self._wanted)
+        doors: dict[tuple[str, int], Door] = {}
+        for each in chosen:
+            why = "" if each.place in self._open else _why_not(each)
+            if why:
+                problems.append(Problem(each.where, why, _hint(each), Severity.ERROR))
+            else:
+                doors[each.place] = Door(each.address, each.host_port, each.sockets)
+        self._problems = tuple(problems)
+        if doors == self._open and (doors or self._running is None):
+            return
+        self._write(tuple(doors.values()))
+        self._open = doors
+        if doors and self._running is None:
+            self._running = asyncio.create_task(self._run(), name="front door's Envoy")
+        elif not doors and self._running is not None:
+            self._running.cancel()
+            self._running = None
+
+    def _write(self, doors: tuple[Door, ...]) -> None:
+        """A file is moved to its place: Envoy sees it whole."""
+        self._directory.mkdir(mode=0o700, exist_ok=True)
+        os.chown(self._directory, PROXY_UID, PROXY_GID)
+        texts = {front_door.BOOTSTRAP: front_door.bootstrap(str(self._directory))}
+        for name, text in {**texts, **front_door.files(str(self._directory), doors)}.items():
+            path, fresh = self._directory / name, self._directory / f".{name}"
+            if path.exists() and path.read_text(encoding="utf-8") == text:
+                continue
+            fresh.write_text(text, encoding="utf-8")
+            fresh.chmod(0o644)
+            fresh.rename(path)
+
+    # Its Envoy
+
+    async def _run(self) -> None:
+        backoff = Backoff(first=0.1, most=10.0)
+        try:
+            while True:
+                try:
+                    self._process = await self._start()
+                    self._trouble = ""
+                    status = await self._process.wait()
+                    why = f"its Envoy ended with status {status}; see {self._directory / _LOG}"
+                except (NetworkError, OSError) as error:
+                    why = str(error)
+                self._trouble = why
+                delay = backoff.next()
+                log.warning("the front door is closed: %s; it starts again in %.1f s", why, delay)
+                await asyncio.sleep(delay)
+        finally:
+            if self._process is not None and self._process.returncode is None:
+                await asyncio.shield(end(self._process, _GRACE))
+
+    async def _start(self) -> Process:
+        file = self._directory / front_door.BOOTSTRAP
+        with (self._directory / _LOG).open("ab") as output:
+            return await spawn(
+                Spawn(
+                    argv=(str(self._binary), "--config-path", str(file), *options(component_log_level="")),
+                    namespace=None,
+                    uid=PROXY_UID,
+                    gid=PROXY_GID,
+                    working_directory=str(self._doors),
+                    view=View(visible=(str(self._binary.parent), str(self._directory), str(self._doors))),
+                    capabilities=("net_bind_service",),  # port 80 of the machine is asked for, too
+                    stdout=output.fileno(),
+                    stderr=STDOUT,
+                )
+            )
+
+
+def _without_conflicts(wanted: Sequence[Publication]) -> tuple[list[Publication], list[Problem]]:
+    """Of two who ask for one port, the first by name has it."""
+    chosen: list[Publication] = []
+    problems: list[Problem] = []
+    for each in wanted:
+        other = next((other for other in chosen if other.meets(each)), None)
+        if other is None:
+            chosen.append(each)
+            continue
+        what = f"port {each.host_port} of {each.address} is published by {other.owner} already"
+        problems.append(Problem(each.where, what, "give it another hostPort", Severity.ERROR))
+    return chosen, problems
+
+
+def _why_not(publication: Publication) -> str:
+    """What the kernel says to whoever wants to listen there; nothing if it would let them."""
+    address, port = publication.place
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with contextlib.closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+            probe.listen(1)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return f"port {port} of {address} is not published: another program of this machine has it"
+        if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            return f"port {port} is not published: this machine has no address {address}"
+        return f"port {port} of {address} is not published: {error.strerror}"
+    return ""
+
+
+def _text(publication: Publication) -> str:
+    address, port = publication.place
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _hint(publication: Publication) -> str:
+    return f"give it another hostPort, or see who has it: ss -ltnp sport = :{publication.host_port}"

@@ -1,0 +1,102 @@
+"""From a gateway pod's plan to its proxy's plan: an Envoy alone, which intercepts nobody and listens for itself.
+
+Where its ports are published, it is started in a directory of its own, in which it makes a socket for each of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from weft.base.problem import Problem, Severity
+from weft.local.front_door import Publication
+from weft.local.pod import Pod, PodPlan
+from weft.local.sidecar import proxy_plan
+from weft.model.group import ProxyKind, group_of
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey, where_of
+from weft.model.proxy import PROXY_GID, PROXY_UID, published_socket
+from weft.model.value import Value
+from weft.model.workload import Workload
+from weft.netns.links import Bridge
+from weft.netns.namespace import Namespace
+from weft.node.proxy import ProxyPlan
+
+
+def gateway_plan(
+    plan: PodPlan,
+    namespace: Namespace,
+    directory: Path,
+    *,
+    doorstep: Path,
+    bridge: Bridge,
+    binary: Path,
+    xds_socket: Path,
+    sds_socket: Path,
+    domain: str,
+) -> ProxyPlan:
+    """`doorstep`: where its published ports are sockets. It is made here, the proxy's own and nobody else's."""
+    doorstep.mkdir(mode=0o700, exist_ok=True)
+    os.chown(doorstep, PROXY_UID, PROXY_GID)
+    like_a_sidecar = proxy_plan(
+        plan,
+        namespace,
+        directory,
+        bridge=bridge,
+        binary=binary,
+        xds_socket=xds_socket,
+        sds_socket=sds_socket,
+        domain=domain,
+    )
+    bootstrap = like_a_sidecar.bootstrap
+    node = msgspec.structs.replace(
+        bootstrap.node, kind=ProxyKind.GATEWAY.value, containers=(), metadata={"INTERCEPTION_MODE": ""}
+    )
+    return msgspec.structs.replace(
+        like_a_sidecar,
+        bootstrap=msgspec.structs.replace(bootstrap, node=node),
+        interception=None,
+        sockets=(*like_a_sidecar.sockets, str(doorstep)),
+        started_in=doorstep,
+    )
+
+
+def publications(key: ObjectKey, values: tuple[Value, ...], pods: Iterable[Pod]) -> Iterator[Publication]:
+    """What a Workload publishes, and by which of its pods. A port stays open while nobody serves it: who calls then is
+    sent away, as by a service without pods."""
+    workload = next((value for value in values if isinstance(value, Workload)), None)
+    for each in workload.publish if workload is not None else ():
+        serving = [pod.plan for pod in pods if pod.ready and each.port in pod.instance().published]
+        yield Publication(
+            owner=str(key),
+            where=where_of(workload.origin if workload is not None else None, line=each.line),
+            address=each.address,
+            host_port=each.host_port,
+            sockets=tuple(sorted(f"{plan.uid}/{published_socket(each.port)}" for plan in serving)),
+        )
+
+
+def unserved(mesh: Mesh) -> Iterator[Problem]:
+    """Ports that are published, and at which no Gateway has anything: who calls there is sent away, and wonders."""
+    for _, values in mesh.values():
+        for workload in values:
+            if not isinstance(workload, Workload) or not workload.publish:
+                continue
+            ports = {server.door[1] for server in mesh.scope(group_of(workload)).servers or ()}
+            for each in workload.publish:
+                if each.port not in ports:
+                    where = where_of(workload.origin, line=each.line)
+                    what = f"port {each.port} is published, and no Gateway serves it: calls are closed at once"
+                    hint = "a Gateway does, whose selector is among the Workload's labels and which has a server there"
+                    yield Problem(where, what, hint, Severity.WARNING)
+
+
+def clear_doorstep(pod: Pod) -> None:
+    """Of a pod that is gone."""
+    started_in = pod.proxy.plan.started_in if pod.proxy is not None else None
+    if started_in is not None:
+        shutil.rmtree(started_in, ignore_errors=True)

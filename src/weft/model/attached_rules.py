@@ -1,0 +1,167 @@
+"""From the rules of an HTTPRoute or GRPCRoute to routes of the mesh: whom they can really send to, and which of all the
+rules for a host is tried first. Pure; `attached.py` brings who is there.
+
+Rule: what cannot be sent anywhere is answered 500, by its weight; it never goes to somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from weft.model.gateway_api import (
+    GROUP,
+    Backend,
+    GrantSource,
+    GrantTarget,
+    ReferenceGrant,
+    RouteKind,
+    RouteRule,
+    StandardRoute,
+)
+from weft.model.outcome import RESOLVED, Told, unresolved
+from weft.model.service import Protocol, Service
+from weft.model.virtual_service import (
+    Destination,
+    DirectResponse,
+    HttpMatch,
+    HttpRoute,
+    L4Match,
+    L4Route,
+    MatchKind,
+    Mirror,
+    WeightedDestination,
+)
+
+Services = Callable[[str, str], Service | None]  # by host and namespace
+_UNKNOWN = DirectResponse(status=500)
+Precedence = tuple[object, ...]
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """A route with the rules that came of it, and whether everybody it names is there."""
+
+    http: tuple[tuple[Precedence, HttpRoute], ...] = ()  # one for each match
+    streams: tuple[L4Route, ...] = ()
+    told: Told = RESOLVED
+
+
+def resolved(
+    route: StandardRoute, services: Services, grants: Iterable[ReferenceGrant] | None, called: str = ""
+) -> Resolved:
+    """What a route comes to. `grants`: None between workloads, who can call one another anyway. `called`: the host that
+    is meant where a rule names no backend."""
+    permitted = _Permission(route, tuple(grants) if grants is not None else None)
+    http: list[tuple[Precedence, HttpRoute]] = []
+    streams: list[L4Route] = []
+    flaws: dict[tuple[str, str], None] = {}
+
+    def usable(backend: Backend) -> bool:
+        flaw = _flaw(backend, services, permitted)
+        if flaw is not None:
+            flaws[flaw] = None
+        return flaw is None
+
+    for number, rule in enumerate(route.rules):
+        good = tuple(each for each in rule.backends if usable(each))
+        if route.kind.is_http:
+            made = _http(rule, good, tuple(each for each in rule.mirrors if usable(each[0])), called)
+            http += (
+                ((*precedence(route.kind, match), *route.age, number, place), replace(made, match=(match,)))
+                for place, match in enumerate(rule.matches)
+            )
+        else:
+            taking = tuple(_weighted(each) for each in good if each.weight > 0)
+            streams.append(L4Route((L4Match(sni_hosts=route.hostnames),), taking, rule.line))
+    told = RESOLVED
+    if flaws:
+        told = unresolved(next(iter(flaws))[0], "; ".join(message for _, message in flaws))
+    return Resolved(tuple(http), tuple(streams), told)
+
+
+def precedence(kind: RouteKind, match: HttpMatch) -> Precedence:
+    """The standard's order of matches, whoever wrote them: the smallest is tried first. An expression stands where a
+    prefix of its length would, after it."""
+    uri = match.uri
+    if kind is RouteKind.GRPC:
+        service, method = _call(match)
+        return (-service, -method, 0, False, -len(match.headers), 0)
+    if uri is not None and uri.kind is MatchKind.EXACT:
+        path: Precedence = (0, 0, 0)
+    elif uri is not None and uri.kind is MatchKind.REGEX:
+        path = (1, -len(uri.value), 1)
+    else:
+        path = (1, -len(uri.value.rstrip("/")) if uri is not None else 0, 0)
+    return (*path, match.method is None, -len(match.headers), -len(match.query_params))
+
+
+def _call(match: HttpMatch) -> tuple[int, int]:
+    """How many characters of a call's service and method are matched."""
+    value = match.uri.value if match.uri is not None else "/"
+    service, _, method = value[1:].partition("/")
+    if match.uri is not None and match.uri.kind is MatchKind.REGEX and service == "[^":
+        return 0, len(value)  # any service
+    return len(service), len(method)
+
+
+def _http(
+    rule: RouteRule, good: tuple[Backend, ...], mirrors: tuple[tuple[Backend, float], ...], called: str
+) -> HttpRoute:
+    if rule.route.redirect is not None:
+        return rule.route
+    copies = tuple(Mirror(_destination(each), share, each.line) for each, share in mirrors)
+    if called and not rule.backends:
+        return replace(rule.route, route=(WeightedDestination(Destination(called), line=rule.line),), mirrors=copies)
+    lost = sum(each.weight for each in rule.backends if each not in good)
+    if not any(each.weight for each in good):
+        return replace(rule.route, direct_response=_UNKNOWN, rewrite=None, retries=None, timeout=None)
+    return replace(
+        rule.route,
+        route=tuple(_weighted(each) for each in good),
+        mirrors=copies,
+        failing=lost,
+    )
+
+
+def _weighted(backend: Backend) -> WeightedDestination:
+    return WeightedDestination(_destination(backend), backend.weight, backend.headers, backend.line)
+
+
+def _destination(backend: Backend) -> Destination:
+    return Destination(backend.host, port=backend.port)
+
+
+class _Permission(msgspec.Struct, frozen=True):
+    """What a route may refer to in other namespaces."""
+
+    route: StandardRoute
+    grants: tuple[ReferenceGrant, ...] | None
+
+    def allows(self, backend: Backend) -> bool:
+        if self.grants is None:
+            return True
+        source = GrantSource(GROUP, self.route.kind, self.route.namespace)
+        target = GrantTarget(backend.group, backend.kind, backend.name)
+        return backend.namespace == self.route.namespace or any(
+            grant.namespace == backend.namespace and grant.allows(source, target) for grant in self.grants
+        )
+
+
+def _flaw(backend: Backend, services: Services, permitted: _Permission) -> tuple[str, str] | None:
+    """Why nothing can be sent to it: a reason and a message."""
+    if (backend.group, backend.kind) != ("", "Service"):
+        named = f"{backend.kind}.{backend.group}" if backend.group else backend.kind
+        return "InvalidKind", f"a backend cannot be a {named}, only a Service"
+    named = f"Service {backend.namespace}/{backend.name}"
+    if not permitted.allows(backend):
+        return "RefNotPermitted", f"no ReferenceGrant in {backend.namespace} allows this route to send to {named}"
+    service = services(backend.host, backend.namespace)
+    if service is None:
+        return "BackendNotFound", f"{named} does not exist"
+    port = service.port(backend.port)
+    if port is None or port.protocol is Protocol.UDP:
+        numbers = ", ".join(str(each.number) for each in service.ports) or "none"
+        return "BackendNotFound", f"{named} has no port {backend.port}; it has {numbers}"
+    return None

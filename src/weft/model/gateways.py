@@ -1,0 +1,282 @@
+"""What gateway proxies serve: which Gateways select one, on which ports it listens for their servers, and under which
+names it answers with which VirtualServices.
+
+`mesh.py` owns the index of Gateways; the rest is pure. Rule: the oldest Gateway decides. A port speaks what its first
+server speaks, and a name inside TLS belongs to the first that has it; who comes later is left out, because Envoy would
+refuse all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from weft.model.claims import patterns
+from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls
+from weft.model.group import Group
+from weft.model.names import Origin, host_covers, selects
+from weft.model.proxy import OWN_PORTS
+from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
+
+ANY = "*"
+AUTHORITIES = "-cacert"  # Istio's: after the name of a Secret, that of the one with whom to trust
+
+
+class ServedHost(msgspec.Struct, frozen=True):
+    namespace: str  # whose routes it is for; ANY for everybody's
+    host: str
+
+    def admits(self, routing: VirtualService) -> bool:
+        return self.namespace in (ANY, routing.namespace)
+
+
+class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
+    """A server of a Gateway as one group of proxies has it."""
+
+    gateway: str  # NAMESPACE/NAME
+    server: GatewayServer
+    listens: int  # on this port, which its Service's port leads to
+    hosts: tuple[ServedHost, ...]  # that are its own
+    index: int = 0  # among the Gateway's servers
+    origin: Origin | None = None
+
+    @property
+    def door(self) -> tuple[str, int]:
+        """Servers with the same door share a listener."""
+        return self.server.bind, self.listens
+
+    @property
+    def route_name(self) -> str:
+        """Of its route configuration: servers of plain HTTP at one door share it, inside TLS each has its own."""
+        if not self.server.encrypted:
+            return f"http.{self.listens}{f'.{self.server.bind}' if self.server.bind else ''}"
+        namespace, _, name = self.gateway.partition("/")
+        return f"https.{self.server.port.number}.{self.server.port.name}.{name}.{namespace}"
+
+    def admits(self, routing: VirtualService, domain: str) -> bool:
+        """Whether it lets a VirtualService speak for a name."""
+        return self.gateway in routing.gateways and any(
+            each.admits(routing) and host_covers(each.host, domain) for each in self.hosts
+        )
+
+
+class Door(msgspec.Struct, frozen=True):
+    """Where a name is answered for: in one route configuration."""
+
+    route_name: str
+    port: int  # as callers know it
+    gateways: tuple[str, ...]
+    routes: tuple[VirtualService, ...] = ()  # the oldest first; they are merged
+    redirects: bool = False  # to HTTPS
+    misdirected: bool = False  # the name is another server's: whoever asks for it here has come in by the wrong one
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """All that one group of gateway proxies answers for and leads to."""
+
+    doors: Mapping[str, tuple[Door, ...]]  # by name, of HTTP
+    streams: Mapping[BoundServer, tuple[VirtualService, ...]]  # of everything else
+    destinations: frozenset[str]  # hosts that some of their routes lead to
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        return frozenset({*self.doors, *self.destinations})
+
+
+class Gateways:
+    def __init__(self) -> None:
+        self._all: list[Gateway] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, gateway: Gateway) -> None:
+        self._all.append(gateway)
+        self._all.sort(key=lambda each: (each.created or "9999", each.namespace, each.name))
+
+    def remove(self, gateway: Gateway) -> None:
+        self._all.remove(gateway)
+
+    def of(self, group: Group) -> tuple[Gateway, ...]:
+        """Those that select a group's workloads, the oldest first."""
+        return tuple(
+            each for each in self._all if each.within in ("", group.namespace) and selects(each.selector, group.labels)
+        )
+
+
+def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) -> tuple[BoundServer, ...]:
+    """`targets`: the ports of the workload that a port of its Services leads to; none if no Service has it."""
+    spoken: dict[tuple[str, int], str] = {}
+    taken: dict[tuple[str, int], set[str]] = {}
+    found: list[BoundServer] = []
+    for gateway in gateways:
+        for index, server in enumerate(gateway.servers):
+            hosts = tuple(_served(gateway, host) for host in server.hosts)
+            for number in tuple(targets(server.port.number)) or (server.port.number,):
+                entry = BoundServer(gateway.key, server, number, hosts, index, gateway.origin)
+                if number in OWN_PORTS or spoken.setdefault(entry.door, _spoken(server)) != _spoken(server):
+                    continue
+                if server.encrypted or not server.is_http:
+                    names = taken.setdefault(entry.door, set())
+                    own = tuple(each for each in hosts if _name(server, each) not in names)
+                    names.update(_name(server, each) for each in own)
+                    entry = msgspec.structs.replace(entry, hosts=own)
+                if entry.hosts:
+                    found.append(entry)
+    return tuple(found)
+
+
+def edge(
+    servers: Sequence[BoundServer],
+    routings: Callable[[str], Iterable[VirtualService]],
+    leads_to: Callable[[VirtualService], Iterable[str]],
+    asked: Iterable[str] = (),
+) -> Edge:
+    """`routings`: the VirtualServices that a Gateway has and these proxies may see, the oldest first; `leads_to`: the
+    hosts that one sends to, by itself or by its delegates."""
+    together: dict[str, list[BoundServer]] = {}  # by route configuration
+    streams: dict[BoundServer, tuple[VirtualService, ...]] = {}
+    for server in servers:
+        if server.server.is_http:
+            together.setdefault(server.route_name, []).append(server)
+        else:
+            streams[server] = tuple(
+                _as_taken(each, (server.gateway,))
+                for each in routings(server.gateway)
+                if any(server.admits(each, name) for name in _met(server, each))
+            )
+    neighbours: dict[tuple[str, int], list[BoundServer]] = {}  # inside TLS, by door
+    for server in servers:
+        if server.server.encrypted:
+            neighbours.setdefault(server.door, []).append(server)
+    doors: dict[str, list[Door]] = {}
+    for name, held in together.items():
+        known = _in_order(routing for server in held for routing in routings(server.gateway))
+        others = [each for each in neighbours.get(held[0].door, ()) if each not in held]
+        for domain in sorted(
+            {domain for server in held for domain in (*_domains(server, known), *_within(server, others))}
+        ):
+            door = _door(name, domain, held, known)
+            if _is_nearer(others, held, domain):
+                door = msgspec.structs.replace(door, routes=(), misdirected=True)
+            doors.setdefault(domain, []).append(door)
+    met = {each for held in doors.values() for door in held for each in door.routes}
+    met.update(each for found in streams.values() for each in found)
+    destinations = {host for each in met for host in leads_to(each)} | set(asked)
+    return Edge({domain: tuple(held) for domain, held in doors.items()}, streams, frozenset(destinations))
+
+
+def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
+    """The Secrets that a server needs. Whom it trusts may also stand in a Secret of its own, called NAME-cacert."""
+    if tls is None:
+        return ()
+    own = (*tls.credentials, *((tls.authorities_credential,) if tls.authorities_credential else ()))
+    return (*own, *(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in tls.credentials[:1]))
+
+
+def narrower(one: str, other: str) -> str:
+    """The narrower of two hosts or wildcards; "" if no host is under both."""
+    if host_covers(one, other):
+        return other
+    return one if host_covers(other, one) else ""
+
+
+def _door(name: str, domain: str, held: list[BoundServer], known: list[VirtualService]) -> Door:
+    """Of those whose host covers the name, the nearest speak for it."""
+    serving = [server for server in held if any(host_covers(each.host, domain) for each in server.hosts)]
+    routes: tuple[VirtualService, ...] = ()
+    for pattern in patterns(domain):
+        routes = tuple(
+            each
+            for each in known
+            if each.http and pattern in each.hosts and any(server.admits(each, domain) for server in serving)
+        )
+        if routes:
+            break
+    gateways = tuple(dict.fromkeys(server.gateway for server in serving))
+    return Door(
+        name,
+        serving[0].server.port.number,
+        gateways,
+        tuple(_as_taken(each, gateways) for each in routes),
+        redirects=any(server.server.redirects for server in serving),
+    )
+
+
+_Route = TypeVar("_Route", HttpRoute, L4Route)
+
+
+def _as_taken(routing: VirtualService, gateways: tuple[str, ...]) -> VirtualService:
+    """Without what it says for others: only what is left leads anywhere from here."""
+    return msgspec.structs.replace(
+        routing,
+        http=tuple(_taken(routing.http, gateways)),
+        tls=tuple(_taken(routing.tls, gateways)),
+        tcp=tuple(_taken(routing.tcp, gateways)),
+    )
+
+
+def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_Route]:
+    for route in routes:
+        if not any(match.gateways for match in route.match):
+            yield route
+            continue
+        left = [match for match in route.match if not match.gateways or not set(match.gateways).isdisjoint(gateways)]
+        if left:
+            yield msgspec.structs.replace(route, match=tuple(left))
+
+
+def _domains(server: BoundServer, known: list[VirtualService]) -> set[str]:
+    """What it answers for: what both it and a VirtualService have. Who only sends callers to HTTPS needs no routes."""
+    found = {each.host for each in server.hosts} if server.server.redirects else set()
+    for routing in known:
+        if routing.http and server.gateway in routing.gateways:
+            found.update(_met(server, routing))
+    return found
+
+
+def _within(server: BoundServer, others: list[BoundServer]) -> set[str]:
+    """Names of others that would be taken for its own."""
+    return {
+        each.host
+        for other in others
+        for each in other.hosts
+        if any(host_covers(own.host, each.host) for own in server.hosts)
+    }
+
+
+def _is_nearer(others: list[BoundServer], held: list[BoundServer], domain: str) -> bool:
+    """Whether a name is one of others' by a nearer host: it may ask its callers for more, as for a certificate."""
+    return _nearest(others, domain) > _nearest(held, domain)
+
+
+def _nearest(servers: list[BoundServer], domain: str) -> tuple[bool, int]:
+    found = [each.host for server in servers for each in server.hosts if host_covers(each.host, domain)]
+    return max(((not host.startswith("*"), len(host)) for host in found), default=(False, 0))
+
+
+def _met(server: BoundServer, routing: VirtualService) -> set[str]:
+    found = {narrower(each.host, host) for each in server.hosts if each.admits(routing) for host in routing.hosts}
+    return found - {""}
+
+
+def _in_order(routings: Iterable[VirtualService]) -> list[VirtualService]:
+    return sorted(dict.fromkeys(routings), key=lambda each: (each.created or "9999", each.namespace, each.name))
+
+
+def _served(gateway: Gateway, written: str) -> ServedHost:
+    namespace, slash, host = written.rpartition("/")
+    if not slash:
+        namespace = ANY
+    return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower())
+
+
+def _spoken(server: GatewayServer) -> str:
+    return "tls" if server.encrypted else "http" if server.is_http else "tcp"
+
+
+def _name(server: GatewayServer, served: ServedHost) -> str:
+    """What tells its connections from others at its door: of bytes, nothing."""
+    return served.host if server.encrypted else ANY

@@ -1,0 +1,64 @@
+"""What became of the Gateway API's objects, in the standard's own words: conditions with a reason and a message. They
+are written into statuses (`kube/gateway_status.py`) and told as findings (`analyze/attachments.py`), in one wording."""
+
+from __future__ import annotations
+
+import msgspec
+
+from weft.model.gateway_api import ParentRef, RouteKind
+from weft.model.names import ObjectKey, Origin
+
+
+class Told(msgspec.Struct, frozen=True):
+    """One condition of an object."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str = ""
+
+
+class RouteOutcome(msgspec.Struct, frozen=True):
+    """Of one route at one of its parents."""
+
+    route: ObjectKey
+    parent: ParentRef
+    conditions: tuple[Told, ...]
+    origin: Origin | None = None
+    ours: bool = True  # else it is for somebody else to say in its status
+
+
+class ListenerOutcome(msgspec.Struct, frozen=True):
+    name: str
+    kinds: tuple[RouteKind, ...]  # that can be attached
+    attached: int  # how many routes are
+    conditions: tuple[Told, ...]
+    line: int = 0
+
+
+class PolicyOutcome(msgspec.Struct, frozen=True):
+    """Of a BackendTLSPolicy for one Service."""
+
+    policy: ObjectKey
+    service: str
+    conditions: tuple[Told, ...]
+    origin: Origin | None = None
+
+
+class GatewayOutcome(msgspec.Struct, frozen=True):
+    gateway: ObjectKey
+    conditions: tuple[Told, ...]
+    listeners: tuple[ListenerOutcome, ...] = ()
+    origin: Origin | None = None
+
+
+ACCEPTED = Told("Accepted", holds=True, reason="Accepted", message="weft acts on it")
+RESOLVED = Told("ResolvedRefs", holds=True, reason="ResolvedRefs", message="everybody it names is there")
+
+
+def not_accepted(reason: str, message: str) -> Told:
+    return Told("Accepted", holds=False, reason=reason, message=message)
+
+
+def unresolved(reason: str, message: str) -> Told:
+    return Told("ResolvedRefs", holds=False, reason=reason, message=message)

@@ -1,0 +1,163 @@
+"""Where callers from outside arrive: a bound listener for each port that a gateway serves. Servers inside TLS share it
+by the name that a caller asks for (SNI); who asks for a name that nobody has is not answered.
+
+The same guards stand in every chain. A server whose certificate is not there keeps its names, and closes: nobody else
+may answer for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envoy.config.core.v3.base_pb2 import TrafficDirection
+from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain, ListenerFilter
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
+from google.protobuf.duration_pb2 import Duration
+
+from weft.model.gateways import narrower
+from weft.model.proxy import published_socket
+from weft.model.virtual_service import L4Match
+from weft.translate import gateway_tls, names
+from weft.translate.access_log import listener_logs
+from weft.translate.built import Built, build
+from weft.translate.chains import bytes_to, chain, http_at_gateway, tls_inspector
+from weft.translate.guards import Guards, guards_of
+from weft.translate.listeners import on_both_families
+from weft.translate.matches import applies
+from weft.translate.protos import packed, socket_address
+from weft.translate.provenance import keys, of_objects
+from weft.translate.streams import filter_chain, stream
+from weft.translate.view import GroupView, Served
+
+_HANDSHAKE = Duration(seconds=15)
+_BUFFER = 32 << 10  # bytes of a connection; what Envoy's authors recommend for an edge
+_EVERYWHERE = "0.0.0.0"
+
+
+def listeners(view: GroupView) -> tuple[Built, ...]:
+    doors: dict[tuple[str, int], list[Served]] = {}
+    for served in view.servers:
+        doors.setdefault(served.bound.door, []).append(served)
+    guards = guards_of(view)
+    found: list[Built] = []
+    for (bind, port), held in doors.items():
+        name = names.listener(bind or _EVERYWHERE, port)
+        result = Listener(name=name)
+        if bind:
+            result.address.CopyFrom(socket_address(bind, port))
+        else:
+            on_both_families(result, port)
+        found += _filled(result, held, view, guards)
+        if port in view.published and not bind:
+            found += _filled(_published(port), held, view, guards_of(view, published=port))
+    return tuple(found)
+
+
+def _published(port: int) -> Listener:
+    """For who comes by way of the machine: only there is a caller's address believed that a PROXY header tells."""
+    result = Listener(name=names.listener("published", port))
+    result.address.pipe.path = published_socket(port)
+    result.listener_filters.append(
+        ListenerFilter(name="envoy.filters.listener.proxy_protocol", typed_config=packed(ProxyProtocol()))
+    )
+    return result
+
+
+def _filled(result: Listener, held: list[Served], view: GroupView, guards: Guards) -> tuple[Built, ...]:
+    name = result.name
+    result.traffic_direction = TrafficDirection.OUTBOUND
+    result.access_log.extend(listener_logs(view.settings))
+    result.per_connection_buffer_limit_bytes.value = _BUFFER
+    result.filter_chains.extend(_chains(name, held, view, guards))
+    if not result.filter_chains:
+        return ()  # Envoy refuses a listener without any; nobody listens, and nobody is answered
+    if any(served.bound.server.encrypted for served in held):
+        result.listener_filters.append(tls_inspector())
+    sources = keys(*(served.bound.origin for served in held))
+    result.metadata.CopyFrom(of_objects(sources))
+    policies = keys(*(each.origin for each in view.authorization), *(each.origin for each in view.authentication))
+    return (build(name, result, (*sources, *policies)),)
+
+
+def _chains(name: str, held: list[Served], view: GroupView, guards: Guards) -> Iterator[FilterChain]:
+    first = held[0].bound
+    if first.server.is_http and not first.server.encrypted:
+        yield chain("", _http(name, held[0], view, guards))
+        return
+    taken: set[str] = set()
+    for served in held:
+        for made in _of_server(name, served, view, guards):
+            # Envoy refuses a listener with two chains for the same name; the first has it.
+            match = made.filter_chain_match
+            own = [each for each in match.server_names or ("",) if each not in taken]
+            if own:
+                taken.update(own)
+                match.server_names[:] = [each for each in own if each]
+                yield made
+
+
+def _of_server(name: str, served: Served, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
+    bound, server = served.bound, served.bound.server
+    hosts = tuple(dict.fromkeys(each.host for each in bound.hosts))
+    if server.tls is None or not server.tls.terminates or not server.encrypted:
+        for made in _streams(served, view, guards):
+            if not server.encrypted:
+                made.filter_chain_match.Clear()
+                yield made
+                return
+            _narrow(made, hosts)
+            if made.filter_chain_match.server_names or "*" in hosts:
+                yield made
+        return
+    socket = gateway_tls.downstream(server, view)
+    if socket is None:
+        made = chain("", bytes_to(((names.BLACK_HOLE, 1),), view.settings))
+    elif server.is_http:
+        made = chain("", _http(name, served, view, guards))
+    else:
+        made = next(iter(_streams(served, view, guards)), chain("", bytes_to(((names.BLACK_HOLE, 1),), view.settings)))
+        made.filter_chain_match.Clear()
+    if "*" not in hosts:
+        made.filter_chain_match.server_names.extend(hosts)
+    made.name = bound.route_name if server.is_http else made.name
+    if socket is not None:
+        made.transport_socket.CopyFrom(socket)
+        made.transport_socket_connect_timeout.CopyFrom(_HANDSHAKE)  # nobody holds a connection by never ending one
+    yield made
+
+
+def _http(name: str, served: Served, view: GroupView, guards: Guards) -> Filter:
+    return http_at_gateway(f"outbound_{name}", served.bound.route_name, view.settings, guards.http, guards.noted)
+
+
+def _streams(served: Served, view: GroupView, guards: Guards) -> Iterator[FilterChain]:
+    """By the `tls` routes where a caller's TLS is passed on as it is, else by the `tcp` routes."""
+    seen, bound = served.streams, served.bound
+    if seen is None:
+        return
+    unopened = bound.server.encrypted and not (bound.server.tls is not None and bound.server.tls.terminates)
+    for routing in seen.routes:
+        for route in routing.tls if unopened else routing.tcp:
+            for match in route.match or (L4Match(),):
+                through = not match.gateways or bound.gateway in match.gateways
+                if route.route and through and applies(_anywhere(match), seen.caller, bound.server.port.number):
+                    found = stream(seen, bound.server.port, route, match)
+                    made = filter_chain(found, seen, bound.server.port, view.settings)
+                    end = made.filters[-1]
+                    del made.filters[-1]
+                    made.filters.extend([*guards.network, end])
+                    yield made
+
+
+def _anywhere(match: L4Match) -> L4Match:
+    """Whether it is for this gateway has been looked at; where from a connection comes is nothing that a caller outside
+    can be known by."""
+    return L4Match(port=match.port, source_labels=match.source_labels, source_namespace=match.source_namespace)
+
+
+def _narrow(made: FilterChain, hosts: tuple[str, ...]) -> None:
+    """To the names that the server has."""
+    wanted = tuple(made.filter_chain_match.server_names) or ("*",)
+    found = dict.fromkeys(narrower(host.lower(), name.lower()) for name in wanted for host in hosts)
+    made.filter_chain_match.server_names[:] = [name for name in found if name and name != "*"]

@@ -1,0 +1,48 @@
+"""How a gateway answers for a name: the routes of all VirtualServices that are bound to it, merged. It knows nothing of
+TLS or ports to bind."""
+
+from __future__ import annotations
+
+import msgspec
+from envoy.config.route.v3.route_components_pb2 import Route
+from envoy.config.route.v3.route_components_pb2 import VirtualHost as EnvoyVirtualHost
+from envoy.config.route.v3.route_pb2 import RouteConfiguration
+
+from weft.model.gateways import Door
+from weft.translate.contribution import VirtualHost
+from weft.translate.matches import route_match
+from weft.translate.provenance import keys, of_objects
+from weft.translate.routes import routes
+from weft.translate.view import ServiceView
+
+# Connections buffer little; what is to be tried again or mirrored must be kept whole.
+_KEPT_BODY = 1 << 20
+
+
+def virtual_host(view: ServiceView, door: Door) -> VirtualHost:
+    sources = keys(*(routing.origin for routing in door.routes))
+    claimed = (view.host,) if view.host.startswith("*") else (view.host, f"{view.host}.")
+    host = EnvoyVirtualHost(name=f"{view.host}:{door.port}", domains=claimed, include_request_attempt_count=True)
+    host.request_body_buffer_limit.value = _KEPT_BODY
+    if door.redirects:
+        host.require_tls = EnvoyVirtualHost.ALL
+    host.metadata.CopyFrom(of_objects(sources))
+    if door.misdirected:
+        host.routes.append(_elsewhere())
+    else:
+        host.routes.extend(routes(through(view, door), door.port))
+    fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
+    return VirtualHost(host.name, fragment, sources, claimed, frozenset(domain.lower() for domain in claimed))
+
+
+def _elsewhere() -> Route:
+    """By the standard's word for it, upon which a browser comes again by a connection for that name."""
+    result = Route(name="misdirected", match=route_match(None))
+    result.direct_response.status = 421
+    return result
+
+
+def through(view: ServiceView, door: Door) -> ServiceView:
+    """As it is seen at one door of several."""
+    caller = msgspec.structs.replace(view.caller, gateways=door.gateways)
+    return msgspec.structs.replace(view, caller=caller, routes=door.routes)

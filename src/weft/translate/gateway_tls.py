@@ -1,0 +1,192 @@
+"""TLS that a gateway ends: what it shows to callers from outside, and whom it lets in.
+
+Certificates come as secrets of their own, so that a renewed one replaces no listener: out of a Secret by Istio's names
+(`kubernetes://NAME`, `NAME-cacert`), or with the paths of files, which Envoy reads itself and again whenever they are
+replaced. Rule: where anything that a server needs is missing, it has no socket at all, and closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from posixpath import dirname
+
+import msgspec
+from envoy.config.core.v3.base_pb2 import TransportSocket
+from envoy.extensions.transport_sockets.tls.v3.common_pb2 import TlsParameters
+from envoy.extensions.transport_sockets.tls.v3.secret_pb2 import Secret
+from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import CommonTlsContext, DownstreamTlsContext
+
+from weft.model.credential import Credential
+from weft.model.gateway import CertificateFiles, CredentialRef, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateways import AUTHORITIES
+from weft.model.names import ObjectKey
+from weft.model.service import Protocol
+from weft.translate import tls
+from weft.translate.built import Built, build
+from weft.translate.origination import by_ads, pair_secret, roots_secret
+from weft.translate.protos import packed
+from weft.translate.provenance import keys
+from weft.translate.view import GroupView
+
+_ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)  # for the caller's certificate
+_VERSIONS = {
+    "TLSV1_0": TlsParameters.TLSv1_0,
+    "TLSV1_1": TlsParameters.TLSv1_1,
+    "TLSV1_2": TlsParameters.TLSv1_2,
+    "TLSV1_3": TlsParameters.TLSv1_3,
+}
+_ALPN = ("h2", "http/1.1")
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """What one server needs, by the names of its secrets."""
+
+    pairs: tuple[tuple[str, Credential | CertificateFiles], ...] = ()
+    roots: tuple[str, Credential | str] | None = None  # a credential, or a file
+    revoked: str = ""  # a file
+
+
+def downstream(server: GatewayServer, view: GroupView) -> TransportSocket | None:
+    """None if something that it needs is not there."""
+    written = server.tls
+    if written is None:
+        return None
+    offered = _ALPN if server.port.protocol is Protocol.HTTPS else ()
+    if written.mode is ServerTlsMode.ISTIO_MUTUAL:
+        return tls.downstream(view.settings)
+    shown = _shown(written, view)
+    if shown is None:
+        return None
+    context = DownstreamTlsContext()
+    context.require_client_certificate.value = written.mode is ServerTlsMode.MUTUAL
+    common = context.common_tls_context
+    common.alpn_protocols.extend(offered)
+    common.tls_params.CopyFrom(_parameters(written))
+    for name, _ in shown.pairs:
+        common.tls_certificate_sds_secret_configs.add(name=name, sds_config=by_ads())
+    if shown.roots is not None:
+        _let_in(common, written, shown.roots[0])
+    return TransportSocket(name=tls.TLS, typed_config=packed(context))
+
+
+def secrets(view: GroupView) -> tuple[Built, ...]:
+    """What all of its servers need, each once."""
+    found: dict[str, Built] = {}
+    for served in view.servers:
+        shown = _shown(served.bound.server.tls, view) if served.bound.server.tls else None
+        if shown is not None and served.bound.server.encrypted:
+            for made in _secrets(shown, keys(served.bound.origin)):
+                found.setdefault(made.name, made)
+    return tuple(found.values())
+
+
+def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
+    """The Secrets that a server needs and that are not there, or do not have what they should: each with why."""
+    found = []
+    for reference in tls.credentials:
+        held = _credential(reference, view)
+        if held is None:
+            found.append(f"there is no Secret {_place(reference, view)}")
+        elif not held.chain or not held.private_key:
+            found.append(f"the Secret {_place(reference, view)} has no certificate with its key")
+    if tls.mode in _ASKING and not tls.authorities and not found and _authorities(tls, view) is None:
+        named = tls.authorities_credential or (tls.credentials[0] if tls.credentials else CredentialRef(""))
+        found.append(f"no Secret says whom to trust: {_place(named, view)} has no `ca.crt`")
+    return tuple(found)
+
+
+def credential_name(reference: CredentialRef, namespace: str) -> str:
+    """How a proxy of a namespace asks for a Secret."""
+    if reference.namespace in ("", namespace):
+        return f"kubernetes://{reference.name}"
+    return f"kubernetes-gateway://{reference.namespace}/{reference.name}"
+
+
+def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
+    if not written.terminates or written.mode is ServerTlsMode.ISTIO_MUTUAL:
+        return _Shown()
+    if missing(written, view):
+        return None
+    pairs: list[tuple[str, Credential | CertificateFiles]] = []
+    for reference in written.credentials:
+        held = _credential(reference, view)
+        if held is not None:
+            pairs.append((credential_name(reference, view.namespace), held))
+    pairs += ((f"file-cert:{each.certificate}~{each.private_key}", each) for each in written.files)
+    roots: tuple[str, Credential | str] | None = None
+    if written.mode in _ASKING:
+        if written.authorities:
+            roots = (
+                f"file-root:{written.authorities}{f'~{written.revoked}' if written.revoked else ''}",
+                written.authorities,
+            )
+        elif (trusted := _authorities(written, view)) is not None:
+            name = credential_name(
+                CredentialRef(trusted.name.removesuffix(AUTHORITIES), trusted.namespace), view.namespace
+            )
+            roots = (f"{name}{AUTHORITIES}", trusted)
+    return _Shown(tuple(pairs), roots, written.revoked) if pairs else None
+
+
+def _authorities(written: ServerTls, view: GroupView) -> Credential | None:
+    """Whom to trust: what is named for it; else the Secret called NAME-cacert; else what NAME itself holds."""
+    candidates: list[CredentialRef] = []
+    if written.authorities_credential is not None:
+        candidates.append(written.authorities_credential)
+    else:
+        for reference in written.credentials[:1]:
+            candidates += (CredentialRef(f"{reference.name}{AUTHORITIES}", reference.namespace), reference)
+    found = (_credential(each, view) for each in candidates)
+    return next((each for each in found if each is not None and each.roots), None)
+
+
+def _credential(reference: CredentialRef, view: GroupView) -> Credential | None:
+    wanted = (reference.namespace or view.namespace, reference.name)
+    return next((each for each in view.credentials if (each.namespace, each.name) == wanted), None)
+
+
+def _place(reference: CredentialRef, view: GroupView) -> str:
+    return f"{reference.namespace or view.namespace}/{reference.name}"
+
+
+def _parameters(written: ServerTls) -> TlsParameters:
+    return TlsParameters(
+        tls_minimum_protocol_version=_VERSIONS.get(written.minimum_version, TlsParameters.TLSv1_2),
+        tls_maximum_protocol_version=_VERSIONS.get(written.maximum_version, TlsParameters.TLSv1_3),
+        cipher_suites=written.cipher_suites,
+    )
+
+
+def _let_in(common: CommonTlsContext, written: ServerTls, roots: str) -> None:
+    wanted = common.combined_validation_context.default_validation_context
+    wanted.SetInParent()
+    wanted.match_typed_subject_alt_names.extend(map(tls.name_matcher, written.subject_alt_names))
+    wanted.verify_certificate_spki.extend(written.spki)
+    wanted.verify_certificate_hash.extend(written.hashes)
+    source = common.combined_validation_context.validation_context_sds_secret_config
+    source.name = roots
+    source.sds_config.CopyFrom(by_ads())
+
+
+def _secrets(shown: _Shown, sources: tuple[ObjectKey, ...]) -> Iterator[Built]:
+    for name, held in shown.pairs:
+        if isinstance(held, Credential):
+            yield build(name, pair_secret(name, held), (*keys(held.origin), *sources))
+        else:
+            pair = Secret(name=name)
+            pair.tls_certificate.certificate_chain.filename = held.certificate
+            pair.tls_certificate.private_key.filename = held.private_key
+            pair.tls_certificate.watched_directory.path = dirname(held.certificate)
+            yield build(name, pair, sources)
+    if shown.roots is None:
+        return
+    name, trusted = shown.roots
+    if isinstance(trusted, Credential):
+        yield build(name, roots_secret(name, trusted), (*keys(trusted.origin), *sources))
+    else:
+        roots = Secret(name=name)
+        roots.validation_context.trusted_ca.filename = trusted
+        roots.validation_context.watched_directory.path = dirname(trusted)
+        if shown.revoked:
+            roots.validation_context.crl.filename = shown.revoked
+        yield build(name, roots, sources)

@@ -1,0 +1,461 @@
+"""The Gateway API's routes on Services, seen on the wire: what each field does to requests between workloads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from e2e.mesh import tell
+from e2e.objects import http_route, service, standard, text, virtual_service, workload
+from fields import proves
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PORTS = (
+    {"name": "http", "port": 80, "targetPort": 8080},
+    {"name": "http-second", "port": 81, "targetPort": 8080},
+    {"name": "grpc", "port": 9090},
+)
+
+
+def files(control):
+    served = "http=8080 grpc=9090"
+    return {
+        "clients.yaml": text(
+            workload("client", control=control),
+            workload("stranger", control=control, namespace="far"),
+        ),
+        "app.yaml": text(
+            workload("app", control=control, serve=served),
+            workload("two", control=control, serve=served, version="v2"),
+            workload("away", control=control, serve="http=8080", namespace="far", version="v3"),
+            service("app", *PORTS),
+            service("two", *PORTS),
+            service("away", *PORTS[:1], namespace="far"),
+        ),
+    }
+
+
+def backend(name="app", port=80, **more):
+    return {"name": name, "port": port, **more}
+
+
+def rule(*matches, to="app", **more):
+    return {"matches": list(matches), "backendRefs": [backend(to)], **more}
+
+
+def path(value, kind="PathPrefix", **more):
+    return {"path": {"type": kind, "value": value}, **more}
+
+
+def filter_of(kind, **body):
+    special = {"URLRewrite": "urlRewrite", "CORS": "cors"}
+    return {"type": kind, special.get(kind, kind[0].lower() + kind[1:]): body}
+
+
+async def who(mesh, target="/", *, at="app", client="client", **arguments):
+    """Which workload answers, or with which status somebody else does."""
+    answer = await mesh.get(client, f"http://{at}{target}", **arguments)
+    return answer["body"]["pod"].rpartition("-")[0] if answer["status"] == 200 else answer["status"]
+
+
+@proves(
+    "HTTPRoute",
+    "spec.parentRefs[].name",
+    "spec.parentRefs[].kind",
+    "spec.parentRefs[].group",
+    "spec.rules[].matches[].path.type",
+    "spec.rules[].matches[].path.value",
+    "spec.rules[].backendRefs[].name",
+    "spec.rules[].backendRefs[].port",
+)
+async def test_paths_decide_by_segments_and_the_best_match_is_tried_first(mesh):
+    await mesh.try_out(
+        http_route(
+            "app",
+            rule(path("/"), to="app"),
+            rule(path("/two"), to="two"),
+            rule(path("/two/exact", "Exact"), to="app"),
+            rule(path("/t[a-z]+/x.*", "RegularExpression"), to="app"),
+        )
+    )
+    asked = ["/", "/two", "/two/", "/two/y", "/twofold", "/two/exact", "/two/exact/y", "/two/xyz"]
+    assert [await who(mesh, each) for each in asked] == ["app", "two", "two", "two", "app", "app", "two", "app"]
+
+
+@proves(
+    "HTTPRoute",
+    "spec.rules[].matches[].method",
+    "spec.rules[].matches[].headers[].name",
+    "spec.rules[].matches[].headers[].value",
+    "spec.rules[].matches[].headers[].type",
+    "spec.rules[].matches[].queryParams[].name",
+    "spec.rules[].matches[].queryParams[].value",
+    "spec.rules[].matches[].queryParams[].type",
+)
+async def test_methods_headers_and_queries_decide_in_that_order(mesh):
+    header = {"headers": [{"name": "X-Kind", "value": "a"}]}
+    await mesh.try_out(
+        http_route(
+            "app",
+            rule(path("/q", queryParams=[{"name": "q", "value": "1"}]), to="two"),
+            rule(path("/q", headers=[{"name": "x-kind", "value": "[a-c]", "type": "RegularExpression"}]), to="app"),
+            rule(path("/q", queryParams=[{"name": "r", "value": "[0-9]+", "type": "RegularExpression"}]), to="two"),
+            rule(path("/m", **header), to="app"),
+            rule(path("/m", method="PUT"), to="two"),
+        )
+    )
+    assert await who(mesh, "/q?q=1") == "two"
+    assert await who(mesh, "/q?q=1", headers={"x-kind": "b"}) == "app"
+    assert await who(mesh, "/q?r=17") == "two"
+    assert await who(mesh, "/q?r=x") == 404
+    assert await who(mesh, "/m", headers={"x-kind": "a"}) == "app"
+    assert await who(mesh, "/m", headers={"x-kind": "a"}, method="PUT") == "two"
+    assert await who(mesh, "/m") == 404
+
+
+@proves("HTTPRoute", "spec.rules[].backendRefs[].weight")
+async def test_weights_split_and_those_of_nobody_are_answered_500(mesh):
+    shares = [backend("app", weight=2), backend("two", weight=1), backend("nobody", weight=1), backend("app", weight=0)]
+    await mesh.try_out(http_route("app", {"backendRefs": shares}))
+    answers = await mesh.requests("client", "http://app/", 800, parallel=16)
+    seen = Counter(each["body"]["version"] if each["status"] == 200 else each["status"] for each in answers)
+    # Binomial, n 800: five standard deviations are 71 for p 1/2 and 62 for p 1/4.
+    assert 329 <= seen["v1"] <= 471, seen
+    assert 138 <= seen["v2"] <= 262, seen
+    assert 138 <= seen[500] <= 262, seen
+    await mesh.try_out(http_route("app", {"backendRefs": [backend("nobody")]}, rule(path("/port"), to="two")))
+    assert await who(mesh) == 500
+    assert await who(mesh, "/port") == "two"
+
+
+async def test_a_rule_without_backends_is_for_the_service_itself(mesh):
+    change = filter_of("ResponseHeaderModifier", set=[{"name": "x-said", "value": "100% so"}])
+    await mesh.try_out(http_route("app", {"matches": [path("/own")], "filters": [change]}))
+    answer = await mesh.get("client", "http://app/own")
+    assert (answer["status"], answer["headers"]["x-said"]) == (200, "100% so")
+    assert await who(mesh, "/else") == 404
+
+
+@proves("HTTPRoute", "spec.parentRefs[].port")
+async def test_a_parents_port_leaves_the_others_as_they_were(mesh):
+    parent = {"group": "", "kind": "Service", "name": "app", "port": 81}
+    await mesh.try_out(http_route("app", rule(path("/two"), to="two"), parent=parent))
+    assert [await who(mesh, "/two", at="app:81"), await who(mesh, "/x", at="app:81")] == ["two", 404]
+    assert await who(mesh, "/two") == "app"
+
+
+@proves("HTTPRoute", "spec.parentRefs[].namespace", "spec.rules[].backendRefs[].namespace")
+async def test_a_consumers_route_is_its_namespaces_own_and_goes_before_the_producers(mesh):
+    away = {"backendRefs": [backend("away", namespace="far")]}
+    await mesh.try_out(http_route("app", rule(path("/"), to="two")), http_route("app", away, namespace="far"))
+    assert await who(mesh) == "two"
+    assert await who(mesh, at="app.shop", client="stranger") == "away"
+    await mesh.try_out(http_route("app", rule(path("/"), to="two")))
+    assert await who(mesh, at="app.shop", client="stranger") == "two"
+
+
+async def test_what_a_virtual_service_says_goes_before_a_route(mesh):
+    answer = {"directResponse": {"status": 418}}
+    await mesh.try_out(virtual_service("app", answer), http_route("app", rule(path("/"), to="two")))
+    assert await who(mesh) == 418
+    assert any("the http routes for app.shop.svc.cluster.local are not used" in each for each in mesh.problems())
+
+
+@proves(
+    "HTTPRoute",
+    "spec.rules[].filters[].type",
+    "spec.rules[].filters[].requestHeaderModifier.set[].name",
+    "spec.rules[].filters[].requestHeaderModifier.set[].value",
+    "spec.rules[].filters[].requestHeaderModifier.add[].name",
+    "spec.rules[].filters[].requestHeaderModifier.add[].value",
+    "spec.rules[].filters[].requestHeaderModifier.remove",
+    "spec.rules[].filters[].responseHeaderModifier.set[].name",
+    "spec.rules[].filters[].responseHeaderModifier.set[].value",
+    "spec.rules[].filters[].responseHeaderModifier.add[].name",
+    "spec.rules[].filters[].responseHeaderModifier.add[].value",
+    "spec.rules[].filters[].responseHeaderModifier.remove",
+    "spec.rules[].backendRefs[].filters[].type",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].name",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].value",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.add[].name",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.add[].value",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.remove",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.set[].name",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.set[].value",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.add[].name",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.add[].value",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.remove",
+)
+async def test_headers_are_changed_by_a_rule_and_by_a_backend(mesh):
+    def changes(word):
+        changed = {
+            "set": [{"name": f"x-{word}-set", "value": "%set%"}],
+            "add": [{"name": f"x-{word}-add", "value": "more"}],
+        }
+        return [
+            filter_of("RequestHeaderModifier", **changed, remove=[f"x-{word}-gone"]),
+            filter_of("ResponseHeaderModifier", **changed, remove=["server-says"] if word == "backend" else ["x-none"]),
+        ]
+
+    for filters in ({"filters": changes("rule")}, {"backendRefs": [backend(filters=changes("backend"))]}):
+        word = "rule" if "filters" in filters else "backend"
+        await mesh.try_out(http_route("app", {"backendRefs": [backend()], **filters}))
+        sent = {f"x-{word}-set": "old", f"x-{word}-add": "one", f"x-{word}-gone": "here", "x-kept": "yes"}
+        answer = await mesh.get("client", "http://app/", headers=sent)
+        arrived = [tuple(each) for each in answer["body"]["headers"]]
+        assert {(f"x-{word}-set", "%set%"), ("x-kept", "yes")} <= set(arrived)
+        assert (f"x-{word}-set", "old") not in arrived
+        added = ",".join(value for name, value in arrived if name == f"x-{word}-add")
+        assert added.replace(" ", "") == "one,more"
+        assert f"x-{word}-gone" not in dict(arrived)
+        assert (answer["headers"][f"x-{word}-set"], answer["headers"][f"x-{word}-add"]) == ("%set%", "more")
+        assert ("server-says" in answer["headers"]) == (word == "rule")
+
+
+@proves(
+    "HTTPRoute",
+    "spec.rules[].filters[].requestRedirect.scheme",
+    "spec.rules[].filters[].requestRedirect.hostname",
+    "spec.rules[].filters[].requestRedirect.port",
+    "spec.rules[].filters[].requestRedirect.statusCode",
+    "spec.rules[].filters[].requestRedirect.path.type",
+    "spec.rules[].filters[].requestRedirect.path.replaceFullPath",
+    "spec.rules[].filters[].requestRedirect.path.replacePrefixMatch",
+)
+@pytest.mark.parametrize(
+    ("redirect", "target", "status", "location"),
+    [
+        ({"hostname": "there.example.com"}, "/r/x?q=1", 302, "http://there.example.com/r/x?q=1"),
+        ({"scheme": "https", "statusCode": 301}, "/r", 301, "https://app/r"),
+        ({"scheme": "https", "port": 8443}, "/r", 302, "https://app:8443/r"),
+        ({"path": {"type": "ReplaceFullPath", "replaceFullPath": "/full"}, "statusCode": 308}, "/r/x?q=1", 308,
+         "http://app/full?q=1"),
+        ({"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new"}}, "/r/x", 302, "http://app/new/x"),
+        ({"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}, "/r/x", 302, "http://app/x"),
+        ({"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/new/"}}, "/r", 302, "http://app/new"),
+    ],
+)  # fmt: skip
+async def test_redirects_are_answered_by_the_callers_proxy(mesh, redirect, target, status, location):
+    await mesh.try_out(
+        http_route("app", {"matches": [path("/r")], "filters": [filter_of("RequestRedirect", **redirect)]})
+    )
+    answer = await mesh.get("client", f"http://app{target}")
+    assert (answer["status"], answer["headers"]["location"]) == (status, location)
+
+
+async def test_a_redirect_to_another_scheme_takes_its_port(mesh):
+    redirect = filter_of("RequestRedirect", scheme="https")
+    await mesh.try_out(http_route("app", {"matches": [path("/r")], "filters": [redirect]}))
+    answer = await mesh.get("client", "http://app:81/r")
+    assert answer["headers"]["location"] == "https://app:443/r"
+
+
+@proves(
+    "HTTPRoute",
+    "spec.rules[].filters[].urlRewrite.hostname",
+    "spec.rules[].filters[].urlRewrite.path.type",
+    "spec.rules[].filters[].urlRewrite.path.replaceFullPath",
+    "spec.rules[].filters[].urlRewrite.path.replacePrefixMatch",
+)
+@pytest.mark.parametrize(
+    ("prefix", "kind", "new", "target", "arrives"),
+    [
+        ("/a", "Prefix", "/b", "/a/x?q=1", "/b/x?q=1"),
+        ("/a", "Prefix", "/b", "/a", "/b"),
+        ("/a", "Prefix", "/b/", "/a/", "/b/"),
+        ("/a", "Prefix", "/b/", "/a/x", "/b/x"),
+        ("/a", "Prefix", "/", "/a/x", "/x"),
+        ("/a", "Prefix", "/", "/a", "/"),
+        ("/a/", "Prefix", "/b", "/a/x", "/b/x"),
+        ("/", "Prefix", "/b", "/x", "/b/x"),
+        ("/", "Prefix", "/", "/x", "/x"),
+        ("/a", "Full", "/whole", "/a/x/y?q=1", "/whole?q=1"),
+    ],
+)
+async def test_paths_and_hosts_are_rewritten(mesh, prefix, kind, new, target, arrives):
+    field = {"Prefix": "replacePrefixMatch", "Full": "replaceFullPath"}[kind]
+    changed = {"type": field[0].upper() + field[1:], field: new}
+    rewrite = filter_of("URLRewrite", hostname="other.example.com", path=changed)
+    await mesh.try_out(http_route("app", rule(path(prefix), filters=[rewrite])))
+    answer = await mesh.get("client", f"http://app{target}")
+    assert (answer["body"]["path"], answer["body"]["host"]) == (arrives, "other.example.com")
+
+
+@proves(
+    "HTTPRoute",
+    "spec.rules[].filters[].requestMirror.backendRef.name",
+    "spec.rules[].filters[].requestMirror.backendRef.port",
+    "spec.rules[].filters[].requestMirror.percent",
+    "spec.rules[].filters[].requestMirror.fraction.numerator",
+    "spec.rules[].filters[].requestMirror.fraction.denominator",
+)
+@pytest.mark.parametrize(
+    ("share", "least", "most"),
+    [({}, 100, 100), ({"percent": 50}, 25, 75), ({"fraction": {"numerator": 1, "denominator": 2}}, 25, 75),
+     ({"percent": 0}, 0, 0)],
+)  # fmt: skip
+async def test_requests_are_mirrored_by_their_share(mesh, share, least, most):
+    mirror = filter_of("RequestMirror", backendRef=backend("two"), **share)
+    await mesh.try_out(http_route("app", rule(path("/"), filters=[mirror])))
+    target = f"/mirror-{least}-{len(str(share))}"
+    assert await who(mesh, target + "-first") == "app"
+    answers = await mesh.requests("client", f"http://app{target}", 100)
+    assert {each["body"]["version"] for each in answers} == {"v1"}
+
+    async with asyncio.timeout(20):  # copies are nobody's to wait for
+        while await mesh.received("two", target) < least:
+            await asyncio.sleep(0.02)
+    assert await mesh.received("two", target) <= most
+
+
+@proves(
+    "HTTPRoute",
+    "spec.rules[].timeouts.request",
+    "spec.rules[].timeouts.backendRequest",
+    "spec.rules[].retry.codes",
+    "spec.rules[].retry.attempts",
+    "spec.rules[].retry.backoff",
+)
+async def test_timeouts_and_retries(mesh):
+    await tell(mesh.sockets, mesh.pod("app").name, "script", path="/slow", forever={"delay": 5})
+    for timeouts in ({"request": "200ms"}, {"backendRequest": "200ms"}, {"request": "3s", "backendRequest": "200ms"}):
+        await mesh.try_out(http_route("app", rule(path("/"), timeouts=timeouts)))
+        answer = await mesh.get("client", "http://app/slow")
+        assert answer["status"] == 504
+        assert answer["seconds"] < 3
+    retry = {"codes": [503], "attempts": 2, "backoff": "1ms"}
+    await mesh.try_out(http_route("app", rule(path("/"), retry=retry, timeouts={"request": "0s"})))
+    for failures, status in ((2, 200), (3, 503)):
+        await tell(mesh.sockets, mesh.pod("app").name, "script", path="/busy", steps=[{"status": 503}] * failures)
+        assert (await mesh.get("client", "http://app/busy"))["status"] == status
+    await tell(mesh.sockets, mesh.pod("app").name, "script", path="/busy", steps=[{"status": 502}])
+    assert (await mesh.get("client", "http://app/busy"))["status"] == 502
+
+
+@proves(
+    "HTTPRoute",
+    "spec.rules[].filters[].cors.allowOrigins",
+    "spec.rules[].filters[].cors.allowMethods",
+    "spec.rules[].filters[].cors.allowHeaders",
+    "spec.rules[].filters[].cors.exposeHeaders",
+    "spec.rules[].filters[].cors.allowCredentials",
+    "spec.rules[].filters[].cors.maxAge",
+)
+async def test_browsers_of_other_origins_are_told_what_they_may(mesh):
+    cors = filter_of(
+        "CORS",
+        allowOrigins=["https://*.example.com", "https://one.example.org"],
+        allowMethods=["GET", "PUT"],
+        allowHeaders=["x-asked"],
+        exposeHeaders=["x-shown"],
+        allowCredentials=True,
+        maxAge=60,
+    )
+    await mesh.try_out(http_route("app", rule(path("/"), filters=[cors])))
+
+    async def preflight(origin):
+        headers = {"origin": origin, "access-control-request-method": "PUT"}
+        return await mesh.get("client", "http://app/", method="OPTIONS", headers=headers)
+
+    for origin in ("https://a.example.com", "https://one.example.org"):
+        answer = (await preflight(origin))["headers"]
+        assert answer["access-control-allow-origin"] == origin
+        assert answer["access-control-allow-methods"] == "GET,PUT"
+        assert answer["access-control-allow-headers"] == "x-asked"
+        assert answer["access-control-allow-credentials"] == "true"
+        assert answer["access-control-max-age"] == "60"
+    for origin in ("https://example.net", "https://two.example.org"):
+        assert "access-control-allow-origin" not in (await preflight(origin))["headers"]
+    answer = await mesh.get("client", "http://app/", headers={"origin": "https://a.example.com"})
+    assert answer["headers"]["access-control-expose-headers"] == "x-shown"
+
+
+def grpc_route(*rules):
+    parent = {"group": "", "kind": "Service", "name": "app"}
+    return standard("GRPCRoute", "app", {"parentRefs": [parent], "rules": list(rules)})
+
+
+async def callee(mesh):
+    answers = await mesh.tell("client", "grpc_unary", target="app:9090", count=4)
+    return {answer.removeprefix("hello from ").rpartition("-")[0] for answer in answers}
+
+
+@proves(
+    "GRPCRoute",
+    "spec.parentRefs[].name",
+    "spec.parentRefs[].kind",
+    "spec.parentRefs[].group",
+    "spec.rules[].matches[].method.type",
+    "spec.rules[].matches[].method.service",
+    "spec.rules[].matches[].method.method",
+    "spec.rules[].backendRefs[].name",
+    "spec.rules[].backendRefs[].port",
+    "spec.rules[].backendRefs[].weight",
+)
+@pytest.mark.parametrize(
+    ("method", "taken"),
+    [
+        ({"service": "e2e.Echo", "method": "Unary"}, True),
+        ({"service": "e2e.Echo"}, True),
+        ({"method": "Unary"}, True),
+        ({"type": "RegularExpression", "service": "e2e[.].*", "method": "Un.*"}, True),
+        ({"type": "RegularExpression", "method": "U.*"}, True),
+        ({"service": "e2e.Ech"}, False),
+        ({"service": "e2e.Echo", "method": "Both"}, False),
+        ({"type": "RegularExpression", "service": "Echo"}, False),
+    ],
+)
+async def test_services_and_methods_decide_where_calls_go(mesh, method, taken):
+    two = [backend("two", 9090), backend("app", 9090, weight=0)]
+    await mesh.try_out(grpc_route({"backendRefs": [backend("app", 9090)]}, {
+        "matches": [{"method": method}], "backendRefs": two}))  # fmt: skip
+    assert await callee(mesh) == {"two" if taken else "app"}
+
+
+async def test_of_two_kinds_of_routes_grpcs_is_taken(mesh):
+    await mesh.try_out(
+        grpc_route({"backendRefs": [backend("two", 9090)]}), http_route("app", rule(path("/"), to="app"))
+    )
+    assert await callee(mesh) == {"two"}
+
+
+@proves(
+    "GRPCRoute",
+    "spec.rules[].matches[].headers[].name",
+    "spec.rules[].matches[].headers[].value",
+    "spec.rules[].matches[].headers[].type",
+    "spec.rules[].filters[].type",
+    "spec.rules[].filters[].requestHeaderModifier.set[].name",
+    "spec.rules[].filters[].requestHeaderModifier.set[].value",
+    "spec.rules[].filters[].responseHeaderModifier.add[].name",
+    "spec.rules[].filters[].responseHeaderModifier.add[].value",
+    "spec.rules[].filters[].requestMirror.backendRef.name",
+    "spec.rules[].filters[].requestMirror.backendRef.port",
+    "spec.rules[].backendRefs[].filters[].type",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].name",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].value",
+)
+async def test_calls_are_told_apart_and_changed_as_requests_are(mesh):
+    """By plain requests: a call is a POST to /SERVICE/METHOD, and this server says what it saw."""
+    changes = [
+        filter_of("RequestHeaderModifier", set=[{"name": "x-rule", "value": "yes"}]),
+        filter_of("ResponseHeaderModifier", add=[{"name": "x-back", "value": "yes"}]),
+        filter_of("RequestMirror", backendRef=backend("two")),
+    ]
+    own = filter_of("RequestHeaderModifier", set=[{"name": "x-own", "value": "yes"}])
+    kind = {"name": "x-kind", "value": "a+", "type": "RegularExpression"}
+    await mesh.try_out(
+        grpc_route(
+            {"matches": [{"headers": [kind]}], "filters": changes, "backendRefs": [backend("app", filters=[own])]}
+        )
+    )
+    answer = await mesh.get("client", "http://app/e2e.Echo/Said", method="POST", headers={"x-kind": "aaa"})
+    assert {("x-rule", "yes"), ("x-own", "yes")} <= {tuple(each) for each in answer["body"]["headers"]}
+    assert answer["headers"]["x-back"] == "yes"
+    async with asyncio.timeout(20):
+        while not await mesh.received("two", "/e2e.Echo/Said"):
+            await asyncio.sleep(0.02)
+    assert await who(mesh, "/e2e.Echo/Said", method="POST", headers={"x-kind": "b"}) == 404

@@ -1,0 +1,495 @@
+"""Gateways of the Gateway API and the routes attached to them, called from outside the mesh: a caller on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import ssl
+import sys
+import time
+
+import pytest
+
+from ca.making import ca, p256
+from e2e.objects import service, standard, text, workload
+from fields import proves
+from weft.ca.certificates import Signing, Validity, certificate_pem, key_pem, make_server
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY = p256()
+ROOT = ca("the root of these tests", KEY)
+SIGNING = Signing(ROOT, KEY, ())
+
+
+def free_port() -> int:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+HTTP, HTTPS, TCP, PASSED = (free_port() for _ in range(4))
+
+
+def secret(name, *hosts, namespace="shop"):
+    key = p256()
+    now = time.time()
+    made = make_server(SIGNING, key.public_key(), hosts, Validity(now - 60, now + 3600))
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": name, "namespace": namespace},
+        "stringData": {"tls.crt": certificate_pem(made), "tls.key": key_pem(key)},
+    }
+
+
+SAFE = """
+import http.server, json, os, ssl, sys, tempfile
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({"pod": os.environ["POD_NAME"]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+    file.write(os.environ["PEM"])
+    file.flush()
+    context.load_cert_chain(file.name)
+server = http.server.ThreadingHTTPServer(("", 8443), Handler)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
+
+
+def files(control):
+    held = secret("", "safe.example.com")["stringData"]
+    label = {"gateway.networking.k8s.io/gateway-name": "edge"}
+    published = [(80, HTTP), (443, HTTPS), (9000, TCP), (8443, PASSED)]
+    edge = {
+        "apiVersion": "weft.dev/v1alpha1",
+        "kind": "Workload",
+        "metadata": {"name": "edge", "namespace": "shop", "labels": {"app": "edge", **label}},
+        "spec": {"gateway": {"publish": [{"port": port, "hostPort": here} for port, here in published]}},
+    }
+    ports = [
+        {"name": "http", "port": 80, "targetPort": 8080},
+        {"name": "tcp", "port": 9000},
+        {"name": "grpc", "port": 9090},
+    ]
+    return {
+        "edge.yaml": text(edge),
+        "app.yaml": text(
+            workload("app", control=control, serve="http=8080 namer=9000 grpc=9090"),
+            workload("two", control=control, serve="http=8080 namer=9000 grpc=9090", version="v2"),
+            workload("away", control=control, serve="http=8080", namespace="far", version="v3"),
+            workload(
+                "safe",
+                control=control,
+                command=[sys.executable, "-c", SAFE],
+                environment={"PEM": held["tls.key"] + held["tls.crt"]},
+                annotations={"sidecar.istio.io/inject": "false"},  # its TLS is its own
+            ),
+            service(
+                "safe",
+                {"name": "http", "port": 80, "targetPort": 8443},
+                {"name": "tls", "port": 443, "targetPort": 8443},
+            ),
+            service("app", *ports),
+            service("two", *ports),
+            service("away", ports[0], namespace="far"),
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "far", "labels": {"team": "far"}}},
+        ),
+        "secrets.yaml": text(
+            secret("shop-example", "shop.example.com"),
+            secret("wild-example", "*.example.org"),
+            secret("far-example", "far.example.com", namespace="far"),
+        ),
+    }
+
+
+def listener(name="http", port=80, protocol="HTTP", **more):
+    return {"name": name, "port": port, "protocol": protocol, **more}
+
+
+def secure(name, *certificates, hostname="", **more):
+    refs = [{"name": each} if isinstance(each, str) else each for each in certificates]
+    named = {"hostname": hostname} if hostname else {}
+    return listener(name, 443, "HTTPS", tls={"certificateRefs": refs}, **named, **more)
+
+
+def gateway(*listeners):
+    return standard("Gateway", "edge", {"gatewayClassName": "weft", "listeners": list(listeners) or [listener()]})
+
+
+def route(name, *rules, hosts=(), kind="HTTPRoute", namespace="shop", version="v1", **parent):
+    parents = [{"name": "edge", "namespace": "shop", **parent}]
+    named = {"hostnames": list(hosts)} if hosts else {}
+    return standard(kind, name, {"parentRefs": parents, **named, "rules": list(rules)}, namespace, version)
+
+
+def to(name="app", port=80, path="/", **more):
+    """A rule."""
+    match = {"matches": [{"path": {"type": "PathPrefix", "value": path}}]} if path != "/" else {}
+    return {**match, "backendRefs": [{"name": name, "port": port, **more}]}
+
+
+async def ask(host, path="/", port=HTTP, *, name="", trust=False):
+    """Status and who answered, over TLS if the other side's name is given."""
+    context = None
+    if name:
+        context = ssl.create_default_context(cadata=certificate_pem(ROOT))
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name or None)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        answer = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+    except (OSError, ssl.SSLError, TimeoutError) as error:
+        return type(error).__name__
+    if not answer:
+        return "closed"
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status = int(head.split()[1])
+    start = body.find(b"{")
+    if status != 200 or start < 0:
+        return status
+    return json.loads(body[start : body.rindex(b"}") + 1])["pod"].rpartition("-")[0]
+
+
+async def settled(mesh, *documents):
+    """Every proxy has taken it, and the machine's ports lead to the listeners that there are now."""
+    await mesh.try_out(*documents)
+
+
+def outcomes(mesh):
+    """What became of routes and listeners, in the standard's words."""
+    return {
+        (each.route.name, told.type): told.reason if not told.holds else True
+        for derived in mesh.control.mesh.derived()
+        for each in derived.routes
+        for told in each.conditions
+    }
+
+
+def listeners(mesh):
+    return {
+        each.name: ({told.type: told.reason for told in each.conditions}, each.attached)
+        for derived in mesh.control.mesh.derived()
+        if derived.gateway is not None
+        for each in derived.gateway.listeners
+    }
+
+
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.gatewayClassName",
+    "spec.listeners[].name",
+    "spec.listeners[].port",
+    "spec.listeners[].protocol",
+)
+@proves("HTTPRoute", "spec.hostnames")
+async def test_a_route_is_met_at_its_hostnames(mesh):
+    await settled(mesh, gateway(), route("app", to("app"), to("two", path="/two"), hosts=["shop.example.com"]))
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com", "/two/x") == "two"
+    assert await ask("shop.example.com", "/twofold") == "app"
+    assert await ask("other.example.com") == 404
+    assert outcomes(mesh) == {("app", "Accepted"): True, ("app", "ResolvedRefs"): True}
+    assert listeners(mesh)["http"][1] == 1
+
+
+async def eventually_answers(host, path="/", port=HTTP, **more):
+    async with asyncio.timeout(20):
+        while not isinstance(await ask(host, path, port, **more), str | int):
+            await asyncio.sleep(0.05)
+        while await ask(host, path, port, **more) in ("ConnectionRefusedError", "closed", "ConnectionResetError"):
+            await asyncio.sleep(0.05)
+
+
+async def test_rules_for_the_narrower_hostname_are_tried_first_and_then_the_wider_ones(mesh):
+    await settled(
+        mesh,
+        gateway(),
+        route("wide", to("app", path="/long/path"), to("app", path="/w"), hosts=["*.example.com"]),
+        route("near", to("two", path="/long"), hosts=["shop.example.com"]),
+    )
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com", "/long/path") == "two"
+    assert await ask("shop.example.com", "/w") == "app"
+    assert await ask("any.example.com", "/long/path") == "app"
+    assert await ask("shop.example.com", "/none") == 404
+
+
+@proves("Gateway.gateway.networking.k8s.io", "spec.listeners[].hostname")
+@proves("HTTPRoute", "spec.parentRefs[].sectionName")
+async def test_a_request_belongs_to_the_listener_with_the_nearest_hostname(mesh):
+    await settled(
+        mesh,
+        gateway(
+            listener("any"), listener("wide", hostname="*.example.com"), listener("near", hostname="shop.example.com")
+        ),
+        route("any", to("app"), sectionName="any"),
+        route("wide", to("two"), sectionName="wide"),
+    )
+    await eventually_answers("one.example.com")
+    assert await ask("one.example.org") == "app"
+    assert await ask("one.example.com") == "two"
+    assert await ask("shop.example.com") == 404
+    await settled(
+        mesh, gateway(listener(hostname="shop.example.com")), route("app", to("app"), hosts=["x.example.net"])
+    )
+    assert outcomes(mesh)[("app", "Accepted")] == "NoMatchingListenerHostname"
+
+
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.listeners[].allowedRoutes.namespaces.from",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchLabels",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchExpressions[].key",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchExpressions[].operator",
+    "spec.listeners[].allowedRoutes.namespaces.selector.matchExpressions[].values",
+    "spec.listeners[].allowedRoutes.kinds[].kind",
+    "spec.listeners[].allowedRoutes.kinds[].group",
+)
+@pytest.mark.parametrize(
+    ("allowed", "reason"),
+    [
+        ({}, "NotAllowedByListeners"),
+        ({"namespaces": {"from": "All"}}, True),
+        ({"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "far"}}}}, True),
+        ({"namespaces": {"from": "Selector", "selector": {"matchLabels": {"team": "near"}}}}, "NotAllowedByListeners"),
+        (
+            {
+                "namespaces": {
+                    "from": "Selector",
+                    "selector": {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["far"]}]},
+                }
+            },
+            "NotAllowedByListeners",
+        ),
+        ({"namespaces": {"from": "All"}, "kinds": [{"kind": "GRPCRoute"}]}, "NotAllowedByListeners"),
+    ],
+)
+async def test_a_listener_takes_the_routes_that_it_allows(mesh, allowed, reason):
+    await settled(
+        mesh,
+        gateway(listener(allowedRoutes=allowed)),
+        route("far", to("away"), hosts=["far.example.com"], namespace="far"),
+    )
+    assert outcomes(mesh)[("far", "Accepted")] == reason
+    await eventually_answers("far.example.com")
+    assert await ask("far.example.com") == ("away" if reason is True else 404)
+
+
+@proves(
+    "ReferenceGrant",
+    "spec.from[].group",
+    "spec.from[].kind",
+    "spec.from[].namespace",
+    "spec.to[].group",
+    "spec.to[].kind",
+    "spec.to[].name",
+)
+async def test_backends_elsewhere_need_a_grant(mesh):
+    crossing = route("app", to("away", namespace="far"), hosts=["shop.example.com"])
+    await settled(mesh, gateway(), crossing)
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == 500
+    assert outcomes(mesh)[("app", "ResolvedRefs")] == "RefNotPermitted"
+    source = {"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "shop"}
+    for target, status in (({"group": "", "kind": "Service", "name": "other"}, 500), (
+        {"group": "", "kind": "Service"}, "away")):  # fmt: skip
+        grant = standard("ReferenceGrant", "shop", {"from": [source], "to": [target]}, "far", "v1beta1")
+        await settled(mesh, gateway(), crossing, grant)
+        assert await ask("shop.example.com") == status
+
+
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.listeners[].tls.mode",
+    "spec.listeners[].tls.certificateRefs[].name",
+    "spec.listeners[].tls.certificateRefs[].kind",
+    "spec.listeners[].tls.certificateRefs[].group",
+    "spec.listeners[].tls.certificateRefs[].namespace",
+)
+async def test_listeners_end_tls_each_with_its_own_certificate(mesh):
+    crossing = {"name": "far-example", "namespace": "far", "kind": "Secret", "group": ""}
+    documents = (
+        gateway(
+            secure("shop", "shop-example", hostname="shop.example.com"),
+            secure("wild", "wild-example", hostname="*.example.org"),
+            secure("far", crossing, hostname="far.example.com"),
+            secure("none", "nothing", hostname="none.example.com"),
+        ),
+        route("app", to("app"), sectionName="shop"),
+        route("two", to("two"), sectionName="wild"),
+        route("far", to("app"), sectionName="far"),
+    )
+    await settled(mesh, *documents)
+    await eventually_answers("shop.example.com", port=HTTPS, name="shop.example.com")
+    assert await ask("shop.example.com", port=HTTPS, name="shop.example.com") == "app"
+    assert await ask("a.example.org", port=HTTPS, name="a.example.org") == "two"
+    assert await ask("far.example.com", port=HTTPS, name="far.example.com") not in ("app", "two")
+    told = {name: conditions["ResolvedRefs"] for name, (conditions, _) in listeners(mesh).items()}
+    assert told == {
+        "shop": "ResolvedRefs", "wild": "ResolvedRefs", "far": "RefNotPermitted", "none": "InvalidCertificateRef",
+    }  # fmt: skip
+    source = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "shop"}
+    target = {"group": "", "kind": "Secret", "name": "far-example"}
+    grant = standard("ReferenceGrant", "shop", {"from": [source], "to": [target]}, "far", "v1beta1")
+    await settled(mesh, *documents, grant)
+    assert await ask("far.example.com", port=HTTPS, name="far.example.com") == "app"
+
+
+@proves(
+    "TCPRoute",
+    "spec.parentRefs[].name",
+    "spec.rules[].backendRefs[].name",
+    "spec.rules[].backendRefs[].port",
+    "spec.rules[].backendRefs[].weight",
+)
+async def test_bytes_go_where_a_tcp_route_sends_them(mesh):
+    rule = {"backendRefs": [{"name": "two", "port": 9000}, {"name": "app", "port": 9000, "weight": 0}]}
+    tcp = route("bytes", rule, kind="TCPRoute", version="v1alpha2", sectionName="tcp")
+    await settled(mesh, gateway(listener("tcp", 9000, "TCP")), tcp)
+
+    async def named():
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", TCP)
+            writer.write(b"who\n")
+            said = await asyncio.wait_for(reader.read(200), 20)
+            writer.close()
+            return said.decode()
+        return ""
+
+    async with asyncio.timeout(20):
+        while "two" not in (said := await named()):
+            assert "app" not in said
+            await asyncio.sleep(0.05)
+
+
+async def test_of_routes_of_two_kinds_the_older_has_the_hostname(mesh):
+    calls = standard(
+        "GRPCRoute",
+        "calls",
+        {
+            "parentRefs": [{"name": "edge"}],
+            "hostnames": ["shop.example.com"],
+            "rules": [{"backendRefs": [{"name": "two", "port": 9090}]}],
+        },
+    )
+    calls["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    await settled(mesh, gateway(), calls, route("app", to("app"), hosts=["*.example.com"]))
+    assert outcomes(mesh)[("app", "Accepted")] == "Conflicted"
+    assert outcomes(mesh)[("calls", "Accepted")] is True
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (listener("second"), "HostnameConflict"),
+        (secure("second", "shop-example") | {"port": 80}, "ProtocolConflict"),
+        (listener("second", 81, "UDP"), "UnsupportedProtocol"),
+    ],
+)
+async def test_a_listener_that_cannot_be_is_told_and_the_others_serve(mesh, second, reason):
+    await settled(mesh, gateway(listener(), second), route("app", to("app"), hosts=["shop.example.com"]))
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "app"
+    assert listeners(mesh)["second"][0]["Accepted"] == reason
+
+
+async def test_a_gateway_of_somebody_elses_class_is_left_alone(mesh):
+    theirs = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "weft"}}
+    theirs["spec"] = {"controllerName": "example.com/other"}
+    app = route("app", to("app"), hosts=["shop.example.com"])
+    await settled(mesh, theirs, gateway(), app)
+    assert outcomes(mesh) == {}
+    assert await ask("shop.example.com") not in ("app", 200)
+    await settled(mesh, theirs | {"spec": {"controllerName": "weft.dev/gateway-controller"}}, gateway(), app)
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "app"
+
+
+async def test_a_route_that_changes_is_followed(mesh):
+    await settled(mesh, gateway(), route("app", to("app"), hosts=["shop.example.com"]))
+    await eventually_answers("shop.example.com")
+    for name in ("two", "app"):
+        await settled(mesh, gateway(), route("app", to(name), hosts=["shop.example.com"]))
+        assert await ask("shop.example.com") == name
+
+
+def believing(server="safe.example.com", section="", names=(), **whom):
+    target = {"group": "", "kind": "Service", "name": "safe", **({"sectionName": section} if section else {})}
+    validation = {"hostname": server, **whom, **({"subjectAltNames": list(names)} if names else {})}
+    return standard("BackendTLSPolicy", "safe", {"targetRefs": [target], "validation": validation})
+
+
+@proves(
+    "BackendTLSPolicy",
+    "spec.targetRefs[].group",
+    "spec.targetRefs[].kind",
+    "spec.targetRefs[].name",
+    "spec.targetRefs[].sectionName",
+    "spec.validation.hostname",
+    "spec.validation.wellKnownCACertificates",
+    "spec.validation.caCertificateRefs[].group",
+    "spec.validation.caCertificateRefs[].kind",
+    "spec.validation.caCertificateRefs[].name",
+    "spec.validation.subjectAltNames[].type",
+    "spec.validation.subjectAltNames[].hostname",
+)
+@pytest.mark.parametrize(
+    ("policy", "answer"),
+    [
+        ({}, "safe"),
+        ({"section": "http"}, "safe"),
+        ({"server": "other.example.com"}, 503),
+        ({"server": "other.example.com", "names": [{"type": "Hostname", "hostname": "safe.example.com"}]}, "safe"),
+        ({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "nothing"}]}, 503),
+        ({"caCertificateRefs": [], "wellKnownCACertificates": "System"}, 503),
+    ],
+)
+async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, policy, answer):
+    roots = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "roots", "namespace": "shop"},
+        "data": {"ca.crt": certificate_pem(ROOT)},
+    }
+    whom = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}], **policy}
+    whom = {name: value for name, value in whom.items() if value != []}
+    await settled(mesh, gateway(), route("safe", to("safe"), hosts=["shop.example.com"]), roots, believing(**whom))
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == answer
+
+
+@proves(
+    "TLSRoute",
+    "spec.parentRefs[].name",
+    "spec.hostnames",
+    "spec.rules[].backendRefs[].name",
+    "spec.rules[].backendRefs[].port",
+    "spec.rules[].backendRefs[].weight",
+)
+async def test_tls_is_passed_on_unopened_by_its_name(mesh):
+    rule = {"backendRefs": [{"name": "safe", "port": 443}, {"name": "app", "port": 80, "weight": 0}]}
+    passed = route("safe", rule, kind="TLSRoute", version="v1alpha2", hosts=["safe.example.com"])
+    await settled(mesh, gateway(listener("tls", 8443, "TLS", tls={"mode": "Passthrough"})), passed)
+    await eventually_answers("safe.example.com", port=PASSED, name="safe.example.com")
+    assert await ask("safe.example.com", port=PASSED, name="safe.example.com") == "safe"
+    assert await ask("other.example.com", port=PASSED, name="other.example.com") not in ("safe", 200)
+    assert listeners(mesh)["tls"][1] == 1
+
+
+async def test_tls_that_is_ended_goes_on_as_bytes(mesh):
+    tls = {"certificateRefs": [{"name": "shop-example"}]}
+    rule = {"backendRefs": [{"name": "app", "port": 80}]}
+    bytes_on = route("bytes", rule, kind="TCPRoute", version="v1alpha2")
+    await settled(mesh, gateway(listener("tls", 8443, "TLS", tls=tls)), bytes_on)
+    await eventually_answers("shop.example.com", port=PASSED, name="shop.example.com")
+    assert await ask("any.example.com", port=PASSED, name="shop.example.com") == "app"

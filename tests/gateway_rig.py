@@ -1,0 +1,205 @@
+"""A gateway for tests: a real control plane, and a real Envoy that it makes a gateway, on this machine's loopback.
+
+The Envoy gets everything over the aggregated stream, as in a mesh; only its own identity comes from an authority that
+the test makes. Applications are servers of the test, which ServiceEntries name.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import ssl
+import tempfile
+from pathlib import Path
+
+from tools.ports import free_port
+
+from authority import Authority
+from control.proxy import changes
+from translate.live import agent
+from weft.control.plane import ControlPlane
+from weft.envoy import binary
+from weft.envoy.bootstrap import Bootstrap, Node, Unix, render
+
+IDENTITY = "spiffe://cluster.local/ns/edge/sa/ingress"
+
+
+class Gateway:
+    def __init__(self, plane, admin, directory, authority):
+        self.plane, self.admin, self.directory, self.authority = plane, admin, directory, authority
+
+    def apply(self, text):
+        self.plane.apply(changes(text))
+
+    async def dump(self):
+        """All that its Envoy has, as text."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.admin)
+        writer.write(b"GET /config_dump?include_eds HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = await reader.read()
+        writer.close()
+        return answer.decode()
+
+    async def until_listening(self, *ports):
+        """Until something answers there: a connection that is closed at once is an answer, too."""
+        for port in ports:
+            await until(lambda port=port: _listens(port))
+
+    async def until_has(self, *words):
+        async with asyncio.timeout(30):
+            dump = await self.dump()
+            while any(word not in dump for word in words):
+                await asyncio.sleep(0.02)
+                dump = await self.dump()
+        return dump
+
+    async def until_lacks(self, word):
+        async with asyncio.timeout(30):
+            while word in await self.dump():
+                await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def gateway(text, *, labels=None, namespace="edge", listening=(), memory=None):
+    authority = Authority()
+    with tempfile.TemporaryDirectory() as directory:
+        plane = ControlPlane(memory=memory)
+        plane.apply(changes(text))
+        admin, ready, metrics = free_port(), free_port(), free_port()
+        node = Node(
+            name="ingress-0",
+            namespace=namespace,
+            addresses=("127.0.0.1",),
+            service_account="ingress",
+            labels=labels or {"istio": "ingress"},
+            kind="router",
+        )
+        await plane.listen(f"unix:{directory}/xds")
+        file = Path(directory, "bootstrap.json")
+        file.write_text(
+            render(
+                Bootstrap(
+                    node=node,
+                    xds=Unix(f"{directory}/xds"),
+                    sds=Unix(f"{directory}/sds"),
+                    admin_port=admin,
+                    readiness_port=ready,
+                    prometheus_port=metrics,
+                )
+            )
+        )
+        async with agent(f"{directory}/sds", authority.issue(IDENTITY), {}):
+            process = await asyncio.create_subprocess_exec(
+                *(str(binary.find()), "--config-path", str(file), "--disable-hot-restart", "--concurrency", "1"),
+                *("--log-level", "error"),
+                cwd=directory,
+            )
+            try:
+                made = Gateway(plane, admin, directory, authority)
+                await made.until_listening(admin, *listening)
+                yield made
+            finally:
+                os.kill(process.pid, signal.SIGKILL)
+                await process.wait()
+                await plane.close()
+
+
+@contextlib.asynccontextmanager
+async def application(name="app", context=None):
+    """An HTTP/1.1 server that says its name and what it was asked; yields its port."""
+
+    async def answer(reader, writer):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                first, *lines = head.strip().split("\r\n")
+                body = json.dumps({"app": name, "line": first, "headers": lines}).encode()
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def entry(name, port, protocol="HTTP", host=None):
+    """A service of the mesh whose only endpoint is this application."""
+    return f"""---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {{name: {name}, namespace: shop}}
+spec:
+  hosts: [{host or f"{name}.shop.svc.cluster.local"}]
+  location: MESH_EXTERNAL
+  ports: [{{number: 80, name: main, protocol: {protocol}, targetPort: {port}}}]
+  resolution: STATIC
+  endpoints: [{{address: 127.0.0.1}}]
+"""
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def __repr__(self):
+        return f"{self.status} {self.headers} {self.body[:200]!r}"
+
+    @property
+    def seen(self):
+        return json.loads(self.body)
+
+    def header(self, name):
+        """What the application got of a header."""
+        found = [line.split(": ", 1)[1] for line in self.seen["headers"] if line.lower().startswith(f"{name}: ")]
+        return found[0] if found else None
+
+
+async def ask(port, host, path="/", *, tls=None, name=None, headers=(), method="GET"):
+    """One request by HTTP/1.1; None if the connection comes to nothing. `name`: the one that TLS asks for."""
+    try:
+        async with asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", port, ssl=tls, server_hostname=(name or host) if tls else None
+            )
+            more = "".join(f"{key}: {value}\r\n" for key, value in headers)
+            writer.write(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{more}Connection: close\r\n\r\n".encode())
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            first, *lines = head.strip().split("\r\n")
+            found = dict(line.lower().split(": ", 1) for line in lines)
+            body = await reader.readexactly(int(found.get("content-length", 0)))
+            writer.close()
+    except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
+        return None
+    return Answer(int(first.split()[1]), found, body)
+
+
+def trusting(credentials, *, shows=None, directory=None, protocols=("http/1.1",), least=None, most=None):
+    """A client that trusts who signed these credentials, and shows others."""
+    context = ssl.create_default_context(cadata=credentials.root.decode())
+    context.set_alpn_protocols(list(protocols))
+    if least:
+        context.minimum_version = least
+    if most:
+        context.maximum_version = most
+    if shows is not None:
+        with tempfile.TemporaryDirectory(dir=directory) as place:
+            Path(place, "crt").write_bytes(shows.certificate)
+            Path(place, "key").write_bytes(shows.key)
+            context.load_cert_chain(Path(place, "crt"), Path(place, "key"))
+    return context
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def _listens(port):
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True

@@ -1,0 +1,131 @@
+import json
+
+import pytest
+
+from inject.pods import container, injected, names, pod, variables
+from inject.test_patch import bootstrap, status
+from weft.inject.annotations import Refused
+from weft.inject.settings import Settings
+
+# As Istio's gateway chart writes it.
+CHART = {
+    "name": "istio-proxy",
+    "image": "auto",
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+    },
+    "ports": [{"containerPort": 15090, "name": "http-envoy-prom", "protocol": "TCP"}],
+    "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+}
+TEMPLATE = {"inject.istio.io/templates": "gateway"}
+LOW_PORTS = {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}
+
+
+def gateway(annotations=TEMPLATE, containers=(CHART,), **more):
+    labels = {"app": "edge", "istio": "ingress", "sidecar.istio.io/inject": "true"}
+    return pod(labels=labels, annotations=dict(annotations), containers=list(containers), **more)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_the_gateways_own_container_is_completed_and_nothing_else_is_added(native):
+    result = injected(gateway(), native=native)
+    assert names(result) == ["istio-proxy"] and names(result, "initContainers") == []
+    proxy = container(result)
+    assert (proxy["image"], proxy["command"]) == (Settings().image, ["envoy"])
+    assert proxy["resources"]["requests"] == {"cpu": "100m", "memory": "128Mi"}
+    assert proxy["securityContext"]["runAsUser"] == 1337 and proxy["securityContext"]["runAsNonRoot"] is True
+    assert "restartPolicy" not in proxy and "postStart" not in proxy["lifecycle"]
+    assert proxy["lifecycle"]["preStop"] == {"exec": {"command": ["weft", "drain", "--gateway", "5s"]}}
+    assert proxy["readinessProbe"]["httpGet"]["port"] == 15021
+    assert (status(result)["containers"], status(result)["initContainers"]) == (["istio-proxy"], None)
+    assert result["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"] == "istio-proxy"
+
+
+def test_it_says_that_it_is_a_router():
+    result = injected(gateway())
+    assert bootstrap(result)["node"]["id"].startswith("router~")
+    assert variables(result)["ISTIO_META_INTERCEPTION_MODE"] == "NONE"
+
+
+def test_nobody_takes_it_for_one_that_speaks_the_meshs_tls():
+    labels = injected(gateway())["metadata"]["labels"]
+    assert "security.istio.io/tlsMode" not in labels
+    assert labels["service.istio.io/canonical-name"] == "edge"
+
+
+def test_low_ports_are_open_in_its_network_unless_the_pod_says_otherwise():
+    assert injected(gateway())["spec"]["securityContext"] == {"sysctls": [LOW_PORTS]}
+    written = {"sysctls": [{**LOW_PORTS, "value": "80"}], "fsGroup": 1}
+    assert injected(gateway(securityContext=written))["spec"]["securityContext"] == written
+    other = {"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "1"}]}
+    assert injected(gateway(securityContext=other))["spec"]["securityContext"]["sysctls"][1] == LOW_PORTS
+    assert "securityContext" not in injected(pod())["spec"]
+
+
+def test_doing_it_again_changes_nothing():
+    once = injected(gateway())
+    assert injected(once) == once
+
+
+def test_a_container_beside_the_gateway_stays_as_it_is():
+    probed = {"name": "log", "image": "log:1", "readinessProbe": {"httpGet": {"port": 80, "path": "/"}}}
+    result = injected(gateway(containers=[CHART, probed]))
+    assert container(result, "log")["readinessProbe"] == probed["readinessProbe"]
+    assert "lifecycle" not in container(result, "log")
+
+
+def test_the_template_sidecar_is_what_every_pod_gets():
+    said = pod(annotations={"inject.istio.io/templates": "sidecar"})
+    assert container(injected(said))["args"] == container(injected(pod()))["args"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (gateway({"inject.istio.io/templates": "grpc-agent"}), "template grpc-agent is not known"),
+        (gateway({"inject.istio.io/templates": "sidecar,gateway"}), "a pod has one template"),
+        (gateway(containers=[{"name": "web", "image": "web:1"}]), "a gateway has a container named istio-proxy"),
+        (gateway({}), "no container of its own"),
+        (gateway(containers=[{**CHART, "securityContext": {"runAsUser": 0}}]), "the proxy cannot run as 0"),
+    ],
+)
+def test_refuses_what_is_no_gateway(wanted, why):
+    with pytest.raises(Refused, match=why):
+        injected(wanted)
+
+
+def test_the_node_agent_and_the_control_plane_know_it_by_what_is_written_there():
+    """`weft.kube.pods` reads the same two annotations."""
+    annotations = injected(gateway())["metadata"]["annotations"]
+    assert annotations["inject.istio.io/templates"] == "gateway"
+    assert json.loads(annotations["sidecar.istio.io/status"])
+
+
+@pytest.mark.parametrize(("limits", "bytes_"), [({"memory": "512Mi"}, 512 << 20), ({}, 1 << 30)])
+def test_it_turns_requests_away_before_its_container_is_killed(limits, bytes_):
+    document = bootstrap(injected(gateway(containers=[{**CHART, "resources": {"limits": limits}}])))
+    _, heap = document["overload_manager"]["resource_monitors"]
+    assert heap["typed_config"]["max_heap_size_bytes"] == int(bytes_ * 0.9)
+    assert len(bootstrap(injected(pod()))["overload_manager"]["resource_monitors"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "config", "workers"),
+    [
+        ({}, "", "2"),
+        ({"cpu": "2500m"}, "", "3"),
+        ({"cpu": "100m"}, "", "1"),
+        ({"cpu": "4"}, "concurrency: 2", "2"),
+        ({"cpu": "4"}, "concurrency: 0", None),
+    ],
+)
+def test_it_has_a_worker_for_each_cpu_unless_it_says_how_many(limits, config, workers):
+    annotations = {**TEMPLATE, **({"proxy.istio.io/config": config} if config else {})}
+    result = injected(gateway(annotations, [{**CHART, "resources": {"limits": limits}}]))
+    arguments = container(result)["args"]
+    found = arguments[arguments.index("--concurrency") + 1] if "--concurrency" in arguments else None
+    assert found == workers

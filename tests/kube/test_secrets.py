@@ -1,0 +1,109 @@
+"""Secrets by their names, from a real API server."""
+
+import asyncio
+import base64
+from contextlib import asynccontextmanager
+
+from kube.following import QUICK
+from weft.kube import secrets as module
+from weft.kube.client import Client
+from weft.kube.config import Connection
+from weft.kube.resource import SECRETS
+from weft.kube.secrets import Secrets
+
+
+def secret(namespace, name, text):
+    data = {"tls.crt": base64.b64encode(text.encode()).decode()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": data}
+
+
+@asynccontextmanager
+async def watching(client):
+    made = Secrets(client, QUICK)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+async def read(secrets):
+    """By name: what each holds now, or None."""
+    async with asyncio.timeout(30):
+        changes = await secrets.changes()
+    return {
+        change.key.name: base64.b64decode(change.document.body["data"]["tls.crt"]).decode() if change.document else None
+        for change in changes
+    }
+
+
+async def until(secrets, wanted):
+    found = {}
+    while found != wanted:
+        found |= await read(secrets)
+    return found
+
+
+async def test_only_what_is_wanted_is_told_and_each_change_of_it(client, namespace):
+    for name in ("shown", "other"):
+        await client.create(SECRETS, secret(namespace, name, "one"), namespace=namespace)
+    async with watching(client) as secrets:
+        secrets.want({(namespace, "shown"), (namespace, "later")})
+        assert await until(secrets, {"shown": "one"})
+        await client.create(SECRETS, secret(namespace, "later", "two"), namespace=namespace)
+        await until(secrets, {"later": "two"})
+        await client.apply(secret(namespace, "shown", "three"), manager="test", force=True)
+        await until(secrets, {"shown": "three"})
+        await client.delete(SECRETS, "later", namespace=namespace)
+        await until(secrets, {"later": None})
+        secrets.want({(namespace, "later")})
+        await until(secrets, {"shown": None})  # forgotten, though it is there
+
+
+async def test_one_that_may_not_be_read_is_a_problem_with_the_next_step(api_server, client, namespace):
+    await client.create(SECRETS, secret(namespace, "shown", "one"), namespace=namespace)
+    async with limited(api_server, namespace) as stranger, watching(stranger) as secrets:
+        secrets.want({(namespace, "shown"), ("kube-system", "hidden")})
+        found = {}
+        while not (secrets.problems and found):
+            found |= await read(secrets)
+        (problem,) = secrets.problems
+        assert found == {"shown": "one"}
+        assert "Secret kube-system/hidden" in str(problem)
+        assert "--set gateways.secretsIn=[kube-system]" in problem.hint
+        secrets.want({(namespace, "shown")})
+        assert secrets.problems == ()
+
+
+@asynccontextmanager
+async def limited(api_server, namespace):
+    """Who may read the Secrets of one namespace, as weft's own account with `gateways.secretsIn`."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}
+    api_server.request("POST", f"{rbac}/roles", {"metadata": {"name": "secrets"}, "rules": [rule]})
+    binding = {
+        "metadata": {"name": "secrets"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "secrets"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    }
+    api_server.request("POST", f"{rbac}/rolebindings", binding)
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    token = api_server.request("POST", path, {"spec": {"audiences": []}})["status"]["token"]
+    client = Client(Connection(server=api_server.server, ca_file=str(api_server.ca), token=token))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def test_there_is_an_end_to_how_many_are_watched(monkeypatch):
+    monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(module, "reflect", silent)
+    secrets = Secrets(None)
+    secrets.want({("shop", name) for name in "abc"})
+    assert sorted(secrets._watches) == [("shop", "a"), ("shop", "b")]
+    await secrets.close()
+
+
+async def silent(*_, **__):
+    await asyncio.Event().wait()
+    yield ()

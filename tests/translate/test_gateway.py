@@ -1,0 +1,200 @@
+"""HTTP from outside through a real gateway: which names it has, which routes are taken, what it believes of callers."""
+
+import pytest
+from tools.ports import free_port
+
+from fields import proves
+from gateway_rig import application, ask, entry, gateway, until
+from weft.api.document import Change
+from weft.model.names import ObjectKey
+
+HTTP = """
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers:
+    - port: {{number: {port}, name: http, protocol: HTTP}}
+      hosts: ["shop.example.com", "shop/*.example.org"]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: shop, namespace: shop, creationTimestamp: "2026-01-01T00:00:00Z"}}
+spec:
+  hosts: [shop.example.com, a.example.org]
+  gateways: [edge/public]
+  http:
+    - match: [{{uri: {{prefix: /cart}}}}]
+      route: [{{destination: {{host: cart}}}}]
+    - route: [{{destination: {{host: web}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: pay, namespace: shop, creationTimestamp: "2026-01-02T00:00:00Z"}}
+spec:
+  hosts: [shop.example.com]
+  gateways: [mesh, edge/public]
+  http:
+    - match: [{{uri: {{prefix: /pay}}, gateways: [edge/public]}}]
+      route: [{{destination: {{host: cart}}}}]
+    - match: [{{uri: {{prefix: /mesh}}, gateways: [mesh]}}]
+      route: [{{destination: {{host: cart}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: foreign, namespace: elsewhere}}
+spec:
+  hosts: [b.example.org]
+  gateways: [edge/public]
+  http: [{{directResponse: {{status: 299}}}}]
+"""
+
+
+@pytest.fixture
+async def shop():
+    port = free_port()
+    async with application("web") as web, application("cart") as cart:
+        text = HTTP.format(port=port) + entry("web", web) + entry("cart", cart)
+        async with gateway(text, listening=(port,)) as made:
+            made.port = port
+            yield made
+
+
+@proves(
+    "Gateway",
+    "spec.selector",
+    "spec.servers[].port.number",
+    "spec.servers[].port.name",
+    "spec.servers[].port.protocol",
+    "spec.servers[].hosts",
+)
+async def test_names_and_paths_decide_and_what_nobody_has_is_not_there(shop):
+    for host, path, app in (
+        ("shop.example.com", "/", "web"),
+        ("shop.example.com", "/cart/1", "cart"),
+        ("shop.example.com:80", "/", "web"),
+        ("a.example.org", "/", "web"),
+    ):
+        found = await ask(shop.port, host, path)
+        assert (found.status, found.seen["app"]) == (200, app), (host, path)
+    assert (await ask(shop.port, "other.example.com")).status == 404
+    assert (await ask(shop.port, "web.shop.svc.cluster.local")).status == 404
+
+
+@proves("VirtualService", "spec.gateways", "spec.http[].match[].gateways")
+async def test_routes_of_all_that_are_bound_to_it_are_merged_and_those_for_the_mesh_are_not_taken(shop):
+    assert (await ask(shop.port, "shop.example.com", "/pay")).seen["app"] == "cart"  # before what catches everything
+    assert (await ask(shop.port, "shop.example.com", "/mesh")).seen["app"] == "web"
+
+
+async def test_routes_of_a_namespace_that_the_server_does_not_name_are_not_taken(shop):
+    assert (await ask(shop.port, "b.example.org")).status == 404
+    shop.apply(
+        """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: own, namespace: shop}
+spec:
+  hosts: [b.example.org]
+  gateways: [edge/public]
+  http: [{directResponse: {status: 298}}]
+"""
+    )
+    await shop.until_has("b.example.org:")
+    assert (await ask(shop.port, "b.example.org")).status == 298
+
+
+async def test_a_new_route_brings_the_destination_with_it_and_takes_it_along(shop):
+    async with application("late") as late:
+        shop.apply(entry("late", late).strip("-\n"))
+        assert "late.shop" not in await shop.dump()
+        routing = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: late, namespace: shop}
+spec:
+  hosts: [late.example.org]
+  gateways: [edge/public]
+  http: [{route: [{destination: {host: HOST}}]}]
+"""
+        shop.apply(routing.replace("HOST", "late"))
+        await shop.until_has("outbound|80||late.shop", "late.example.org:")
+        assert (await ask(shop.port, "late.example.org")).seen["app"] == "late"
+        shop.apply(routing.replace("HOST", "web"))
+        await shop.until_lacks("outbound|80||late.shop")
+        assert (await ask(shop.port, "late.example.org")).seen["app"] == "web"
+
+
+async def test_nothing_that_a_caller_says_of_itself_is_believed(shop):
+    said = (
+        ("x-forwarded-client-cert", "By=spiffe://cluster.local/ns/shop/sa/admin"),
+        ("x-envoy-upstream-rq-timeout-ms", "1"),
+        ("x-forwarded-for", "10.9.9.9"),
+    )
+    found = await ask(shop.port, "shop.example.com", headers=said)
+    assert found.header("x-forwarded-client-cert") is None
+    assert found.header("x-forwarded-for").startswith("10.9.9.9,")  # who really called stands last
+    assert (await ask(shop.port, "shop.example.com", headers=(("x_user", "admin"),))).status == 400
+    assert (await ask(shop.port, "shop.example.com", "/x/../cart")).seen["line"] == "GET /cart HTTP/1.1"
+
+
+@proves("Gateway", "spec.servers[].tls.httpsRedirect")
+async def test_plain_http_is_sent_to_https(shop):
+    shop.apply(
+        HTTP.format(port=shop.port)
+        .split("---")[0]
+        .replace("protocol: HTTP}", "protocol: HTTP}\n      tls: {httpsRedirect: true}")
+    )
+    await shop.until_has("require_tls")
+    for host in ("shop.example.com", "unrouted.example.org"):
+        found = await ask(shop.port, host, "/cart?a=1")
+        assert (found.status, found.headers["location"]) == (301, f"https://{host}/cart?a=1")
+
+
+async def test_policies_hold_for_callers_from_outside(shop):
+    shop.apply(
+        """
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: none, namespace: edge}
+spec:
+  selector: {matchLabels: {istio: ingress}}
+  action: DENY
+  rules: [{to: [{operation: {paths: [/cart*]}}]}]
+"""
+    )
+    await shop.until_has("policy[none]")
+    assert (await ask(shop.port, "shop.example.com", "/cart")).status == 403
+    assert (await ask(shop.port, "shop.example.com", "/")).status == 200
+
+
+@proves("Gateway", "spec.servers[].bind", "spec.servers[].name")
+async def test_a_server_may_be_bound_to_one_address(shop):
+    port = free_port()
+    shop.apply(
+        f"""
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: inner, namespace: shop}}
+spec:
+  selector: {{istio: ingress}}
+  servers:
+    - name: inner
+      bind: 127.0.0.1
+      port: {{number: {port}, name: http, protocol: HTTP}}
+      hosts: ["*"]
+"""
+    )
+    await shop.until_listening(port)
+    assert f'"127.0.0.1_{port}"' in await shop.dump()
+    assert (await ask(port, "anything")).status == 404
+
+
+async def test_a_gateway_that_goes_leaves_its_port(shop):
+    shop.plane.apply([Change(ObjectKey("Gateway", "edge", "public"), None)])
+
+    async def is_gone():
+        return await ask(shop.port, "shop.example.com") is None
+
+    await until(is_gone)

@@ -1,0 +1,236 @@
+"""Connections through a real gateway that are passed on and not looked into: by the name that TLS asks for, by port."""
+
+import asyncio
+import contextlib
+import ssl
+
+import pytest
+from tools.ports import free_port
+
+from authority import Authority
+from fields import proves
+from gateway_rig import application, ask, entry, gateway, trusting, until
+from golden.render import compile_group, load
+from translate.test_gateway_tls import pair, secret
+from weft.model.group import Group, ProxyKind
+from weft.model.instance import Instance
+from weft.model.names import ObjectKey, labels_of
+
+
+def tls_server(credentials, tmp_path, name):
+    (tmp_path / f"{name}.crt").write_bytes(credentials.certificate)
+    (tmp_path / f"{name}.key").write_bytes(credentials.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / f"{name}.crt", tmp_path / f"{name}.key")
+    return context
+
+
+PASSING = """
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers:
+    - port: {{number: {tls}, name: tls, protocol: TLS}}
+      hosts: ["*.example.com"]
+      tls: {{mode: PASSTHROUGH}}
+    - port: {{number: {tcp}, name: tcp, protocol: TCP}}
+      hosts: ["*"]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: names, namespace: shop}}
+spec:
+  hosts: ["*.example.com"]
+  gateways: [edge/public]
+  tls:
+    - match: [{{sniHosts: [a.example.com], port: {tls}}}]
+      route: [{{destination: {{host: first}}}}]
+    - match: [{{sniHosts: ["*.b.example.com"], gateways: [edge/public]}}]
+      route: [{{destination: {{host: second}}}}]
+    - match: [{{sniHosts: [c.example.com], gateways: [mesh]}}]
+      route: [{{destination: {{host: second}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: bytes, namespace: shop}}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  tcp:
+    - match: [{{port: {tcp}}}]
+      route:
+        - {{destination: {{host: plain}}, weight: 100}}
+        - {{destination: {{host: first}}, weight: 0}}
+"""
+
+
+@proves("VirtualService", "spec.tls[].match[].gateways", "spec.tcp[].match[].gateways")
+async def test_the_name_in_an_unopened_connection_chooses_who_answers(tmp_path):
+    authority = Authority()
+    one, two = authority.issue("a.example.com"), authority.issue("x.b.example.com")
+    tls, tcp = free_port(), free_port()
+    async with (
+        application("first", tls_server(one, tmp_path, "one")) as first,
+        application("second", tls_server(two, tmp_path, "two")) as second,
+        application("plain") as plain,
+    ):
+        text = PASSING.format(tls=tls, tcp=tcp)
+        text += entry("first", first, "TLS") + entry("second", second, "TLS") + entry("plain", plain, "TCP")
+        async with gateway(text, listening=(tls, tcp)) as made:
+            assert (await ask(tls, "a.example.com", tls=trusting(one))).seen["app"] == "first"
+            assert (await ask(tls, "x.b.example.com", tls=trusting(two))).seen["app"] == "second"
+            assert await ask(tls, "c.example.com", tls=trusting(one)) is None  # its route is the mesh's
+            assert await ask(tls, "other.example.org", tls=trusting(one)) is None
+            assert (await ask(tcp, "whatever")).seen["app"] == "plain"
+            made.apply(
+                """
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: none, namespace: edge}
+spec: {}
+"""
+            )
+            await made.until_has("envoy.filters.network.rbac")
+
+            async def is_shut():
+                answers = [await ask(tcp, "whatever"), await ask(tls, "a.example.com", tls=trusting(one))]
+                return answers == [None, None]
+
+            await until(is_shut)
+
+
+async def test_tls_may_be_ended_for_bytes_too():
+    shown = Authority().issue("db.example.com")
+    port = free_port()
+    async with application("db") as db:
+        text = f"""
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers:
+    - port: {{number: {port}, name: tls, protocol: TLS}}
+      hosts: [db.example.com]
+      tls: {{mode: SIMPLE, credentialName: db}}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: db, namespace: shop}}
+spec:
+  hosts: [db.example.com]
+  gateways: [edge/public]
+  tcp: [{{route: [{{destination: {{host: db}}}}]}}]
+"""
+        async with gateway(text + pair("db", shown) + entry("db", db, "TCP"), listening=(port,)):
+            assert (await ask(port, "db.example.com", tls=trusting(shown))).seen["app"] == "db"
+            assert await ask(port, "x.example.com", tls=trusting(shown)) is None
+
+
+@pytest.mark.parametrize(("mode", "first"), [("SIMPLE", "wrong"), ("SIMPLE", "missing"), ("MUTUAL", "missing")])
+@proves("DestinationRule", "spec.trafficPolicy.tls.credentialName")
+async def test_a_gateway_speaks_tls_to_the_outside_by_a_secret(tmp_path, mode, first):
+    """Egress: plain HTTP comes in, TLS goes out."""
+    authority, partners = Authority(), Authority()
+    server, client = authority.issue("api.example.com"), partners.issue("client.example.com")
+    context = tls_server(server, tmp_path, "server")
+    if mode == "MUTUAL":
+        (tmp_path / "client.ca").write_bytes(client.root)
+        context.load_verify_locations(tmp_path / "client.ca")
+        context.verify_mode = ssl.CERT_REQUIRED
+    port = free_port()
+    async with application("api", context) as api:
+        text = f"""
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: egress, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: [api.example.com]}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: api, namespace: shop}}
+spec:
+  hosts: [api.example.com]
+  gateways: [mesh, edge/egress]
+  http:
+    - match: [{{gateways: [mesh]}}]
+      route: [{{destination: {{host: egress.edge.svc.cluster.local, port: {{number: 80}}}}}}]
+    - match: [{{gateways: [edge/egress]}}]
+      route: [{{destination: {{host: api.example.com}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {{name: api, namespace: edge}}
+spec:
+  host: api.example.com
+  trafficPolicy: {{tls: {{mode: {mode}, credentialName: partner, sni: api.example.com}}}}
+"""
+        held = secret("partner", "Opaque", cert=client.certificate, key=client.key, cacert=server.root)
+        text += entry("api", api, host="api.example.com")
+        # Another authority's server is not believed; nor is anybody called in plaintext while there is no Secret.
+        wrong = secret("partner", "Opaque", cert=client.certificate, key=client.key, cacert=Authority().root)
+        async with gateway(text + (wrong if first == "wrong" else ""), listening=(port,)) as made:
+            assert (await ask(port, "api.example.com")).status == 503
+            made.apply(held.removeprefix("---\n"))
+
+            async def answers():
+                found = await ask(port, "api.example.com")
+                return found.status == 200 and found.seen["app"] == "api"
+
+            await until(answers)
+
+
+async def test_who_comes_by_way_of_the_machine_is_who_the_proxy_header_says():
+    port = free_port()
+    text = f"""
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: ["*"]}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: web, namespace: shop}}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  http: [{{route: [{{destination: {{host: web}}}}]}}]
+"""
+    async with application("web") as web, gateway(text + entry("web", web), listening=(port,)) as made:
+        instance = Instance(
+            "ingress-0", "edge", ("127.0.0.1",), labels_of({"istio": "ingress"}), gateway=True, published=(port,)
+        )
+        made.plane.put(ObjectKey("Instance", "edge", "ingress-0"), (instance,))
+        await made.until_has(f"published_{port}")
+        path = f"{made.directory}/published-{port}.sock"
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"PROXY TCP4 203.0.113.7 192.0.2.1 5000 80\r\n")
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert b"x-forwarded-for: 203.0.113.7" in await reader.read()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert await reader.read() == b""
+        # Elsewhere such a header is nothing but a bad request.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PROXY TCP4 203.0.113.7 192.0.2.1 5000 80\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b" 400 " in await reader.read()
+
+
+def listeners(text):
+    mesh, problems = load(text)
+    assert not problems
+    resources, _ = compile_group(mesh, Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "ingress"})))
+    return {each.name: each for each in resources.listeners}
+
+
+def test_a_port_without_anybody_to_pass_on_to_is_not_listened_on():
+    found = listeners(PASSING.format(tls=443, tcp=5432).split("---")[0])
+    assert found == {}

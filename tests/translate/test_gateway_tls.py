@@ -1,0 +1,369 @@
+"""TLS that a real gateway ends: what it shows, whom it lets in, and that it closes where anything is missing."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import logging
+import ssl
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from tools.ports import free_port
+
+from authority import Authority
+from fields import proves
+from gateway_rig import application, ask, entry, gateway, trusting, until
+from weft.api.document import Change
+from weft.control.memory import Memory
+from weft.model.names import ObjectKey
+
+HOST = "shop.example.com"
+ROUTES = """---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: any, namespace: shop}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  http: [{route: [{destination: {host: web}}]}]
+"""
+
+
+def server(tls, *, hosts=f"[{HOST}]", name="https", protocol="HTTPS"):
+    return f"""
+    - port: {{number: PORT, name: {name}, protocol: {protocol}}}
+      hosts: {hosts}
+      tls: {tls}"""
+
+
+def gateways(*servers):
+    return f"""apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers:{"".join(servers)}
+"""
+
+
+def secret(name, kind="kubernetes.io/tls", **held):
+    lines = "".join(f"  {key.replace('_', '.')}: {base64.b64encode(value).decode()}\n" for key, value in held.items())
+    return (
+        f"---\napiVersion: v1\nkind: Secret\nmetadata: {{name: {name}, namespace: edge}}\ntype: {kind}\ndata:\n{lines}"
+    )
+
+
+def pair(name, credentials, **more):
+    return secret(name, tls_crt=credentials.certificate, tls_key=credentials.key, **more)
+
+
+class Edge:
+    def __init__(self, made, port):
+        self.made, self.port = made, port
+
+    def apply(self, text):
+        self.made.apply(text.replace("PORT", str(self.port)).removeprefix("---\n"))
+
+    async def ask(self, host=HOST, **more):
+        return await ask(self.port, host, **more)
+
+    async def until(self, status, host=HOST, **more):
+        """Until it answers so; None: not at all."""
+
+        async def answers():
+            found = await self.ask(host, **more)
+            return (found.status if found else None) == status
+
+        await until(answers)
+
+
+@pytest.fixture
+def authority():
+    return Authority()
+
+
+@pytest.fixture
+def edge():
+    """Makes a gateway of these servers and Secrets."""
+
+    @contextlib.asynccontextmanager
+    async def made(text):
+        port = free_port()
+        async with application("web") as web:
+            whole = (text + ROUTES + entry("web", web)).replace("PORT", str(port))
+            async with gateway(whole, listening=(port,)) as found:
+                yield Edge(found, port)
+
+    return made
+
+
+@proves("Gateway", "spec.servers[].tls.mode", "spec.servers[].tls.credentialName")
+async def test_a_secret_is_shown_and_a_renewed_one_replaces_it_at_once(edge, authority):
+    first, second = authority.issue(HOST), Authority().issue(HOST)
+    async with edge(gateways(server("{mode: SIMPLE, credentialName: shop}")) + pair("shop", first)) as made:
+        found = await made.ask(tls=trusting(first))
+        assert found.status == 200 and found.header("x-forwarded-proto") == "https"
+        assert await made.ask(tls=trusting(second)) is None
+        made.apply(pair("shop", second))
+        await made.until(200, tls=trusting(second))
+        assert await made.ask() is None  # plaintext
+
+
+async def test_a_missing_secret_closes_its_names_and_no_others(edge, authority):
+    known, late = authority.issue(HOST), authority.issue("late.example.com")
+    text = gateways(
+        server("{mode: SIMPLE, credentialName: shop}", hosts='["*"]'),
+        server("{mode: SIMPLE, credentialName: late}", hosts="[late.example.com]", name="late"),
+    )
+    async with edge(text + pair("shop", known)) as made:
+        assert (await made.ask(tls=trusting(known))).status == 200
+        assert await made.ask("late.example.com", tls=trusting(known)) is None
+        made.apply(pair("late", late))
+        await made.until(200, "late.example.com", tls=trusting(late))
+        made.made.plane.apply([Change(ObjectKey("Secret", "edge", "late"), None)])
+        await made.until(None, "late.example.com", tls=trusting(late))
+        assert (await made.ask(tls=trusting(known))).status == 200
+
+
+@proves("Gateway", "spec.servers[].tls.serverCertificate", "spec.servers[].tls.privateKey")
+async def test_files_are_shown_and_read_again_when_they_are_replaced(edge, authority, tmp_path):
+    first, second = authority.issue(HOST), Authority().issue(HOST)
+
+    def write(shown):
+        for name, content in (("tls.key", shown.key), ("tls.crt", shown.certificate)):
+            (tmp_path / f".{name}").write_bytes(content)
+            (tmp_path / f".{name}").rename(tmp_path / name)
+
+    write(first)
+    tls = f"{{mode: SIMPLE, serverCertificate: {tmp_path}/tls.crt, privateKey: {tmp_path}/tls.key}}"
+    async with edge(gateways(server(tls))) as made:
+        assert (await made.ask(tls=trusting(first))).status == 200
+        write(second)
+        await made.until(200, tls=trusting(second))
+
+
+@proves(
+    "Gateway",
+    "spec.servers[].tls.minProtocolVersion",
+    "spec.servers[].tls.maxProtocolVersion",
+    "spec.servers[].tls.cipherSuites",
+)
+async def test_only_the_versions_and_ciphers_that_are_written_are_spoken(edge, authority):
+    shown = authority.issue(HOST)
+    two, three = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    text = gateways(
+        server("{mode: SIMPLE, credentialName: shop, minProtocolVersion: TLSV1_3}", hosts="[three.example.com]"),
+        server(
+            "{mode: SIMPLE, credentialName: shop, maxProtocolVersion: TLSV1_2, cipherSuites: "
+            "[ECDHE-ECDSA-AES256-GCM-SHA384]}",
+            hosts="[two.example.com]",
+            name="two",
+        ),
+    )
+    async with edge(text + pair("shop", shown)) as made:
+
+        async def speaks(host, **more):
+            context = trusting(shown, **more)
+            context.check_hostname = False
+            try:
+                async with asyncio.timeout(10):
+                    _, writer = await asyncio.open_connection("127.0.0.1", made.port, ssl=context, server_hostname=host)
+            except (ssl.SSLError, ConnectionError):
+                return None
+            found = writer.get_extra_info("ssl_object")
+            writer.close()
+            return found.version(), found.cipher()[0]
+
+        assert (await speaks("three.example.com"))[0] == "TLSv1.3"
+        assert await speaks("three.example.com", most=two) is None
+        assert await speaks("two.example.com") == ("TLSv1.2", "ECDHE-ECDSA-AES256-GCM-SHA384")
+        assert await speaks("two.example.com", least=three) is None
+
+
+@proves("Gateway", "spec.servers[].tls.caCertCredentialName", "spec.servers[].tls.subjectAltNames")
+@pytest.mark.parametrize("roots", ["beside", "own", "named"])
+async def test_mutual_lets_in_only_those_whom_the_roots_know(edge, authority, roots):
+    shown, partners = authority.issue(HOST), Authority()
+    good, wrong, stranger = (
+        partners.issue("partner.example.com"),
+        partners.issue("other.example.com"),
+        Authority().issue("partner.example.com"),
+    )
+    named = ", caCertCredentialName: partners" if roots == "named" else ""
+    text = gateways(server(f"{{mode: MUTUAL, credentialName: shop{named}, subjectAltNames: [partner.example.com]}}"))
+    match roots:
+        case "beside":
+            text += pair("shop", shown) + secret("shop-cacert", "Opaque", cacert=good.root)
+        case "own":
+            text += secret("shop", "Opaque", cert=shown.certificate, key=shown.key, cacert=good.root)
+        case "named":
+            text += pair("shop", shown) + secret("partners", "Opaque", ca_crt=good.root)
+    async with edge(text) as made:
+        found = await made.ask(tls=trusting(shown, shows=good))
+        assert found.status == 200
+        assert "partner.example.com" in found.header("x-forwarded-client-cert")
+        assert await made.ask(tls=trusting(shown)) is None
+        assert await made.ask(tls=trusting(shown, shows=wrong)) is None
+        assert await made.ask(tls=trusting(shown, shows=stranger)) is None
+
+
+async def test_optional_lets_in_those_who_show_nothing_and_nobody_who_shows_something_bad(edge, authority):
+    shown, partner = authority.issue(HOST), Authority().issue("partner.example.com")
+    text = gateways(server("{mode: OPTIONAL_MUTUAL, credentialName: shop}"))
+    async with edge(text + pair("shop", shown, ca_crt=partner.root)) as made:
+        assert (await made.ask(tls=trusting(shown, shows=partner))).status == 200
+        claimed = (("x-forwarded-client-cert", 'Subject="CN=admin"'),)
+        found = await made.ask(tls=trusting(shown), headers=claimed)
+        assert found.status == 200 and found.header("x-forwarded-client-cert") is None
+        assert await made.ask(tls=trusting(shown, shows=Authority().issue("partner.example.com"))) is None
+
+
+@proves("Gateway", "spec.servers[].tls.verifyCertificateSpki", "spec.servers[].tls.verifyCertificateHash")
+async def test_callers_may_be_known_by_digests(edge, authority):
+    shown, partners = authority.issue(HOST), Authority()
+    first, second = partners.issue("a.example.com"), partners.issue("a.example.com")
+    leaf = x509.load_pem_x509_certificate(first.certificate)
+    public = leaf.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    spki = base64.b64encode(hashlib.sha256(public).digest()).decode()
+    for written in (
+        f"verifyCertificateSpki: [{spki}]",
+        f"verifyCertificateHash: [{leaf.fingerprint(hashes.SHA256()).hex()}]",
+    ):
+        text = gateways(server(f"{{mode: MUTUAL, credentialName: shop, {written}}}"))
+        async with edge(text + pair("shop", shown, ca_crt=first.root)) as made:
+            assert (await made.ask(tls=trusting(shown, shows=first))).status == 200
+            assert await made.ask(tls=trusting(shown, shows=second)) is None
+
+
+@proves("Gateway", "spec.servers[].tls.caCertificates", "spec.servers[].tls.caCrl")
+async def test_a_revoked_caller_is_sent_away(edge, authority, tmp_path):
+    shown, partners = authority.issue(HOST), Authority()
+    good, bad = partners.issue("a.example.com"), partners.issue("a.example.com")
+    for name, content in (
+        ("tls.crt", shown.certificate),
+        ("tls.key", shown.key),
+        ("ca.crt", good.root),
+        ("ca.crl", partners.revoked(bad)),
+    ):
+        (tmp_path / name).write_bytes(content)
+    files = (
+        f"{{mode: MUTUAL, serverCertificate: {tmp_path}/tls.crt, privateKey: {tmp_path}/tls.key, "
+        f"caCertificates: {tmp_path}/ca.crt, caCrl: {tmp_path}/ca.crl}}"
+    )
+    held = pair("shop", shown, ca_crt=good.root, ca_crl=partners.revoked(bad))
+    for tls, secrets in ((files, ""), ("{mode: MUTUAL, credentialName: shop}", held)):
+        async with edge(gateways(server(tls)) + secrets) as made:
+            assert (await made.ask(tls=trusting(shown, shows=good))).status == 200
+            assert await made.ask(tls=trusting(shown, shows=bad)) is None
+
+
+@proves("Gateway", "spec.servers[].tls.credentialNames", "spec.servers[].tls.tlsCertificates")
+async def test_two_kinds_of_keys_are_shown_to_those_who_take_them(edge, authority, tmp_path):
+    curve, rsa = authority.issue(HOST), authority.issue(HOST, rsa=True)
+    for name, shown in (("a", curve), ("b", rsa)):
+        (tmp_path / f"{name}.crt").write_bytes(shown.certificate)
+        (tmp_path / f"{name}.key").write_bytes(shown.key)
+    files = ", ".join(
+        f"{{serverCertificate: {tmp_path}/{name}.crt, privateKey: {tmp_path}/{name}.key}}" for name in "ab"
+    )
+    for tls, secrets in (
+        ("{mode: SIMPLE, credentialNames: [curve, rsa]}", pair("curve", curve) + pair("rsa", rsa)),
+        (f"{{mode: SIMPLE, tlsCertificates: [{files}]}}", ""),
+    ):
+        async with edge(gateways(server(tls)) + secrets) as made:
+            for suite in ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES128-GCM-SHA256"):
+                context = trusting(curve, most=ssl.TLSVersion.TLSv1_2)
+                context.set_ciphers(suite)
+                assert (await made.ask(tls=context)).status == 200, suite
+
+
+async def test_a_server_that_asks_for_certificates_is_not_got_round_by_another_name(edge, authority):
+    shown, partner = authority.issue("*.example.com"), Authority().issue("partner.example.com")
+    text = gateways(
+        server("{mode: SIMPLE, credentialName: shop}", hosts='["*.example.com"]', name="wide"),
+        server("{mode: MUTUAL, credentialName: shop}", hosts="[safe.example.com]", name="safe"),
+    )
+    own = ROUTES.replace('"*"', "safe.example.com").replace("name: any", "name: safe")
+    async with edge(text + own + pair("shop", shown, ca_crt=partner.root)) as made:
+        assert (await made.ask("safe.example.com", tls=trusting(shown, shows=partner))).status == 200
+        assert await made.ask("safe.example.com", tls=trusting(shown)) is None
+        for host in ("safe.example.com", "SAFE.example.com", "safe.example.com:443", "safe.example.com."):
+            assert (await made.ask(host, name="open.example.com", tls=trusting(shown))).status == 421, host
+        assert (await made.ask("open.example.com", tls=trusting(shown))).status == 200
+
+
+async def test_the_meshs_own_certificates_are_asked_for_and_shown(edge):
+    async with edge(gateways(server("{mode: ISTIO_MUTUAL}"))) as made:
+        mesh = made.made.authority
+        client = mesh.issue("spiffe://cluster.local/ns/shop/sa/web")
+        context = trusting(client, shows=client)
+        context.check_hostname = False
+        assert (await made.ask(tls=context)).status == 200
+        foreign = Authority().issue("spiffe://cluster.local/ns/shop/sa/web")
+        other = trusting(client, shows=foreign)
+        other.check_hostname = False
+        assert await made.ask(tls=other) is None
+
+
+async def test_the_name_that_is_asked_for_chooses_what_is_shown_and_http2_is_offered(edge, authority):
+    exact, wide = authority.issue("a.example.com"), Authority().issue("*.example.com")
+    text = gateways(
+        server("{mode: SIMPLE, credentialName: wide}", hosts='["*.example.com"]', name="wide"),
+        server("{mode: SIMPLE, credentialName: exact}", hosts="[a.example.com]", name="exact"),
+    )
+    async with edge(text + pair("exact", exact) + pair("wide", wide)) as made:
+        assert (await made.ask("a.example.com", tls=trusting(exact))).status == 200
+        assert (await made.ask("b.example.com", tls=trusting(wide))).status == 200
+        assert await made.ask("a.example.com", tls=trusting(wide)) is None
+        assert await made.ask("example.net", name="example.net", tls=trusting(wide)) is None  # nobody's
+        # A connection for one name is not one for another that has its own certificate.
+        assert (await made.ask("a.example.com", name="b.example.com", tls=trusting(wide))).status == 421
+        context = trusting(exact, protocols=("h2", "http/1.1"))
+        _, writer = await asyncio.open_connection("127.0.0.1", made.port, ssl=context, server_hostname="a.example.com")
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+        writer.close()
+
+
+async def test_no_key_is_told_to_anybody_or_written_anywhere(authority, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    first, second = authority.issue(HOST), authority.issue(HOST)
+    port = free_port()
+    text = gateways(server("{mode: SIMPLE, credentialName: shop}")) + ROUTES
+    (tmp_path / "memory").mkdir(mode=0o700)
+    async with gateway(
+        (text + pair("shop", first)).replace("PORT", str(port)), listening=(port,), memory=Memory(tmp_path / "memory")
+    ) as made:
+        edge = Edge(made, port)
+        edge.apply(pair("shop", second))
+        await edge.until(503, tls=trusting(second))  # whom its route leads to is not there
+        bad = pair("shop", first).replace(base64.b64encode(first.certificate).decode(), "AAAA")
+        edge.apply(bad)
+        told = [
+            await made.dump(),
+            str(made.plane.problems()),
+            repr(made.plane.history.moments()),
+            repr(made.plane.mesh.get(ObjectKey("Secret", "edge", "shop"))),
+        ]
+        pages = json.loads((await made.plane.debug.answer("list")).body)
+        assert len(pages) > 8
+        for page in pages:
+            for query in (
+                {},
+                {"proxyID": "ingress-0.edge", "include_eds": "true"},
+                {"number": "0"},
+                {"pod": "ingress-0.edge", "kind": "secret"},
+            ):
+                told.append((await made.plane.debug.answer(page, query)).body.decode())
+        await made.plane.close()
+        told += [file.read_text(errors="replace") for file in (tmp_path / "memory").rglob("*") if file.is_file()]
+        told += [record.getMessage() + str(record.exc_info or "") for record in caplog.records]
+        assert any("kubernetes://shop" in each for each in told) and any('"Secret"' in each for each in told)
+        for shown in (first, second):
+            body = "".join(shown.key.decode().splitlines()[1:-1])
+            whole = base64.b64encode(shown.key).decode()
+            for each in told:
+                assert body[:40] not in each and whole[60:120] not in each
