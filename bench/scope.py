@@ -23,7 +23,6 @@ from bench.process import Failed, memory
 from weft.local.engine import Engine
 from weft.local.pod import Pod
 from weft.model.group import group_of
-from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
 _CALLED = 5
 _SIZES, _QUICK_SIZES = (100, 1_000, 5_000), (50, 200)
@@ -173,10 +172,8 @@ async def _received(caller: Pod) -> int:
 
 
 def _configuration(engine: Engine, caller: Pod) -> int:
-    group = group_of(caller.plan.workload)
-    types = (CLUSTER, ENDPOINT, LISTENER, ROUTE)
-    found = [engine.control.diagnosis.resources(group, type_url) for type_url in types]
-    return sum(len(each.body) for resources in found for each in resources.values())
+    sent = engine.control.stage().resources(group_of(caller.plan.workload))
+    return sum(len(body) for bodies in sent.values() for body in bodies.values())
 
 
 def _mid(measured: _Measured, what: str) -> float:
