@@ -47,6 +47,8 @@ from weft.model.touched import EVERYWHERE, Touched
 from weft.model.value import Value
 from weft.model.virtual_service import MESH, Destination, VirtualService, destinations
 
+_MOST_EDGES = 256  # that are remembered; a gateway whose Services change leaves old ones behind
+
 
 class Index(typing.Protocol):
     """What keeps all values of a kind, for its questions."""
@@ -417,6 +419,8 @@ class Mesh:
         """What gateways of this scope answer for, and lead to."""
         known = self._edges.get(scope)
         if known is None:
+            if len(self._edges) >= _MOST_EDGES:
+                self._edges.clear()
             known = self._edges[scope] = edge(
                 scope.servers or (),
                 lambda gateway: self.bound_to(gateway, scope.namespace),
