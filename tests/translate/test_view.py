@@ -114,6 +114,7 @@ def test_the_endpoints_of_a_headless_service_are_those_of_its_tcp_ports():
         (ProxyKind.SIDECAR, (), True, True),  # everybody would need the Secret
         (ProxyKind.SIDECAR, labels_of({"app": "web"}), True, False),
         (ProxyKind.SIDECAR, labels_of({"app": "web"}), False, True),
+        (ProxyKind.GRPC, labels_of({"app": "web"}), True, True),  # an application is no place for the mesh's keys
     ],
 )
 def test_a_secret_is_followed_by_gateways_and_by_whom_a_rule_selects(kind, selector, held, closed):
