@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 import ssl
+import sys
 import time
 
 import pytest
@@ -45,7 +46,28 @@ def secret(name, *hosts, namespace="shop"):
     }
 
 
+SAFE = """
+import http.server, json, os, ssl, sys, tempfile
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({"pod": os.environ["POD_NAME"]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+    file.write(os.environ["PEM"])
+    file.flush()
+    context.load_cert_chain(file.name)
+server = http.server.ThreadingHTTPServer(("", 8443), Handler)
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"""
+
+
 def files(control):
+    held = secret("", "safe.example.com")["stringData"]
     label = {"gateway.networking.k8s.io/gateway-name": "edge"}
     published = [(80, HTTP), (443, HTTPS), (9000, TCP), (8443, PASSED)]
     edge = {
@@ -65,6 +87,18 @@ def files(control):
             workload("app", control=control, serve="http=8080 namer=9000 grpc=9090"),
             workload("two", control=control, serve="http=8080 namer=9000 grpc=9090", version="v2"),
             workload("away", control=control, serve="http=8080", namespace="far", version="v3"),
+            workload(
+                "safe",
+                control=control,
+                command=[sys.executable, "-c", SAFE],
+                environment={"PEM": held["tls.key"] + held["tls.crt"]},
+                annotations={"sidecar.istio.io/inject": "false"},  # its TLS is its own
+            ),
+            service(
+                "safe",
+                {"name": "http", "port": 80, "targetPort": 8443},
+                {"name": "tls", "port": 443, "targetPort": 8443},
+            ),
             service("app", *ports),
             service("two", *ports),
             service("away", ports[0], namespace="far"),
@@ -387,3 +421,75 @@ async def test_a_route_that_changes_is_followed(mesh):
     for name in ("two", "app"):
         await settled(mesh, gateway(), route("app", to(name), hosts=["shop.example.com"]))
         assert await ask("shop.example.com") == name
+
+
+def believing(server="safe.example.com", section="", names=(), **whom):
+    target = {"group": "", "kind": "Service", "name": "safe", **({"sectionName": section} if section else {})}
+    validation = {"hostname": server, **whom, **({"subjectAltNames": list(names)} if names else {})}
+    return standard("BackendTLSPolicy", "safe", {"targetRefs": [target], "validation": validation})
+
+
+@proves(
+    "BackendTLSPolicy",
+    "spec.targetRefs[].group",
+    "spec.targetRefs[].kind",
+    "spec.targetRefs[].name",
+    "spec.targetRefs[].sectionName",
+    "spec.validation.hostname",
+    "spec.validation.wellKnownCACertificates",
+    "spec.validation.caCertificateRefs[].group",
+    "spec.validation.caCertificateRefs[].kind",
+    "spec.validation.caCertificateRefs[].name",
+    "spec.validation.subjectAltNames[].type",
+    "spec.validation.subjectAltNames[].hostname",
+)
+@pytest.mark.parametrize(
+    ("policy", "answer"),
+    [
+        ({}, "safe"),
+        ({"section": "http"}, "safe"),
+        ({"server": "other.example.com"}, 503),
+        ({"server": "other.example.com", "names": [{"type": "Hostname", "hostname": "safe.example.com"}]}, "safe"),
+        ({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "nothing"}]}, 503),
+        ({"caCertificateRefs": [], "wellKnownCACertificates": "System"}, 503),
+    ],
+)
+async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, policy, answer):
+    roots = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "roots", "namespace": "shop"},
+        "data": {"ca.crt": certificate_pem(ROOT)},
+    }
+    whom = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}], **policy}
+    whom = {name: value for name, value in whom.items() if value != []}
+    await settled(mesh, gateway(), route("safe", to("safe"), hosts=["shop.example.com"]), roots, believing(**whom))
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == answer
+
+
+@proves(
+    "TLSRoute",
+    "spec.parentRefs[].name",
+    "spec.hostnames",
+    "spec.rules[].backendRefs[].name",
+    "spec.rules[].backendRefs[].port",
+    "spec.rules[].backendRefs[].weight",
+)
+async def test_tls_is_passed_on_unopened_by_its_name(mesh):
+    rule = {"backendRefs": [{"name": "safe", "port": 443}, {"name": "app", "port": 80, "weight": 0}]}
+    passed = route("safe", rule, kind="TLSRoute", version="v1alpha2", hosts=["safe.example.com"])
+    await settled(mesh, gateway(listener("tls", 8443, "TLS", tls={"mode": "Passthrough"})), passed)
+    await eventually_answers("safe.example.com", port=PASSED, name="safe.example.com")
+    assert await ask("safe.example.com", port=PASSED, name="safe.example.com") == "safe"
+    assert await ask("other.example.com", port=PASSED, name="other.example.com") not in ("safe", 200)
+    assert listeners(mesh)["tls"][1] == 1
+
+
+async def test_tls_that_is_ended_goes_on_as_bytes(mesh):
+    tls = {"certificateRefs": [{"name": "shop-example"}]}
+    rule = {"backendRefs": [{"name": "app", "port": 80}]}
+    bytes_on = route("bytes", rule, kind="TCPRoute", version="v1alpha2")
+    await settled(mesh, gateway(listener("tls", 8443, "TLS", tls=tls)), bytes_on)
+    await eventually_answers("shop.example.com", port=PASSED, name="shop.example.com")
+    assert await ask("any.example.com", port=PASSED, name="shop.example.com") == "app"

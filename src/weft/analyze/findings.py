@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weft.analyze.actions import of_actions
+from weft.analyze.attachments import of_attachments
 from weft.analyze.callers import of_callers
 from weft.analyze.claims import of_claims
 from weft.analyze.conditions import of_conditions
@@ -42,6 +43,7 @@ def findings(
         *of_exports(facts),
         *of_namespaces(facts),
         *of_gateways(facts),
+        *of_attachments(facts),
         *of_rules(facts),
         *of_tunnels(facts),
         *of_routes(facts),

@@ -1,5 +1,5 @@
-"""Istio's mesh-wide settings: the text under `mesh` in the ConfigMap `istio` of the root namespace. Other ConfigMaps
-are none of a mesh's business."""
+"""Istio's mesh-wide settings: the text under `mesh` in the ConfigMap `istio` of the root namespace. Of other
+ConfigMaps only those are read that say whom to believe (`ca.crt`)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from weft.api.yaml_text import Flaw, YamlError, compose
 from weft.base.problem import Severity
 from weft.base.suggest import did_you_mean
 from weft.model.access_log import LogProvider
+from weft.model.gateway_api import Bundle
 from weft.model.identity import is_trust_domain
 from weft.model.settings import CIPHERS, PathNormalization, Settings
 
@@ -37,10 +38,10 @@ _NOT_ACTED_ON = tuple(
 )
 
 
-def read_config_map(root: Fields, meta: Meta) -> tuple[Settings, ...]:
+def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | Bundle, ...]:
     root.ignored("data", "binaryData", "immutable")
     if not _is_mesh_config(meta, from_file=bool(root.report.document.file)):
-        return ()
+        return _bundle(root, meta)
     data = root.fields("data", required=True)
     if data is None:
         return ()
@@ -50,6 +51,21 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings, ...]:
         return ()
     config = _embedded(data)
     return () if config is None else (_settings(config, meta),)
+
+
+def _bundle(root: Fields, meta: Meta) -> tuple[Bundle, ...]:
+    """Whom a BackendTLSPolicy may believe."""
+    data = root.raw("data")
+    roots = data.get("ca.crt") if isinstance(data, Mapping) else None
+    if not isinstance(roots, str):
+        return ()
+    from cryptography.x509 import load_pem_x509_certificates  # not for those who have no such ConfigMap
+
+    try:
+        load_pem_x509_certificates(roots.encode())
+    except ValueError:
+        return ()  # somebody else's, of another shape
+    return (Bundle(meta.name, meta.namespace, roots, meta.origin),)
 
 
 def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:

@@ -17,6 +17,7 @@ from weft.api.core import read_namespace, read_service_account
 from weft.api.destination_rule import read_destination_rule
 from weft.api.document import Document
 from weft.api.gateway import read_gateway
+from weft.api.gateway_api.backend_tls_policy import read_backend_tls_policy
 from weft.api.gateway_api.gateway import read_standard_gateway
 from weft.api.gateway_api.gateway_class import read_gateway_class
 from weft.api.gateway_api.grpc_route import read_grpc_route
@@ -90,6 +91,7 @@ KINDS: Mapping[str, KindReader] = {
     "GRPCRoute": KindReader(_standard("v1", "v1alpha2"), read_grpc_route),
     "TLSRoute": KindReader(_standard("v1", "v1alpha3", "v1alpha2"), read_tls_route),
     "TCPRoute": KindReader(_standard("v1", "v1alpha2"), read_tcp_route),
+    "BackendTLSPolicy": KindReader(_standard("v1", "v1alpha3"), read_backend_tls_policy),
     "ReferenceGrant": KindReader(_standard("v1", "v1beta1", "v1alpha2"), read_reference_grant),
     "Workload": KindReader(("weft.dev/v1alpha1",), read_workload),
 }
@@ -102,14 +104,14 @@ NOT_READ = frozenset(
     ClusterRoleBinding PersistentVolume PersistentVolumeClaim StorageClass CustomResourceDefinition
     ValidatingWebhookConfiguration MutatingWebhookConfiguration ResourceQuota LimitRange PriorityClass Lease
     Event ReplicationController PodTemplate APIService Kustomization EnvoyFilter ProxyConfig WorkloadGroup
-    WasmPlugin IstioOperator UDPRoute BackendTLSPolicy ServiceMonitor PodMonitor RequestTest
+    WasmPlugin IstioOperator UDPRoute ServiceMonitor PodMonitor RequestTest
     """)
 )
 
 # Of those, what would change how a mesh behaves if weft acted on it.
 OF_MESHES = frozenset(
     words("""
-    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute BackendTLSPolicy
+    EnvoyFilter ProxyConfig WasmPlugin WorkloadGroup UDPRoute
     """)
 )
 
@@ -123,7 +125,6 @@ _INSTEAD: Mapping[str, str] = {
     "WasmPlugin": "to decide about requests, write an AuthorizationPolicy with action CUSTOM",
     "WorkloadGroup": "write a WorkloadEntry for each machine",
     "UDPRoute": "UDP goes past the proxies: nothing in a mesh routes it",
-    "BackendTLSPolicy": "write `trafficPolicy.tls` in a DestinationRule (networking.istio.io/v1)",
     "ProxyConfig": "remove it, or keep whoever acts on it",
 }
 

@@ -43,6 +43,7 @@ from weft.install.names import Names
 from weft.kube import source
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
+from weft.kube.gateway_status import all_wanted
 from weft.kube.lease import Leader
 from weft.kube.pods import Pods
 from weft.kube.resource import CONFIG_MAPS
@@ -208,7 +209,9 @@ class ClusterControl:
             if self._loaded and not self.plane.analyzing:
                 try:
                     self.plane.note("trust", self._unused())
-                    self._statuses.judge_all(self.plane.problems())
+                    problems = self.plane.problems()
+                    wanted = all_wanted(self.plane.mesh, self.plane.faulty(), problems)
+                    self._statuses.judge_all(problems, wanted)
                 except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
                     log.exception("what is wrong with objects cannot be told; it is tried again")
 

@@ -10,11 +10,11 @@ from weft.control.compiled import Compiled, Configure, Update
 from weft.model.group import Group, ProxyKind
 from weft.model.scope import Scope
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
+from weft.model.sidecar import Outbound
 from weft.translate.view import GroupView
 from weft.xds.layer import Layer
 
-PlaceKey = tuple[ProxyKind, Scope, Settings, OutboundPolicy, str]
+PlaceKey = tuple[ProxyKind, Scope, Settings, Outbound, str]
 
 
 class Place:

@@ -213,8 +213,13 @@ class Stage:
                 identity if instance.proxied else "",
                 self._of_group(group_of(instance)) if instance.proxied else None,
                 self._ports(instance),
+                self._doors(instance) if instance.gateway else None,
             )
         return found
+
+    def _doors(self, instance: Instance) -> dict[int, int]:
+        servers = self.mesh.scope(group_of(instance)).servers or ()
+        return {server.server.port.number: server.listens for server in reversed(servers)}
 
     def _ports(self, instance: Instance) -> frozenset[int] | None:
         """Where a Sidecar says what comes in, that may go to 127.0.0.1, or to a socket that is no port."""

@@ -15,7 +15,8 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from weft.explain import listener, tls
 from weft.explain.cluster import NoTarget, behind, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
-from weft.explain.http import manage
+from weft.explain.gateway import enter
+from weft.explain.http import Forwarded, manage
 from weft.explain.inbound import Arrival, receive
 from weft.explain.listener import Connection
 from weft.explain.request import Headers, Request, Speaks, headers_of
@@ -36,6 +37,8 @@ def explain(request: Request, world: World) -> Explanation:
 def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     caller = world.workload(request.caller) or Workload(request.caller)
     walk.proxy = caller.name
+    if caller.doors is not None and caller.resources is not None:
+        return _through(walk, request, world, caller, caller.resources)
     address = request.address
     if not address:
         addresses = world.resolve(request.host, caller)
@@ -63,6 +66,18 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
         return _passed_on(walk, place.address, place.port, headers)
     connection = msgspec.structs.replace(connection, address=place.address, port=place.port)
     return receive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
+
+
+def _through(walk: Walk, request: Request, world: World, gateway: Workload, resources: Resources) -> Verdict:
+    """A gateway calls nobody by itself: who calls is outside, and comes through it."""
+
+    def send(connection: Connection, to: str | Forwarded, headers: Headers | None, inner: Request) -> Verdict:
+        outbound = _Outbound(walk, inner, world, gateway, resources)
+        if isinstance(to, Forwarded):
+            return _after_retries(outbound.send(connection, to.cluster, headers, ()), to.route)
+        return outbound.send(connection, to, headers, ())
+
+    return enter(walk, request, gateway, send, lambda proxy: _tcp_cluster(walk, proxy))
 
 
 class _Outbound:
@@ -93,13 +108,13 @@ class _Outbound:
                 result = manage(walk, resources, manager, self._request, seen)
                 if isinstance(result, Verdict):
                     return result
-                return _after_retries(self._send(connection, result.cluster, seen.headers, offers), result.route)
+                return _after_retries(self.send(connection, result.cluster, seen.headers, offers), result.route)
             elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
                 if proxy.HasField("on_demand"):
                     return self._hold(connection)
                 if proxy.HasField("tunneling_config"):
                     return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config)
-                return self._send(connection, _tcp_cluster(walk, proxy), None, offers)
+                return self.send(connection, _tcp_cluster(walk, proxy), None, offers)
         raise Unsure(f"the chain {chain.name} ends nowhere")
 
     def _tunnel(self, connection: Connection, cluster: str, tunnel: TcpProxy.TunnelingConfig) -> Verdict:
@@ -121,7 +136,7 @@ class _Outbound:
         self._resources = self._world.after_call(self._caller, connection.address, connection.port)
         return self.go(msgspec.structs.replace(connection, direct_source=_AGAIN))
 
-    def _send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
+    def send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
         """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""
         walk, request = self._walk, self._request
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)

@@ -4,7 +4,7 @@ it in their order, and the last of them sends it to a cluster or answers it."""
 from __future__ import annotations
 
 import msgspec
-from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction, VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy
 from envoy.extensions.filters.http.ext_authz.v3.ext_authz_pb2 import ExtAuthz
@@ -55,6 +55,8 @@ def manage(
     else:
         configuration = manager.route_config
     found = _route(walk, resources, configuration, seen)
+    if found is not None and (refusal := _upgrade(walk, manager, seen)) is not None:
+        return refusal
     for each in manager.http_filters:
         answer = _filter(walk, resources, each, found, request, seen)
         if answer is not None:
@@ -79,8 +81,11 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
     if target != written:
         walk.tell(Stage.ROUTE, f"its path becomes {target}")
         headers.set(":path", target)
+    # HTTP/2 is not upgraded to: such a wish is passed over.
+    kept = ("connection", "upgrade") if upgrade_of(headers) not in ("", "h2c") else ()
     for name in _HOP_BY_HOP:
-        headers.remove(name)
+        if name not in kept:
+            headers.remove(name)
     spoken = headers.joined("x-forwarded-proto") or ""
     if not spoken:
         spoken = "https" if seen.identities else "http"
@@ -93,9 +98,28 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
         headers.make_up("x-forwarded-client-cert")
     else:
         headers.remove("x-forwarded-client-cert")
+    if manager.use_remote_address.value:  # at the edge nobody is believed
+        before = headers.joined("x-forwarded-for")
+        source = seen.connection.source
+        headers.set("x-forwarded-for", f"{before},{source}" if before else source)
     forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
     seen.remote = forwarded if is_address(forwarded) else seen.connection.source
     return None
+
+
+def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
+    """To another protocol on the same connection; which ones, a proxy knows by name."""
+    wanted = upgrade_of(seen.headers)
+    if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
+        return None
+    walk.tell(Stage.ROUTE, f"it asks for an upgrade to {wanted}, which the proxy does not know")
+    return walk.end(Kind.ANSWERED, f"no upgrade to {wanted}", status=403, detail="upgrade_failed")
+
+
+def upgrade_of(headers: Headers) -> str:
+    """The protocol that a request asks to go on in, lower case."""
+    named = [token.strip().lower() for token in headers.value("connection").split(",")]
+    return headers.value("upgrade").lower() if "upgrade" in named else ""
 
 
 def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: Seen) -> Route | None:
@@ -110,6 +134,9 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
     else:
         told = f"{authority} is the virtual host {host.name} of {configuration.name}"
         walk.tell(Stage.ROUTE, told, sources, about=host.name)
+    if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
+        walk.tell(Stage.ROUTE, "it is for HTTPS alone", sources)
+        return Route(redirect=RedirectAction(https_redirect=True))
     found = first_match(host, seen.headers)
     if found is None:
         walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)
@@ -124,6 +151,8 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
 def _matched(route: Route) -> str:
     match = route.match
     kind = match.WhichOneof("path_specifier") or ""
+    if kind == "connect_matcher":
+        return "CONNECT"
     path = match.safe_regex.regex if kind == "safe_regex" else getattr(match, kind, "")
     parts = [f"{kind.replace('safe_', '').replace('_', ' ')} {path}"]
     if match.headers:

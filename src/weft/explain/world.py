@@ -74,6 +74,7 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
     identity: str = ""  # what its proxy's certificate says, a SPIFFE id
     resources: Resources | None = None  # None: no proxy
     ports: frozenset[int] | None = None  # on which its application listens; None: not known, so on all
+    doors: Mapping[int, int] | None = None  # of a gateway: where each port leads that callers know; None: it is none
 
 
 class NoPort(msgspec.Struct, frozen=True):

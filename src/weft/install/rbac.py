@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from weft.api.kinds import GATEWAY_API
 from weft.install.crds import DEFINITIONS
 from weft.install.names import ROOT_SECRET, Names
 from weft.install.values import EVERYWHERE, Values
 from weft.model.proxy import ROOT_CONFIG_MAP
 
 _READ = ("get", "list", "watch")
+# The standard's kinds, which weft reads and does not install.
+_WITH_STATUS = ("gatewayclasses", "gateways", "grpcroutes", "httproutes", "tcproutes", "tlsroutes")
+_STANDARD = (*_WITH_STATUS, "backendtlspolicies", "referencegrants")
 _SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": list(_READ)}
 _GROUPS = tuple(sorted({definition.group for definition in DEFINITIONS}))
 
@@ -28,6 +32,8 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
         _rule("apiextensions.k8s.io", ("customresourcedefinitions",), _READ),  # which of the kinds are served, and how
         *(_rule(group, plurals, _READ) for group, plurals in kinds.items()),
         *(_rule(group, [f"{plural}/status" for plural in plurals], ("patch",)) for group, plurals in kinds.items()),
+        _rule(GATEWAY_API, _STANDARD, _READ),
+        _rule(GATEWAY_API, [f"{plural}/status" for plural in _WITH_STATUS], ("update",)),  # its lists have no owners
         _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
         *([_SECRETS] if EVERYWHERE in values.gateways.secrets_in else ()),
         _rule("", ("configmaps",), ("create",)),

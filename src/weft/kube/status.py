@@ -1,8 +1,10 @@
-"""What weft thinks of people's objects, written where they look: the condition `Accepted` in each object's status.
+"""What weft thinks of people's objects, written where they look: the condition `Accepted` in each object's status; in
+the Gateway API's, what the standard asks for (`gateway_status.py`).
 
 What objects carry comes in from the watch (`see`), what is wrong with them from the control plane (`judge`); what
-differs is written by server-side apply under our own name, by whoever is the leader (`run`). Rule: an object is written
-only if its condition is another now, nobody else's conditions are touched, and no refusal stops the rest.
+differs is written by whoever is the leader (`run`): a condition by server-side apply under our own name, a standard's
+status as a whole, on top of the version it was made from. Rule: an object is written only if it should say something
+else now, nobody else's conditions are touched, and no refusal stops the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,8 +23,10 @@ from weft.base.backoff import Backoff
 from weft.base.problem import Problem, Severity
 from weft.kube.client import Client, PatchType
 from weft.kube.error import ApiError, KubeError
+from weft.kube.gateway_status import Wanted, is_right, status_of
 from weft.kube.objects import Condition, Judged, Status
 from weft.kube.resource import Resource
+from weft.model.gateway_api import GROUP
 from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.kube")
@@ -44,6 +48,7 @@ class Carried(msgspec.Struct, frozen=True):
     generation: int
     accepted: Condition | None = None
     apart: bool = False  # conditions have an owner each; else they are one whole to the API server
+    status: Mapping[str, Any] | None = None  # all of it, of the Gateway API's kinds
 
 
 class StatusWriter:
@@ -53,6 +58,7 @@ class StatusWriter:
         self._bucket = _Bucket(per_second, BURST)
         self._carried: dict[ObjectKey, Carried] = {}
         self._problems: dict[ObjectKey, tuple[Problem, ...]] = {}
+        self._wanted_statuses: Mapping[ObjectKey, Wanted] = {}  # of the Gateway API's objects
         self._judged: set[ObjectKey] = set()  # or nobody has looked at it yet
         self._due: dict[ObjectKey, None] = {}
         self._delays: dict[ObjectKey, tuple[Backoff, asyncio.TimerHandle | None]] = {}
@@ -79,14 +85,19 @@ class StatusWriter:
             self._problems.pop(key, None)
         self._consider(key)
 
-    def judge_all(self, problems: Iterable[Problem]) -> None:
-        """The same for everything that was seen, by all the problems that there are now."""
+    def judge_all(self, problems: Iterable[Problem], wanted: Mapping[ObjectKey, Wanted] | None = None) -> None:
+        """The same for everything that was seen, by all the problems that there are now. `wanted`: the statuses of the
+        Gateway API's objects."""
+        before, self._wanted_statuses = self._wanted_statuses, wanted or {}
         by_object: dict[str, list[Problem]] = defaultdict(list)
         for problem in problems:
             by_object[problem.where.object].append(problem)
-        for key in self._carried:
+        for key, carried in self._carried.items():
             found = tuple(by_object.get(str(key), ()))
-            if key not in self._judged or self._problems.get(key, ()) != found:
+            if carried.status is not None:
+                if key not in self._judged or before.get(key) != self._wanted_statuses.get(key):
+                    self.judge(key)
+            elif key not in self._judged or self._problems.get(key, ()) != found:
                 self.judge(key, found)
 
     @property
@@ -131,6 +142,10 @@ class StatusWriter:
 
     def _is_right(self, key: ObjectKey) -> bool:
         carried = self._carried[key]
+        if carried.status is not None:
+            standard = self._wanted_statuses.get(key)
+            allowed = standard is not None and carried.resource not in self._forbidden
+            return not allowed or is_right(carried.status, standard, carried.generation)  # type: ignore[arg-type]
         if carried.accepted is None or carried.resource in self._forbidden:
             return carried.resource in self._forbidden
         wanted = self._wanted(key)
@@ -147,9 +162,11 @@ class StatusWriter:
         carried = self._carried.get(key)
         if carried is None or self._is_right(key):
             return
-        wanted = self._wanted(key)
         try:
-            await self._apply(key, carried, wanted)
+            if carried.status is not None:
+                await self._replace(key, carried)
+            else:
+                await self._apply(key, carried, self._wanted(key))
         except ApiError as error:
             if error.not_found:
                 return  # the object is gone, and the watch is about to say so
@@ -174,6 +191,18 @@ class StatusWriter:
         patch["status"]["conditions"] = [*others, wanted]
         patch["metadata"]["resourceVersion"] = found.metadata.resource_version
         await self._send(resource, key, patch, force=True)
+
+    async def _replace(self, key: ObjectKey, carried: Carried) -> None:
+        """Entries of a list have no owners there: all of them are sent along, unless somebody wrote meanwhile."""
+        resource, wanted = carried.resource, self._wanted_statuses[key]
+        found = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
+        metadata, status = found.get("metadata") or {}, found.get("status")
+        if metadata.get("generation", 0) != carried.generation:
+            return  # it is another by now, and will be judged anew
+        held = status if isinstance(status, dict) else {}
+        body = {**found, "status": status_of(held, wanted, carried.generation, now=_now())}
+        path = resource.path(key.namespace, key.name, "status")
+        await self._client.raw("PUT", path, query={"fieldManager": self._manager}, body=msgspec.json.encode(body))
 
     async def _send(self, resource: Resource, key: ObjectKey, patch: dict[str, Any], *, force: bool = False) -> None:
         path = resource.path(key.namespace, key.name, "status")
@@ -220,6 +249,12 @@ class StatusWriter:
 
 
 def carried(resource: Resource, found: Judged, *, apart: bool) -> Carried:
+    if resource.group == GROUP:
+        try:
+            whole = msgspec.json.decode(found.status) if bytes(found.status) else {}
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            whole = {}
+        return Carried(resource, found.metadata.generation, status=whole if isinstance(whole, dict) else {})
     try:
         status = msgspec.json.decode(found.status, type=Status) if bytes(found.status) else Status()
     except (msgspec.MsgspecError, RecursionError, ValueError):

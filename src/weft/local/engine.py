@@ -38,7 +38,7 @@ from weft.local.blocking import to_its_end
 from weft.local.dns import PROXY_PORT, Dns
 from weft.local.error import LocalError
 from weft.local.front_door import FrontDoor
-from weft.local.gateway import clear_doorstep, gateway_plan, publications
+from weft.local.gateway import clear_doorstep, gateway_plan, publications, unserved
 from weft.local.identities import Identities, Trust
 from weft.local.logs import PodLog
 from weft.local.observer import Observer
@@ -445,13 +445,19 @@ class Engine:
             directory=str(self.directory),
             pid=os.getpid(),
             started=self.started,
-            workloads=tuple(_workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
+            workloads=tuple(self._workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
             objects=self._objects() if self._loaded.is_set() else None,
             is_checked=not self.control.analyzing,
         )
+
+    def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:
+        pods = [pod.status(sync) for pod in sorted(replicas.pods, key=lambda pod: pod.plan.name)]
+        published = self._front_door.published(str(key)) if self._front_door is not None else ()
+        ready = sum(pod.ready for pod in replicas.pods)
+        return WorkloadStatus(key.name, key.namespace, replicas.count, ready, tuple(pods), published)
 
     def _objects(self) -> int:
         return sum(key.kind != "Pod" for key, _ in self.control.mesh.values())
@@ -464,6 +470,7 @@ class Engine:
             *self._pod_problems(),
             *self._identity_problems(),
             *published,
+            *(unserved(self.control.mesh) if self._loaded.is_set() else ()),
         )
 
     def ca_status(self) -> AuthorityStatus:
@@ -516,9 +523,3 @@ def _pod_key(pod: Pod) -> ObjectKey:
 
 def _workload_key(pod: Pod) -> ObjectKey:
     return ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name)
-
-
-def _workload_status(key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:
-    pods = [pod.status(sync) for pod in sorted(replicas.pods, key=lambda pod: pod.plan.name)]
-    ready = sum(pod.ready for pod in replicas.pods)
-    return WorkloadStatus(key.name, key.namespace, replicas.count, ready, tuple(pods))

@@ -55,6 +55,7 @@ class WorkloadStatus(msgspec.Struct, frozen=True):
     replicas: int
     ready: int
     pods: tuple[PodStatus, ...] = ()
+    published: tuple[str, ...] = ()  # of a gateway: where this machine's callers reach it, as ADDRESS:PORT
 
 
 class EdgeStatus(msgspec.Struct, frozen=True):

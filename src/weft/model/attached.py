@@ -16,10 +16,14 @@ from msgspec.structs import replace
 
 from weft.model.attached_gateways import Surroundings, served
 from weft.model.attached_rules import Precedence, Resolved, Services, resolved
+from weft.model.attached_tls import called_over_tls
 from weft.model.credential import Credential
+from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import CredentialRef, Gateway
 from weft.model.gateway_api import (
     CONTROLLER,
+    BackendTls,
+    Bundle,
     GatewayClass,
     ParentRef,
     ReferenceGrant,
@@ -28,12 +32,13 @@ from weft.model.gateway_api import (
     StandardRoute,
 )
 from weft.model.names import Labels, ObjectKey, labels_of
-from weft.model.outcome import ACCEPTED, GatewayOutcome, RouteOutcome, Told, not_accepted
+from weft.model.outcome import ACCEPTED, GatewayOutcome, PolicyOutcome, RouteOutcome, Told, not_accepted
 from weft.model.service import Service
 from weft.model.settings import Namespace
 from weft.model.virtual_service import MESH, HttpRoute, VirtualService
 
 Parent = tuple[str, str, str]  # kind, namespace and name of what routes are attached to
+_TLS = "BackendTLSPolicy"  # in the place of a parent's kind: how a Service is called
 OWN_CLASS = "weft"  # is weft's even where no GatewayClass says so
 _NAMED = "kubernetes.io/metadata.name"  # every namespace has this label
 
@@ -45,11 +50,13 @@ class Derived(msgspec.Struct, frozen=True):
     routes: tuple[RouteOutcome, ...] = ()
     gateways: tuple[Gateway, ...] = ()
     gateway: GatewayOutcome | None = None
+    rules: tuple[DestinationRule, ...] = ()
+    policies: tuple[PolicyOutcome, ...] = ()
 
     @property
-    def values(self) -> tuple[VirtualService | Gateway, ...]:
+    def values(self) -> tuple[VirtualService | Gateway | DestinationRule, ...]:
         """What the mesh reads of it."""
-        return (*self.gateways, *self.routings)
+        return (*self.gateways, *self.routings, *self.rules)
 
 
 class Attached:
@@ -58,6 +65,8 @@ class Attached:
         self._gateways: dict[Parent, StandardGateway] = {}
         self._classes: dict[str, GatewayClass] = {}
         self._namespaces: dict[str, Labels] = {}
+        self._policies: dict[Parent, list[BackendTls]] = defaultdict(list)
+        self._bundles: dict[tuple[str, str], Bundle] = {}
         self._grants: dict[tuple[str, str], ReferenceGrant] = {}
         self._below: dict[Parent, set[ObjectKey]] = defaultdict(set)  # the routes that name a parent
         self._sending: dict[tuple[str, str], set[ObjectKey]] = defaultdict(set)  # those that name a Service as backend
@@ -78,6 +87,10 @@ class Attached:
                 self._classes[value.name] = value
             case Namespace():
                 self._namespaces[value.name] = value.labels
+            case BackendTls():
+                self._policies[_called(value)].append(value)
+            case Bundle():
+                self._bundles[(value.namespace, value.name)] = value
             case ReferenceGrant():
                 self._grants[(value.namespace, value.name)] = value
 
@@ -95,6 +108,12 @@ class Attached:
                 self._classes.pop(value.name, None)
             case Namespace():
                 self._namespaces.pop(value.name, None)
+            case BackendTls():
+                self._policies[_called(value)].remove(value)
+                if not self._policies[_called(value)]:
+                    del self._policies[_called(value)]
+            case Bundle():
+                self._bundles.pop((value.namespace, value.name), None)
             case ReferenceGrant():
                 self._grants.pop((value.namespace, value.name), None)
 
@@ -109,6 +128,14 @@ class Attached:
                 yield from (place for place, each in self._gateways.items() if each.class_name == value.name)
             case Namespace():
                 yield from self._gateways
+            case BackendTls():
+                yield _called(value)
+            case Bundle():
+                yield from (
+                    place
+                    for place, policies in self._policies.items()
+                    if place[1] == value.namespace and any(value.name in each.bundles for each in policies)
+                )
             case Credential():
                 yield from (
                     place
@@ -122,8 +149,10 @@ class Attached:
                 for place, keys in self._sending.items():
                     if place[0] == value.namespace:
                         yield from self._parents_of(keys)
-            case Service() if self._routes:
+            case Service() if self._routes or self._policies:
                 place = (value.namespace, value.name)
+                if (_TLS, *place) in self._policies:
+                    yield (_TLS, *place)
                 if ("Service", *place) in self._below:
                     yield ("Service", *place)
                 yield from self._parents_of(self._sending.get(place, ()))
@@ -136,6 +165,11 @@ class Attached:
         self, parent: Parent, services: Services, credential: Callable[[CredentialRef], Credential | None]
     ) -> Derived:
         routes = sorted((self._routes[key] for key in self._below.get(parent, ())), key=lambda each: each.age)
+        if parent[0] == _TLS:
+            policies = self._policies.get(parent, [])
+            service = services(policies[0].host, parent[1]) if policies else None
+            rules, told = called_over_tls(policies, service, self._bundles)
+            return Derived(rules=rules, policies=told)
         if parent[0] == "Gateway":
             return self._of_gateway(parent, routes, services, credential)
         if not routes:
@@ -169,6 +203,10 @@ class Attached:
         return labels_of({**dict(self._namespaces.get(namespace, ())), _NAMED: namespace})
 
 
+def _called(policy: BackendTls) -> Parent:
+    return (_TLS, policy.namespace, policy.service)
+
+
 def _place(gateway: StandardGateway) -> Parent:
     return ("Gateway", gateway.namespace, gateway.name)
 
@@ -179,6 +217,22 @@ def _orphaned(parent: Parent, routes: list[StandardRoute]) -> Iterator[RouteOutc
         for reference in route.parents:
             if reference.place == parent:
                 yield RouteOutcome(route.key, reference, (told,), route.origin, ours=False)
+
+
+def all_derived(values: Iterable[Any]) -> tuple[Derived, ...]:
+    """What comes of all these values together, for those who look at a mesh as a whole."""
+    held = tuple(values)
+    attached = Attached()
+    hosts: dict[tuple[str, str], Service] = {}
+    credentials: dict[CredentialRef, Credential] = {}
+    for value in held:
+        attached.add(value)
+        if isinstance(value, Service):
+            hosts.setdefault((value.host, value.namespace), value)
+        elif isinstance(value, Credential):
+            credentials[value.reference] = value
+    every = sorted({parent for value in held for parent in attached.changed_by(value)})
+    return tuple(attached.derive(each, lambda host, owner: hosts.get((host, owner)), credentials.get) for each in every)
 
 
 def parents(route: StandardRoute) -> Iterator[Parent]:

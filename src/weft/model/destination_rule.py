@@ -142,6 +142,7 @@ class ClientTls(msgspec.Struct, frozen=True):
     authorities: str = ""  # caCertificates; "": the system's
     revoked: str = ""  # caCrl
     verify: bool = True  # not insecureSkipVerify
+    roots: str = ""  # PEM: whom to believe, written down
     credential: str = ""  # a Secret of the proxy's namespace that stands for all of these files
 
 
@@ -177,6 +178,7 @@ class DestinationRule(msgspec.Struct, frozen=True, cache_hash=True):
     origin: Origin | None = None
     others: tuple[Origin, ...] = ()  # of rules that were merged into this one
     policy_origin: Origin | None = None  # of the one of them that has the traffic policy; None: this one
+    attached: bool = False  # made of a BackendTLSPolicy: it says what a written rule leaves open
 
     @property
     def origins(self) -> tuple[Origin, ...]:
@@ -199,13 +201,29 @@ def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
             written = subset if rule is first else msgspec.structs.replace(subset, origin=rule.origin)
             subsets.setdefault(subset.name, written)
     deciding = next((rule for rule in rules if rule.policy is not None), first)
+    tls = next((rule.policy for rule in rules if rule.attached), None)
     return msgspec.structs.replace(
         first,
-        policy=deciding.policy,
+        policy=_with_tls_under(deciding.policy, tls) if deciding.policy and tls else deciding.policy,
         policy_origin=deciding.origin if deciding is not first else None,
         subsets=tuple(subsets.values()),
         others=tuple(rule.origin for rule in later if rule.origin is not None),
     )
+
+
+def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
+    """The TLS of `under` wherever a policy says none."""
+    ports = dict(policy.ports)
+    alone = msgspec.structs.replace(policy, ports=())
+    for number, entry in under.ports:
+        ports[number] = ports.get(number, alone)
+        if ports[number].tls is None:
+            ports[number] = msgspec.structs.replace(ports[number], tls=entry.tls)
+    tls = policy.tls if policy.tls is not None else under.tls
+    filled = {
+        number: entry if entry.tls else msgspec.structs.replace(entry, tls=tls) for number, entry in ports.items()
+    }
+    return msgspec.structs.replace(policy, tls=tls, ports=tuple(sorted(filled.items(), key=lambda pair: pair[0])))
 
 
 def levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:

@@ -38,6 +38,8 @@ class ParentRef(msgspec.Struct, frozen=True, order=True):
     port: int = 0
     host: str = ""  # of a Service
     group: str | None = None  # as written
+    index: int = 0  # among the route's parents
+    namespaced: bool = False  # whether its namespace is written
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -201,5 +203,16 @@ class BackendTls(msgspec.Struct, frozen=True):
     server_name: str
     section: str = ""  # a port of it by name; "": all
     subject_alt_names: tuple[str, ...] = ()
+    system: bool = False  # whom the system believes is believed; else who is in these ConfigMaps
+    bundles: tuple[str, ...] = ()
     created: str = ""
+    origin: Origin | None = None
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """A ConfigMap that holds certificates of authorities, as `ca.crt`."""
+
+    name: str
+    namespace: str
+    roots: str  # PEM
     origin: Origin | None = None

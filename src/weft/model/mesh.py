@@ -24,7 +24,7 @@ from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef, Gateway
-from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
+from weft.model.gateway_api import BackendTls, Bundle, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
 from weft.model.gateways import AUTHORITIES, Edge, Gateways, bound, edge
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
@@ -39,13 +39,13 @@ from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Namespace, Settings
-from weft.model.sidecar import OutboundPolicy, Sidecar
+from weft.model.sidecar import Outbound, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched
 from weft.model.value import Value
-from weft.model.virtual_service import VirtualService, destinations
+from weft.model.virtual_service import Destination, VirtualService, destinations
 
 
 class Index(typing.Protocol):
@@ -84,7 +84,8 @@ class Mesh:
                 (PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry), self._policies
             ),
             **dict.fromkeys(
-                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Namespace), self._attached
+                (StandardRoute, StandardGateway, GatewayClass, ReferenceGrant, BackendTls, Bundle, Namespace),
+                self._attached,
             ),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
@@ -369,7 +370,8 @@ class Mesh:
 
     def policies(self, kind: type[Kind], group: Group) -> tuple[Kind, ...]:
         """Those of one kind that select a group's workloads, the mesh-wide ones first."""
-        return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace)
+        gateway = group.kind is ProxyKind.GATEWAY
+        return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace, gateway=gateway)
 
     def authorizers(self, group: Group) -> tuple[Authorizer, ...]:
         """Who decides for a group's CUSTOM policies, as far as there is a service with that port."""
@@ -396,13 +398,16 @@ class Mesh:
         return self._sidecars.of(group, self.settings)
 
     def scope(self, group: Group) -> Scope:
-        """A group also sees whom its own policies make it ask."""
+        """A group also sees whom its own policies make it ask, and the proxy that takes what it does not know."""
         asked = tuple(provider.host for provider in self.authorizers(group))
         if group.kind is ProxyKind.GATEWAY:
             tokens = self.policies(RequestAuthentication, group)
             servers = (rule.key_server for each in tokens for rule in each.rules)
             asked += tuple(server.host for server in servers if server is not None and server.meshed)
             return Scope(group.namespace, asked=asked, servers=bound(self._gateways.of(group), self._targets(group)))
+        outbound = self.outbound_policy(group)
+        if isinstance(outbound, Destination):
+            asked = (*asked, outbound.host)
         return scope_of(group.namespace, self.sidecar(group), asked)
 
     def edge(self, scope: Scope) -> Edge:
@@ -450,7 +455,7 @@ class Mesh:
                 found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
         return lambda number: found.get(number, ())
 
-    def outbound_policy(self, group: Group) -> OutboundPolicy:
+    def outbound_policy(self, group: Group) -> Outbound:
         sidecar = self.sidecar(group)
         return (sidecar.outbound_policy if sidecar else None) or self.settings.outbound_policy
 

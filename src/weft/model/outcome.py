@@ -36,6 +36,15 @@ class ListenerOutcome(msgspec.Struct, frozen=True):
     line: int = 0
 
 
+class PolicyOutcome(msgspec.Struct, frozen=True):
+    """Of a BackendTLSPolicy for one Service."""
+
+    policy: ObjectKey
+    service: str
+    conditions: tuple[Told, ...]
+    origin: Origin | None = None
+
+
 class GatewayOutcome(msgspec.Struct, frozen=True):
     gateway: ObjectKey
     conditions: tuple[Told, ...]

@@ -6,7 +6,7 @@ from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.gateway import Gateway
-from weft.model.gateway_api import BackendTls, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
+from weft.model.gateway_api import BackendTls, Bundle, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
 from weft.model.instance import Instance
 from weft.model.policies import Policy
 from weft.model.service import Service
@@ -34,4 +34,5 @@ Value = (
     | GatewayClass
     | ReferenceGrant
     | BackendTls
+    | Bundle
 )

@@ -23,7 +23,8 @@ from weft.model.names import ObjectKey
 from weft.model.proxy import OUTBOUND_PORT, TAKEN_PORTS
 from weft.model.service import Resolution, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
+from weft.model.sidecar import Outbound, OutboundPolicy
+from weft.model.virtual_service import Destination
 from weft.translate import hold, names
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
@@ -37,7 +38,7 @@ from weft.translate.streams import Stream, filter_chain, matching, own_stream, s
 from weft.translate.view import ServiceView, told_by_name
 
 
-def virtual_outbound(policy: OutboundPolicy, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
+def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
     """`ranges`: in which addresses are called that the proxy has not been told of (`hold.py`)."""
     name = names.VIRTUAL_OUTBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
@@ -53,7 +54,7 @@ def virtual_outbound(policy: OutboundPolicy, settings: Settings, ranges: tuple[s
 
 
 @lru_cache(maxsize=4096)
-def http_port(number: int, policy: OutboundPolicy, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
+def http_port(number: int, policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
     """The listener of everything that is declared HTTP on a port, whoever asks for it."""
     return shared_port(number, (), policy, settings, ranges, http=True)
 
@@ -61,7 +62,7 @@ def http_port(number: int, policy: OutboundPolicy, settings: Settings, ranges: t
 def shared_port(
     number: int,
     shared: Sequence[Chain],
-    policy: OutboundPolicy,
+    policy: Outbound,
     settings: Settings,
     ranges: tuple[str, ...] = (),
     *,
@@ -215,6 +216,8 @@ def _unbound(name: str) -> Listener:
     return result
 
 
-def rest(policy: OutboundPolicy) -> str:
+def rest(policy: Outbound) -> str:
     """Where calls go that belong to nobody."""
+    if isinstance(policy, Destination):
+        return names.outbound_cluster(policy.host, policy.port, policy.subset)
     return names.PASSTHROUGH if policy is OutboundPolicy.ALLOW_ANY else names.BLACK_HOLE

@@ -66,9 +66,12 @@ def secrets(
         found.append(pair)
     if written.verify:
         roots = Secret(name=_roots(cluster))
-        file = written.authorities or SYSTEM_ROOTS
-        roots.validation_context.trusted_ca.filename = file
-        roots.validation_context.watched_directory.path = dirname(file)
+        if written.roots:
+            roots.validation_context.trusted_ca.inline_string = written.roots
+        else:
+            file = written.authorities or SYSTEM_ROOTS
+            roots.validation_context.trusted_ca.filename = file
+            roots.validation_context.watched_directory.path = dirname(file)
         if written.revoked:
             roots.validation_context.crl.filename = written.revoked
         found.append(roots)

@@ -17,7 +17,7 @@ from weft.model.names import Origin
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
+from weft.model.sidecar import Outbound, OutboundPolicy
 from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, VirtualService
 from weft.translate import names
 from weft.translate.actions import act, destination_port, plain, taking_part, wait
@@ -109,7 +109,7 @@ def _chosen(routing: VirtualService, view: ServiceView, port: int) -> list[Chose
     return result
 
 
-def configuration(name: str, hosts: Sequence[VirtualHost], policy: OutboundPolicy) -> Built:
+def configuration(name: str, hosts: Sequence[VirtualHost], policy: Outbound) -> Built:
     """Of two hosts with one domain the first keeps it; the whole would be refused otherwise."""
     fragments: list[bytes] = [_frame(name)]
     taken: set[str] = set().union(*(host.claims for host in hosts))
@@ -198,14 +198,16 @@ def _frame(name: str) -> bytes:
     return body
 
 
-@lru_cache(maxsize=2)
-def _rest(policy: OutboundPolicy) -> bytes:
-    """What nobody claims goes where the caller meant it to go, or is refused with 502 as in Istio."""
-    allowed = policy is OutboundPolicy.ALLOW_ANY
+@lru_cache(maxsize=64)
+def _rest(policy: Outbound) -> bytes:
+    """What nobody claims goes where the caller meant it to go, or to a proxy; or is refused with 502 as in Istio."""
+    allowed = policy is not OutboundPolicy.REGISTRY_ONLY
     name = "allow_any" if allowed else "block_all"
     route = Route(name=name, match=route_match(None))
     if allowed:
-        route.route.cluster = names.PASSTHROUGH
+        proxy = policy if isinstance(policy, Destination) else None
+        cluster = names.outbound_cluster(proxy.host, proxy.port, proxy.subset) if proxy else names.PASSTHROUGH
+        route.route.cluster = cluster
         wait(route.route, None)
     else:
         route.direct_response.status = 502

@@ -33,7 +33,7 @@ from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
+from weft.model.sidecar import Outbound, OutboundPolicy
 from weft.model.standing import Standing
 from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService, destinations
 
@@ -97,7 +97,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
-    policy: OutboundPolicy
+    policy: Outbound
     settings: Settings  # as it calls
     modes: PeerModes = PeerModes()  # whom it lets in
     authorization: tuple[AuthorizationPolicy, ...] = ()  # that guard it, the mesh-wide ones first

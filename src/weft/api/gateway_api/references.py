@@ -14,7 +14,8 @@ MOST_WEIGHT = 1_000_000  # the standard's own limit
 
 
 def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
-    found = tuple(parent for item in spec.items("parentRefs") if (parent := _parent(item, meta)) is not None)
+    each = (_parent(item, meta, index) for index, item in enumerate(spec.items("parentRefs")))
+    found = tuple(parent for parent in each if parent is not None)
     spec.ignored("useDefaultGateways")
     if not spec.raw("parentRefs"):
         what, hint = "the route belongs to nobody, and has no effect", "name a Gateway or a Service in `parentRefs`"
@@ -22,18 +23,20 @@ def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
     return found
 
 
-def _parent(item: Fields, meta: Meta) -> ParentRef | None:
+def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
     group, kind = item.text("group", default=GROUP, most=253), item.text("kind", default="Gateway", most=63)
     written = group if item.has("group") else None
+    named = item.has("namespace")
     name = item.text("name", required=True, most=253)
     namespace = _namespace(item, meta)
     section, port = item.text("sectionName", most=253), item.port("port")
     if (group, kind) == (GROUP, "Gateway"):
-        return ParentRef(kind, namespace, name, section, port, group=written)
+        return ParentRef(kind, namespace, name, section, port, group=written, index=index, namespaced=named)
     if kind == "Service" and group in ("", GROUP):  # many leave the group out, and no other Service can be meant
         if section:
             item.error("sectionName", "a Service has no sections", "name a `port` of it")
-        return ParentRef(kind, namespace, name, "", port, service_host(name, namespace, meta.domain), written)
+        host = service_host(name, namespace, meta.domain)
+        return ParentRef(kind, namespace, name, "", port, host, written, index, named)
     what = f"weft attaches no route to a {kind} of {group or 'the core group'}"
     item.warning("kind", what, 'a Gateway (gateway.networking.k8s.io) or a Service (group: "") can be a parent')
     return None

@@ -42,7 +42,7 @@ def parts(ground: Ground, listener: Listener) -> Iterator[Part]:
     inbound = listener.name == names.VIRTUAL_INBOUND
     yield _whole(ground, listener)
     for position, chain in enumerate(listener.filter_chains):
-        place = f"filter_chains[{_label(listener, position)}]", f"filter_chains[{position}]"
+        place = f"filter_chains[{label(listener, position)}]", f"filter_chains[{position}]"
         if inbound:
             yield from _entrance(ground, listener, chain, place)
         else:
@@ -52,7 +52,7 @@ def parts(ground: Ground, listener: Listener) -> Iterator[Part]:
         yield from _way_out(ground, listener, listener.default_filter_chain, place)
     if listener.HasField("listener_filters_timeout") and listener.listener_filters_timeout.ToNanoseconds():
         yield _detection(ground)
-    yield _logs(ground, inbound=inbound)
+    yield logs(ground, inbound=inbound)
 
 
 def _whole(ground: Ground, listener: Listener) -> Part:
@@ -81,7 +81,7 @@ def _entrance(ground: Ground, listener: Listener, chain: FilterChain, place: tup
     named, by_name = entrance(ground, port) if port is not None else ((), (rules.INBOUND_REST,))
     said, by_mode = _mode(ground, number)
     yield Part(*place, (*said, *named), (*by_mode, *by_name, _protocol(port)))
-    yield from _guards(ground, chain, place)
+    yield from guards(ground, chain, place)
 
 
 def _mode(ground: Ground, number: int) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
@@ -99,7 +99,7 @@ def _protocol(port: InboundPort | None) -> Rule:
     return rules.PROTOCOL_DETECTED if detected else rules.PROTOCOL_DECLARED
 
 
-def _guards(ground: Ground, chain: FilterChain, place: tuple[str, str]) -> Iterator[Part]:
+def guards(ground: Ground, chain: FilterChain, place: tuple[str, str]) -> Iterator[Part]:
     for position, each in enumerate(chain.filters):
         inside = f"{place[0]}.filters[{each.name}].typed_config", f"{place[1]}.filters[{position}].typed_config"
         if (network := _opened(each.typed_config, network_rbac.RBAC())) is not None:
@@ -214,7 +214,7 @@ def _detection(ground: Ground) -> Part:
     return Part(path, path, (), (rules.DETECTION_TIMEOUT,))
 
 
-def _logs(ground: Ground, *, inbound: bool) -> Part:
+def logs(ground: Ground, *, inbound: bool) -> Part:
     side = Reporter.SERVER if inbound else Reporter.CLIENT
     speaking = [
         each
@@ -230,7 +230,7 @@ def _logs(ground: Ground, *, inbound: bool) -> Part:
     return Part("access_log", "access_log", (), (rules.NO_ACCESS_LOG,))
 
 
-def _label(listener: Listener, position: int) -> str:
+def label(listener: Listener, position: int) -> str:
     return _labels([each.name for each in listener.filter_chains])[position]
 
 

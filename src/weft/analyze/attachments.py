@@ -1,0 +1,56 @@
+"""The Gateway API's objects that did not become what their authors wanted: the conditions that do not hold, worded as
+in their status on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts
+from weft.analyze.finding import finding
+from weft.base.problem import Problem
+from weft.model.attached import Derived
+from weft.model.gateway_api import GATEWAY_NAME
+from weft.model.outcome import GatewayOutcome, Told
+
+
+def of_attachments(facts: Facts) -> Iterator[Problem]:
+    for derived in facts.standard:
+        yield from _of_routes(derived)
+        if derived.gateway is not None:
+            yield from _of_listeners(derived.gateway)
+            yield from _of_proxies(derived.gateway, facts)
+        for outcome in derived.policies:
+            for told in outcome.conditions:
+                if told.type == "Accepted" and not told.holds:
+                    yield finding("WFT0904", outcome.origin, "spec.targetRefs", _said(told), "")
+
+
+def _of_routes(derived: Derived) -> Iterator[Problem]:
+    for outcome in derived.routes:
+        for told in outcome.conditions:
+            if told.holds:
+                continue
+            if told.type == "Accepted":
+                yield finding("WFT0901", outcome.origin, f"spec.parentRefs[{outcome.parent.index}]", _said(told), "")
+            else:
+                yield finding(
+                    "WFT0902", outcome.origin, "spec.rules", _said(told), "what is sent there is answered 500"
+                )
+
+
+def _of_listeners(outcome: GatewayOutcome) -> Iterator[Problem]:
+    for index, listener in enumerate(outcome.listeners):
+        wrong = [told for told in listener.conditions if told.type in ("Accepted", "ResolvedRefs") and not told.holds]
+        for told in wrong:
+            yield finding("WFT0903", outcome.origin, f"spec.listeners[{index}]", _said(told), "")
+
+
+def _of_proxies(outcome: GatewayOutcome, facts: Facts) -> Iterator[Problem]:
+    key = outcome.gateway
+    if facts.runs and not facts.selected(key.namespace, ((GATEWAY_NAME, key.name),)):
+        what = f"no workload of {key.namespace} has the label {GATEWAY_NAME}: {key.name}: nothing serves this"
+        yield finding("WFT0905", outcome.origin, "metadata.name", what, "run a gateway with that label")
+
+
+def _said(told: Told) -> str:
+    return f"{told.message} ({told.reason})"

@@ -1,0 +1,66 @@
+"""The Gateway API's BackendTLSPolicy: that a Service is called over TLS, under which name, and whom to believe."""
+
+from __future__ import annotations
+
+from weft.api.metadata import Meta
+from weft.api.reader import Fields
+from weft.api.syntax import is_host
+from weft.model.gateway_api import BackendTls
+from weft.model.names import service_host
+
+
+def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
+    spec = root.fields("spec", required=True)
+    if spec is None:
+        return ()
+    spec.refused("options", "weft knows no `options` of a BackendTLSPolicy", "remove them")
+    validation = spec.fields("validation", required=True)
+    server_name, names, system, bundles = _validation(validation) if validation is not None else ("", (), False, ())
+    found = []
+    for item in spec.items("targetRefs", required=True):
+        group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
+        if kind and (group, kind) != ("", "Service"):
+            item.error("kind", f"weft calls no {kind} over TLS by a policy", 'a Service (group: "") can be a target')
+        service = item.text("name", required=True, most=253)
+        found.append(
+            BackendTls(
+                name=meta.name,
+                namespace=meta.namespace,
+                service=service,
+                host=service_host(service, meta.namespace, meta.domain),
+                server_name=server_name,
+                section=item.text("sectionName", most=253),
+                subject_alt_names=names,
+                system=system,
+                bundles=bundles,
+                created=meta.created,
+                origin=meta.origin,
+            )
+        )
+    return tuple(found)
+
+
+def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, ...]]:
+    server_name = fields.text("hostname", required=True, most=253)
+    if server_name and not is_host(server_name):
+        fields.error("hostname", f"`{server_name}` is not a host name")
+    names = []
+    for item in fields.items("subjectAltNames"):
+        kind = item.choice("type", ("Hostname", "URI"))
+        if not kind:
+            item.lacks("type", what="`type` is required", hint="Hostname or URI")
+        names.append(item.text("hostname", most=253) if kind == "Hostname" else item.text("uri", most=253))
+        item.told_elsewhere("hostname", "uri")
+    system = fields.choice("wellKnownCACertificates", ("System",)) == "System"
+    bundles = []
+    for item in fields.items("caCertificateRefs"):
+        group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
+        if kind and (group, kind) != ("", "ConfigMap"):
+            item.error("kind", f"whom to believe is not read from a {kind}", "a ConfigMap with `ca.crt` is")
+        bundles.append(item.text("name", required=True, most=253))
+    if system and bundles:
+        fields.error("caCertificateRefs", "`wellKnownCACertificates` stands here as well", "keep one of the two")
+    if not system and not bundles:
+        what = "nobody is believed: `caCertificateRefs` or `wellKnownCACertificates` is required"
+        fields.lacks("caCertificateRefs", "wellKnownCACertificates", what=what)
+    return server_name, tuple(name for name in names if name), system, tuple(bundles)

@@ -1,0 +1,227 @@
+"""What became of the Gateway API's objects, in the shapes of the standard's statuses: a route has an entry for each
+parent, a Gateway conditions of its own and of each listener. Outcomes come in, whole statuses leave; `status.py` writes
+them. Rule: what other controllers wrote stays as it is, entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from weft.base.problem import Problem, Severity
+from weft.model.attached import OWN_CLASS, Derived
+from weft.model.gateway_api import (
+    CONTROLLER,
+    GATEWAY_KIND,
+    GATEWAY_NAME,
+    GROUP,
+    GatewayClass,
+    ParentRef,
+    StandardGateway,
+    StandardRoute,
+)
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey, selects
+from weft.model.outcome import ACCEPTED, GatewayOutcome, ListenerOutcome, Told, not_accepted
+from weft.model.value import Value
+
+_LONGEST = 4_096
+
+
+class RouteWanted(msgspec.Struct, frozen=True):
+    parents: tuple[tuple[ParentRef, tuple[Told, ...]], ...] = ()
+
+
+class GatewayWanted(msgspec.Struct, frozen=True):
+    conditions: tuple[Told, ...]
+    listeners: tuple[ListenerOutcome, ...] = ()
+    addresses: tuple[str, ...] = ()
+
+
+class ClassWanted(msgspec.Struct, frozen=True):
+    conditions: tuple[Told, ...]
+
+
+Wanted = RouteWanted | GatewayWanted | ClassWanted
+
+
+def all_wanted(
+    mesh: Mesh, refused: Mapping[ObjectKey, tuple[Value, ...]], problems: Iterable[Problem]
+) -> dict[ObjectKey, Wanted]:
+    """The status of everything that is ours to judge. `refused`: objects with errors, and what they seem to be."""
+    errors: dict[str, list[Problem]] = {}
+    for problem in problems:
+        if problem.severity is Severity.ERROR:
+            errors.setdefault(problem.where.object, []).append(problem)
+    found: dict[ObjectKey, Wanted] = {}
+    parents: dict[ObjectKey, dict[int, tuple[ParentRef, tuple[Told, ...]]]] = {}
+    ours = set()  # Gateways
+    classes = {OWN_CLASS}
+    for derived in mesh.derived():
+        for outcome in derived.routes:
+            if outcome.ours:
+                held = parents.setdefault(outcome.route, {})
+                held[outcome.parent.index] = (outcome.parent, outcome.conditions)
+        if derived.gateway is not None:
+            ours.add(derived.gateway.gateway)
+            found[derived.gateway.gateway] = _gateway(derived, derived.gateway, mesh)
+    for key, values in mesh.values():
+        for value in values:
+            if isinstance(value, StandardRoute):
+                held = parents.get(key, {})
+                found[key] = RouteWanted(tuple(held[index] for index in sorted(held)))
+            elif isinstance(value, GatewayClass):
+                classes.discard(value.name)
+                if value.controller == CONTROLLER:
+                    classes.add(value.name)
+                    found[key] = ClassWanted((ACCEPTED,))
+    ours.update(
+        key
+        for key, values in refused.items()
+        if any(isinstance(value, StandardGateway) and value.class_name in classes for value in values)
+    )
+    for key, values in refused.items():
+        message = _message(errors.get(str(key), ()))
+        for value in values:
+            if isinstance(value, StandardRoute):
+                told = not_accepted("UnsupportedValue", message)
+                meant = (
+                    each
+                    for each in value.parents
+                    if each.kind == "Service" or ObjectKey(GATEWAY_KIND, each.namespace, each.name) in ours
+                )
+                found[key] = RouteWanted(tuple((each, (told,)) for each in meant))
+            elif isinstance(value, StandardGateway) and key in ours:
+                found[key] = GatewayWanted((not_accepted("Invalid", message),))
+            elif isinstance(value, GatewayClass) and value.controller == CONTROLLER:
+                found[key] = ClassWanted((not_accepted("InvalidParameters", message),))
+    return found
+
+
+def is_right(status: Mapping[str, Any], wanted: Wanted, generation: int) -> bool:
+    """Whether what an object carries of ours says what it should, since whenever."""
+    made = status_of(status, wanted, generation, now="")
+    return bool(_timeless(made) == _timeless(status))
+
+
+def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now: str) -> dict[str, Any]:
+    """The status that an object should have, made of the one that it has. A condition keeps its time as long as it
+    says the same."""
+    match wanted:
+        case RouteWanted():
+            return {**status, "parents": _parents(_entries(status, "parents"), wanted, generation, now)}
+        case ClassWanted():
+            conditions = _conditions(_entries(status, "conditions"), wanted.conditions, generation, now)
+            return {**status, "conditions": conditions}
+    before = {str(each.get("name")): each for each in _entries(status, "listeners")}
+    made: dict[str, Any] = {
+        **status,
+        "conditions": _conditions(_entries(status, "conditions"), wanted.conditions, generation, now),
+        "listeners": [
+            {
+                "name": each.name,
+                "supportedKinds": [{"group": GROUP, "kind": kind.value} for kind in each.kinds],
+                "attachedRoutes": each.attached,
+                "conditions": _conditions(
+                    _entries(before.get(each.name, {}), "conditions"), each.conditions, generation, now
+                ),
+            }
+            for each in wanted.listeners
+        ],
+    }
+    if wanted.addresses:
+        made["addresses"] = [{"type": "IPAddress", "value": each} for each in wanted.addresses]
+    else:
+        made.pop("addresses", None)
+    return made
+
+
+def _gateway(derived: Derived, outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
+    """Whether there are proxies to serve it, too, and where they are reached."""
+    key = outcome.gateway
+    label = ((GATEWAY_NAME, key.name),)
+    conditions = outcome.conditions
+    if not any(selects(label, each.labels) for each in mesh.instances(key.namespace)):
+        what = f"no pod of {key.namespace} has the label {GATEWAY_NAME}: {key.name}"
+        none = Told("Programmed", holds=False, reason="NoResources", message=what)
+        conditions = tuple(none if each.type == "Programmed" and each.holds else each for each in conditions)
+    addresses = sorted(
+        address
+        for service in mesh.services()
+        if service.namespace == key.namespace and service.selector and set(label) <= set(service.selector)
+        for address in service.addresses
+    )
+    return GatewayWanted(conditions, outcome.listeners, tuple(addresses))
+
+
+def _parents(
+    entries: Sequence[Mapping[str, Any]], wanted: RouteWanted, generation: int, now: str
+) -> list[Mapping[str, Any]]:
+    others = [each for each in entries if each.get("controllerName") != CONTROLLER]
+    before = [each for each in entries if each.get("controllerName") == CONTROLLER]
+    made: list[Mapping[str, Any]] = list(others)
+    for parent, told in wanted.parents:
+        reference = _reference(parent)
+        known: Mapping[str, Any] = next((each for each in before if each.get("parentRef") == reference), {})
+        made.append(
+            {
+                "parentRef": reference,
+                "controllerName": CONTROLLER,
+                "conditions": _conditions(_entries(known, "conditions"), told, generation, now),
+            }
+        )
+    return made
+
+
+def _reference(parent: ParentRef) -> dict[str, Any]:
+    """As it stands in the route."""
+    found: dict[str, Any] = {"group": GROUP if parent.group is None else parent.group, "kind": parent.kind}
+    if parent.namespaced:
+        found["namespace"] = parent.namespace
+    found["name"] = parent.name
+    if parent.section:
+        found["sectionName"] = parent.section
+    if parent.port:
+        found["port"] = parent.port
+    return found
+
+
+def _conditions(
+    before: Sequence[Mapping[str, Any]], wanted: Iterable[Told], generation: int, now: str
+) -> list[Mapping[str, Any]]:
+    told = tuple(wanted)
+    known = {each.get("type"): each for each in before}
+    made: list[Mapping[str, Any]] = [each for each in before if each.get("type") not in {one.type for one in told}]
+    for each in told:
+        status = "True" if each.holds else "False"
+        same = known.get(each.type, {})
+        made.append(
+            {
+                "type": each.type,
+                "status": status,
+                "reason": each.reason,
+                "message": each.message[:_LONGEST],
+                "observedGeneration": generation,
+                "lastTransitionTime": same.get("lastTransitionTime", now) if same.get("status") == status else now,
+            }
+        )
+    return sorted(made, key=lambda each: str(each.get("type")))
+
+
+def _timeless(value: Any) -> Any:
+    """Without times, and without regard to the order of conditions and parents, which others may change."""
+    if isinstance(value, Mapping):
+        return {name: _timeless(held) for name, held in value.items() if name != "lastTransitionTime"}
+    if isinstance(value, list):
+        return sorted((_timeless(each) for each in value), key=repr)
+    return value
+
+
+def _entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    found = holder.get(name)
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+
+
+def _message(errors: Iterable[Problem]) -> str:
+    return "\n".join(f"{each.where.field}: {each.what}" for each in errors) or "it cannot be read"

@@ -1,0 +1,46 @@
+import pytest
+
+from api.gateway_api.objects import standard
+from api.reading import read, told
+
+TARGET = '{group: "", kind: Service, name: web}'
+
+
+def policy(validation, targets=TARGET):
+    return standard("BackendTLSPolicy", f"targetRefs: [{targets}]\nvalidation: {validation}")
+
+
+def test_every_target_is_called_under_the_name():
+    refs = 'caCertificateRefs: [{group: "", kind: ConfigMap, name: roots}]'
+    names = "subjectAltNames: [{type: Hostname, hostname: c.d}, {type: URI, uri: 'spiffe://e'}]"
+    targets = '{group: "", kind: Service, name: web, sectionName: https}, {group: "", kind: Service, name: api}'
+    found = read(policy(f"{{hostname: a.b, {refs}, {names}}}", targets)).values
+    assert [(each.service, each.section, each.host) for each in found] == [
+        ("web", "https", "web.shop.svc.cluster.local"),
+        ("api", "", "api.shop.svc.cluster.local"),
+    ]
+    assert (found[0].server_name, found[0].bundles, found[0].system) == ("a.b", ("roots",), False)
+    assert found[0].subject_alt_names == ("c.d", "spiffe://e")
+
+
+@pytest.mark.parametrize(
+    ("validation", "problem"),
+    [
+        ("{hostname: a.b}", "nobody is believed: `caCertificateRefs` or `wellKnownCACertificates` is required"),
+        (
+            '{hostname: a.b, caCertificateRefs: [{group: "", kind: Secret, name: s}]}',
+            "whom to believe is not read from a Secret (a ConfigMap with `ca.crt` is)",
+        ),
+        (
+            '{hostname: a.b, wellKnownCACertificates: System, caCertificateRefs: [{group: "", kind: ConfigMap, name: s}]}',
+            "`wellKnownCACertificates` stands here as well (keep one of the two)",
+        ),
+    ],
+)
+def test_whom_to_believe_must_be_said_once(validation, problem):
+    assert told(policy(validation)) == [f"6 {problem}"]
+
+
+def test_only_services_are_called():
+    (line,) = told(policy("{hostname: a.b, wellKnownCACertificates: System}", "{group: a.b, kind: Pool, name: web}"))
+    assert line.startswith("5 weft calls no Pool over TLS by a policy")

@@ -1,0 +1,126 @@
+from datetime import timedelta
+
+import pytest
+
+from api.gateway_api.objects import http_route
+from api.reading import told, value
+from weft.model.virtual_service import CorsPolicy, MatchKind, Redirect, Rewrite, StringMatch
+
+
+def filtered(text, *, backends=True):
+    to = "\n  backendRefs: [{name: web, port: 80}]" if backends else ""
+    return http_route(f"- filters: [{text}]{to}")
+
+
+def route(text, **how):
+    return value(filtered(text, **how)).rules[0]
+
+
+def test_headers_are_text_and_of_two_with_one_name_the_first_counts():
+    found = route(
+        "{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: A, value: 100%}, {name: a, value: b}],"
+        " add: [{name: c, value: d}], remove: [e]}}"
+    ).route.headers.request
+    assert (found.set, found.add, found.remove) == ((("A", "100%%"),), (("c", "d"),), ("e",))
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("{scheme: https}", Redirect(scheme="https", derive_port="FROM_PROTOCOL_DEFAULT", code=302)),
+        ("{hostname: a.b, statusCode: 301}", Redirect(authority="a.b", derive_port="FROM_REQUEST_PORT", code=301)),
+        ("{port: 8080}", Redirect(port=8080, code=302)),
+        (
+            "{path: {type: ReplaceFullPath, replaceFullPath: /a}}",
+            Redirect(uri="/a", derive_port="FROM_REQUEST_PORT", code=302),
+        ),
+        (
+            "{path: {type: ReplacePrefixMatch, replacePrefixMatch: ''}}",
+            Redirect(prefix="/", derive_port="FROM_REQUEST_PORT", code=302),
+        ),
+    ],
+)
+def test_redirects(written, expected):
+    assert route(f"{{type: RequestRedirect, requestRedirect: {written}}}", backends=False).route.redirect == expected
+
+
+def test_a_whole_path_is_put_in_the_place_of_any_other_and_means_itself():
+    found = route("{type: URLRewrite, urlRewrite: {path: {type: ReplaceFullPath, replaceFullPath: '/a\\1'}}}")
+    assert found.route.rewrite == Rewrite(regex_match="^/.*$", regex_rewrite="/a\\\\1")
+
+
+@pytest.mark.parametrize(
+    ("share", "percentage"),
+    [
+        ("", 100),
+        (", percent: 7", 7),
+        (", fraction: {numerator: 1}", 1),
+        (", fraction: {numerator: 1, denominator: 8}", 12.5),
+    ],
+)
+def test_mirrors_have_a_share(share, percentage):
+    found = route(f"{{type: RequestMirror, requestMirror: {{backendRef: {{name: two, port: 80}}{share}}}}}")
+    assert [(backend.name, share) for backend, share in found.mirrors] == [("two", percentage)]
+
+
+def test_cors():
+    found = route("{type: CORS, cors: {allowOrigins: ['*', 'https://*.a.b', 'https://c.d'], allowMethods: [GET]}}")
+    assert found.route.cors == CorsPolicy(
+        allow_origins=(
+            StringMatch(MatchKind.REGEX, ".*"),
+            StringMatch(MatchKind.REGEX, r"https://.*\.a\.b"),
+            StringMatch(MatchKind.EXACT, "https://c.d"),
+        ),
+        allow_methods=("GET",),
+        max_age=timedelta(seconds=5),
+        unmatched_preflights="IGNORE",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "{type: ExtensionRef, extensionRef: {group: a, kind: b, name: c}}",
+            "weft does not act on the filter ExtensionRef here",
+        ),
+        ("{type: ExternalAuth, externalAuth: {}}", "weft does not act on the filter ExternalAuth here"),
+        ("{type: Mirror}", "there is no filter `Mirror`"),
+        ("{type: CORS, cors: {allowMethods: [get]}}", "`get` is not an HTTP method"),
+        ("{type: URLRewrite, urlRewrite: {}}", "`urlRewrite` must change something"),
+        ("{type: URLRewrite, urlRewrite: {path: {type: ReplaceFullPath, replaceFullPath: a}}}", "must begin with a"),
+        (
+            "{type: RequestMirror, requestMirror: {backendRef: {name: a, port: 1}, percent: 1, fraction: {numerator: 1}}}",
+            "only one of `percent`, `fraction` may be set",
+        ),
+        (
+            "{type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: Host, value: a}]}}",
+            "`Host` can only be set on requests",
+        ),
+        (
+            '{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: "b\\nc"}]}}',
+            "the value holds a line break or a control character",
+        ),
+        (
+            "{type: CORS, cors: {allowMethods: [GET]}}, {type: CORS, cors: {allowMethods: [GET]}}",
+            "there is a filter CORS already",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused(text, problem):
+    found = told(filtered(text))
+    assert len(found) == 1
+    assert problem in found[0]
+
+
+def test_redirects_and_rewrites_exclude_each_other():
+    text = "{type: RequestRedirect, requestRedirect: {scheme: https}}, {type: URLRewrite, urlRewrite: {hostname: a.b}}"
+    assert told(filtered(text, backends=False)) == [
+        "7 a rule cannot both redirect and rewrite a request (keep one of the two filters)"
+    ]
+
+
+def test_backends_change_headers_and_nothing_else():
+    rewrite = "{type: URLRewrite, urlRewrite: {hostname: a.b}}"
+    (line,) = told(http_route(f"- backendRefs: [{{name: web, port: 80, filters: [{rewrite}]}}]"))
+    assert line.startswith("7 weft does not act on the filter URLRewrite here")

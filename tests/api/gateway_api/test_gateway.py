@@ -1,0 +1,86 @@
+import pytest
+
+from api.gateway_api.objects import standard
+from api.reading import told, value
+from weft.model.gateway_api import CertificateRef, From, Listener, Requirement
+
+
+def gateway(listener, more=""):
+    return standard("Gateway", f"gatewayClassName: weft\nlisteners:\n  - {listener}{more}")
+
+
+def test_a_listener_is_read():
+    found = value(
+        gateway(
+            "{name: https, port: 443, protocol: HTTPS, hostname: A.b, tls: {certificateRefs: [{name: s}, "
+            "{name: t, namespace: far}]}, allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {a: b}, "
+            "matchExpressions: [{key: c, operator: Exists}]}}, kinds: [{kind: HTTPRoute}, {kind: UDPRoute}]}}"
+        )
+    )
+    assert (found.class_name, found.key.kind) == ("weft", "Gateway.gateway.networking.k8s.io")
+    assert found.listeners == (
+        Listener(
+            "https",
+            443,
+            "HTTPS",
+            "a.b",
+            certificates=(CertificateRef("shop", "s"), CertificateRef("far", "t")),
+            namespaces=From.SELECTOR,
+            selector=(("a", "b"),),
+            requirements=(Requirement("c", "Exists"),),
+            kinds=("HTTPRoute",),
+            other_kinds=("UDPRoute",),
+            line=7,
+        ),
+    )
+
+
+def test_tls_may_pass_unopened():
+    found = value(gateway("{name: tls, port: 443, protocol: TLS, tls: {mode: Passthrough}}"))
+    assert found.listeners[0].passthrough
+
+
+@pytest.mark.parametrize(
+    ("listener", "problem"),
+    [
+        ("{name: a, port: 443, protocol: HTTPS}", "7 a listener of HTTPS needs `tls`"),
+        ("{name: a, port: 443, protocol: HTTPS, tls: {}}", "7 `certificateRefs` is required where TLS is ended"),
+        (
+            "{name: a, port: 443, protocol: HTTPS, tls: {mode: Passthrough}}",
+            "7 HTTPS is ended at the listener (to pass it on unopened, set `protocol: TLS`)",
+        ),
+        (
+            "{name: a, port: 80, protocol: HTTP, tls: {certificateRefs: [{name: s}]}}",
+            "7 a listener of HTTP has no TLS (set `protocol: HTTPS` or `TLS`)",
+        ),
+        (
+            "{name: a, port: 80, protocol: HTTP, hostname: '*'}",
+            "7 `*` is not a host name (a name, `*.example.com`, or none at all)",
+        ),
+        (
+            "{name: a, port: 1, protocol: TCP, hostname: a.b}",
+            "7 bytes alone do not tell for which host they are (remove `hostname`)",
+        ),
+        (
+            "{name: a, port: 443, protocol: TLS, tls: {mode: Passthrough, options: {a: b}}}",
+            "7 weft knows no `options` of a listener's TLS (remove them)",
+        ),
+        (
+            "{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector}}}",
+            "7 `from: Selector` needs a `selector`",
+        ),
+    ],
+)
+def test_listeners_that_cannot_be_are_refused(listener, problem):
+    assert told(gateway(listener)) == [problem]
+
+
+@pytest.mark.parametrize("field", ["addresses: [{value: 10.0.0.1}]", "infrastructure: {labels: {a: b}}", "tls: {}"])
+def test_what_weft_does_not_do_for_a_gateway_is_refused(field):
+    found = told(gateway("{name: a, port: 80, protocol: HTTP}", f"\n{field}"))
+    assert len(found) == 1 and found[0].startswith("8 weft ")
+
+
+def test_listeners_have_names_of_their_own():
+    text = "{name: a, port: 80, protocol: HTTP}\n  - {name: a, port: 81, protocol: HTTP}"
+    assert told(gateway(text)) == ["8 there is a listener `a` already"]

@@ -1,0 +1,13 @@
+from api.reading import told, value
+
+CLASS = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: x}\nspec:\n"
+
+
+def test_only_the_controller_is_read():
+    found = value(CLASS + "  controllerName: example.com/other\n  description: theirs\n  parametersRef: {name: a}")
+    assert (found.name, found.controller) == ("x", "example.com/other")
+
+
+def test_parameters_of_ours_are_refused():
+    text = CLASS + "  controllerName: weft.dev/gateway-controller\n  parametersRef: {name: a}"
+    assert told(text) == ["6 weft has no parameters for a GatewayClass (remove `parametersRef`)"]

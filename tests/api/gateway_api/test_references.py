@@ -1,0 +1,66 @@
+import pytest
+
+from api.gateway_api.objects import http_route, standard
+from api.reading import told, value
+from weft.model.gateway_api import ParentRef
+
+RULE = "- backendRefs: [{name: web, port: 80}]"
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("{name: edge}", ParentRef("Gateway", "shop", "edge")),
+        (
+            "{name: edge, namespace: far, sectionName: https, port: 443}",
+            ParentRef("Gateway", "far", "edge", "https", 443, namespaced=True),
+        ),
+        (
+            '{group: "", kind: Service, name: web, port: 80}',
+            ParentRef("Service", "shop", "web", "", 80, "web.shop.svc.cluster.local", ""),
+        ),
+        ("{kind: Service, name: web}", ParentRef("Service", "shop", "web", host="web.shop.svc.cluster.local")),
+    ],
+)
+def test_parents_are_gateways_and_services(written, expected):
+    assert value(http_route(RULE, f"[{written}]")).parents == (expected,)
+
+
+def test_other_parents_are_told_and_left_alone():
+    text = http_route(RULE, "[{group: networking.istio.io, kind: ServiceEntry, name: web}, {name: edge}]")
+    assert told(text) == [
+        "5 warning: weft attaches no route to a ServiceEntry of networking.istio.io "
+        '(a Gateway (gateway.networking.k8s.io) or a Service (group: "") can be a parent)'
+    ]
+    assert [(each.name, each.index) for each in value(text).parents] == [("edge", 1)]
+
+
+@pytest.mark.parametrize(
+    ("backend", "problem"),
+    [
+        ("{name: web}", "7 a backend that is a Service needs a `port`"),
+        ("{name: web, port: 80, weight: -1}", "7 `weight` must be between 0 and 1000000, not -1"),
+        ("{name: web, port: 80, namespace: A}", "7 `A` is not a namespace"),
+    ],
+)
+def test_backends_that_cannot_be_are_refused(backend, problem):
+    assert told(http_route(f"- backendRefs: [{backend}]")) == [problem]
+
+
+def test_a_backend_of_another_kind_is_for_its_status_to_tell():
+    (backend,) = value(http_route("- backendRefs: [{group: a.b, kind: Pool, name: web}]")).rules[0].backends
+    assert (backend.group, backend.kind) == ("a.b", "Pool")
+
+
+def test_hostnames_have_no_case_and_are_no_addresses_of_all():
+    text = "parentRefs: [{name: edge}]\nhostnames: [Shop.Example.com, '*.example.org']"
+    assert value(standard("HTTPRoute", text)).hostnames == ("shop.example.com", "*.example.org")
+    assert told(standard("HTTPRoute", "parentRefs: [{name: edge}]\nhostnames: ['*']")) == [
+        "6 `*` is not a host name (a name, or `*.example.com`)"
+    ]
+
+
+def test_a_route_of_nobody_is_told():
+    assert told(standard("HTTPRoute", "hostnames: [a.b]")) == [
+        "4 warning: the route belongs to nobody, and has no effect (name a Gateway or a Service in `parentRefs`)"
+    ]

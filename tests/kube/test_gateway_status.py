@@ -1,0 +1,251 @@
+import asyncio
+import copy
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from tools.kube.api_server import RequestFailed
+from tools.kube.process import wait_for
+
+from kube.cluster import MERGE, client_of, watched
+from tools.kube import gateway_api
+from weft.kube.gateway_status import ClassWanted, GatewayWanted, RouteWanted, all_wanted, is_right, status_of
+from weft.kube.status import StatusWriter
+from weft.model.gateway_api import CONTROLLER, ParentRef, RouteKind
+from weft.model.outcome import ACCEPTED, RESOLVED, ListenerOutcome, Told, not_accepted
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+GROUP = "gateway.networking.k8s.io"
+PARENT = ParentRef("Gateway", "edge", "public", "http", namespaced=True)
+THEIRS = {"parentRef": {"name": "other"}, "controllerName": "example.com/other", "conditions": []}
+
+
+def test_an_entry_of_ours_stands_beside_those_of_others():
+    made = status_of({"parents": [THEIRS]}, RouteWanted(((PARENT, (ACCEPTED, RESOLVED)),)), 3, now="then")
+    assert made["parents"][0] == THEIRS
+    own = made["parents"][1]
+    assert own["parentRef"] == {
+        "group": GROUP, "kind": "Gateway", "namespace": "edge", "name": "public", "sectionName": "http",
+    }  # fmt: skip
+    assert own["controllerName"] == CONTROLLER
+    assert [(each["type"], each["status"], each["observedGeneration"]) for each in own["conditions"]] == [
+        ("Accepted", "True", 3),
+        ("ResolvedRefs", "True", 3),
+    ]
+
+
+def test_a_condition_keeps_its_time_until_it_turns():
+    wanted = RouteWanted(((PARENT, (ACCEPTED,)),))
+    first = status_of({}, wanted, 1, now="then")
+    again = status_of(first, wanted, 2, now="now")
+    turned = status_of(again, RouteWanted(((PARENT, (not_accepted("NoMatchingParent", ""),)),)), 2, now="now")
+    times = [made["parents"][0]["conditions"][0]["lastTransitionTime"] for made in (first, again, turned)]
+    assert times == ["then", "then", "now"]
+
+
+def test_what_is_right_is_not_written_again_whatever_its_order():
+    wanted = RouteWanted(((PARENT, (ACCEPTED, RESOLVED)),))
+    made = status_of({"parents": [THEIRS]}, wanted, 1, now="then")
+    other = copy.deepcopy(made)
+    other["parents"].reverse()
+    other["parents"][0]["conditions"].reverse()
+    assert is_right(other, wanted, 1)
+    assert not is_right(other, wanted, 2)
+    assert not is_right({"parents": [THEIRS]}, wanted, 1)
+    assert is_right({"parents": [THEIRS]}, RouteWanted(), 1)
+
+
+def test_a_route_that_is_not_ours_any_more_loses_our_entry_alone():
+    made = status_of({"parents": [THEIRS]}, RouteWanted(((PARENT, (ACCEPTED,)),)), 1, now="then")
+    assert status_of(made, RouteWanted(), 1, now="now")["parents"] == [THEIRS]
+
+
+def test_a_gateway_tells_of_each_listener():
+    listener = ListenerOutcome("http", (RouteKind.HTTP, RouteKind.GRPC), 2, (ACCEPTED,))
+    theirs = {"type": "Theirs", "status": "True"}
+    wanted = GatewayWanted(
+        (ACCEPTED, Told("Programmed", holds=False, reason="NoResources")), (listener,), ("10.0.0.1",)
+    )
+    made = status_of({"conditions": [theirs], "listeners": [{"name": "gone"}]}, wanted, 1, now="then")
+    assert [(each["type"], each["status"]) for each in made["conditions"]] == [
+        ("Accepted", "True"), ("Programmed", "False"), ("Theirs", "True"),
+    ]  # fmt: skip
+    (said,) = made["listeners"]
+    assert (said["name"], said["attachedRoutes"]) == ("http", 2)
+    assert [each["kind"] for each in said["supportedKinds"]] == ["HTTPRoute", "GRPCRoute"]
+    assert made["addresses"] == [{"type": "IPAddress", "value": "10.0.0.1"}]
+    assert "addresses" not in status_of(made, msgspec.structs.replace(wanted, addresses=()), 1, now="now")
+
+
+def test_a_class_is_accepted():
+    assert status_of({}, ClassWanted((ACCEPTED,)), 1, now="then")["conditions"][0]["status"] == "True"
+
+
+# With a real API server, and the standard's own definitions
+
+
+@pytest.fixture(scope="module")
+def cluster(api_server):
+    names = []
+    for manifest in gateway_api.definitions():
+        names.append(manifest["metadata"]["name"])
+        try:
+            api_server.request("POST", CRDS, manifest)
+        except RequestFailed as error:
+            if error.status != 409:
+                raise
+    for name in names:
+        wait_for(lambda name=name: _established(api_server, name), f"definition {name} to be ready", timeout=60)
+    yield api_server
+    for name in names:
+        api_server.request("DELETE", f"{CRDS}/{name}")
+
+
+def _established(server, name):
+    found = server.request("GET", f"{CRDS}/{name}").get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in found)
+
+
+def url(kind, namespace, name="", below=""):
+    plural = {"Gateway": "gateways", "HTTPRoute": "httproutes", "GatewayClass": "gatewayclasses"}[kind]
+    place = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{GROUP}/v1{place}/{plural}{f'/{name}' if name else ''}{below}"
+
+
+def put(server, kind, namespace, name, spec):
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "spec": spec}
+    try:
+        server.request("POST", url(kind, namespace), body)
+    except RequestFailed as error:
+        if error.status != 409:
+            raise
+        server.request("PATCH", url(kind, namespace, name), {"spec": spec}, kind=MERGE)
+
+
+@asynccontextmanager
+async def judging(server):
+    """The source, the mesh that it makes, and a writer of statuses that is told what is wanted."""
+    async with watched(server) as seen, client_of(server) as client:
+        writer = StatusWriter(client)
+        await seen.next()
+        writer.see(seen.statuses.items())
+
+        def judge():
+            problems = seen.problems.all()
+            writer.judge_all(problems, all_wanted(seen.mesh, seen.intake.refused, problems))
+
+        async def follow():
+            while True:
+                batch, _ = await seen.next()
+                writer.see(batch.statuses)
+                judge()
+
+        judge()
+        tasks = [asyncio.create_task(follow()), asyncio.create_task(writer.run())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def status(server, kind, namespace, name, holds):
+    """Its status, once it is as it should be."""
+    found = {}
+    async with asyncio.timeout(30):
+        while not holds(found):
+            whole = await asyncio.to_thread(server.request, "GET", url(kind, namespace, name))
+            found = {**whole.get("status", {}), "generation": whole["metadata"]["generation"]}
+            await asyncio.sleep(0.1)
+    return found
+
+
+def conditions(holder):
+    return {each["type"]: (each["status"], each["reason"]) for each in holder.get("conditions", ())}
+
+
+def own(found):
+    return [each for each in found.get("parents", ()) if each["controllerName"] == CONTROLLER]
+
+
+SERVICE = {"spec": {"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]}}
+RULES = [{"backendRefs": [{"name": "web", "port": 80}]}]
+
+
+async def test_statuses_are_written_as_the_standard_has_them(cluster):
+    namespace = "standard"
+    cluster.make_namespace(namespace)
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace}, **SERVICE}
+    cluster.request("POST", f"/api/v1/namespaces/{namespace}/services", service)
+    put(cluster, "GatewayClass", "", "ours", {"controllerName": CONTROLLER})
+    put(cluster, "GatewayClass", "", "theirs", {"controllerName": "example.com/other"})
+    listeners = [
+        {"name": "http", "port": 80, "protocol": "HTTP"},
+        {"name": "dns", "port": 53, "protocol": "UDP"},
+    ]
+    put(cluster, "Gateway", namespace, "edge", {"gatewayClassName": "ours", "listeners": listeners})
+    put(cluster, "Gateway", namespace, "other", {"gatewayClassName": "theirs", "listeners": listeners})
+    parents = [
+        {"name": "edge", "sectionName": "http"},
+        {"name": "edge", "sectionName": "none"},
+        {"name": "other"},
+        {"group": "", "kind": "Service", "name": "web"},
+    ]
+    put(cluster, "HTTPRoute", namespace, "web", {"parentRefs": parents, "rules": RULES})
+    put(cluster, "HTTPRoute", namespace, "wrong", {
+        "parentRefs": parents[3:],
+        "rules": [{**RULES[0], "sessionPersistence": {"sessionName": "x"}}],
+    })  # fmt: skip
+    theirs = {
+        "parents": [
+            {
+                "parentRef": {"name": "other"},
+                "controllerName": "example.com/other",
+                "conditions": [
+                    {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "",
+                     "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                ],
+            }
+        ]
+    }  # fmt: skip
+    cluster.request("PATCH", url("HTTPRoute", namespace, "web", "/status"), {"status": theirs}, kind=MERGE)
+    async with judging(cluster):
+        found = await status(cluster, "GatewayClass", "", "ours", lambda each: _accepted(each) == "True")
+        assert conditions(found)["Accepted"] == ("True", "Accepted")
+
+        found = await status(cluster, "HTTPRoute", namespace, "web", lambda each: len(own(each)) == 3)
+        assert found["parents"][0]["controllerName"] == "example.com/other"
+        assert {each["parentRef"].get("sectionName", each["parentRef"]["kind"]): conditions(each)["Accepted"]
+                for each in own(found)} == {
+            "http": ("True", "Accepted"),
+            "none": ("False", "NoMatchingParent"),
+            "Service": ("True", "Accepted"),
+        }  # fmt: skip
+        assert {each["observedGeneration"] for one in own(found) for each in one["conditions"]} == {found["generation"]}
+
+        found = await status(cluster, "Gateway", namespace, "edge", lambda each: _accepted(each) == "True")
+        assert conditions(found) == {"Accepted": ("True", "ListenersNotValid"), "Programmed": ("False", "NoResources")}
+        told = {each["name"]: (each["attachedRoutes"], conditions(each)["Accepted"]) for each in found["listeners"]}
+        assert told == {"http": (1, ("True", "Accepted")), "dns": (0, ("False", "UnsupportedProtocol"))}
+
+        found = await status(cluster, "HTTPRoute", namespace, "wrong", lambda each: bool(own(each)))
+        (entry,) = own(found)
+        assert conditions(entry)["Accepted"] == ("False", "UnsupportedValue")
+        assert "sessionPersistence" in entry["conditions"][0]["message"]
+
+        put(cluster, "HTTPRoute", namespace, "web", {"rules": [{"backendRefs": [{"name": "nobody", "port": 80}]}]})
+        found = await status(
+            cluster, "HTTPRoute", namespace, "web",
+            lambda each: {("ResolvedRefs", ("False", "BackendNotFound"))} <= {
+                pair for one in own(each) for pair in conditions(one).items()
+            } and {c["observedGeneration"] for one in own(each) for c in one["conditions"]} == {each["generation"]},
+        )  # fmt: skip
+        assert found["parents"][0]["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    other = cluster.request("GET", url("Gateway", namespace, "other"))
+    assert {each["reason"] for each in other["status"]["conditions"]} == {"Pending"}, "it is somebody else's to judge"
+
+
+def _accepted(found):
+    return conditions(found).get("Accepted", ("",))[0]

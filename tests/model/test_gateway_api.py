@@ -1,0 +1,43 @@
+import pytest
+
+from weft.model.gateway_api import GrantSource, GrantTarget, ParentRef, ReferenceGrant, Requirement, RouteKind
+
+GRANT = ReferenceGrant("x", "bank", (GrantSource("g", "HTTPRoute", "shop"),), (GrantTarget("", "Service", "ledger"),))
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "holds"),
+    [
+        ("In", ("b",), True),
+        ("In", ("c",), False),
+        ("NotIn", ("b",), False),
+        ("NotIn", ("c",), True),
+        ("Exists", (), True),
+        ("DoesNotExist", (), False),
+    ],
+)
+def test_a_requirement_is_for_one_label(operator, values, holds):
+    assert Requirement("a", operator, values).holds((("a", "b"),)) is holds
+
+
+def test_a_label_that_is_not_there_is_in_no_list():
+    assert not Requirement("a", "In", ("b",)).holds(())
+    assert Requirement("a", "NotIn", ("b",)).holds(())
+    assert Requirement("a", "DoesNotExist").holds(())
+
+
+def test_a_grant_is_for_whom_it_names_and_what():
+    source, target = GRANT.sources[0], GRANT.targets[0]
+    assert GRANT.allows(source, target)
+    assert not GRANT.allows(GrantSource("g", "GRPCRoute", "shop"), target)
+    assert not GRANT.allows(source, GrantTarget("", "Service", "other"))
+    assert not GRANT.allows(source, GrantTarget("", "Secret", "ledger"))
+
+
+def test_a_parent_is_called_as_people_would():
+    assert str(ParentRef("Gateway", "shop", "edge", "https", 443)) == "Gateway shop/edge https 443"
+    assert ParentRef("Gateway", "shop", "edge", "https").place == ("Gateway", "shop", "edge")
+
+
+def test_two_kinds_of_routes_are_http():
+    assert [kind.value for kind in RouteKind if kind.is_http] == ["HTTPRoute", "GRPCRoute"]

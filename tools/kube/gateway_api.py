@@ -1,0 +1,61 @@
+"""The Gateway API's own CustomResourceDefinitions, for tests: taken from its Go module, by the module proxy, and kept
+in the cache of what is built. They are the standard's, and no part of this repository."""
+
+from __future__ import annotations
+
+import io
+import urllib.request
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.kube import build, go
+
+VERSION = "v1.6.0"
+SUM = "h1:735YBRj5NXFrOGX0GoSjwzUIzbz8kiEOfADsqHFmHgE="
+_FOLDER = f"sigs.k8s.io/gateway-api@{VERSION}/config/crd/experimental/"  # every field there is
+_KINDS = (
+    "backendtlspolicies",
+    "gatewayclasses",
+    "gateways",
+    "grpcroutes",
+    "httproutes",
+    "referencegrants",
+    "tcproutes",
+    "tlsroutes",
+)
+
+
+class NoDefinitions(Exception):
+    """They are not in the cache, and no proxy gave them."""
+
+
+def definitions() -> list[dict[str, Any]]:
+    kept = build.cache().parent / f"gateway-api-{VERSION}.zip"
+    if not kept.exists():
+        _fetch(kept)
+    with zipfile.ZipFile(kept) as archive:
+        return [yaml.safe_load(archive.read(f"{_FOLDER}gateway.networking.k8s.io_{plural}.yaml")) for plural in _KINDS]
+
+
+def _fetch(target: Path) -> None:
+    reasons = []
+    for proxy in go.proxies():
+        address = f"{proxy}/sigs.k8s.io/gateway-api/@v/{VERSION}.zip"
+        try:
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                content = answer.read()
+        except OSError as failed:
+            reasons.append(f"{address}: {failed}")
+            continue
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if go.sum_of(archive) != SUM:
+                raise NoDefinitions(f"{address} is not {VERSION}: its sum is {go.sum_of(archive)}, not {SUM}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = target.with_suffix(".new")
+        new.write_bytes(content)
+        new.rename(target)
+        return
+    raise NoDefinitions("; ".join(reasons) or "GOPROXY names no proxy")
