@@ -45,7 +45,7 @@ from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched
 from weft.model.value import Value
-from weft.model.virtual_service import Destination, VirtualService, destinations
+from weft.model.virtual_service import MESH, Destination, VirtualService, destinations
 
 
 class Index(typing.Protocol):
@@ -168,7 +168,10 @@ class Mesh:
                 return self._touched_by_service(value)
             case VirtualService():
                 self._edges.clear()
-                return Touched(hosts=self._routings.changed_by(value))
+                hosts = self._routings.changed_by(value)
+                # A VirtualService for gateways alone, often for `*`, is nothing to all the sidecars.
+                alone = MESH not in value.gateways and bool(value.hosts)
+                return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
             case Gateway():
                 self._edges.clear()
                 return Touched(gateways=True)
@@ -416,7 +419,7 @@ class Mesh:
         if known is None:
             known = self._edges[scope] = edge(
                 scope.servers or (),
-                lambda gateway: self._routings.bound_to(gateway, scope.namespace, self.settings),
+                lambda gateway: self.bound_to(gateway, scope.namespace),
                 self._leads_to,
                 scope.asked,
             )
@@ -427,6 +430,10 @@ class Mesh:
 
     def credentials(self) -> Iterator[Credential]:
         return iter(self._credentials)
+
+    def bound_to(self, gateway: str, viewer: str) -> tuple[VirtualService, ...]:
+        """The VirtualServices that a Gateway's proxies in a namespace may take, the oldest first."""
+        return self._routings.bound_to(gateway, viewer, self.settings)
 
     def gateways_of(self, group: Group) -> tuple[Gateway, ...]:
         """Those that select a group's workloads, the oldest first."""
