@@ -1,4 +1,4 @@
-"""What a proxy holds, with and without on-demand scope: a workload that calls five services of a hundred, a thousand
+"""What a proxy holds, with and without on-demand scope: a workload that calls five services of a hundred, a thousand,
 and five thousand. Memory, size of configuration, how long a first call takes, and what one changed route costs.
 
 A real mesh on this machine. All services are answered by one workload without a proxy: what is measured is the caller's
