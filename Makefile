@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PACKAGES := iproute2 iptables util-linux python3-venv
 TEST_PACKAGES := postgresql redis-server
+BENCH_PACKAGES := nginx-light haproxy
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-explain test-kube kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
-  packages test-packages kube-packages clean
+  packages test-packages bench-packages kube-packages clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -61,7 +62,7 @@ reference: $(READY) ## Write docs/resources.md, docs/traffic.md, docs/troublesho
 	$(BIN)/python tools/rules.py
 	$(BIN)/python tools/troubleshooting.py
 
-bench: $(READY) packages ## Measure, print a table, write bench/results/latest.json
+bench: $(READY) packages bench-packages ## Measure, print a table, write bench/results/latest.json
 	$(BIN)/python -m bench
 
 bench-kube: kube-build packages kube-packages ## Measure what needs Kubernetes, write bench/results/kube.json
@@ -92,6 +93,12 @@ test-packages:
 	@if ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || ! command -v redis-server >/dev/null; then \
 	  echo "installing Debian packages: $(TEST_PACKAGES)"; \
 	  apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(TEST_PACKAGES); \
+	fi
+
+bench-packages:
+	@if [ ! -x /usr/sbin/nginx ] || [ ! -x /usr/sbin/haproxy ]; then \
+	  echo "installing Debian packages: $(BENCH_PACKAGES)"; \
+	  apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BENCH_PACKAGES); \
 	fi
 
 kube-packages:

@@ -25,6 +25,7 @@ from weft.kube.error import KubeError
 # In the order of a run: the data path first, while nothing else has warmed the machine up.
 RIGS = {
     "data-path": "latency and CPU per request through both sidecars, next to bare Envoys and a direct connection",
+    "plain-proxies": "requests per core through one sidecar and through both, next to nginx, HAProxy and a bare Envoy",
     "amplification": "requests that a failing backend gets for one that was made, across three hops",
     "handshakes": "CPU per TLS handshake, full and resumed, of a sidecar and of a bare Envoy",
     "cold-start": "namespace made → Envoy has its config → first intercepted request answered",
@@ -34,6 +35,7 @@ RIGS = {
     "explain": "hypothetical requests that are explained per second",
     "analyze": "ten thousand objects: reading their YAML, all checks",
     "answers": "CPU of each command of the command line, from start to end, on the shop",
+    "scope": "a workload that calls five of up to 5,000 services, with and without on-demand scope; one changed route",
     "control-plane": "a thousand proxies: first push, one changed route, one changed endpoint",
 }
 

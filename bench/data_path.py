@@ -1,22 +1,16 @@
 """What a request costs on its way through both sidecars, next to two bare Envoys and to no proxy at all.
 
-All ways begin in the same pod and every round takes each way once, in an order that turns, so that what disturbs the
-machine disturbs all of them. Figures are medians over the calmer half of a way's rounds: those in which its proxies, by
-the kernel's count, waited least for their core. The proxies have one core, the load and the servers the other; CPU time
-is the kernel's count for the proxies alone. The sidecars as they are by default, mutual TLS and all, are held against
-a bare pair with mutual TLS; a second server refuses TLS, to show what it costs and to be held against a bare pair
-without it.
+How it is measured, `ways.py` says. The sidecars as they are by default, mutual TLS and all, are held against a bare
+pair with mutual TLS; a second server refuses TLS, to show what it costs and to be held against a bare pair without it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import msgspec
 
@@ -24,17 +18,12 @@ from bench import mesh
 from bench.bare import plain_proxy, start_envoy, wait_open
 from bench.certificates import Credentials, Root
 from bench.figure import Effort, Figure, Say
-from bench.process import Failed, Running, scheduled, start_client, start_server
+from bench.process import Failed, start_client, start_server
+from bench.ways import LOAD_CORE, PROXY_CORE, Round, Way, added, calm, measure, middle, on_core, pin
 from weft.local.engine import Engine
 from weft.local.pod import Pod
 
-_PROXY_CORE, _LOAD_CORE = 0, 1
 _APP, _DIRECT = 8080, 8081
-_CONNECTIONS = 32
-_RATE = 1000
-_RATE_SECONDS, _FLAT_OUT_SECONDS = 0.5, 0.4
-# Before the first round, so that every connection on the way is open and every cache is warm.
-_WARM_SECONDS = 0.3
 
 _WEFT, _WEFT_PLAIN, _DIRECTLY = "weft", "weft, plaintext", "direct"
 _BARE, _BARE_HTTP2, _BARE_MTLS = "bare", "bare, HTTP/2 between", "bare, mTLS and HTTP/2 between"
@@ -55,24 +44,6 @@ _PAIRS = {
     _BARE_MTLS: Pair(9021, 9022, http2=True, mtls=True),
 }
 _UNSEEN = (_DIRECT, *(port for pair in _PAIRS.values() for port in (pair.near, pair.far)))
-
-
-class Way(msgspec.Struct, frozen=True):
-    name: str
-    address: str
-    port: int
-    proxies: tuple[int, ...] = ()  # process ids
-    host: str = "server"
-
-
-class Cost(msgspec.Struct, frozen=True):
-    """Of one way in one round. Seconds."""
-
-    p50: float
-    p99: float
-    cpu: float  # of all proxies on the way, per request
-    waited: float  # for their core, all proxies, per request
-    rate: float  # requests per second
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -103,12 +74,9 @@ def run(effort: Effort, say: Say) -> list[Figure]:
     ]
 
 
-Round = dict[str, Cost]
-
-
 def _compare(when: str, rounds: list[Round]) -> list[Figure]:
     def mid(name: str, what: str) -> float:
-        return _calm(rounds, name, what) * 1e6
+        return calm(rounds, name, what) * 1e6
 
     def more(name: str, than: str, what: str) -> float:
         return mid(name, what) - mid(than, what)
@@ -121,7 +89,7 @@ def _compare(when: str, rounds: list[Round]) -> list[Figure]:
             figures.append(Figure(name, ratio, "×", goal, 1))
             if goal is not None:
                 # What the choice of the calmer half makes of the figure must be there to see.
-                over_all = _median(rounds, match.way, what) / _median(rounds, match.baseline, what)
+                over_all = middle(rounds, match.way, what) / middle(rounds, match.baseline, what)
                 figures.append(Figure(f"{name}, over all rounds", over_all, "×", None, 1))
     return [
         *figures,
@@ -143,10 +111,10 @@ def _compare(when: str, rounds: list[Round]) -> list[Figure]:
         *(
             Figure(
                 f"{label} {when}, added by mTLS",
-                _added(rounds, _WEFT, _WEFT_PLAIN, what) * 1e6,
+                added(rounds, _WEFT, _WEFT_PLAIN, what) * 1e6,
                 "µs",
                 None,
-                _added(rounds, _BARE_MTLS, _BARE_HTTP2, what) * 1e6,
+                added(rounds, _BARE_MTLS, _BARE_HTTP2, what) * 1e6,
             )
             for label, what in (("p50", "p50"), ("CPU per request", "cpu"))
         ),
@@ -154,28 +122,13 @@ def _compare(when: str, rounds: list[Round]) -> list[Figure]:
 
 
 def _throughput(rounds: list[Round]) -> list[Figure]:
-    rates = {name: _calm(rounds, name, "rate") for name in rounds[0]}
+    rates = {name: calm(rounds, name, "rate") for name in rounds[0]}
     return [
         Figure("requests/s, both sidecars on one core", rates[_WEFT], "/s", None, rates[_BARE_MTLS]),
         Figure("requests/s, both plaintext sidecars on one core", rates[_WEFT_PLAIN], "/s", None, rates[_BARE]),
         Figure("requests/s, bare pair on one core, HTTP/2 between", rates[_BARE_HTTP2], "/s", None, rates[_BARE]),
         Figure("requests/s, direct", rates[_DIRECTLY], "/s"),
     ]
-
-
-def _calm(rounds: list[Round], name: str, what: str) -> float:
-    calmest = sorted((each[name] for each in rounds), key=lambda cost: cost.waited)[: (len(rounds) + 1) // 2]
-    return float(median(getattr(cost, what) for cost in calmest))
-
-
-def _added(rounds: list[Round], name: str, than: str, what: str) -> float:
-    """Round by round, in the half in which both had the calmest: a small difference drowns in how rounds differ."""
-    calmest = sorted(rounds, key=lambda each: each[name].waited + each[than].waited)[: (len(rounds) + 1) // 2]
-    return float(median(getattr(each[name], what) - getattr(each[than], what) for each in calmest))
-
-
-def _median(rounds: list[Round], name: str, what: str) -> float:
-    return float(median(getattr(each[name], what) for each in rounds))
 
 
 async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, Round]]:
@@ -191,14 +144,14 @@ async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, 
         mesh.service("open", 80, _APP),
         mesh.peer_authentication("open", "DISABLE"),
     )
-    with on_core(_LOAD_CORE):
+    with on_core(LOAD_CORE):
         async with mesh.running(objects) as engine:
             await mesh.until_ready(engine, 3)
             client, server, without = (engine.find_pod(name) for name in ("client", "server", "open"))
             with (
-                start_server(server.namespace, _LOAD_CORE, [_APP, _DIRECT]),
-                start_server(without.namespace, _LOAD_CORE, [_APP]),
-                start_client(client.namespace, _LOAD_CORE) as load,
+                start_server(server.namespace, LOAD_CORE, [_APP, _DIRECT]),
+                start_server(without.namespace, LOAD_CORE, [_APP]),
+                start_client(client.namespace, LOAD_CORE) as load,
                 contextlib.ExitStack() as stack,
             ):
                 ways = [
@@ -214,10 +167,7 @@ async def _measure(directory: Path, rounds: int, say: Say) -> list[tuple[Round, 
                 for name, pair in _PAIRS.items():
                     pids = stack.enter_context(_bare_pair(engine, pair, credentials, directory))
                     ways.append(Way(name, "127.0.0.1", pair.near, pids))
-                say(f"{len(ways)} ways, {rounds} rounds: {', '.join(way.name for way in ways)}")
-                for way in ways:
-                    await asyncio.to_thread(_drive, load, way, 0, _WARM_SECONDS)
-                return [await asyncio.to_thread(_round, load, ways, number, say) for number in range(rounds)]
+                return await asyncio.to_thread(measure, load, ways, rounds, say)
 
 
 async def _check_tls(client: Pod, wanted: dict[str, bool]) -> None:
@@ -232,17 +182,8 @@ async def _check_tls(client: Pod, wanted: dict[str, bool]) -> None:
 
 
 def _through_sidecars(name: str, engine: Engine, server: str) -> Way:
-    pids = tuple(pin(engine.find_pod(each), _PROXY_CORE) for each in ("client", server))
+    pids = tuple(pin(engine.find_pod(each), PROXY_CORE) for each in ("client", server))
     return Way(name, mesh.service_address(engine, server), 80, pids, server)
-
-
-def pin(pod: Pod, core: int) -> int:
-    """The process id of the pod's proxy, which has this core from now on."""
-    if pod.proxy is None:
-        raise Failed(f"{pod.plan.name} has no proxy")
-    for task in Path(f"/proc/{pod.proxy.pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {core})
-    return pod.proxy.pid
 
 
 @contextlib.contextmanager
@@ -256,53 +197,9 @@ def _bare_pair(
     first = plain_proxy(("127.0.0.1", near), (address, far), http2_in=False, http2_out=http2, tls_out=caller)
     second = plain_proxy(("0.0.0.0", far), ("127.0.0.1", _APP), http2_in=http2, http2_out=False, tls_in=called)
     with (
-        start_envoy(f"far-{far}", second, namespace=server.namespace, core=_PROXY_CORE, directory=directory) as behind,
-        start_envoy(f"near-{near}", first, namespace=client.namespace, core=_PROXY_CORE, directory=directory) as before,
+        start_envoy(f"far-{far}", second, namespace=server.namespace, core=PROXY_CORE, directory=directory) as behind,
+        start_envoy(f"near-{near}", first, namespace=client.namespace, core=PROXY_CORE, directory=directory) as before,
     ):
         wait_open(server.namespace, ("127.0.0.1", far))
         wait_open(client.namespace, ("127.0.0.1", near))
         yield before.pid, behind.pid
-
-
-def _round(load: Running, ways: list[Way], number: int, say: Say) -> tuple[Round, Round]:
-    steady: Round = {}
-    flat_out: Round = {}
-    turned = ways[number % len(ways) :] + ways[: number % len(ways)]
-    for way in turned:
-        steady[way.name] = _drive(load, way, _RATE, _RATE_SECONDS)
-        flat_out[way.name] = _drive(load, way, 0, _FLAT_OUT_SECONDS)
-    if number % 10 == 9:
-        costs = ", ".join(f"{name} {cost.cpu * 1e6:.0f}" for name, cost in sorted(flat_out.items()) if cost.cpu)
-        say(f"round {number + 1}, µs of CPU per request: {costs}")
-    return steady, flat_out
-
-
-def _drive(load: Running, way: Way, rate: int, seconds: float) -> Cost:
-    before = [scheduled(pid) for pid in way.proxies]
-    got = load.ask(
-        {
-            "address": way.address,
-            "port": way.port,
-            "host": way.host,
-            "connections": _CONNECTIONS,
-            "rate": rate,
-            "seconds": seconds,
-        }
-    )
-    after = [scheduled(pid) for pid in way.proxies]
-    ran, waited = (
-        sum(late[kind] - early[kind] for early, late in zip(before, after, strict=True)) / got["requests"]
-        for kind in (0, 1)
-    )
-    return Cost(got["p50"], got["p99"], ran, waited, got["requests"] / got["seconds"])
-
-
-@contextlib.contextmanager
-def on_core(core: int) -> Iterator[None]:
-    """This process and what it starts; its own threads that run already stay where they are."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)

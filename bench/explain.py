@@ -95,6 +95,9 @@ class _World:
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         return (f"10.96.0.{host.removeprefix('svc-')}",)
 
+    def after_call(self, caller: Workload, address: str, port: int) -> Resources:
+        return caller.resources or Resources.from_bytes(())
+
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
         return True
 

@@ -19,9 +19,9 @@ import msgspec
 from bench import mesh
 from bench.bare import plain_proxy, start_envoy, wait_open
 from bench.certificates import Credentials, Root
-from bench.data_path import on_core, pin
 from bench.figure import Effort, Figure, Say
 from bench.process import Failed, Running, scheduled
+from bench.ways import on_core, pin
 from weft.local.identities import Trust
 from weft.model.proxy import PROXY_GID
 

@@ -60,10 +60,10 @@ class Gateway:
 
 
 @contextlib.asynccontextmanager
-async def gateway(text, *, labels=None, namespace="edge", listening=()):
+async def gateway(text, *, labels=None, namespace="edge", listening=(), memory=None):
     authority = Authority()
     with tempfile.TemporaryDirectory() as directory:
-        plane = ControlPlane()
+        plane = ControlPlane(memory=memory)
         plane.apply(changes(text))
         admin, ready, metrics = free_port(), free_port(), free_port()
         node = Node(

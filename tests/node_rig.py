@@ -49,6 +49,7 @@ class Control:
         self.placed = placed
         self.held: Counter[str] = Counter()
         self.heard: list = []
+        self.wanted: list = []  # group, names, and whether it was held by then
         self._told: list = []
 
     def put(self, group, type_url, **versions):
@@ -96,6 +97,9 @@ class Control:
 
     def name(self, group):
         return group
+
+    def want(self, group, names):
+        self.wanted.append((group, tuple(names), bool(self.held[group])))
 
     def hold(self, group):
         self.held[group] += 1
@@ -145,6 +149,8 @@ class Rig:
     def turn(self) -> frames.Update | None:
         if (pods := self.copy.pods_frame()) is not None:
             self.stream.receive(over_the_line(pods))
+        for wanted in self.copy.wanted_frames():
+            self.stream.receive(over_the_line(wanted))
         return self.stream.turn()
 
     def take(self, update: frames.Update) -> None:

@@ -1,4 +1,4 @@
-"""What routes do: the cases of WFT0113 to WFT0117 and WFT0123 to WFT0125 have the plain ones."""
+"""What routes do: the cases of WFT0113 to WFT0117 and WFT0123 to WFT0126 have the plain ones."""
 
 import pytest
 
@@ -81,3 +81,21 @@ def test_a_fault_for_all_of_a_path_is_worth_a_word_and_one_for_a_header_is_a_tes
         written = fault.replace("PART", f"percentage: {{value: {share}}}")
         route = f"{{match: [{{{match}}}], fault: {{{written}}}, route: [{{destination: {{host: web}}}}]}}"
         assert found(route) == codes
+
+
+@pytest.mark.parametrize(
+    ("match", "reasons", "codes"),
+    [
+        ("", "5xx", ["WFT0126"]),
+        ("", "'reset, 503'", ["WFT0126"]),
+        ("", "'502'", ["WFT0126"]),
+        ("", "'503,connect-failure,reset-before-request,unavailable'", []),
+        ("match: [{method: {exact: GET}}, {method: {exact: PUT}}],", "5xx", []),
+        ("match: [{method: {exact: GET}}, {method: {exact: POST}}],", "5xx", ["WFT0126"]),
+        ("match: [{method: {regex: GET|HEAD}}],", "5xx", []),
+        ("match: [{uri: {prefix: /a}}],", "gateway-error", ["WFT0126"]),
+    ],
+)
+def test_a_post_that_may_be_acted_on_twice_is_worth_a_word(match, reasons, codes):
+    to = "route: [{destination: {host: web}}]"
+    assert found(f"{{{match} retries: {{attempts: 2, retryOn: {reasons}}}, {to}}}") == codes

@@ -11,6 +11,7 @@ from weft.api.parse import parse
 from weft.model.authorization_policy import Action, Condition, Operation, Rule, Source
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
+from weft.model.policies import GATEWAY_NAME
 from weft.translate.guards import guards_of
 from weft.translate.view import group_view
 
@@ -162,11 +163,14 @@ def test_a_dry_run_is_asked_for_by_an_annotation():
     assert "only counts what it matches" in warned
 
 
-def test_what_is_bound_to_gateways_or_services_is_not_enforced_and_says_so():
-    (said,) = told(written("{targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: edge}]}"))
+def test_it_may_be_bound_to_gateways_and_to_nobody_else_by_name():
+    bound = "{targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: edge}]}"
+    assert told(written(bound)) == []
+    assert value(written(bound)).targets == ("Gateway edge",)
+    (said,) = told(written("{targetRefs: [{kind: Service, name: orders}]}"))
     assert said == (
-        "4 this policy is bound to Gateway edge by `targetRefs`, and this version of weft runs neither gateways nor "
-        "waypoints: NOTHING enforces it (a `selector` binds it to workloads)"
+        "4 this policy is bound to Service orders by `targetRefs`, and this version of weft runs no waypoints: "
+        "NOTHING enforces it (a `selector` binds it to workloads)"
     )
     both = told(written("{selector: {matchLabels: {a: b}}, targetRef: {kind: Service, name: a}}"))
     assert any("only one of `selector` and `targetRefs`" in line for line in both)
@@ -217,10 +221,16 @@ def test_a_refused_policy_with_both_a_selector_and_targets_closes_what_it_select
     assert (found.selector, found.targets, found.refused) == ((("app", "orders"),), (), True)
 
 
+def test_a_refused_policy_for_a_gateway_closes_that_gateway_and_nothing_else():
+    bound = "targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: edge}]"
+    (found,) = closed(written(f"{{{bound}, rules: 5}}"))
+    assert (found.action, found.targets, found.refused) == (Action.DENY, ("Gateway edge",), True)
+
+
 def test_a_refused_policy_that_would_have_kept_nobody_out_closes_nothing():
     assert closed(written("{action: AUDIT, rules: 5}")) == ()
     assert closed(written("{rules: 5}", "{istio.io/dry-run: 'true'}")) == ()
-    assert closed(written("{targetRefs: [{kind: Gateway, name: edge}]}")) == ()
+    assert closed(written("{targetRefs: [{kind: Service, name: edge}]}")) == ()
     assert closed(written("{}")) == ()
 
 
@@ -290,7 +300,10 @@ def test_whatever_is_written_is_enforced_or_refused_and_closed(spec):
     for found in (*parsed.values, *parsed.closed):
         mesh.apply(original.key, (found,))
         labels = found.selector
-        guards = guards_of(group_view(mesh, Group(ProxyKind.SIDECAR, "shop", labels)))
+        kind = ProxyKind.SIDECAR
+        if found.targets:
+            kind, labels = ProxyKind.GATEWAY, ((GATEWAY_NAME, found.targets[0].partition(" ")[2]),)
+        guards = guards_of(group_view(mesh, Group(kind, "shop", labels)))
         assert guards.http or found.dry_run or not found.rules
 
 

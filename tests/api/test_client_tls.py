@@ -86,9 +86,10 @@ def test_a_subset_and_a_port_have_their_own():
         ("{mode: SIMPLE, caCertificates: ca.pem}", "`ca.pem` is not the path of a file"),
         ("{mode: SIMPLE, caCertificates: /certs/}", "`/certs/` is not the path of a file"),
         ("{mode: SIMPLE, sni: 'a b'}", "`a b` is not a name for `sni`"),
+        ("{mode: SIMPLE, credentialName: a/b}", "`a/b` is not the name of a Secret"),
         (
-            "{mode: SIMPLE, credentialName: c}",
-            "`credentialName` names a Secret, and this version of weft reads no Secrets",
+            "{mode: SIMPLE, credentialName: c, caCertificates: /a}",
+            "`caCertificates` would have no effect beside `credentialName`",
         ),
         ("{mode: SIMPEL}", "`mode` cannot be `SIMPEL` (did you mean `SIMPLE`?)"),
         ("{mode: CLOSED}", "`mode` cannot be `CLOSED`"),
@@ -109,9 +110,10 @@ def test_plaintext_that_is_asked_for_by_name_stays_plaintext():
     assert closed(rule("{tls: {mode: DISABLE, sni: x.y}}")) == ()
 
 
-def test_a_secret_is_refused_as_long_as_there_are_none():
-    (problem,) = told(rule("{tls: {mode: SIMPLE, credentialName: c}}", "workloadSelector: {matchLabels: {a: b}}"))
-    assert "reads no Secrets" in problem
+def test_a_secret_stands_for_all_files():
+    text = rule("{tls: {mode: MUTUAL, credentialName: c}}", "workloadSelector: {matchLabels: {a: b}}")
+    assert told(text) == []
+    assert value(text).policy.tls.credential == "c"
 
 
 def test_a_refused_rule_closes_only_where_it_asks_for_tls():

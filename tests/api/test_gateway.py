@@ -41,12 +41,22 @@ def server(text):
         (server("hosts: []"), ["5 `hosts` must not be empty"]),
         (server("hosts: [a..b]"), ["5 `a..b` is not a host name"]),
         (
-            "servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.b], tls: {mode: SIMPLE, "
-            "credentialName: c}}]",
+            server("hosts: [a.b], defaultEndpoint: 127.0.0.1:80"),
             [
-                "5 TLS mode SIMPLE at a gateway is not supported by this version of weft (PASSTHROUGH and "
-                "httpsRedirect are)"
+                "5 `defaultEndpoint` has no effect, in Istio neither (bind a VirtualService to the Gateway)",
             ],
+        ),
+        (
+            "servers: [{port: {number: 15021, name: a, protocol: HTTP}, hosts: [a.b]}]",
+            ["5 port 15021 is the proxy's own: no server can have it (use another port)"],
+        ),
+        (
+            "servers: [{port: {number: 53, name: a, protocol: UDP}, hosts: [a.b]}]",
+            ["5 UDP goes past the proxies: no gateway serves it"],
+        ),
+        (
+            "servers: [{port: {number: 80, name: a, protocol: HTTP, targetPort: 8080}, hosts: [a.b]}]",
+            ["5 `targetPort` has no effect in a Gateway (leave it out)"],
         ),
         (
             "servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: [a.b]}]",

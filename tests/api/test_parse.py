@@ -1,11 +1,13 @@
 import copy
 import string
+from base64 import b64encode
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.reading import document, istio, read, told
+from authority import Authority
 from weft.api.document import Document
 from weft.api.kinds import STANDARD_GATEWAY
 from weft.api.parse import KINDS, OF_MESHES, parse
@@ -15,6 +17,8 @@ from weft.model.names import ObjectKey
 VALID = {
     "Service": "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n"
     "spec: {selector: {a: b}, clusterIP: 10.0.0.1, ports: [{name: http, port: 80, targetPort: 8080}]}",
+    "Secret": "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\ntype: Opaque\n"
+    f"data: {{cacert: {b64encode(Authority().root).decode()}}}",
     "Namespace": "apiVersion: v1\nkind: Namespace\nmetadata: {name: a, labels: {b: c}}",
     "ServiceAccount": "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: a}",
     "AuthorizationPolicy": istio(
@@ -175,7 +179,7 @@ def test_kinds_of_the_world_are_passed_over_with_a_word():
         "2 warning: a mesh on one machine does not run a Deployment: its pods are looked at for a cluster only "
         "(to run a process here, write a Workload (weft.dev/v1alpha1))"
     ]
-    assert told("apiVersion: v1\nkind: Secret\nmetadata: {name: a}") == ["2 warning: weft does not read kind Secret"]
+    assert told("apiVersion: v1\nkind: Node\nmetadata: {name: a}") == ["2 warning: weft does not read kind Node"]
 
 
 @pytest.mark.parametrize("kind", sorted(OF_MESHES))

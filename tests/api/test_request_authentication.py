@@ -184,13 +184,17 @@ def test_without_rules_nothing_is_checked_and_that_is_said():
     assert value(text).rules == ()
 
 
-def test_one_for_a_gateway_guards_no_workload_and_that_is_said():
-    text = written("{targetRefs: [{kind: Gateway, name: edge}], jwtRules: [{issuer: a}]}")
-    parsed = read(text)
-    assert (parsed.values, parsed.closed) == ((), ())
-    assert any("no workload is guarded" in problem.what for problem in parsed.problems)
-    found = told(written("{targetRef: {name: edge}, selector: {matchLabels: {a: b}}, jwtRules: []}"))
-    assert "5 only one of `selector`, `targetRef` may be set" in found
+def test_one_for_a_gateway_is_for_that_gateway_alone():
+    bound = "targetRefs: [{kind: Gateway, group: gateway.networking.k8s.io, name: edge}]"
+    assert value(written(f"{{{bound}, jwtRules: [{{issuer: a, jwksUri: 'https://a/b'}}]}}")).targets == (
+        "Gateway edge",
+    )
+    (found,) = read(written(f"{{{bound}, jwtRules: 5}}")).closed
+    assert (found.targets, found.selector, found.refused) == (("Gateway edge",), (), True)
+    said = str(
+        told(written("{targetRef: {kind: Service, name: web}, jwtRules: [{issuer: a, jwksUri: 'https://a/b'}]}"))
+    )
+    assert "NOTHING enforces it" in said
 
 
 def closed(text):

@@ -4,6 +4,7 @@ from api.reading import istio, told, value
 from weft.model.destination_rule import ConnectionPool
 from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import EgressListener, IngressListener, OutboundPolicy
+from weft.model.virtual_service import Destination
 
 
 def test_reads_a_sidecar():
@@ -67,8 +68,11 @@ def test_a_policy_without_a_mode_is_registry_only():
         ("inboundConnectionPool: {}", "5 `inboundConnectionPool` says nothing (set `tcp` or `http`)"),
         (
             "outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: a}}",
-            "5 `egressProxy` is not supported by this version of weft, and calls must not go out past it "
-            "(route the hosts through a gateway by a VirtualService)",
+            "5 `egressProxy` needs a port (port: {number: 8080})",
+        ),
+        (
+            "outboundTrafficPolicy: {mode: REGISTRY_ONLY, egressProxy: {host: a, port: {number: 80}}}",
+            "5 `egressProxy` needs `mode: ALLOW_ANY` (without it such calls are refused)",
         ),
         (
             "egress: [{hosts: ['./*'], bind: 127.0.0.1}]",
@@ -84,6 +88,11 @@ def test_says_what_is_wrong(spec, problem):
 def test_listeners_are_those_of_intercepted_calls():
     assert len(told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: NONE}]"))) == 1
     assert told(istio("Sidecar", "egress: [{hosts: ['./*'], captureMode: IPTABLES}]")) == []
+
+
+def test_reads_the_proxy_for_what_nobody_knows():
+    spec = "outboundTrafficPolicy: {mode: ALLOW_ANY, egressProxy: {host: a.b, port: {number: 80}, subset: c}}"
+    assert value(istio("Sidecar", spec)).outbound_policy == Destination("a.b", "c", 80)
 
 
 def test_pools_are_those_of_one_listener_or_of_all():

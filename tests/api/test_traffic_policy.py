@@ -14,6 +14,7 @@ from weft.model.destination_rule import (
     RetryBudget,
     SimpleBalancer,
     TrafficPolicy,
+    Tunnel,
     Warmup,
 )
 
@@ -24,6 +25,13 @@ def policy(text):
 
 def seconds(number):
     return timedelta(seconds=number)
+
+
+def test_reads_a_tunnel():
+    assert policy("{tunnel: {targetHost: a.example.com, targetPort: 443}}").tunnel == Tunnel("a.example.com", 443)
+    assert policy("{tunnel: {protocol: POST, targetHost: '2001:db8::1', targetPort: 1}}").tunnel == Tunnel(
+        "2001:db8::1", 1, by_post=True
+    )
 
 
 def test_reads_a_retry_budget_with_istios_defaults():
@@ -171,8 +179,8 @@ def test_a_port_has_its_own_policy():
             ["6 `Path` is set by `path` (leave it out here)"],
         ),
         (
-            "{tunnel: {targetHost: a, targetPort: 80}}",
-            ["6 `tunnel` is not supported by this version of weft (send the calls through a gateway)"],
+            "{tunnel: {targetHost: 'a:80', targetPort: 80}}",
+            ["6 `a:80` is not a host name or an IP address (the port stands in `targetPort`)"],
         ),
         (
             "{retryBudget: {percent: 10, budgetInterval: 1s}}",

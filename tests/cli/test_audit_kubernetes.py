@@ -11,9 +11,9 @@ from authority import Authority
 from weft.analyze.templates import template_of
 from weft.api.document import Document
 from weft.cli.audit_kubernetes import Asked, _envoys_memory, ending_roots, memory_of
-from weft.install.names import ROOT_CONFIG_MAP
 from weft.kube.resource import MUTATING_WEBHOOKS, NAMESPACES
 from weft.model.names import ObjectKey
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 WEBHOOK = "audit-injector"
 _numbers = itertools.count()

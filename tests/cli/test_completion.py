@@ -56,7 +56,8 @@ def asked(environment, **variables):
 def test_bash_completes_commands_flags_and_choices(program, alone):
     assert in_bash(program, alone, "pro") == ["proxy-config", "proxy-status"]
     assert in_bash(program, alone, "pc", "") == [
-        *("listeners", "routes", "clusters", "endpoints", "secret", "bootstrap", "log", "all")
+        *("listeners", "routes", "clusters", "endpoints", "secret", "bootstrap", "ecds", "log", "rootca-compare"),
+        "all",
     ]
     assert in_bash(program, alone, "x", "authz", "") == ["check"]
     assert in_bash(program, alone, "pc", "clusters", "--su") == ["--subset"]

@@ -59,3 +59,12 @@ def test_a_directory_that_is_not_there_is_told(tmp_path):
     result = export(tmp_path / "nowhere")
     assert result.exit_code == 1
     assert "nowhere" in result.stderr
+
+
+def test_a_gateway_goes_to_a_cluster_as_a_deployment_that_the_injector_completes():
+    result = export(SHOP.parent / "edge")
+    assert result.exit_code == 0, result.stderr
+    made = by_key(result.stdout)
+    template = made[("Deployment", "edge")]["spec"]["template"]
+    assert template["metadata"]["annotations"]["inject.istio.io/templates"] == "gateway"
+    assert made[("Service", "edge-published")]["spec"]["ports"][0]["targetPort"] == 80

@@ -148,11 +148,12 @@ def test_help_loads_nothing_that_takes_long(nowhere, arguments):
         (["validate", SHOP], {"yaml"}),
         (["analyze", SHOP], {"yaml"}),
         (["explain", "frontend", "--to", "http://payments/", "-f", SHOP], {"yaml", "google.protobuf"}),
+        (["diff", "-f", f"{SHOP}/payments.yaml", "--against", SHOP], {"yaml", "google.protobuf"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_files_are_looked_at_without_what_serves_a_mesh(nowhere, arguments, needed):
-    assert loaded(nowhere, *arguments) == needed
+    assert loaded(nowhere, *arguments, names=HEAVY | {"http.client", "ssl"}) == needed
 
 
 @pytest.mark.root

@@ -45,3 +45,7 @@ def test_a_working_directory_that_is_not_there_is_said_and_not_also_the_program(
     assert f"mkdir -p {tmp_path}/programs" in line
     (tmp_path / "programs").write_text("x")
     assert "is not a directory" in said(tmp_path, "{command: [sleep], workingDirectory: programs}")
+
+
+def test_a_gateway_has_no_program(tmp_path):
+    assert said(tmp_path, "gateway: {}") == ""

@@ -19,6 +19,7 @@ SECTIONS = {
     },
     "BootstrapConfigDump": {"bootstrap": {"node": {"metadata": {"ISTIO_VERSION": "1.2.3"}}}},
     "EndpointsConfigDump": {},
+    "EcdsConfigDump": {},
 }
 
 
@@ -63,6 +64,7 @@ def test_completion_knows_the_commands_of_the_group():
         ("listeners", "ADDRESSES PORT MATCH DESTINATION"),
         ("routes", "NAME     VHOST NAME     DOMAINS     MATCH     VIRTUAL SERVICE"),
         ("clusters", "SERVICE FQDN     PORT     SUBSET     DIRECTION     TYPE       DESTINATION RULE"),
+        ("ecds", "ECDS NAME     TYPE"),
         ("bootstrap -o short", "Istio Version: 1.2.3"),
         ("all", "Istio Version: 1.2.3"),
     ],

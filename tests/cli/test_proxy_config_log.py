@@ -6,7 +6,9 @@ from typer.testing import CliRunner
 from weft.cli.main import app
 
 
-@pytest.mark.parametrize("given", [["--file", "x"], ["talker", "--level", "info", "--reset"]])
+@pytest.mark.parametrize(
+    "given", [["--file", "x"], ["talker", "--level", "info", "--reset"], ["talker", "-l", "app=x"], []]
+)
 def test_what_makes_no_sense_is_a_usage_error(given):
     assert CliRunner().invoke(app, ["pc", "log", *given], prog_name="weft").exit_code == 2
 
@@ -25,6 +27,14 @@ def test_sets_levels_on_every_pod_of_a_workload_and_takes_them_back(weft, mesh):
     for each in changed.values():
         assert (each["rbac"], each["http"]) == ("debug", "info")
     assert levels("--reset") == before
+
+
+@pytest.mark.root
+def test_pods_are_chosen_by_their_labels(weft, mesh):
+    shown = weft("pc", "log", "-l", "app=talker", "--mesh", mesh, "-o", "json")
+    assert set(json.loads(shown.stdout)) == {"talker-0.shop", "talker-1.shop"}
+    refused = weft("pc", "log", "-l", "app=talker", "-n", "elsewhere", "--mesh", mesh)
+    assert refused.returncode == 1 and "no pod with a proxy has labels as `app=talker`" in refused.stderr
 
 
 @pytest.mark.root

@@ -24,7 +24,7 @@ def source(**given):
 @pytest.mark.parametrize("given", [{}, {"target": "web", "file": "dump.json"}])
 def test_a_pod_or_a_file_is_asked_and_not_both(given, capsys):
     with pytest.raises(typer.Exit) as refused:
-        source(**given)
+        source(**given).check()
     assert refused.value.exit_code == 2
     assert "--file DUMP" in capsys.readouterr().err
 

@@ -80,6 +80,14 @@ def test_all_pods_of_a_workload_are_those_that_run(reach, namespace):
     assert [each.name for each in reach.find_all("deploy/web", namespace)] == ["web-a", "web-b"]
 
 
+def test_pods_are_found_by_labels_too(reach, namespace, capsys):
+    selector = ",".join(f"{name}={value}" for name, value in LABELS.items())
+    assert [each.name for each in reach.find_labelled(selector, namespace)] == ["web-a", "web-b"]
+    with pytest.raises(typer.Exit):
+        reach.find_labelled("app=nobody", namespace)
+    assert f"kubectl get pods -n {namespace} --show-labels" in capsys.readouterr().err
+
+
 def test_a_sidecar_that_starts_early_is_a_proxy_too(reach, namespace):
     assert reach.find("sts/early", namespace).name == reach.find("early", namespace).name == "early-a"
 

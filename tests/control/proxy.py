@@ -30,8 +30,10 @@ class Client:
         self.labels = {"app": "web"}
         self.kind = "sidecar"
 
-    async def subscribe(self, type_url, *names):
-        request = DeltaDiscoveryRequest(type_url=type_url, resource_names_subscribe=names)
+    async def subscribe(self, type_url, *names, had=None):
+        request = DeltaDiscoveryRequest(
+            type_url=type_url, resource_names_subscribe=names, initial_resource_versions=had or {}
+        )
         request.node.id = NODE.replace("sidecar", self.kind)
         request.node.metadata.update({"NAMESPACE": self._namespace, "LABELS": self.labels, "SERVICE_ACCOUNT": "web"})
         await self._call.write(request)

@@ -1,10 +1,14 @@
 import json
+from base64 import b64encode
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from authority import Authority
 from weft.api.document import Document
-from weft.control.contents import Contents, content_of
+from weft.api.parse import parse
+from weft.control.contents import Contents, content_of, document_of
+from weft.model.credential import HIDDEN
 from weft.model.names import ObjectKey
 
 
@@ -90,3 +94,24 @@ def test_a_digest_is_that_of_what_is_left_whatever_was_there_before(changes):
             left[name] = document(name, spec={"value": value})
             contents.put(left[name])
     assert contents.digest() == digest(*left.values())
+
+
+def test_of_a_secret_only_what_a_gateway_shows_to_everybody_is_told():
+    held = {"tls.crt": "Q0VSVA==", "tls.key": "U0VDUkVU", "password": "U0VDUkVU"}
+    contents = Contents()
+    contents.put(document(kind="Secret", type="kubernetes.io/tls", data=held, stringData={"key": "SECRET"}))
+    ((_, said),) = contents
+    assert "U0VDUkVU" not in str(said) and "SECRET" not in str(said)
+    assert said["data"]["tls.crt"] == "Q0VSVA==" and said["data"].keys() == held.keys()
+    other = {**held, "tls.key": "T1RIRVI="}
+    assert digest(document(kind="Secret", data=held)) != digest(document(kind="Secret", data=other))
+
+
+def test_a_secrets_past_can_be_read_again_without_its_key():
+    shown = Authority().issue("shop.example.com")
+    data = {"tls.crt": b64encode(shown.certificate).decode(), "tls.key": b64encode(shown.key).decode()}
+    contents = Contents()
+    contents.put(document(kind="Secret", type="kubernetes.io/tls", data=data))
+    (kept,) = contents.all_said().values()
+    (found,) = parse(document_of(ObjectKey("Secret", "shop", "orders"), kept)).values
+    assert (found.chain, found.private_key, found.hosts) == (shown.certificate, HIDDEN, ("shop.example.com",))

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from model.builders import instance, service
 from weft.control import history
 from weft.control.history import Forgotten, History
+from weft.model.credential import HIDDEN, Credential
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 from weft.model.settings import Settings
@@ -190,3 +191,14 @@ def test_what_is_restored_is_bounded_too(monkeypatch):
     other = History(rig.mesh, Settings())
     other.restore(1.0, moments, "d0")
     assert ([each.number for each in other.moments()], other.first_digest, other.latest) == ([5, 6], "d4", 6)
+
+
+def test_a_key_that_was_replaced_is_not_kept(rig):
+    key = ObjectKey("Secret", "edge", "shop")
+    first, second = (Credential("edge", "shop", chain, b"KEY" + chain, b"") for chain in (b"1", b"2"))
+    rig.change((key, (first,)))
+    rig.change((key, (second,)))
+    kept = [value for moment in rig.history.moments() for edit in moment.edits for value in (*edit.before, *edit.after)]
+    assert [value.private_key for value in kept] == [HIDDEN] * 3
+    (before,) = rig.history.mesh_at(rig.history.latest - 1).get(key)
+    assert (before.chain, before.private_key) == (b"1", HIDDEN)

@@ -160,3 +160,39 @@ async def test_a_proxy_that_waited_gets_the_objects_and_who_answers_at_once(tmp_
         (first,) = (await client.read()).resources
         found = ClusterLoadAssignment.FromString(first.resource.value)
         assert found.endpoints[0].lb_endpoints[0].endpoint.address.socket_address.port_value == 8080
+
+
+ON_DEMAND = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system, annotations: {weft.dev/on-demand: "true"}}
+data: {mesh: "{}"}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: orders, namespace: shop}
+spec: {clusterIP: 10.96.0.1, ports: [{name: http, port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: shop}
+spec: {clusterIP: 10.96.0.2, ports: [{name: http, port: 80}]}
+"""
+
+
+async def test_a_proxy_that_comes_back_is_told_of_what_it_had(tmp_path):
+    """Before the control plane has its objects, and after."""
+    orders = "outbound|80||orders.shop.svc.cluster.local"
+    async with serving(tmp_path) as (plane, channel):
+        client = Client(channel)
+        await client.subscribe(CLUSTER, had={orders: "1", "PassthroughCluster": "1"})
+        await until(lambda: plane.proxies())
+        plane.apply(changes(ON_DEMAND))
+        response = await client.read()
+        outbound = {each.name for each in response.resources if each.name.startswith("outbound|")}
+        assert (outbound, response.removed_resources) == ({orders}, [])
+        again = Client(channel)
+        await again.subscribe(CLUSTER, had={orders.replace("orders", "cart"): "1", "hold|10.96.0.2:80": "1"})
+        response = await again.read()
+        outbound = {each.name for each in response.resources if each.name.startswith("outbound|")}
+        assert (outbound, response.removed_resources) == ({orders, orders.replace("orders", "cart")}, [])

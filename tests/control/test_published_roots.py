@@ -9,12 +9,13 @@ import pytest
 
 from control.kubernetes import unique, until
 from weft.ca.authority import Authority
-from weft.control.published_roots import CONFIG_MAP, KEY, PublishedRoots
+from weft.control.published_roots import KEY, PublishedRoots
 from weft.install.names import Names
 from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.error import ApiError
 from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ async def eventually(look, wanted):
 
 
 async def bundle_in(client, namespace):
-    return (await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace))["data"][KEY]
+    return (await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace))["data"][KEY]
 
 
 async def bundles_of(client, names):
@@ -110,11 +111,11 @@ async def test_what_somebody_breaks_is_mended_and_what_others_keep_there_stays(c
         roots = "".join(authority.bundle())
         await eventually(lambda: bundle_in(client, namespace), roots)
         patch = {"metadata": {"labels": {"theirs": "yes"}}, "data": {KEY: "nonsense", "other": "kept"}}
-        await client.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=namespace, manager="somebody")
+        await client.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=namespace, manager="somebody")
         await eventually(lambda: bundle_in(client, namespace), roots)
-        found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
+        found = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace)
         assert found["data"]["other"] == "kept" and found["metadata"]["labels"]["theirs"] == "yes"
-        await client.delete(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
+        await client.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace)
         await eventually(lambda: bundle_in(client, namespace), roots)
 
 
@@ -124,11 +125,11 @@ async def test_nothing_is_written_twice(client, api_server, names):
     async with published(client, authority, names) as roots:
         await eventually(lambda: bundle_in(client, namespace), "".join(authority.bundle()))
         await until(lambda: not roots._due.is_set())
-        version = (await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace))["metadata"]["resourceVersion"]
+        version = (await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace))["metadata"]["resourceVersion"]
         roots._due.set()
         api_server.make_namespace(another := unique("another"))
         await eventually(lambda: bundle_in(client, another), "".join(authority.bundle()))
-        found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
+        found = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace=namespace)
         assert found["metadata"]["resourceVersion"] == version
 
 
@@ -164,7 +165,7 @@ async def test_control_planes_with_other_roots_share_the_config_map(client, api_
         await eventually(found, {*roots_of(ours), *roots_of(theirs)})
     async with published(client, ours, names):  # and the other is uninstalled
         patch = {"metadata": {"annotations": {other.roots_annotation: None}}}
-        await client.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=namespace, manager="somebody")
+        await client.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, patch, namespace=namespace, manager="somebody")
         await eventually(found, set(roots_of(ours)))
 
 
@@ -194,12 +195,12 @@ async def test_a_stranger_that_does_not_agree_is_not_fought_as_fast_as_one_can(
         await eventually(lambda: bundle_in(client, namespace), "".join(ours.bundle()))
         while True:
             if await bundle_in(client, namespace) != theirs:
-                await client.patch(CONFIG_MAPS, CONFIG_MAP, {"data": {KEY: theirs}}, namespace=namespace)
+                await client.patch(CONFIG_MAPS, ROOT_CONFIG_MAP, {"data": {KEY: theirs}}, namespace=namespace)
             await asyncio.sleep(0.01)
 
     async with published(client, ours, names):
         fighting = asyncio.create_task(stranger())
-        told = f"somebody writes other roots to ConfigMap {namespace}/{CONFIG_MAP} again and again"
+        told = f"somebody writes other roots to ConfigMap {namespace}/{ROOT_CONFIG_MAP} again and again"
         await until(lambda: told in caplog.text)
         fighting.cancel()
     assert writes.count(namespace) == 5

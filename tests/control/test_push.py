@@ -7,8 +7,9 @@ from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 
 from model.builders import group, instance, put, service
 from weft.control import push
+from weft.control.gathering import Timing
 from weft.control.problems import Problems
-from weft.control.push import Push, Timing
+from weft.control.push import Push
 from weft.model.access_log import Reporter
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Rule
 from weft.model.destination_rule import (
@@ -20,15 +21,18 @@ from weft.model.destination_rule import (
     TrafficPolicy,
 )
 from weft.model.extension_provider import Authorizer
+from weft.model.gateway import Gateway, GatewayServer
+from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, labels_of
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
-from weft.model.service import Protocol
+from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
 from weft.model.telemetry import AccessLogging, Telemetry
 from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, VirtualService, WeightedDestination
 from weft.translate.service import contribute
+from weft.translate.view import service_view
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -246,7 +250,7 @@ async def test_endpoints_do_not_wait_for_the_quiet_that_other_changes_wait_for()
     rig = Rig()
     rig.put(service("orders"), instance("orders-0", "orders", meshed=True))
     rig.push.join(group("web"))
-    rig.push._timing = Timing(endpoints=0.0, quiet=3600, most=3600)
+    rig.push._gathering._timing = Timing(endpoints=0.0, quiet=3600, most=3600)
     before = rig.versions(group("web"))
     rig.push.touch(put(rig.mesh, routes("orders", ORDERS)))
     rig.push.touch(put(rig.mesh, instance("orders-0", "orders", address="10.244.9.9", meshed=True)))
@@ -318,16 +322,16 @@ async def test_a_host_that_translation_chokes_on_does_not_take_others_along(rig,
 
     rig.put(service("orders"), service("cart"))
     rig.push.join(group("web"))
-    monkeypatch.setattr("weft.control.push.contribute", choke)
+    monkeypatch.setattr("weft.control.translation.contribute", choke)
     changed = rig.put(service("orders", port=81), service("cart", port=82))[group("web")]
     assert (CLUSTER, f"outbound|82||{CART}") in changed
     assert f"outbound|80||{ORDERS}" in rig.snapshots.resources(group("web"), CLUSTER)
 
 
 async def test_changes_that_never_pause_are_pushed_all_the_same(rig):
-    rig.push._timing = Timing(quiet=3600, most=60)
+    rig.push._gathering._timing = Timing(quiet=3600, most=60)
     rig.push.touch(put(rig.mesh, service("orders")))
-    assert rig.push._timer.when() <= asyncio.get_running_loop().time() + 60
+    assert rig.push._gathering._timer.when() <= asyncio.get_running_loop().time() + 60
 
 
 async def test_findings_go_with_those_who_would_meet_them(rig):
@@ -398,7 +402,9 @@ async def test_a_telemetry_changes_listeners_of_those_it_is_for_and_nothing_else
 
 async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgotten(rig, monkeypatch):
     asked = []
-    monkeypatch.setattr("weft.control.push.contribute", lambda view, own: asked.append(view) or contribute(view, own))
+    monkeypatch.setattr(
+        "weft.control.translation.contribute", lambda view, own: asked.append(view) or contribute(view, own)
+    )
     rig.put(service("orders", protocol=Protocol.TCP, addresses=("10.96.0.1",)))
     groups = [group(name) for name in ("a", "b", "c")]
     for each in groups:
@@ -410,7 +416,7 @@ async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgott
     assert own[0].version != own[2].version
     rig.push.touch(rig.mesh.apply(ObjectKey("Telemetry", "shop", "c"), ()))
     rig.push.flush()
-    assert len(rig.push._made[ORDERS]) == 1
+    assert len(rig.push._translation._made[ORDERS]) == 1
     assert len(asked) == 2
 
 
@@ -508,7 +514,9 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(r
         afresh.push.close()
     for each in groups:
         rig.push.leave(each)
-    assert not (rig.push._places or rig.push._place_of or rig.push._made or any(rig.push._watching.values()))
+    assert not (
+        rig.push._places or rig.push._place_of or rig.push._translation._made or any(rig.push._watching.values())
+    )
     assert not rig.snapshots._upon
 
 
@@ -559,3 +567,66 @@ async def test_labels_of_callers_count_where_a_priority_names_them(rig):
         (nearest,) = (place for place in ClusterLoadAssignment.FromString(body).endpoints if not place.priority)
         first.append(nearest.lb_endpoints[0].endpoint.address.socket_address.address)
     assert first == ["10.244.0.1", "10.244.0.2"]
+
+
+EDGE = Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "ingress"}))
+
+
+def at_gateway(name, *hosts, to="orders", **more):
+    route = HttpRoute(route=(WeightedDestination(Destination(f"{to}.shop.svc.cluster.local")),))
+    return VirtualService(name, "shop", hosts, ("edge/public",), http=(route,), **more)
+
+
+def public(*hosts, port=80):
+    return Gateway("public", "edge", (GatewayServer(ServicePort(port, "http", Protocol.HTTP), hosts),))
+
+
+async def test_a_gateway_sees_what_its_routes_name_and_follows_them(rig):
+    rig.put(service("orders"), service("cart"), public("*"), at_gateway("a", "*.a.com"))
+    rig.push.join(EDGE)
+
+    def clusters():
+        return {name for name in rig.snapshots.resources(EDGE, CLUSTER) if name.startswith("outbound")}
+
+    assert clusters() == {f"outbound|80||{ORDERS}"}
+    rig.put(at_gateway("a", "*.a.com", to="cart"))
+    assert clusters() == {f"outbound|80||{CART}"}
+    rig.put(at_gateway("b", "b.com"))
+    assert clusters() == {f"outbound|80||{CART}", f"outbound|80||{ORDERS}"}
+    assert rig.put(service("payments")) == {}
+    assert rig.put(public("c.com"))[EDGE] >= {(CLUSTER, f"outbound|80||{CART}"), (ROUTE, "http.80")}
+    assert clusters() == set()
+    changed = rig.put(public("*", port=81))[EDGE]
+    assert {(LISTENER, "0.0.0.0_80"), (LISTENER, "0.0.0.0_81"), (ROUTE, "http.80"), (ROUTE, "http.81")} <= changed
+
+
+async def test_a_route_for_gateways_alone_is_nothing_to_sidecars(rig, monkeypatch):
+    rig.put(service("orders"), service("cart"), public("*"))
+    for each in (EDGE, group("web")):
+        rig.push.join(each)
+    looked = []
+    monkeypatch.setattr(push, "service_view", lambda *given: looked.append(given[3]) or service_view(*given))
+    changed = rig.put(at_gateway("a", "*"))
+    assert looked == ["*", ORDERS] or looked == [ORDERS, "*"]
+    assert changed.keys() == {EDGE}
+
+
+async def test_what_comes_in_another_order_is_the_same_at_a_gateway():
+    values = [
+        service("orders"),
+        service("cart"),
+        public("*"),
+        at_gateway("a", "*"),
+        at_gateway("b", "b.com", to="cart"),
+    ]
+    values.append(AuthorizationPolicy("deny", "edge", Action.DENY, rules=(Rule(),)))
+    seen = []
+    for seed in range(4):
+        random.Random(seed).shuffle(values)
+        rig = Rig()
+        rig.push.join(EDGE)
+        for value in values:
+            rig.put(value)
+        seen.append(rig.versions(EDGE))
+        rig.push.close()
+    assert all(each == seen[0] for each in seen)

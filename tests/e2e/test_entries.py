@@ -396,3 +396,32 @@ async def test_a_sidecar_shows_a_host_on_one_port_alone(mesh):
     clusters = await mesh.stats(mesh.pod("client").name, r"^cluster\.outbound.*two-ports.*membership_total$")
     assert [name.split("|")[1] for name in clusters] == ["8080"]
     assert await answering(mesh, "http://two-ports.example.com:8080/") == {"one": 20}
+
+
+@proves(
+    "Sidecar",
+    "spec.outboundTrafficPolicy.egressProxy.host",
+    "spec.outboundTrafficPolicy.egressProxy.port.number",
+    "spec.outboundTrafficPolicy.egressProxy.subset",
+)
+async def test_what_nobody_knows_goes_to_the_proxy_for_it(mesh):
+    """The proxy's host need not be among those that the Sidecar shows."""
+    one, two = ({"address": mesh.pod(name).addresses[0], "labels": {"is": name}} for name in ("one", "two"))
+    proxy = entry("proxy", "proxy.example.com", HTTP, TCP, resolution="STATIC", endpoints=[one, two])
+    subsets = [{"name": "two", "labels": {"is": "two"}}]
+    rule = istio("DestinationRule", "proxy", {"host": "proxy.example.com", "subsets": subsets})
+
+    async def through(**to):
+        policy = {"mode": "ALLOW_ANY", "egressProxy": {"host": "proxy.example.com", **to}}
+        shown = {"egress": [{"hosts": ["./shared.shop.svc.cluster.local"]}], "outboundTrafficPolicy": policy}
+        await mesh.try_out(proxy, rule, istio("Sidecar", "default", shown))
+
+    await through(port={"number": 8080})
+    answer = await mesh.get("client", "http://198.51.100.9/", headers={"Host": "nobody.example.com"})
+    assert (answer["status"], answer["body"]["host"]) == (200, "nobody.example.com")
+    assert (await mesh.get("client", "http://shared/"))["body"]["pod"].startswith("shared-")
+    await through(port={"number": 9000}, subset="two")
+    before = len((await mesh.tell("two", "tcp_seen"))["peers"])
+    answer = await mesh.tell("client", "tcp", host="198.51.100.9", port=7777, send="hello", half_close=True)
+    assert answer["received"] == "hello<end of file seen>"
+    assert len((await mesh.tell("two", "tcp_seen"))["peers"]) == before + 1

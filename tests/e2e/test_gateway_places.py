@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from authority import Authority
 from e2e.commands import weft
 from e2e.mesh import eventually, running_mesh, unique_name
 from e2e.objects import http_service, istio, text, workload
@@ -98,14 +100,25 @@ async def test_the_gateway_calls_as_who_it_is_over_the_meshs_tls(mesh):
     assert (await mesh.get("caller", "http://app/"))["status"] == 403
 
 
-@pytest.mark.parametrize(("block", "status"), [("127.0.0.1/32", 200), ("10.0.0.0/8", 403)])
-async def test_the_gateway_knows_the_callers_own_address(mesh, block, status):
+@pytest.mark.parametrize(
+    ("rule", "status"),
+    [
+        ({"from": [{"source": {"remoteIpBlocks": ["127.0.0.1"]}}]}, 403),
+        ({"from": [{"source": {"remoteIpBlocks": ["10.0.0.0/8"]}}]}, 200),
+        ({"from": [{"source": {"ipBlocks": ["127.0.0.0/8"]}}]}, 403),
+        ({"from": [{"source": {"notIpBlocks": ["127.0.0.0/8"]}}]}, 200),
+        ({"to": [{"operation": {"ports": ["80"]}}]}, 403),
+        ({"to": [{"operation": {"notPorts": ["80"]}}]}, 200),
+        ({"to": [{"operation": {"ports": [str(PORT)]}}]}, 200),
+        ({"when": [{"key": "destination.port", "values": ["80"]}]}, 403),
+        ({"when": [{"key": "source.ip", "values": ["127.0.0.1"]}]}, 403),
+    ],
+)
+async def test_policies_see_the_callers_own_address_and_the_gateways_port(mesh, rule, status):
+    """Denied is who comes from there, and to there; the machine's port and the socket are nobody's business."""
     await eventually(served)
-    only = {
-        "selector": {"matchLabels": {"istio": "ingress"}},
-        "rules": [{"from": [{"source": {"remoteIpBlocks": [block]}}]}],
-    }
-    await mesh.try_out(istio("AuthorizationPolicy", "edge", only) | {"apiVersion": "security.istio.io/v1"})
+    denied = {"selector": {"matchLabels": {"istio": "ingress"}}, "action": "DENY", "rules": [rule]}
+    await mesh.try_out(istio("AuthorizationPolicy", "edge", denied) | {"apiVersion": "security.istio.io/v1"})
     assert (await call())[0] == status
 
 
@@ -205,6 +218,39 @@ async def test_a_port_that_is_published_later_opens_and_one_that_is_not_any_more
     await eventually(served)
 
 
+async def test_who_comes_by_ipv6_and_by_tls_arrives_too(mesh):
+    authority = Authority()
+    issued = authority.issue("app.example")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "app-cert", "namespace": "shop"},
+        "type": "kubernetes.io/tls",
+        "stringData": {"tls.crt": issued.certificate.decode(), "tls.key": issued.key.decode()},
+    }
+    tls = {"mode": "SIMPLE", "credentialName": "app-cert"}
+    servers = [{"port": {"number": 443, "name": "https", "protocol": "HTTPS"}, "hosts": ["*"], "tls": tls}]
+    secured = istio("Gateway", "secured", {"selector": {"app": "secured"}, "servers": servers})
+    routes = route()
+    routes["metadata"]["name"], routes["spec"]["gateways"] = "secured", ["secured"]
+    port = free_port()
+    whole = edge({"port": 443, "hostPort": port, "address": "::1"}, name="secured")
+    whole["metadata"]["labels"] = {"app": "secured"}
+    mesh.write("secured.yaml", text(whole, secured, routes, secret))
+    context = ssl.create_default_context(cadata=issued.root.decode())
+
+    async def fetched():
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            async with aiohttp.ClientSession() as session:
+                url, headers = f"https://[::1]:{port}/", {"host": "app.example"}
+                async with session.get(url, headers=headers, ssl=context, server_hostname="app.example") as answer:
+                    return await answer.json() if answer.status == 200 else None
+
+    assert (await eventually(fetched))["host"] == "app.example"
+    mesh.write("secured.yaml", None)
+    await eventually(lambda: not mesh.pods("secured"))
+
+
 async def test_a_taken_port_is_a_problem_with_its_line_and_the_rest_runs(mesh):
     await eventually(served)
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as taken:
@@ -256,4 +302,6 @@ async def test_the_example_does_what_it_says(tmp_path):
         assert (await curl("/")).startswith(b"welcome (web-0, /)")
         assert (await curl("/api/orders")).startswith(b"no orders yet (api-0, /orders)")
         assert len(mesh.pods("edge")) == 2
+        said = await weft(f"weft status --mesh {mesh.engine.name}", mesh.directory)
+        assert f"published on 127.0.0.1:{port}" in said, said
         assert not [each for each in mesh.problems() if "publish" in each]

@@ -125,3 +125,14 @@ async def test_whole_resources_are_the_same(both, command):
     """istioctl spells fields as JSON's mapping of protobuf does, and leaves out what is the default."""
     theirs, ours = (json.loads(each) for each in await both(command, "-o", "json", file="client.json"))
     assert sorted(each.get("name", "") for each in ours) == sorted(each.get("name", "") for each in theirs)
+
+
+async def test_filters_that_were_sent_by_themselves_are_the_same(both, dumps):
+    router = {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}
+    extension = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+    sent = [{"ecds_filter": {"@type": extension, "name": name, "typed_config": router}} for name in ("b", "a")]
+    for filters in (sent, []):
+        section = {"@type": "type.googleapis.com/envoy.admin.v3.EcdsConfigDump", "ecds_filters": filters}
+        (dumps / "ecds.json").write_text(json.dumps({"configs": [section]}))
+        theirs, ours = await both("ecds", file="ecds.json")
+        assert ours == theirs

@@ -107,6 +107,21 @@ async def test_who_is_near_and_not_well_is_left_until_he_is(mesh):
     await eventually(back)
 
 
+@proves("VirtualService", "spec.http[].retries.retryRemoteLocalities")
+async def test_a_retry_may_leave_the_own_zone_where_it_is_written(mesh):
+    """Nobody is ejected, so each request begins in the own zone, and only a retry can end elsewhere."""
+    patient = rule(outlierDetection={**OUTLIER, "consecutive5xxErrors": 1000})
+    await mesh.tell("zone-a", "script", path="/astray", forever={"status": 503})
+    for remote, statuses in ((False, {503}), (True, {200})):
+        retries = {"attempts": 3, "retryOn": "5xx", "retryRemoteLocalities": remote, "backoff": "1ms"}
+        await mesh.try_out(patient, virtual_service("app", {"retries": retries, "route": [to("app")]}))
+        before = await mesh.received("zone-a", "/astray")
+        answers = await mesh.requests("client", "http://app/astray", 5, parallel=1)
+        assert {answer["status"] for answer in answers} == statuses
+        assert {answer["body"]["pod"].rpartition("-")[0] for answer in answers} == {"zone-b" if remote else "zone-a"}
+        assert await mesh.received("zone-a", "/astray") == before + (2 if remote else 4) * 5
+
+
 @proves(
     "DestinationRule",
     "spec.trafficPolicy.loadBalancer.localityLbSetting.failover[].from",

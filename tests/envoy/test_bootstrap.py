@@ -170,3 +170,15 @@ def test_secrets_have_a_cluster_of_their_own_only_where_there_is_a_socket():
     (endpoint,) = made["load_assignment"]["endpoints"][0]["lb_endpoints"]
     assert endpoint["endpoint"]["address"] == {"pipe": {"path": "/run/sds/1/sds.sock"}}
     assert "http2_protocol_options" in json.dumps(made)
+
+
+async def test_a_proxy_that_has_too_little_memory_takes_no_requests_and_still_says_how_it_is(
+    start_envoy, control_plane, namespace
+):
+    admin, _, _ = await start_envoy(control_plane[0], memory=1 << 20)
+    async with asyncio.timeout(30):
+        await admin.wait_until_ready()
+        name = "overload.envoy.overload_actions.stop_accepting_requests.active"
+        while (await admin.stats("overload", used_only=False)).values.get(name) != 1:
+            await asyncio.sleep(0.05)
+    assert (await get(namespace, 15021, "/healthz/ready"))[0] == 200

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from envoy_dumps import dump
-from weft.envoy.dump_secrets import COLUMNS, secrets, table
+from weft.envoy.dump_secrets import COLUMNS, roots, secrets, table
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -95,3 +95,17 @@ def test_who_made_each_row_stands_behind_it():
     section = {"dynamic_active_secrets": [{"name": "default", "secret": {"tls_certificate": {}}}]}
     made = table(section, now=NOW, why=lambda name, at: f"{name}@{at}")
     assert (made.columns[-1], [row[-1] for row in made.rows]) == ("WHY", ["default@"])
+
+
+def test_roots_are_those_that_others_are_believed_by():
+    one = {"validation_context": {"trusted_ca": inline(ROOT, NEXT)}}
+    same = {"validation_context": {"trusted_ca": {"inline_string": NEXT.decode().replace("\n", "\r\n")}}}
+    bundle = {"typed_config": {"trust_domains": [{"name": "a", "trust_bundle": inline(ROOT)}]}}
+    by_domain = {"validation_context": {"custom_validator_config": bundle}}
+    found = [roots({"dynamic_active_secrets": [entry("ROOTCA", **each)]}) for each in (one, same, by_domain)]
+    assert [len(each) for each in found] == [2, 1, 1]
+    assert found[1] < found[0] and found[2] < found[0] and not found[1] & found[2]
+    assert (
+        roots({"dynamic_active_secrets": [entry("default", tls_certificate={"certificate_chain": inline(LEAF)})]})
+        == set()
+    )

@@ -166,6 +166,12 @@ class Maker:
             made["delay"] = {"fixedDelay": "0.001s", "percentage": {"value": self.pick(0, 100)}}
         return made
 
+    def retries(self):
+        if self.one_in(2):
+            return {"attempts": self.pick(0, 1)}
+        reasons = self.pick("5xx", "connect-failure,503", "reset,gateway-error", "unavailable")
+        return {"attempts": 1, "retryOn": reasons, "retryRemoteLocalities": self.one_in(2), "backoff": "1ms"}
+
     def cors(self):
         made = {"allowOrigins": [self.text_match(("https://a.example", "*"), ("https://.*",))]}
         if self.one_in(2):
@@ -189,7 +195,7 @@ class Maker:
         for field, often, make in (
             ("rewrite", 3, self.rewrite),
             ("headers", 3, self.headers),
-            ("retries", 4, lambda: {"attempts": self.pick(0, 1)}),
+            ("retries", 4, self.retries),
             # To nobody: a copy that arrives is told from its original by nothing that an application sees.
             ("mirrors", 9, lambda: [{"destination": {"host": "missing"}}]),
             ("timeout", 9, lambda: "15s"),
@@ -219,8 +225,26 @@ class Maker:
             spec["trafficPolicy"] = {"tls": {"mode": self.pick("DISABLE", "ISTIO_MUTUAL")}}
         if self.one_in(6):
             subsets[0]["trafficPolicy"] = {"tls": {"mode": self.pick("DISABLE", "ISTIO_MUTUAL")}}
-        if self.one_in(4):
-            spec.setdefault("trafficPolicy", {})["loadBalancer"] = {"simple": self.pick("ROUND_ROBIN", "RANDOM")}
+        policy = {}
+        if self.one_in(3):
+            policy["loadBalancer"] = self.pick(
+                {"simple": "ROUND_ROBIN"},
+                {"simple": "RANDOM"},
+                {"consistentHash": {"httpHeaderName": self.pick(*_HEADERS)}},
+                {"consistentHash": {"useSourceIp": True, "maglev": {}}},
+            )
+        if self.one_in(3):  # who is near is called first; nobody is ever ejected here
+            policy["outlierDetection"] = {"consecutive5xxErrors": 0}
+            share = {"distribute": [{"from": "eu/*", "to": {self.pick("eu/*", "us/*"): 100}}]}
+            if setting := self.pick({}, {"enabled": False}, share):
+                policy.setdefault("loadBalancer", {"simple": "RANDOM"})["localityLbSetting"] = setting
+        if self.one_in(5):
+            pool = self.pick(
+                {"h2UpgradePolicy": "DO_NOT_UPGRADE"}, {"useClientProtocol": True}, {"maxRequestsPerConnection": 1}
+            )
+            policy["connectionPool"] = {"http": pool}
+        if policy:
+            spec["trafficPolicy"] = {**spec.get("trafficPolicy", {}), **policy}
         return _object(_ISTIO, "DestinationRule", spec)
 
     def peer_authentication(self):
@@ -384,6 +408,11 @@ class Maker:
             sent.append(("Origin", self.pick("https://a.example", "http://a.example")))
             if not self.one_in(4):
                 sent.append(("Access-Control-Request-Method", "GET"))
+        if kind != "preflight" and self.one_in(15) and not any(name == "Content-Type" for name, _ in sent):
+            # As a well-behaved client asks; of other spellings HTTP/2 on the way would leave nothing, and gRPC's answers,
+            # whose status is always 200, would be taken for consent.
+            method = "GET"
+            sent += [("Connection", "upgrade"), ("Upgrade", self.pick("websocket", "websocket", "tcp", "h2c", "else"))]
         token = self.token() if self.one_in(3) else None
         return Asked(**where, method=method, path=self.target(), headers=sent, token=token)
 

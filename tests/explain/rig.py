@@ -44,6 +44,7 @@ from weft.xds.types import CLUSTER
 
 # However slow the machine: what a connection speaks is found out, and who is there is reached.
 PATIENT = Settings(detection_timeout=timedelta(minutes=1), connect_timeout=timedelta(minutes=1))
+NEAR, FAR = "eu/eu-a", "us/us-a"
 CALLERS = {"frontend": "shop", "batch": "jobs"}
 _LOG = {
     "case": "%REQ(X-CASE)%",
@@ -100,7 +101,10 @@ class _Batch:
         self.world = RigWorld()
         self.refused = []  # documents that weft itself does not take
         self.mesh = self._mesh(settings)
-        self.callers = {name: compile_group(self.mesh, group(name, ns), judge=False)[0] for name, ns in CALLERS.items()}
+        self.callers = {
+            name: compile_group(self.mesh, msgspec.structs.replace(group(name, ns), locality=NEAR), judge=False)[0]
+            for name, ns in CALLERS.items()
+        }
         self.servers = [_received(self.mesh, group(f"s{number}")) for number in range(len(cases))]
         for name, namespace in CALLERS.items():
             identity = f"spiffe://cluster.local/ns/{namespace}/sa/{name}"
@@ -140,8 +144,8 @@ class _Batch:
                     selector=labels_of({"app": name}),
                     addresses=(_virtual(number),),
                 ),
-                _instance(name, 0, _pod(number), "v1", meshed=True, service_account=case.account),
-                *(() if case.alone else (_instance(name, 1, PLAIN, "v2"),)),
+                _instance(name, 0, _pod(number), "v1", meshed=True, service_account=case.account, locality=NEAR),
+                *(() if case.alone else (_instance(name, 1, PLAIN, "v2", locality=FAR),)),
                 Sidecar(name, "shop", labels_of({"app": name}), ingress=ingress),
             )
             for document in case.documents:

@@ -140,3 +140,10 @@ def test_a_path_that_is_none_makes_bytes_of_a_request_where_first_bytes_are_look
     assert (declared.kind, declared.status, declared.detail) == (Kind.ANSWERED, 400, "http1.codec_error")
     between_proxies = _ask(stripped, path="/a").verdict
     assert (between_proxies.kind, between_proxies.status) == (Kind.FAILED, 503)
+
+
+def test_a_tunnel_is_told_and_where_it_should_lead():
+    rule = "{host: orders, trafficPolicy: {tunnel: {targetHost: far.example.com, targetPort: 443}}}"
+    found = _ask(policy("DestinationRule", rule, group="networking.istio.io"), port=7000, speaks=Speaks.BYTES)
+    assert found.verdict.kind is Kind.PASSED_ON
+    assert ":7000 is asked by CONNECT for a tunnel to far.example.com:443" in str(found)

@@ -125,3 +125,17 @@ def test_the_value_of_a_header_that_a_proxy_makes_up_is_not_guessed():
     by_id = "{match: [{headers: {x-request-id: {exact: a}}}], directResponse: {status: 200}}"
     assert _ask(by_id).verdict.kind is Kind.UNKNOWN
     assert _ask(by_id, headers=(("x-request-id", "a"),)).verdict.status == 200
+
+
+def test_an_upgrade_is_known_by_name_or_refused():
+    for wanted, kind in (("websocket", Kind.DELIVERED), ("SPDY/3.1", Kind.DELIVERED), ("else", Kind.ANSWERED)):
+        verdict = _ask_for(("Connection", "keep-alive, Upgrade"), ("Upgrade", wanted))
+        assert verdict.kind is kind, wanted
+    assert (verdict.status, verdict.detail) == (403, "upgrade_failed")
+    passed_over = _ask_for(("Connection", "upgrade"), ("Upgrade", "h2c"))
+    assert passed_over.kind is Kind.DELIVERED and not any(name == "upgrade" for name, _ in passed_over.headers)
+    assert ("upgrade", "tcp") in list(_ask_for(("Connection", "upgrade"), ("Upgrade", "tcp")).headers)
+
+
+def _ask_for(*headers):
+    return explain(Request(host="orders", caller="frontend", headers=headers), SmallWorld(ORDERS)).verdict

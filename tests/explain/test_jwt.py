@@ -7,8 +7,8 @@ from google.protobuf.json_format import ParseDict
 
 from weft.explain.jwt import FILTER, read_token, refused
 from weft.explain.listener import Connection
-from weft.explain.rbac import Seen
 from weft.explain.request import Request, Speaks, Token, headers_of
+from weft.explain.rule import Seen
 from weft.explain.walk import Walk
 
 NOW = 1_000_000

@@ -83,6 +83,13 @@ def test_the_first_route_that_matches_takes_it():
     assert first_match(host, Headers([(":path", "*")])) is None
 
 
+def test_a_connect_has_no_path_and_a_route_of_its_own():
+    routes = [{"name": "a", "match": {"prefix": "/"}}, {"name": "b", "match": {"connect_matcher": {}}}]
+    (host,) = ParseDict({"virtual_hosts": [{"name": "h", "routes": routes}]}, RouteConfiguration()).virtual_hosts
+    assert first_match(host, Headers([(":method", "CONNECT"), (":path", "/")])).name == "b"
+    assert first_match(host, Headers([(":method", "GET"), (":path", "/")])).name == "a"
+
+
 def test_grpc_is_told_by_its_content_type():
     assert is_grpc(Headers([("content-type", "application/grpc+proto")]))
     assert not is_grpc(Headers([("content-type", "application/grpc-web")])) and not is_grpc(Headers())

@@ -31,6 +31,43 @@ def test_what_outcomes_share_is_told_once():
     assert len(list(lines(Explanation((same, same))))) == 5
 
 
+def way(odds, subset, *, policy="p rule[0] allows it", number=1):
+    """Through a subset of its own, and a proxy of its own."""
+    cluster, endpoint, server = f"outbound|80|{subset}|web", f"10.0.0.{number}:80", f"web-{subset}-0"
+    steps = (
+        STEP,
+        Step(Stage.ROUTE, f"by weight {odds} it goes to {cluster}", proxy="web"),
+        Step(Stage.ENDPOINT, f"{cluster}: {endpoint}", proxy="web"),
+        Step(Stage.TLS, f"for outbound_.80_.{subset}_.web", proxy="web"),
+        Step(Stage.POLICY, policy, proxy=server),
+        Step(Stage.WORKLOAD, f"it reaches {server}", proxy=server),
+    )
+    verdict = Verdict(Kind.DELIVERED, f"it reaches {server}", cluster=cluster, endpoints=((endpoint, 1.0),))
+    return Outcome(odds, steps, verdict)
+
+
+def test_of_a_branch_that_goes_as_the_first_only_the_parting_is_told():
+    said = list(lines(Explanation((way(0.9, "v1"), way(0.1, "v2", number=2)))))
+    assert len(said) == 1 + 7 + 4
+    assert said[-4:] == [
+        "10 % of requests:",
+        "  web: route: by weight 0.1 it goes to outbound|80|v2|web",
+        "  … 4 decisions as above",
+        "  → delivered: it reaches web-v2-0",
+    ]
+
+
+def test_a_branch_is_told_from_where_it_is_decided_otherwise():
+    said = list(lines(Explanation((way(0.9, "v1"), way(0.1, "v2", policy="p rule[1] denies it", number=2)))))
+    assert said[-5:] == [
+        "  web: route: by weight 0.1 it goes to outbound|80|v2|web",
+        "  … 2 decisions as above",
+        "  web-v2-0: policy: p rule[1] denies it",
+        "  web-v2-0: workload: it reaches web-v2-0",
+        "  → delivered: it reaches web-v2-0",
+    ]
+
+
 def test_a_grpc_status_is_told():
     assert "200 (gRPC status 14)" in verdict(Verdict(Kind.FAILED, "no", status=200, grpc_status=14))
 

@@ -103,3 +103,29 @@ def test_the_node_agent_and_the_control_plane_know_it_by_what_is_written_there()
     annotations = injected(gateway())["metadata"]["annotations"]
     assert annotations["inject.istio.io/templates"] == "gateway"
     assert json.loads(annotations["sidecar.istio.io/status"])
+
+
+@pytest.mark.parametrize(("limits", "bytes_"), [({"memory": "512Mi"}, 512 << 20), ({}, 1 << 30)])
+def test_it_turns_requests_away_before_its_container_is_killed(limits, bytes_):
+    document = bootstrap(injected(gateway(containers=[{**CHART, "resources": {"limits": limits}}])))
+    _, heap = document["overload_manager"]["resource_monitors"]
+    assert heap["typed_config"]["max_heap_size_bytes"] == int(bytes_ * 0.9)
+    assert len(bootstrap(injected(pod()))["overload_manager"]["resource_monitors"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "config", "workers"),
+    [
+        ({}, "", "2"),
+        ({"cpu": "2500m"}, "", "3"),
+        ({"cpu": "100m"}, "", "1"),
+        ({"cpu": "4"}, "concurrency: 2", "2"),
+        ({"cpu": "4"}, "concurrency: 0", None),
+    ],
+)
+def test_it_has_a_worker_for_each_cpu_unless_it_says_how_many(limits, config, workers):
+    annotations = {**TEMPLATE, **({"proxy.istio.io/config": config} if config else {})}
+    result = injected(gateway(annotations, [{**CHART, "resources": {"limits": limits}}]))
+    arguments = container(result)["args"]
+    found = arguments[arguments.index("--concurrency") + 1] if "--concurrency" in arguments else None
+    assert found == workers

@@ -5,7 +5,16 @@ from datetime import timedelta
 import pytest
 
 from weft.install import workloads
-from weft.model.workload import ExecProbe, HttpProbe, Probe, RestartPolicy, TcpProbe, Workload, WorkloadPort
+from weft.model.workload import (
+    ExecProbe,
+    HttpProbe,
+    Probe,
+    PublishedPort,
+    RestartPolicy,
+    TcpProbe,
+    Workload,
+    WorkloadPort,
+)
 
 WEB = Workload(
     name="web-v1",
@@ -98,3 +107,15 @@ def test_equal_files_have_one_name():
 def test_a_namespace_is_in_the_mesh_unless_it_says_otherwise():
     assert workloads.namespace("shop", {})["metadata"]["labels"] == {"istio-injection": "enabled"}
     assert workloads.namespace("shop", {"istio.io/rev": "x"})["metadata"]["labels"] == {"istio.io/rev": "x"}
+
+
+def test_a_gateway_is_a_deployment_that_the_injector_completes_and_a_service_where_it_is_published():
+    edge = Workload("edge", "shop", (), (("app", "edge"),), gateway=True, publish=(PublishedPort(443, 8443),))
+    deployment, service = workloads.gateway(edge)
+    template = deployment["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"inject.istio.io/templates": "gateway"}
+    assert template["metadata"]["labels"] == {"app": "edge", "sidecar.istio.io/inject": "true"}
+    assert [(each["name"], each["image"]) for each in template["spec"]["containers"]] == [("istio-proxy", "auto")]
+    assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"] == {"app": "edge"}
+    assert service["spec"]["ports"] == [{"name": "tcp-8443", "port": 8443, "targetPort": 443}]
+    assert len(workloads.gateway(with_(gateway=True))) == 1

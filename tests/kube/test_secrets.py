@@ -69,7 +69,7 @@ async def test_one_that_may_not_be_read_is_a_problem_with_the_next_step(api_serv
         (problem,) = secrets.problems
         assert found == {"shown": "one"}
         assert "Secret kube-system/hidden" in str(problem)
-        assert "--set gateways.secretsIn={kube-system}" in problem.hint
+        assert "--set gateways.secretsIn=[kube-system]" in problem.hint
         secrets.want({(namespace, "shown")})
         assert secrets.problems == ()
 

@@ -5,7 +5,8 @@ import pytest
 from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, MUTATING_WEBHOOKS
-from weft.kube.webhooks import ROOTS, unanswered
+from weft.kube.webhooks import unanswered
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 LABELS = "test-webhooks=yes"
 SLICE = {
@@ -76,7 +77,10 @@ async def test_one_that_is_answered_is_none(client, own_api_server):
 
 
 async def test_one_with_the_root_of_another_ca_is_a_problem(client, own_api_server):
-    published = {"metadata": {"name": ROOTS}, "data": {"root-cert.pem": own_api_server.certificate.read_text()}}
+    published = {
+        "metadata": {"name": ROOT_CONFIG_MAP},
+        "data": {"root-cert.pem": own_api_server.certificate.read_text()},
+    }
     await client.create(CONFIG_MAPS, published, namespace="default")
     try:
         await client.create(MUTATING_WEBHOOKS, webhook(bundle(own_api_server)))
@@ -84,5 +88,5 @@ async def test_one_with_the_root_of_another_ca_is_a_problem(client, own_api_serv
         (problem,) = await unanswered(client, LABELS)
         assert problem.what.startswith("its caBundle is of another CA than the control plane's")
     finally:
-        await client.delete(CONFIG_MAPS, ROOTS, namespace="default")
+        await client.delete(CONFIG_MAPS, ROOT_CONFIG_MAP, namespace="default")
     assert await unanswered(client, LABELS) == []

@@ -4,6 +4,8 @@ import asyncio
 import base64
 import contextlib
 import hashlib
+import json
+import logging
 import ssl
 
 import pytest
@@ -16,6 +18,7 @@ from authority import Authority
 from fields import proves
 from gateway_rig import application, ask, entry, gateway, trusting, until
 from weft.api.document import Change
+from weft.control.memory import Memory
 from weft.model.names import ObjectKey
 
 HOST = "shop.example.com"
@@ -258,7 +261,12 @@ async def test_a_revoked_caller_is_sent_away(edge, authority, tmp_path):
             assert await made.ask(tls=trusting(shown, shows=bad)) is None
 
 
-@proves("Gateway", "spec.servers[].tls.credentialNames", "spec.servers[].tls.tlsCertificates")
+@proves(
+    "Gateway",
+    "spec.servers[].tls.credentialNames",
+    "spec.servers[].tls.tlsCertificates[].serverCertificate",
+    "spec.servers[].tls.tlsCertificates[].privateKey",
+)
 async def test_two_kinds_of_keys_are_shown_to_those_who_take_them(edge, authority, tmp_path):
     curve, rsa = authority.issue(HOST), authority.issue(HOST, rsa=True)
     for name, shown in (("a", curve), ("b", rsa)):
@@ -323,3 +331,44 @@ async def test_the_name_that_is_asked_for_chooses_what_is_shown_and_http2_is_off
         _, writer = await asyncio.open_connection("127.0.0.1", made.port, ssl=context, server_hostname="a.example.com")
         assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         writer.close()
+
+
+async def test_no_key_is_told_to_anybody_or_written_anywhere(authority, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    first, second = authority.issue(HOST), authority.issue(HOST)
+    port = free_port()
+    text = gateways(server("{mode: SIMPLE, credentialName: shop}")) + ROUTES
+    (tmp_path / "memory").mkdir(mode=0o700)
+    async with gateway(
+        (text + pair("shop", first)).replace("PORT", str(port)), listening=(port,), memory=Memory(tmp_path / "memory")
+    ) as made:
+        edge = Edge(made, port)
+        edge.apply(pair("shop", second))
+        await edge.until(503, tls=trusting(second))  # whom its route leads to is not there
+        bad = pair("shop", first).replace(base64.b64encode(first.certificate).decode(), "AAAA")
+        edge.apply(bad)
+        told = [
+            await made.dump(),
+            str(made.plane.problems()),
+            repr(made.plane.history.moments()),
+            repr(made.plane.mesh.get(ObjectKey("Secret", "edge", "shop"))),
+        ]
+        pages = json.loads((await made.plane.debug.answer("list")).body)
+        assert len(pages) > 8
+        for page in pages:
+            for query in (
+                {},
+                {"proxyID": "ingress-0.edge", "include_eds": "true"},
+                {"number": "0"},
+                {"pod": "ingress-0.edge", "kind": "secret"},
+            ):
+                told.append((await made.plane.debug.answer(page, query)).body.decode())
+        await made.plane.close()
+        told += [file.read_text(errors="replace") for file in (tmp_path / "memory").rglob("*") if file.is_file()]
+        told += [record.getMessage() + str(record.exc_info or "") for record in caplog.records]
+        assert any("kubernetes://shop" in each for each in told) and any('"Secret"' in each for each in told)
+        for shown in (first, second):
+            body = "".join(shown.key.decode().splitlines()[1:-1])
+            whole = base64.b64encode(shown.key).decode()
+            for each in told:
+                assert body[:40] not in each and whole[60:120] not in each

@@ -6,6 +6,7 @@ from weft.model.endpoint import Endpoint
 from weft.model.service import Protocol, Resolution
 from weft.model.settings import Settings
 from weft.model.sidecar import OutboundPolicy
+from weft.model.virtual_service import Destination
 from weft.translate.listeners import (
     chains_without_address,
     http_port,
@@ -14,6 +15,7 @@ from weft.translate.listeners import (
     virtual_outbound,
 )
 
+PROXY = Destination("proxy.example.com", port=3128)
 ANY, ONLY = OutboundPolicy.ALLOW_ANY, OutboundPolicy.REGISTRY_ONLY
 
 
@@ -99,3 +101,10 @@ def test_a_range_of_addresses_is_a_chain_and_a_virtual_address_is_not():
     (chain,) = _shared(protocol=Protocol.TCP, addresses=("203.0.113.0/24",), resolution=Resolution.NONE)
     assert chain.matches == ("203.0.113.0/24",)
     assert _shared(protocol=Protocol.TCP, addresses=("10.96.0.1",)) == ()
+
+
+def test_what_nobody_knows_goes_to_the_proxy_for_it():
+    for built in (virtual_outbound(PROXY, Settings()), shared_port(80, (), PROXY, Settings(), http=True)):
+        made = _read(built)
+        last = made.default_filter_chain if made.HasField("default_filter_chain") else made.filter_chains[-1]
+        assert TcpProxy.FromString(last.filters[-1].typed_config.value).cluster == "outbound|3128||proxy.example.com"

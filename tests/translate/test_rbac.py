@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from translate.authorization_reference import verdict
 from translate.policy_rig import HTTP_PORT, TCP_PORT, Request, rig
-from weft.model.authorization_policy import AuthorizationPolicy, Operation, Rule
+from weft.model.authorization_policy import Action, AuthorizationPolicy, Operation, Rule, Source
+from weft.model.settings import Settings
+from weft.translate.rbac import rbac_policy
 
 NAMESPACES = ("shop", "test", "team-a")
 ACCOUNTS = ("web", "cart")
@@ -260,3 +262,16 @@ async def test_templates_mean_what_envoys_own_template_matcher_says(monkeypatch)
     monkeypatch.setattr("weft.translate.rbac._Builder.operation", envoys_own)
     assert ours == await statuses()
     assert set(ours.values()) == {200, 403}
+
+
+def test_behind_a_published_socket_the_port_is_known_and_the_caller_is_whom_the_header_names():
+    rule = Rule(
+        sources=(Source(ip_blocks=("10.0.0.0/8",)),), operations=(Operation(ports=(443,)), Operation(ports=(80,)))
+    )
+    made = rbac_policy(rule, Action.DENY, Settings(), http=False, published=443)
+    said = str(made)
+    assert "source_ip" in said and "direct_remote_ip" not in said and "destination_port" not in said
+    here, elsewhere = made.permissions[0].or_rules.rules
+    assert here.any and elsewhere.not_rule.any
+    elsewhere = str(rbac_policy(rule, Action.DENY, Settings(), http=False))
+    assert "direct_remote_ip" in elsewhere and "destination_port: 443" in elsewhere

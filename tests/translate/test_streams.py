@@ -1,5 +1,6 @@
 from datetime import timedelta
 
+import msgspec
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from translate.views import HOST, routing, to, view
@@ -11,7 +12,9 @@ from weft.model.destination_rule import (
     DestinationRule,
     HashKey,
     LoadBalancer,
+    Subset,
     TrafficPolicy,
+    Tunnel,
 )
 from weft.model.service import Protocol
 from weft.model.settings import Settings
@@ -98,3 +101,15 @@ def test_a_server_outside_the_mesh_is_not_offered_the_meshs_words():
     assert not _says_bytes(own_stream(seen, seen.ports[0]), seen)
     seen = view(like={"protocol": Protocol.UNDECLARED, "external": True})
     assert not _says_bytes(own_stream(seen, seen.ports[0]), seen)
+
+
+def test_a_tunnel_is_that_of_the_destination_that_the_route_names():
+    far = Tunnel("2001:db8::1", 443, by_post=True)
+    rule = DestinationRule("x", "shop", "proxy", subsets=(Subset("deep", policy=TrafficPolicy(tunnel=far)),))
+    route = L4Route((), (to("proxy", subset="deep"),))
+    seen = view(routes=(routing(tcp=(route,)),), like=TCP)
+    seen = msgspec.structs.replace(seen, targets=(Target("proxy", ports=(3128,), subsets=("deep",), rule=rule),))
+    (only,) = streams(seen, seen.ports[0])
+    proxy = TcpProxy.FromString(filter_chain(only, seen, seen.ports[0], Settings()).filters[-1].typed_config.value)
+    assert (proxy.tunneling_config.hostname, proxy.tunneling_config.use_post) == ("[2001:db8::1]:443", True)
+    assert only.clusters == (("outbound|3128|deep|proxy", 1),)

@@ -10,7 +10,7 @@ from weft.xds.node_stream import NodeStream
 from weft.xds.request import Refused
 from weft.xds.stream import NackedResource
 from weft.xds.table import Behind
-from weft.xds.types import CLUSTER, ENDPOINT
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER
 
 
 @pytest.fixture
@@ -199,3 +199,45 @@ def test_what_an_agent_says_of_a_proxy_takes_little_room(rig):
     assert len(proxy.behind) <= 16 and len(proxy.cluster) == len(proxy.version) == 512
     assert len(proxy.node_id) == 4_096 and len(proxy.types) == 16
     assert [len(error) for error in proxy.errors] == [512] * 8
+
+
+HELD = "hold|10.96.0.1:80"
+
+
+def test_what_proxies_wait_for_is_said_once_for_their_group(rig):
+    rig.copy.want("web", [HELD])
+    rig.copy.want("web", [HELD])
+    rig.settle()
+    assert rig.control.wanted == [("web", (HELD,), True)]
+
+
+def test_what_proxies_waited_for_is_known_before_their_group_is_made_again(rig):
+    """Or it would be made without, and they would lose it."""
+    rig.copy.want("web", ["hold|10.96.0.2:80"])
+    rig.control.put("web", CLUSTER, **{HELD: "1", "outbound|80||a": "1"})
+    rig.control.put("web", LISTENER, virtualOutboundAgain="1")
+    rig.settle()
+    rig.disconnect()
+    rig.control = rig.control.anew()
+    rig.connect()
+    rig.settle()
+    ((group, wanted, was_held),) = rig.control.wanted
+    assert (group, set(wanted), was_held) == ("web", {HELD, "outbound|80||a", "hold|10.96.0.2:80"}, False)
+
+
+def test_what_is_wanted_for_a_group_that_is_not_here_waits_for_it(rig):
+    rig.stream.receive(over_the_line(frames.Wanted("later", (HELD,))))
+    assert rig.control.wanted == []
+    rig.control.placed = {**rig.control.placed, "later-0": "later"}
+    rig.control.put("later", CLUSTER, a="1")
+    rig.add("later-0")
+    rig.settle()
+    assert rig.control.wanted == [("later", (HELD,), False)]
+
+
+def test_a_group_of_no_pod_here_is_not_wanted_for_any_more(rig):
+    rig.copy.want("web", [HELD])
+    rig.remove("web-0")
+    rig.settle()
+    rig.reconnect()
+    assert rig.copy.hello("node-1").wanted == {}

@@ -22,7 +22,7 @@ METHOD = "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 
 class Observer:
     def __init__(self) -> None:
-        self.joined, self.left, self.acks, self.nacks, self.culprits = [], [], [], [], []
+        self.joined, self.left, self.acks, self.nacks, self.culprits, self.wants = [], [], [], [], [], []
 
     def join(self, stream_id, node, peer):
         if node.id == "stranger":
@@ -38,6 +38,9 @@ class Observer:
 
     def nacked(self, stream_id, type_url, nonce, message):
         self.nacks.append((stream_id, type_url, nonce, message))
+
+    def wanted(self, stream_id, names, had):
+        self.wants.append((stream_id, names, had))
 
     def on_nack(self, resource):
         self.culprits.append(resource)
@@ -410,3 +413,13 @@ async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
         server.restart(4711, "nobody")
         assert await asyncio.wait_for(stays.code(), 30) is grpc.StatusCode.ABORTED
     await server.close()
+
+
+async def test_the_observer_hears_what_is_held_and_what_a_client_had(observer, client):
+    await client.send(CLUSTER, initial_resource_versions={"a": "1", "c": "1"})
+    await client.take()
+    await client.send(CLUSTER, resource_names_subscribe=["hold|10.96.0.1:80", "other"])
+    await client.take()
+    (first, second) = observer.wants
+    assert (first[1], set(first[2])) == ((), {"a", "c"})
+    assert second[1:] == (("hold|10.96.0.1:80",), ())

@@ -408,3 +408,74 @@ def test_whatever_is_bad_among_it_the_good_gets_through_to_everybody(dialect, hi
         assert good.items() <= have.items()
         if dialect is DELTA:
             assert have.keys() <= wanted.keys()
+
+
+HELD = "hold|10.96.0.1:80"
+
+
+def test_a_held_name_is_never_said_to_be_missing(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    assert client.settle() == []
+    assert client.stream.synced()
+    client.forget(CLUSTER, HELD)
+    assert client.settle() == []
+
+
+def test_a_held_name_is_answered_when_all_else_was_taken(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    client.settle()
+    snapshots.update(
+        "shop",
+        {CLUSTER: blobs("b", HELD), ENDPOINT: blobs("b"), LISTENER: blobs("m"), ROUTE: blobs("r", version="2")},
+    )
+    (clusters,) = client.turn()
+    client.ack(clusters)
+    client.ask(ENDPOINT, "b")
+    assert client.settle() == ["EDS +b", "LDS +m", "RDS +r", f"CDS +{HELD}"]
+
+
+def test_a_held_name_waits_for_the_routes_that_a_new_listener_is_about_to_ask_for(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    client.settle()
+    snapshots.update("shop", {CLUSTER: blobs(HELD), LISTENER: blobs("m"), ROUTE: blobs("s")})
+    assert client.settle() == ["LDS +m"]
+    client.ask(ROUTE, "s")
+    assert client.settle() == ["RDS +s", f"CDS +{HELD}"]
+
+
+def test_a_held_name_does_not_wait_for_ever(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    client.settle()
+    snapshots.update("shop", {CLUSTER: blobs(HELD), ROUTE: blobs("of nobody")})
+    assert client.settle() == []
+    assert client.stream.wake_at == client.now + HOLD_SECONDS
+    client.now += HOLD_SECONDS
+    assert client.settle() == [f"CDS +{HELD}"]
+    assert client.stream.wake_at is None
+
+
+def test_only_who_asked_for_a_held_name_is_sent_it(snapshots):
+    asking, other = envoy(snapshots), envoy(snapshots)
+    asking.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD)})
+    assert asking.settle() == [f"CDS +{HELD}"]
+    assert other.settle() == []
+    assert envoy(snapshots).have[CLUSTER].keys() == {"a"}
+
+
+def test_a_client_that_comes_back_keeps_what_was_held_for_it(snapshots):
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD)
+    snapshots.update("shop", {CLUSTER: blobs(HELD)})
+    client.settle()
+    client.reconnect()
+    assert client.settle() == ["CDS", "LDS"]
+    forgetful = small_shop()
+    client.snapshots = forgetful
+    client.reconnect()
+    assert client.settle() == ["CDS", "LDS"], "what is not known yet is not gone"
+    assert HELD in client.have[CLUSTER]

@@ -13,6 +13,10 @@ from weft.model.service import Protocol
 from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, VirtualService, WeightedDestination
 
 _WHOLE = 100
+# After which nobody knows whether the server has acted. What it says itself (503, a gRPC status) is its own to mean.
+_AFTER_ACTING = frozenset({"5xx", "gateway-error", "reset"})
+_SERVER_ERRORS = frozenset({"500", "502", "504"})
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
 
 
 def of_actions(facts: Facts) -> Iterator[Problem]:
@@ -22,6 +26,7 @@ def of_actions(facts: Facts) -> Iterator[Problem]:
             for code, part, what, hint in (
                 *_of_methods(route.match),
                 *_of_tries(route),
+                *_of_repeats(route),
                 *_of_fault(route),
                 *_of_mirrors(route),
                 *_of_redirect(route, routing.http[:number]),
@@ -50,6 +55,25 @@ def _of_tries(route: HttpRoute) -> Iterator[_Said]:
         )
         hint = f"let `timeout` be more than {retries.attempts + 1} × `perTryTimeout`, or that less"
         yield "WFT0115", "retries.perTryTimeout", what, hint
+
+
+def _of_repeats(route: HttpRoute) -> Iterator[_Said]:
+    """After such a failure a server may have acted on the request. What may be acted on twice depends on the method."""
+    retries = route.retries
+    if retries is None or not retries.attempts or (route.match and all(map(_may_repeat, route.match))):
+        return
+    reasons = [reason.strip() for reason in retries.retry_on.split(",")]
+    repeating = [reason for reason in reasons if reason in _AFTER_ACTING or reason in _SERVER_ERRORS]
+    if repeating:
+        what = f"a POST is sent again, too, after {', '.join(repeating)}, when it may have been acted on already"
+        hint = "match methods that may be repeated, or take reset-before-request,connect-failure,refused-stream"
+        yield "WFT0126", "retries.retryOn", what, hint
+
+
+def _may_repeat(match: HttpMatch) -> bool:
+    """Or nobody can tell: an expression is not guessed at."""
+    method = match.method
+    return method is not None and (method.kind is not MatchKind.EXACT or method.value in _IDEMPOTENT)
 
 
 def _of_methods(matches: tuple[HttpMatch, ...]) -> Iterator[_Said]:

@@ -38,7 +38,7 @@ AREAS: Mapping[str, str] = {
     "09": "The Gateway API: Gateway, HTTPRoute, GRPCRoute, TLSRoute, TCPRoute, BackendTLSPolicy",
 }
 
-RETIRED: frozenset[str] = frozenset()
+RETIRED: frozenset[str] = frozenset({"WFT0103"})
 
 _CHECKS: tuple[Check, ...] = (
     # Reading
@@ -57,8 +57,6 @@ _CHECKS: tuple[Check, ...] = (
           "Often a misspelled name, or a name with a dot that is not a full one.", ("IST0101",)),
     Check("WFT0102", WARNING, "A VirtualService names a Gateway that does not exist",
           "Nothing serves its routes there. `mesh` stands for all sidecars.", ("IST0101",)),
-    Check("WFT0103", WARNING, "A VirtualService is for gateways only",
-          "This version of weft runs no gateways: nothing uses the routes unless `mesh` is among `gateways`."),
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
           "Requests sent there fail with 503.", ("IST0101",)),
     Check("WFT0105", WARNING, "A route leads to a host that is hidden from its callers",
@@ -109,6 +107,10 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0125", INFO, "A fault is on every request of a route",
           "Each of them is delayed or aborted, whoever calls. Where this was a test, remove the `fault`; where it is "
           "one, match a header that only the test sends."),
+    Check("WFT0126", INFO, "A POST may be acted on twice",
+          "`retryOn` has a request sent again after 5xx, gateway-error or reset, when the server may have acted on it, "
+          "and the route does not ask for methods that may be repeated. Match those in a route of its own, or let only "
+          "what never arrived be sent again."),
     # Rules
     Check("WFT0201", WARNING, "A DestinationRule is for a host that nobody has",
           "The rule has no effect.", ("IST0101",)),
@@ -145,6 +147,11 @@ _CHECKS: tuple[Check, ...] = (
           "`outlierDetection` all endpoints are called alike."),
     Check("WFT0216", WARNING, "Shares of calls for places in which nobody is",
           "`distribute` sends calls from a place only to places that no endpoint is in: they fail."),
+    Check("WFT0217", WARNING, "A tunnel that requests or connections do not go through",
+          "`tunnel` is for connections: of tcp and tls routes, and of ports that carry no HTTP. Requests of an http "
+          "route go to the host itself, which is asked as if it were their goal."),
+    Check("WFT0218", WARNING, "The destinations of one route have different tunnels",
+          "A proxy opens one tunnel for all connections of a route: that of the first destination."),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),
@@ -202,6 +209,8 @@ _CHECKS: tuple[Check, ...] = (
           "The older one decides there, and nothing of the other is used.", ("IST0110",)),
     Check("WFT0406", WARNING, "`exportTo` names a namespace that does not exist",
           "Nobody sees the object by that entry. Often a misspelled name."),
+    Check("WFT0407", WARNING, "A Sidecar sends what it does not know to a proxy that does not exist",
+          "Nobody has the host of `egressProxy`, or not that port: calls to hosts outside the mesh fail."),
     # Who may call
     Check("WFT0501", WARNING, "Two PeerAuthentications are for the same workloads",
           "The older one decides, the other has no effect."),
@@ -275,10 +284,23 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0701", WARNING, "A Gateway selects nobody",
           "No workload has its labels: nothing serves it.", ("IST0101",)),
     Check("WFT0702", WARNING, "Two Gateways have the same host and port for the same workloads",
-          "Only one of them is served.", ("IST0145",)),
+          "Of a name inside TLS, and of a port of bytes, the older Gateway is served. Routes of plain HTTP are merged.",
+          ("IST0145",)),
     Check("WFT0703", WARNING, "Servers of one port speak different protocols",
           "HTTP and TLS cannot be told apart in time on one port of the same workloads: one of them is not served.",
           ("IST0145",)),
+    Check("WFT0704", WARNING, "A server's certificate is not there",
+          "The Secret is missing in the namespace of the gateway's pods, or lacks what the server needs: its hosts are "
+          "closed until it is there. Others are served.", ("IST0101",)),
+    Check("WFT0705", WARNING, "A server's certificate has expired",
+          "Callers refuse it."),
+    Check("WFT0706", WARNING, "A server's certificate is for other hosts",
+          "Callers that ask for the host refuse it. A wildcard in a certificate stands for one label."),
+    Check("WFT0707", INFO, "A Gateway serves a host for which there are no routes",
+          "Every request for it is answered with 404, every connection closed. Bind a VirtualService to the Gateway."),
+    Check("WFT0708", WARNING, "A Gateway selects workloads that are no gateways",
+          "A sidecar serves no Gateway. On one machine a Workload has `gateway`, on a cluster a pod has the injection "
+          "template `gateway`."),
     # Namespaces, pods and injection
     Check("WFT0801", WARNING, "A namespace has two labels about injection",
           "`istio-injection` wins over `istio.io/rev`, which has no effect. Keep one of them.", ("IST0123",)),

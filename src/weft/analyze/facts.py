@@ -14,8 +14,9 @@ import msgspec
 
 from weft.model.attached import Derived, all_derived
 from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
-from weft.model.gateway import Gateway
+from weft.model.gateway import CredentialRef, Gateway
 from weft.model.gateway_api import GatewayClass
 from weft.model.instance import Instance, pod_of
 from weft.model.names import Labels, host_covers, selects
@@ -53,6 +54,7 @@ class Facts(msgspec.Struct, frozen=True):
     authentications: tuple[RequestAuthentication, ...] = ()
     telemetries: tuple[Telemetry, ...] = ()
     gateways: Mapping[str, Gateway] = {}  # by NAMESPACE/NAME
+    credentials: Mapping[CredentialRef, Credential] = {}
     accounts: frozenset[str] = frozenset()  # NAMESPACE/NAME: service accounts that are declared or run as
     namespaces: frozenset[str] = frozenset()  # in which there is anything
     declared: Mapping[str, Namespace] = {}  # namespaces that have an object of their own
@@ -121,6 +123,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         authentications=_of_kind(values, RequestAuthentication),
         telemetries=_of_kind(values, Telemetry),
         gateways={f"{gateway.namespace}/{gateway.name}": gateway for gateway in _of_kind(values, Gateway)},
+        credentials={each.reference: each for each in _of_kind(values, Credential)},
         accounts=frozenset(
             [f"{account.namespace}/{account.name}" for account in _of_kind(values, ServiceAccount)]
             + [f"{place}/{each.instance.service_account}" for place, held in runners.items() for each in held]

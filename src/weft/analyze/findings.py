@@ -25,6 +25,7 @@ from weft.analyze.sidecars import of_sidecars
 from weft.analyze.telemetries import of_telemetries
 from weft.analyze.tokens import of_tokens
 from weft.analyze.transport import of_transport
+from weft.analyze.tunnels import of_tunnels
 from weft.base.problem import Problem, Severity
 from weft.model.names import ObjectKey
 
@@ -44,6 +45,7 @@ def findings(
         *of_gateways(facts),
         *of_attachments(facts),
         *of_rules(facts),
+        *of_tunnels(facts),
         *of_routes(facts),
         *of_shadows(facts),
         *of_conditions(facts),

@@ -1,16 +1,22 @@
-"""Gateways that nothing serves, and those that want the same host and port of the same workloads."""
+"""Gateways that nothing serves, those that want the same host and port of the same workloads, certificates that are
+missing or wrong, and hosts that nobody routes."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
-from weft.model.gateway import Gateway
+from weft.base.suggest import did_you_mean
+from weft.model.credential import Credential
+from weft.model.gateway import CredentialRef, Gateway, ServerTls, ServerTlsMode
+from weft.model.gateways import AUTHORITIES, narrower
 from weft.model.names import Labels
 from weft.model.service import Protocol
 
+_ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 _Door = tuple[Labels, int, str]  # the workloads, the port, the address it is bound to
 
 
@@ -19,7 +25,9 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
     speaking: dict[_Door, tuple[Gateway, bool]] = {}
     for gateway in sorted(facts.gateways.values(), key=_age):
         yield from _of_selector(gateway, facts)
+        yield from _of_hosts(gateway, facts)
         for index, server in enumerate(gateway.servers):
+            yield from _of_certificate(gateway, index, facts)
             door = (gateway.selector, server.port.number, server.bind)
             encrypted = server.port.protocol in (Protocol.TLS, Protocol.HTTPS)
             other, was = speaking.setdefault(door, (gateway, encrypted))
@@ -30,6 +38,8 @@ def of_gateways(facts: Facts) -> Iterator[Problem]:
                     "WFT0703", gateway.origin, f"spec.servers[{index}].port", what, "give each protocol a port"
                 )
                 continue
+            if server.is_http and not encrypted:
+                continue  # their routes are merged
             for place, host in enumerate(server.hosts):
                 name = host.rpartition("/")[2]
                 first = hosts.setdefault((door, name), gateway)
@@ -50,6 +60,76 @@ def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
         what = f"no workload has the labels {written(gateway.selector)}: nothing serves this"
         known = (runner.labels for held in facts.runners.values() for runner in held)
         yield finding("WFT0701", gateway.origin, "spec.selector", what, meant_labels(gateway.selector, known))
+    elif not any(each.instance.gateway for place in facts.runners for each in facts.selected(place, gateway.selector)):
+        what = f"the workloads with the labels {written(gateway.selector)} are no gateways: nothing serves this"
+        yield finding("WFT0708", gateway.origin, "spec.selector", what, "a Workload with `gateway: {}` is one")
+
+
+def _of_hosts(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
+    bound = [each for each in facts.virtual_services if gateway.key in each.gateways]
+    for index, server in enumerate(gateway.servers):
+        for place, written_host in enumerate(server.hosts if not server.redirects else ()):
+            namespace, slash, host = written_host.rpartition("/")
+            owner = "*" if not slash else gateway.namespace if namespace == "." else namespace
+            if not any(
+                owner in ("*", each.namespace) and any(narrower(host, at) for at in each.hosts) for each in bound
+            ):
+                what = f"no VirtualService has routes for {host} at this Gateway"
+                hint = f"add {gateway.key} to the `gateways` of one"
+                yield finding("WFT0707", gateway.origin, f"spec.servers[{index}].hosts[{place}]", what, hint)
+
+
+def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Problem]:
+    """Secrets are looked for where the gateway's pods are."""
+    tls = gateway.servers[index].tls
+    places = [place for place in facts.runners if facts.selected(place, gateway.selector)]
+    for reference in tls.credentials if tls is not None else ():
+        for place in (reference.namespace,) if reference.namespace else places:
+            held = facts.credentials.get(CredentialRef(reference.name, place))
+            field = f"spec.servers[{index}].tls.credentialName{'s' if len(tls.credentials) > 1 else ''}" if tls else ""
+            if held is None:
+                what = f"there is no Secret {place}/{reference.name}, or none that can be read: these hosts are closed"
+                names = (each.name for each in facts.credentials if each.namespace == place)
+                yield finding("WFT0704", gateway.origin, field, what, did_you_mean(reference.name, names))
+            elif not held.chain:
+                what = f"the Secret {place}/{reference.name} has no certificate to show: these hosts are closed"
+                yield finding("WFT0704", gateway.origin, field, what, "it needs `tls.crt` and `tls.key`")
+            else:
+                yield from _of_shown(gateway, index, field, held)
+    if tls is not None and tls.mode in _ASKING and not tls.authorities:
+        yield from _of_authorities(gateway, index, tls, places, facts)
+
+
+def _of_shown(gateway: Gateway, index: int, field: str, held: Credential) -> Iterator[Problem]:
+    if held.expires < time.time():
+        day = time.strftime("%Y-%m-%d", time.gmtime(held.expires))
+        what = f"the certificate of the Secret {held.namespace}/{held.name} has expired on {day}"
+        yield finding("WFT0705", gateway.origin, field, what)
+    for written_host in gateway.servers[index].hosts:
+        host = written_host.rpartition("/")[2].lower()
+        if host != "*" and not any(_names(name, host) for name in held.hosts):
+            what = f"the certificate of the Secret {held.namespace}/{held.name} is not for {host}"
+            listed = ", ".join(held.hosts[:5])
+            yield finding(
+                "WFT0706", gateway.origin, field, what, f"it is for {listed}" if listed else "it is for no host"
+            )
+
+
+def _of_authorities(gateway: Gateway, index: int, tls: ServerTls, places: list[str], facts: Facts) -> Iterator[Problem]:
+    for place in places:
+        named = [tls.authorities_credential] if tls.authorities_credential else []
+        for each in tls.credentials[:1] if not named else ():
+            named += (CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace), each)
+        found = [facts.credentials.get(CredentialRef(each.name, each.namespace or place)) for each in named]
+        if any(each is not None for each in found) and not any(each is not None and each.roots for each in found):
+            name = f"{named[-1].namespace or place}/{named[-1].name}"
+            what = f"the Secret {name} does not say whom to trust: these hosts are closed"
+            yield finding("WFT0704", gateway.origin, f"spec.servers[{index}].tls", what, "it needs `ca.crt`")
+
+
+def _names(name: str, host: str) -> bool:
+    """Whether a name in a certificate stands for a host. Its wildcard is one label, and of a wildcard all."""
+    return name == host or (name.startswith("*.") and "." in host and host.partition(".")[2] == name[2:])
 
 
 def _age(gateway: Gateway) -> tuple[str, str, str]:

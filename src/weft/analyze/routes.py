@@ -51,23 +51,16 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    missing = False
     for name in routing.gateways if "mesh" not in routing.gateways else ():
         if name in facts.gateways:
             yield from _of_served(routing, name, facts.gateways[name])
     for index, name in enumerate(routing.gateways):
         if name != "mesh" and name not in facts.gateways:
-            missing = True
             what = f"the gateway {name} does not exist"
             guess = did_you_mean(name, {*facts.gateways, "mesh"})
             yield finding(
                 "WFT0102", routing.origin, f"spec.gateways[{index}]", what, guess or "`mesh` stands for all sidecars"
             )
-    if routing.hosts and "mesh" not in routing.gateways and not missing:
-        what = "these routes are for gateways only, and this version of weft runs no gateways: nothing uses them"
-        yield finding(
-            "WFT0103", routing.origin, "spec.gateways", what, "add `mesh` to `gateways` for the calls between workloads"
-        )
 
 
 def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.claims import strength
 from weft.model.names import full_host, host_covers
 from weft.model.sidecar import Sidecar
+from weft.model.virtual_service import Destination
 
 
 def of_sidecars(facts: Facts) -> Iterator[Problem]:
@@ -26,6 +27,8 @@ def of_sidecars(facts: Facts) -> Iterator[Problem]:
                 code, what, hint = _against(entry, sidecar, facts, routed)
                 if code:
                     yield finding(code, sidecar.origin, f"spec.egress[{number}].hosts[{index}]", what, hint)
+        if isinstance(sidecar.outbound_policy, Destination):
+            yield from _of_proxy(sidecar, sidecar.outbound_policy, facts)
         if sidecar.selector and facts.runs and not facts.selected(sidecar.namespace, sidecar.selector):
             labels = (runner.labels for runner in facts.runners.get(sidecar.namespace, ()))
             what = (
@@ -35,6 +38,18 @@ def of_sidecars(facts: Facts) -> Iterator[Problem]:
             yield finding(
                 "WFT0403", sidecar.origin, "spec.workloadSelector", what, meant_labels(sidecar.selector, labels)
             )
+
+
+def _of_proxy(sidecar: Sidecar, proxy: Destination, facts: Facts) -> Iterator[Problem]:
+    services = facts.services_of(proxy.host)
+    field, lost = "spec.outboundTrafficPolicy.egressProxy", "calls to hosts outside the mesh fail"
+    if not services:
+        hint = meant_host(proxy.host, facts.by_host, facts.settings.domain)
+        yield finding("WFT0407", sidecar.origin, field, f"nobody has the host {proxy.host}: {lost}", hint)
+    elif proxy.port not in {port.number for service in services for port in service.ports}:
+        what = f"{proxy.host} has no port {proxy.port}: {lost}"
+        known = sorted({port.number for service in services for port in service.ports})
+        yield finding("WFT0407", sidecar.origin, field, what, f"it has {', '.join(map(str, known)) or 'none'}")
 
 
 def _of_conflicts(facts: Facts) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from weft.api.authorization_values import check_hosts, check_methods, check_path
 from weft.api.metadata import Meta, selector
 from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_header, is_host
+from weft.api.targets import reaches_gateways, read_targets
 from weft.base.suggest import did_you_mean
 from weft.model.authorization_policy import Action, AuthorizationPolicy, Condition, Operation, Rule, Source
 from weft.model.names import Labels
@@ -54,12 +55,6 @@ _BELOW = {
 }
 _BRACKETS = re.compile(r"\[([^\[\]]+)\]")
 _TRUE, _FALSE = ("1", "t", "T", "true", "TRUE", "True"), ("0", "f", "F", "false", "FALSE", "False")
-_TARGETS = {
-    "Gateway": "gateway.networking.k8s.io",
-    "GatewayClass": "gateway.networking.k8s.io",
-    "Service": "",
-    "ServiceEntry": "networking.istio.io",
-}
 
 
 def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPolicy, ...]:
@@ -81,7 +76,7 @@ def read_authorization_policy(root: Fields, meta: Meta) -> tuple[AuthorizationPo
         rules=_rules(spec, action, meta),
         provider=_provider(spec, action),
         dry_run=_dry_run(root, action, meta),
-        targets=_targets(spec),
+        targets=read_targets(spec),
         created=meta.created,
         origin=meta.origin,
     )
@@ -98,9 +93,10 @@ def closed_authorization_policy(values: tuple[Value, ...], meta: Meta) -> tuple[
     meant = next((value for value in values if isinstance(value, AuthorizationPolicy)), None)
     if meant is None:
         meant = AuthorizationPolicy(meta.name, meta.namespace, created=meta.created, origin=meta.origin)
-    if meant.action is Action.AUDIT or meant.dry_run or (meant.targets and not meant.selector):
+    bound = meant.targets if not meant.selector else ()
+    if meant.action is Action.AUDIT or meant.dry_run or (bound and not reaches_gateways(bound)):
         return ()
-    shut = {"action": Action.DENY, "rules": (Rule(),), "provider": "", "targets": (), "refused": True}
+    shut = {"action": Action.DENY, "rules": (Rule(),), "provider": "", "targets": bound, "refused": True}
     return (msgspec.structs.replace(meant, **shut),)
 
 
@@ -142,29 +138,6 @@ def _check_annotations(root: Fields, meta: Meta) -> None:
                 what = f"`{name[:80]}` among the {where} means nothing to an AuthorizationPolicy"
                 hint = f'did you mean the annotation `{DRY_RUN}: "true"`? without it the policy is enforced'
                 root.warning(("metadata", where, name), what, hint if near else f"known here: {DRY_RUN}")
-
-
-def _targets(spec: Fields) -> tuple[str, ...]:
-    """Gateways and services are guarded by gateways and waypoints, not by sidecars."""
-    one = spec.fields("targetRef")
-    found = []
-    for target in (*([one] if one else []), *spec.items("targetRefs")):
-        kind = target.choice("kind", _TARGETS)
-        name = target.text("name", required=True, most=253)
-        target.ignored("namespace", "sectionName")
-        group = target.text("group", most=253)
-        if group not in (_TARGETS.get(kind, group), "core"):
-            target.error("group", f"{kind} is of the group `{_TARGETS[kind]}`, not `{group}`")
-        found.append(f"{kind} {name}")
-    if found:
-        what = (
-            f"this policy is bound to {', '.join(found[:3])} by `targetRefs`, and this version of weft runs neither "
-            "gateways nor waypoints: NOTHING enforces it"
-        )
-        spec.error("targetRefs" if spec.has("targetRefs") else "targetRef", what, "a `selector` binds it to workloads")
-    if found and spec.has("selector"):
-        spec.error("selector", "only one of `selector` and `targetRefs` may be set")
-    return tuple(found)
 
 
 def _rules(spec: Fields, action: Action, meta: Meta) -> tuple[Rule, ...]:

@@ -25,17 +25,15 @@ _BYTE = rf"""\\(?:{_OCTET})"""
 _POINT = r"(?![dD][89a-fA-F])[0-9a-fA-F]{4}"  # half of a pair is no character
 _ESCAPE = rf"""\\(?:{_OCTET}|u{_POINT}|U0000{_POINT}|U00(?:0[1-9a-fA-F]|10)[0-9a-fA-F]{{4}})"""
 _RAW = r"""(?:[rR](?:"[^"\r\n]*"|'[^'\r\n]*'))"""
-_TOKEN = re.compile(
-    rf"""
+# Compiled when there is something to read: it takes milliseconds, and most meshes have no CEL.
+_SYNTAX = rf"""
     (?P<space>[ \t\r\n\f]+|//[^\n]*)
   | (?P<text>{_RAW}|"(?:[^\\"\r\n]|{_ESCAPE})*"|'(?:[^\\'\r\n]|{_ESCAPE})*')
   | (?P<bytes>[bB](?:{_RAW}|"(?:[^\\"\r\n]|{_BYTE})*"|'(?:[^\\'\r\n]|{_BYTE})*'))
   | (?P<number>(?:[0-9]*\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)|(?:0x[0-9a-fA-F]+|[0-9]+)[uU]?)
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<sign>&&|\|\||==|!=|<=|>=|[-+*/%<>!?:.,()\[\]{{}}])
-    """,
-    re.VERBOSE,
-)
+    """
 _RESERVED = frozenset(
     words("as break const continue else for function if import let loop package namespace return var void while")
 )
@@ -124,9 +122,9 @@ def _read(expression: str) -> _Read:
 
 
 def _tokens(expression: str) -> Iterator[_Token]:
-    at = 0
+    at, token = 0, re.compile(_SYNTAX, re.VERBOSE)
     while at < len(expression):
-        found = _TOKEN.match(expression, at)
+        found = token.match(expression, at)
         if found is None:
             what = "a text that does not end, or with an escape that CEL does not know"
             raise _Refused(f"at column {at + 1}: {what if expression[at] in _QUOTES else repr(expression[at])}")

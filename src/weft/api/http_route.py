@@ -65,7 +65,7 @@ def read_destinations(item: Fields, meta: Meta, *, headers: bool) -> tuple[Weigh
         weight = entry.integer("weight") or 0
         found.append(
             WeightedDestination(
-                destination=_destination(destination, meta) if destination else Destination(""),
+                destination=read_destination(destination, meta) if destination else Destination(""),
                 weight=weight,
                 headers=read_headers(entry) if headers else WeightedDestination(Destination("")).headers,
                 line=entry.line,
@@ -130,7 +130,7 @@ def _no_regex(item: Fields, matches: tuple[HttpMatch, ...]) -> None:
             item.error(("match", index), "a regex cannot be matched where routes are delegated", "use exact or prefix")
 
 
-def _destination(fields: Fields, meta: Meta) -> Destination:
+def read_destination(fields: Fields, meta: Meta) -> Destination:
     subset = fields.text("subset", most=63)
     if subset and not is_dns_label(subset):
         fields.error("subset", f"`{subset}` is not a subset name")
@@ -217,10 +217,10 @@ def _mirrors(item: Fields, meta: Meta) -> tuple[Mirror, ...]:
         item.warning("mirrorPercent", "`mirrorPercent` is deprecated", "use `mirrorPercentage: {value: …}`")
     if single is not None:
         share = percentage if percentage is not None else old
-        found.append(Mirror(_destination(single, meta), 100.0 if share is None else float(share), single.line))
+        found.append(Mirror(read_destination(single, meta), 100.0 if share is None else float(share), single.line))
     for entry in item.items("mirrors"):
         destination = entry.fields("destination", required=True)
         share = entry.percent("percentage")
         if destination is not None:
-            found.append(Mirror(_destination(destination, meta), 100.0 if share is None else share, entry.line))
+            found.append(Mirror(read_destination(destination, meta), 100.0 if share is None else share, entry.line))
     return tuple(found)

@@ -14,8 +14,8 @@ MOST_CHARACTERS = 1_024  # as in Istio
 MOST_REPETITIONS = 1_000  # RE2's own limit, also for repetitions inside each other
 MOST_STEPS = 32_768  # of the compiled program, as `re2.max_program_size.error_level` in Envoy's bootstrap says
 
-_TOKEN = re.compile(
-    r"""
+# Compiled when there is something to read, which takes milliseconds.
+_SYNTAX = r"""
       (?P<quoted>\\Q(?P<literal>.*?)(?:\\E|\Z))
     | (?P<escape>\\)
     | (?P<set>\[)
@@ -25,9 +25,7 @@ _TOKEN = re.compile(
     | (?P<either>\|)
     | (?P<repeat>(?:[*+?]|\{(?P<least>0|[1-9][0-9]*)(?:,(?P<most>0|[1-9][0-9]*)?)?\})\??)
     | (?P<plain>[^(])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+    """
 _CHARACTER = re.compile(
     r"\\(?:x\{(?P<braced>[0-9A-Fa-f]+)\}|x(?P<hex>[0-9A-Fa-f]{2})|(?P<octal>0[0-7]{0,2}|[1-7][0-7]{1,2})"
     r"|(?P<control>[afnrtv])|(?P<sign>[\x00-\x7f](?<![A-Za-z0-9])))|(?P<itself>[^\\])",
@@ -103,8 +101,9 @@ class _Reader:
 
     def steps(self) -> int:
         """About how large the compiled program is; never less than it is."""
+        tokens = re.compile(_SYNTAX, re.VERBOSE | re.DOTALL)
         while self._at < len(self._text):
-            token = _TOKEN.match(self._text, self._at)
+            token = tokens.match(self._text, self._at)
             if token is None:
                 raise _Flaw(f"RE2 has no `{_shown(self._text[self._at :][:4])}` (look-around, conditions, comments)")
             self._at = token.end()

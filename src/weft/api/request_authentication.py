@@ -13,6 +13,7 @@ from weft.api.key_set import MOST_CHARACTERS, Flaw, read_key_set
 from weft.api.metadata import Meta, selector
 from weft.api.reader import Fields
 from weft.api.syntax import is_address, is_header, is_host, is_label_name, is_label_value
+from weft.api.targets import read_targets
 from weft.base.problem import Severity
 from weft.model.request_authentication import JwtRule, KeyServer, RequestAuthentication, TokenHeader
 from weft.model.value import Value
@@ -29,9 +30,7 @@ def read_request_authentication(root: Fields, meta: Meta) -> tuple[RequestAuthen
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    if _is_attached(spec):
-        spec.ignored("jwtRules")
-        return ()
+    targets = read_targets(spec)
     chosen = selector(spec, "selector", "matchLabels") or ()
     rules = tuple(_rule(rule, meta) for rule in spec.items("jwtRules"))
     if not spec.raw("jwtRules"):
@@ -45,6 +44,7 @@ def read_request_authentication(root: Fields, meta: Meta) -> tuple[RequestAuthen
             name=meta.name,
             namespace=meta.namespace,
             selector=chosen,
+            targets=targets,
             rules=rules,
             created=meta.created,
             origin=meta.origin,
@@ -59,27 +59,18 @@ def closed_request_authentication(values: tuple[Value, ...], meta: Meta) -> tupl
     chosen = read.selector if read else ()
     if not all(is_label_name(name) and value and is_label_value(value) for name, value in chosen):
         chosen = ()
+    bound = read.targets if read and not chosen else ()
     return (
         RequestAuthentication(
             name=meta.name,
             namespace=meta.namespace,
             selector=chosen,
+            targets=bound,
             refused=True,
             created=meta.created,
             origin=meta.origin,
         ),
     )
-
-
-def _is_attached(spec: Fields) -> bool:
-    """To a gateway or a waypoint. There are none yet that it could leave unguarded."""
-    if not any([spec.has("targetRef"), spec.has("targetRefs")]):
-        return False
-    if spec.one_of("selector", "targetRef", "targetRefs") == "selector":
-        return False  # an error, and the selector tells whom to keep safe
-    spec.unsupported("targetRef", "targetRefs")
-    spec.warning((), "no workload is guarded: it is for a gateway or a waypoint, which this version of weft has not")
-    return True
 
 
 def _rule(rule: Fields, meta: Meta) -> JwtRule:

@@ -7,10 +7,14 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
-from weft.model.credential import Credential
+from weft.model.credential import HIDDEN, Credential
+
+if TYPE_CHECKING:
+    from cryptography import x509
 
 _TYPES = ("kubernetes.io/tls", "Opaque", "")
 # Kubernetes' name of each, and Istio's older one.
@@ -86,6 +90,11 @@ class _Leaf:
         except ValueError:
             self._root.error(("data", _CHAIN[0]), f"`{_CHAIN[0]}` holds no certificate that can be read", "it is PEM")
             return
+        leaf = found[0]
+        self.expires = leaf.not_valid_after_utc.timestamp()
+        self.hosts = _hosts(leaf)
+        if key == HIDDEN:  # it is remembered, and the key is not; no proxy takes it
+            return
         try:
             private = serialization.load_pem_private_key(key, None)
         except (ValueError, TypeError, UnsupportedAlgorithm):  # without its text: it may quote the key
@@ -93,7 +102,6 @@ class _Leaf:
                 ("data", _KEY[0]), f"`{_KEY[0]}` holds no private key that can be read", "PEM, not encrypted"
             )
             return
-        leaf = found[0]
         public = leaf.public_key()
         form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
         if public.public_bytes(*form) != private.public_key().public_bytes(*form):
@@ -108,12 +116,6 @@ class _Leaf:
         )
         if not self.key_kind:
             self._root.error(("data", _KEY[0]), "the key is neither RSA nor ECDSA: Envoy takes no other")
-        self.expires = leaf.not_valid_after_utc.timestamp()
-        try:
-            names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-            self.hosts = tuple(name.lower() for name in names.get_values_for_type(x509.DNSName))
-        except (x509.ExtensionNotFound, ValueError):
-            self.hosts = ()
 
     def check_roots(self, roots: bytes) -> None:
         from cryptography import x509
@@ -130,3 +132,13 @@ class _Leaf:
             x509.load_pem_x509_crl(revoked)
         except ValueError:
             self._root.error(("data", _REVOKED[0]), f"`{_REVOKED[0]}` holds no list that can be read", "it is PEM")
+
+
+def _hosts(leaf: x509.Certificate) -> tuple[str, ...]:
+    from cryptography import x509
+
+    try:
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ()
+    return tuple(name.lower() for name in names.get_values_for_type(x509.DNSName))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from weft.api.http_route import read_destination
 from weft.api.metadata import Meta, selector
 from weft.api.protocol import istio_protocol
 from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_host
 from weft.api.traffic_policy import read_pool
 from weft.model.service import ServicePort
-from weft.model.sidecar import EgressListener, IngressListener, OutboundPolicy, Sidecar
+from weft.model.sidecar import EgressListener, IngressListener, Outbound, OutboundPolicy, Sidecar
 
 _LOCAL = ("", "127.0.0.1", "0.0.0.0", "[::1]", "[::]")
 
@@ -28,7 +29,7 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
             selector=selector(spec, "workloadSelector") or None,
             egress=_egress(spec),
             ingress=_ingress(spec),
-            outbound_policy=outbound_policy(spec),
+            outbound_policy=_outbound(spec, meta),
             inbound_pool=read_pool(spec, "inboundConnectionPool"),
             created=meta.created,
             origin=meta.origin,
@@ -37,12 +38,29 @@ def read_sidecar(root: Fields, meta: Meta) -> tuple[Sidecar, ...]:
 
 
 def outbound_policy(fields: Fields) -> OutboundPolicy | None:
-    """`outboundTrafficPolicy`, which MeshConfig has too."""
+    """`outboundTrafficPolicy` of a MeshConfig."""
     policy = fields.fields("outboundTrafficPolicy")
     if policy is None:
         return None
-    what = "`egressProxy` is not supported by this version of weft, and calls must not go out past it"
-    policy.refused("egressProxy", what, "route the hosts through a gateway by a VirtualService")
+    policy.refused("egressProxy", "only a Sidecar can name an `egressProxy`", "write it there, in the root namespace")
+    return _mode(policy)
+
+
+def _outbound(spec: Fields, meta: Meta) -> Outbound | None:
+    policy = spec.fields("outboundTrafficPolicy")
+    if policy is None:
+        return None
+    mode, proxy = _mode(policy), policy.fields("egressProxy")
+    if proxy is None:
+        return mode
+    if mode is not OutboundPolicy.ALLOW_ANY:
+        policy.error("egressProxy", "`egressProxy` needs `mode: ALLOW_ANY`", "without it such calls are refused")
+    if not proxy.has("port"):
+        proxy.lacks("port", what="`egressProxy` needs a port", hint="port: {number: 8080}")
+    return read_destination(proxy, meta)
+
+
+def _mode(policy: Fields) -> OutboundPolicy:
     # An object without a mode is protobuf's zero, which is REGISTRY_ONLY.
     return OutboundPolicy(policy.choice("mode", tuple(OutboundPolicy), default=OutboundPolicy.REGISTRY_ONLY))
 

@@ -10,6 +10,7 @@ import msgspec
 from weft.api.client_tls import read_client_tls
 from weft.api.locality import read_locality
 from weft.api.reader import Fields, quoted
+from weft.api.syntax import is_address, is_host
 from weft.model.destination_rule import (
     ConnectionPool,
     ConsistentHash,
@@ -21,6 +22,7 @@ from weft.model.destination_rule import (
     RetryBudget,
     SimpleBalancer,
     TrafficPolicy,
+    Tunnel,
     Warmup,
 )
 
@@ -43,7 +45,6 @@ def read_policy(holder: Fields) -> TrafficPolicy | None:
     policy = holder.fields("trafficPolicy")
     if policy is None:
         return None
-    policy.refused("tunnel", "`tunnel` is not supported by this version of weft", "send the calls through a gateway")
     more = ("portLevelSettings", "tunnel", "proxyProtocol", "retryBudget")
     if not any(policy.has(name) for name in (*_SETTINGS, *more)):
         hint = f"set one of {quoted(_SETTINGS)} or leave it out"
@@ -59,6 +60,7 @@ def read_policy(holder: Fields) -> TrafficPolicy | None:
         _settings(policy),
         retry_budget=_retry_budget(policy),
         proxy_protocol=_proxy_protocol(policy),
+        tunnel=_tunnel(policy),
         ports=tuple(ports.items()),
     )
 
@@ -174,6 +176,16 @@ def _proxy_protocol(policy: Fields) -> ProxyProtocol | None:
     if fields is None:
         return None
     return ProxyProtocol(fields.choice("version", tuple(ProxyProtocol)) or ProxyProtocol.V1)
+
+
+def _tunnel(policy: Fields) -> Tunnel | None:
+    fields = policy.fields("tunnel")
+    if fields is None:
+        return None
+    host, port = fields.text("targetHost", required=True, most=255), fields.port("targetPort", required=True)
+    if host and not is_host(host) and not is_address(host):
+        fields.error("targetHost", f"`{host}` is not a host name or an IP address", "the port stands in `targetPort`")
+    return Tunnel(host, port, by_post=fields.choice("protocol", ("CONNECT", "POST")) == "POST")
 
 
 def _connection_pool(policy: Fields) -> ConnectionPool | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TABLE_OR_JSON, TableOrJson, is_data, print_data, say
+from weft.cli.output import TABLE_OR_DATA, TableOrData, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, ONLY_NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _MANY = 10  # times the application's memory: more than can be read as a percent
 
 def audit(
     namespace: str = ONLY_NAMESPACE,
-    output: TableOrJson = TABLE_OR_JSON,
+    output: TableOrData = TABLE_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,

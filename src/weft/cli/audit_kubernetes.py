@@ -15,13 +15,12 @@ from weft.analyze.templates import PodTemplate, template_of
 from weft.base.problem import Problem, Severity, Where
 from weft.control import audit, audit_memory
 from weft.inject.quantity import amount
-from weft.install.names import ROOT_CONFIG_MAP
 from weft.kube import port_forward
 from weft.kube.error import KubeError
 from weft.kube.inventory import Inventory, take
 from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS
 from weft.kube.revisions import INJECTION_LABEL, REVISION_LABEL
-from weft.model.proxy import ADMIN_PORT
+from weft.model.proxy import ADMIN_PORT, ROOT_CONFIG_MAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ import typer
 from weft.cli.cluster import CONTEXT, KUBECONFIG
 from weft.cli.explain_ import FROM, HEADER, JWT, METHOD, TO, asked
 from weft.cli.history import told_moment, told_time
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, is_data, print_data
+from weft.cli.output import TEXT_OR_DATA, TextOrData, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
@@ -21,7 +21,7 @@ def bisect(
     header: list[str] = HEADER,
     jwt: list[str] = JWT,
     namespace: str = NAMESPACE,
-    output: TextOrJson = TEXT_OR_JSON,
+    output: TextOrData = TEXT_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,

@@ -112,8 +112,8 @@ async def _plugged_in(asked: Client, namespace: str) -> AuthorityStatus | None:
     from weft.ca.certificates import certificate_pem
     from weft.ca.plugged import CERTIFICATE, CHAIN, ROOTS
     from weft.ca.status import plugged_status
-    from weft.control.published_roots import CONFIG_MAP
     from weft.kube.resource import CONFIG_MAPS, SECRETS
+    from weft.model.proxy import ROOT_CONFIG_MAP
 
     name = await _secret_of_others(asked, namespace)
     files = await _data(asked, SECRETS, name, namespace)
@@ -129,7 +129,7 @@ async def _plugged_in(asked: Client, namespace: str) -> AuthorityStatus | None:
     except ValueError as error:
         fail(f"the Secret {namespace}/{name} holds no certificates in PEM: {error}", "see what it holds: docs/ca.md")
     roots = roots or {pem: each for pem, each in own.items() if each.issuer == each.subject}
-    published = (await _data(asked, CONFIG_MAPS, CONFIG_MAP, namespace)).get(ROOTS, "")
+    published = (await _data(asked, CONFIG_MAPS, ROOT_CONFIG_MAP, namespace)).get(ROOTS, "")
     if published and not any(pem in published for pem in roots):
         say(
             f"the CA in the Secret {namespace}/{name} does not sign yet: a control plane looks for it when it starts; "

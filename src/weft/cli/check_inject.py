@@ -10,7 +10,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TABLE_OR_JSON, TableOrJson, fail, is_data, print_data, say
+from weft.cli.output import TABLE_OR_DATA, TableOrData, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, refuse_two
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check_inject(
         help="Every pod and workload of these files or directories, instead; a cluster is asked only if one is named.",
     ),
     namespace: str = NAMESPACE,
-    output: TableOrJson = TABLE_OR_JSON,
+    output: TableOrData = TABLE_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -264,7 +264,7 @@ def _tell(pod: Mapping[str, Any], verdicts: Iterable[Verdict]) -> None:
         )
 
 
-def _print(verdicts: list[Verdict], output: TableOrJson) -> None:
+def _print(verdicts: list[Verdict], output: TableOrData) -> None:
     from weft.cli.columns import lines
 
     if is_data(output):
@@ -275,7 +275,7 @@ def _print(verdicts: list[Verdict], output: TableOrJson) -> None:
         typer.echo(line)
 
 
-def _print_of_files(verdicts: list[FileVerdict], output: TableOrJson) -> None:
+def _print_of_files(verdicts: list[FileVerdict], output: TableOrData) -> None:
     from weft.cli.columns import lines
 
     if is_data(output):

@@ -8,7 +8,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data
+from weft.cli.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data
 from weft.cli.reach import KINDS, KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
@@ -23,7 +23,7 @@ def describe(
         None, metavar="NAME", help="POD, POD.NAMESPACE, a workload; or a service.", autocompletion=candidates.described
     ),
     namespace: str = NAMESPACE,
-    output: TextOrJson = TEXT_OR_JSON,
+    output: TextOrData = TEXT_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say, trouble_is_no_answer
+from weft.cli.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data, say, trouble_is_no_answer
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 _MOST_SHOWN = 8  # resources of one group, in the table
@@ -26,7 +26,7 @@ def diff(
     against: Path | None = typer.Option(
         None, "--against", metavar="DIRECTORY", help="What is there before, if nothing runs: the mesh's YAML."
     ),
-    output: TextOrJson = TEXT_OR_JSON,
+    output: TextOrData = TEXT_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -81,19 +81,20 @@ def _change(files: list[Path], against: Path | None, mesh: str | None, place: di
     from weft.analyze.finding import coded
     from weft.cli.meshes import Admission
     from weft.cli.trial_source import base_of, check, laid_over, read, staged, warn_of_base
+    from weft.control.reading import Reading
     from weft.control.rehearsal import rehearsed
     from weft.control.what_if import difference
 
     base = base_of(against, mesh, **place)
     change = read(files)
     check(change.problems)
-    documents = laid_over(base.documents, change.documents)
-    before, refused = staged(base.documents, base.running)
-    after, _ = staged(documents, base.running)
+    documents, reading = laid_over(base.documents, change.documents), Reading()
+    before, refused = staged(base.documents, reading, base.running)
+    after, _ = staged(documents, reading, base.running)
     given = {str(document.key) for document in change.documents}
     others = [each for each in (*base.problems, *refused) if each.where.object not in given]
     warn_of_base(base.name, others, runs=base.runs)
-    found_wrong = rehearsed(documents, admit=Admission(), others=base.running or ()).problems
+    found_wrong = rehearsed(documents, admit=Admission(), others=base.running or (), read=reading).problems
     own = [each for each in found_wrong if each.where.object in given]
     check(own)
     for problem in dict.fromkeys(map(coded, (*change.problems, *own))):

@@ -10,7 +10,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say
+from weft.cli.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 FROM = typer.Argument(
@@ -38,7 +38,7 @@ def explain(
     ),
     at: str = typer.Option("", "--at", metavar="TIME", help="As it was: 14:03, 2026-11-16T14:03, @17, @-1."),
     namespace: str = NAMESPACE,
-    output: TextOrJson = TEXT_OR_JSON,
+    output: TextOrData = TEXT_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -91,20 +91,22 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
     from weft.cli.trial_source import check, read, stage_of, warn
     from weft.control.clues import Wrong
     from weft.control.question import Question, answer
-    from weft.control.rehearsal import rehearse
+    from weft.control.reading import Reading
+    from weft.control.rehearsal import rehearsed
 
     if question["when"]:
         fail("files have no past", "leave out --at, or -f", code=2)
     found = read(files)
     (warn if found.documents else check)(found.problems)
     asked = msgspec.convert(question, Question)
-    stage = stage_of(found.documents)
-    problems = rehearse(found.documents, admit=Admission())
+    reading = Reading()
+    stage = stage_of(found.documents, reading)
+    problems = rehearsed(found.documents, admit=Admission(), read=reading).problems
     made: dict[str, Any] = msgspec.to_builtins(answer(stage, asked, datetime.now(UTC), Wrong(problems)))
     return made
 
 
-def _print(answer: dict[str, Any], output: TextOrJson) -> None:
+def _print(answer: dict[str, Any], output: TextOrData) -> None:
     if is_data(output):
         problems = answer.get("problems", [])
         print_data({"request": answer["request"], **answer["explanation"], "problems": problems}, output)

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TABLE_OR_JSON, TableOrJson, is_data, print_data, say
+from weft.cli.output import TABLE_OR_DATA, TableOrData, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 
 _MOST_SHOWN = 3  # objects of one moment on its line
@@ -17,7 +17,7 @@ _MOST_SHOWN = 3  # objects of one moment on its line
 def history(
     number: int = typer.Option(20, "-l", "--last", metavar="NUMBER", min=0, help="How many moments; 0 for all."),
     every: bool = typer.Option(False, "-A", "--all", help="Also when only pods came, went, or became ready."),
-    output: TableOrJson = TABLE_OR_JSON,
+    output: TableOrData = TABLE_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,

@@ -32,7 +32,7 @@ def kube_export(
     image = image or _own_image()
     objects = _objects(directory, image)
     typer.echo(yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True), nl=False)
-    programs = sorted({each["command"][0] for made in objects for each in _containers(made)})
+    programs = sorted({each["command"][0] for made in objects for each in _containers(made) if "command" in each})
     if programs:
         say(f"the image {image} must have: {', '.join(programs)}")
     if any(made["metadata"].get("namespace") == "istio-system" for made in objects):
@@ -90,6 +90,9 @@ def _objects(directory: Path, image: str) -> list[dict[str, Any]]:
 def _of(workload: Workload, image: str) -> list[dict[str, Any]]:
     from weft.install import workloads
 
+    if workload.gateway:
+        made = workloads.gateway(workload)
+        return made if workload.service_account == "default" else [workloads.account(workload), *made]
     files = workloads.programs(workload, _files(Path(workload.working_directory)))
     made = [files, workloads.running(workload, image, files["metadata"]["name"])]
     return made if workload.service_account == "default" else [workloads.account(workload), *made]

@@ -20,13 +20,14 @@ def run_daemon(settings: DaemonSettings, log_level: str) -> None:
 
 
 async def _run(settings: DaemonSettings) -> None:
+    from weft.model.proxy import ROOT_CONFIG_MAP
     from weft.node.csi import ListenError
     from weft.node.daemon import Daemon
 
     try:
         daemon = Daemon(settings)
     except (OSError, ValueError) as error:
-        hint = "mount the ConfigMap istio-ca-root-cert, and give its file: --ca-root FILE"
+        hint = f"mount the ConfigMap {ROOT_CONFIG_MAP}, and give its file: --ca-root FILE"
         fail(f"{settings.roots} cannot be read as certificates: {error}", hint)
     running = asyncio.create_task(daemon.run(lambda: say(f"the driver {settings.driver} is ready for kubelet")))
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -29,7 +29,7 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
-class TextOrJson(StrEnum):
+class TextOrData(StrEnum):
     """For a person, or for a program, which may like YAML better."""
 
     TEXT = "text"
@@ -38,15 +38,17 @@ class TextOrJson(StrEnum):
     YAML = "yaml"
 
 
-class TableOrJson(StrEnum):
+class TableOrData(StrEnum):
+    """The same, where it is a table."""
+
     TABLE = "table"
     SHORT = "short"  # the same
     JSON = "json"
     YAML = "yaml"
 
 
-TEXT_OR_JSON = typer.Option(TextOrJson.TEXT, "-o", "--output", help="text, json or yaml.")
-TABLE_OR_JSON = typer.Option(TableOrJson.TABLE, "-o", "--output", help="table, json or yaml.")
+TEXT_OR_DATA = typer.Option(TextOrData.TEXT, "-o", "--output", help="text, json or yaml.")
+TABLE_OR_DATA = typer.Option(TableOrData.TABLE, "-o", "--output", help="table, json or yaml.")
 
 
 def is_data(output: StrEnum) -> bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def problem_of(workload: Workload, document: Document) -> Problem | None:
     from weft.base.problem import Problem, Severity
 
+    if workload.gateway:
+        return None  # there is no program
     directory = Path(workload.working_directory or "/")
     if not directory.is_dir():
         there = "is not a directory" if directory.exists() else "does not exist"

@@ -22,7 +22,9 @@ ALIASES = {
     "endpoints": ("endpoint", "ep", "e"),
     "secret": ("secrets", "s"),
     "bootstrap": ("b",),
+    "ecds": ("ec",),
     "log": ("o",),
+    "rootca-compare": ("rc",),
     "all": ("a",),
 }
 # By table, whom the control plane is asked about: what it says of routes and of listeners may have the same names.
@@ -83,10 +85,16 @@ GROUP = Group(
         Command("endpoints", "proxy_config:endpoints", "Every address behind its clusters, and how it finds each."),
         Command("secret", "proxy_config:secret", "Its certificates and what it trusts, and how long each holds."),
         Command("bootstrap", "proxy_config:bootstrap", "What it was started with."),
+        Command("ecds", "proxy_config:ecds", "Filters that it was sent by themselves; weft sends none."),
         Command(
             "log",
             "proxy_config_log:log",
-            "Show what it logs, or change that until it restarts; of deploy/NAME all pods at once.",
+            "Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.",
+        ),
+        Command(
+            "rootca-compare",
+            "proxy_config_roots:compare",
+            "Whether two pods trust a root in common: without one, neither believes the other's certificate.",
         ),
         Command("all", "proxy_config:all_", "All of the above, one after the other; with -o json the whole dump."),
     ),
@@ -247,6 +255,25 @@ def bootstrap(
         _print_versions(section)
     else:
         print_whole(section, output)
+
+
+@with_source
+def ecds(source: Source, output: Output = OUTPUT) -> None:
+    """Filters that it was sent by themselves; weft sends none.
+
+    \b
+    Example: weft proxy-config ecds frontend
+    """
+    from weft.envoy import dump_extensions
+
+    # Not this section alone: Envoy refuses to be asked for one that it does not have.
+    section = dump_extensions.extensions(source.everything())
+    if not _is_table(output):
+        print_whole(section, output)
+        return
+    table = dump_extensions.table(section)
+    print_rows(table)
+    _tell_of_none(table.rows, "filter")
 
 
 @with_source

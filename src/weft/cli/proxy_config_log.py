@@ -9,6 +9,7 @@ import typer
 from weft.cli import candidates
 from weft.cli.output import fail, is_data, print_data
 from weft.cli.proxy_config_source import OUTPUT, Output, Source, with_source
+from weft.cli.selector import SELECTOR
 
 if TYPE_CHECKING:
     from weft.cli.reach import Proxy, Reach
@@ -20,10 +21,11 @@ def log(
     level: str = typer.Option(
         "", "--level", help="[LOGGER:]LEVEL,…, such as rbac:debug,info.", autocompletion=candidates.levels
     ),
+    selector: str = SELECTOR,
     reset: bool = typer.Option(False, "-r", "--reset", help="The levels that it was started with."),
     output: Output = OUTPUT,
 ) -> None:
-    """Show what it logs, or change that until it restarts; of deploy/NAME all pods at once.
+    """Show what it logs, or change that until it restarts; of deploy/NAME, or with -l, all pods at once.
 
     Levels are trace, debug, info, warning, error, critical and off. Without a logger: all of them. What it says then is
     in `weft logs --proxy`, or on a cluster in `kubectl logs POD -c istio-proxy`.
@@ -31,15 +33,22 @@ def log(
     \b
     Example: weft proxy-config log payments-v1 --level rbac:debug,info
              weft proxy-config log payments-v1 --reset
+             weft proxy-config log -l app=payments --level rbac:debug
     """
     from weft.envoy import log_levels
 
     if source.file is not None:
         fail("a file has no log", "name a pod: weft proxy-config log POD", code=2)
+    if selector and source.target:
+        fail("a pod is named, and labels", "give one of them: POD, or -l app=payments", code=2)
     if level and reset:
         fail("--level and --reset are given", "leave one of them out", code=2)
     wanted = log_levels.parse(level) if level else []
-    proxies = source.reach.find_all(source.target, source.namespace)
+    proxies = (
+        source.reach.find_labelled(selector, source.namespace)
+        if selector
+        else source.reach.find_all(source.target, source.namespace)
+    )
     for proxy in proxies:  # before any of them is changed
         log_levels.check(wanted, log_levels.read(_ask(source.reach, proxy)))
     answers = {str(proxy): _set(source.reach, proxy, wanted, reset=reset) for proxy in proxies}

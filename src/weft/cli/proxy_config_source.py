@@ -54,12 +54,15 @@ class Source:
         context: str | None = CONTEXT,
         system: str = SYSTEM,
     ) -> None:
-        if (target is None) == (file is None):
-            what = "a pod is named, and a file" if target else "no pod is named"
-            fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
         self.target, self.namespace, self.file = target or "", namespace, file
         self._mesh, self._kubernetes, self._kubeconfig, self._context = mesh, kubernetes, kubeconfig, context
         self._system = system
+
+    def check(self) -> None:
+        """That it says whom to ask."""
+        if bool(self.target) == (self.file is not None):
+            what = "a pod is named, and a file" if self.target else "no pod is named"
+            fail(what, "give one of them: weft proxy-config clusters POD, or --file DUMP", code=2)
 
     @cached_property
     def reach(self) -> Reach:
@@ -109,6 +112,8 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
 
     def run(**arguments: Any) -> None:
         source = Source(**{each.name: arguments.pop(each.name) for each in shared})
+        if not arguments.get("selector"):  # which is in the place of a pod
+            source.check()
         try:
             command(source=source, **arguments)
         finally:

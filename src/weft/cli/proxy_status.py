@@ -9,7 +9,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TABLE_OR_JSON, TableOrJson, fail, is_data, print_data, say
+from weft.cli.output import TABLE_OR_DATA, TableOrData, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def proxy_status(
     ),
     namespace: str = NAMESPACE,
     file: str | None = typer.Option(None, "--file", metavar="DUMP", help="With a POD: what its Envoy said, from here."),
-    output: TableOrJson = TABLE_OR_JSON,
+    output: TableOrData = TABLE_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,
@@ -59,7 +59,7 @@ def proxy_status(
         reached.close()
 
 
-def _all(reached: Reach, namespace: str, output: TableOrJson) -> None:
+def _all(reached: Reach, namespace: str, output: TableOrData) -> None:
     from weft.cli.columns import lines
     from weft.control.sync_status import rows
 
@@ -76,7 +76,7 @@ def _all(reached: Reach, namespace: str, output: TableOrJson) -> None:
     _tell_refusals(proxies)
 
 
-def _one(reached: Reach, word: str, namespace: str, output: TableOrJson, file: str | None) -> None:
+def _one(reached: Reach, word: str, namespace: str, output: TableOrData, file: str | None) -> None:
     import msgspec
 
     from weft.envoy.difference import differences

@@ -83,6 +83,9 @@ class Reach(Protocol):
     def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
         """The same, all pods of it."""
 
+    def find_labelled(self, selector: str, namespace: str = "") -> list[Proxy]:
+        """All pods with labels that fit, as `app=web,version!=v2`."""
+
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         """Envoy's own answer."""
 
@@ -111,20 +114,30 @@ def reach(
     system: str = "istio-system",
 ) -> Reach:
     """Close it when nothing more is to be asked. `system`: where a cluster's control plane is."""
-    refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
-    if not (kubernetes or kubeconfig or context):
-        from weft.cli.choose import choose_mesh, running_meshes
+    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    if isinstance(meant, Path):
+        from weft.cli.reach_control import Control
 
-        place = control_place(mesh)
-        if place is not None:
-            from weft.cli.reach_control import Control
-
-            return Control(place)
-        if mesh is not None or running_meshes() or not _has_cluster():
-            return Local(choose_mesh(mesh, or_cluster=True))
+        return Control(meant)
+    if meant is not None:
+        return Local(meant)
     from weft.cli.reach_kubernetes import Kubernetes
 
     return Kubernetes(kubeconfig, context, system)
+
+
+def which(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> str | Path | None:
+    """Who is meant: a mesh of this machine, by its name, a `weft control`, by its place, or (None) a cluster."""
+    refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    if kubernetes or kubeconfig or context:
+        return None
+    from weft.cli.choose import choose_mesh, running_meshes
+
+    if (place := _control_place(mesh)) is not None:
+        return place
+    if mesh is None and not running_meshes() and _has_cluster():
+        return None
+    return choose_mesh(mesh, or_cluster=True)
 
 
 def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, context: str | None) -> None:
@@ -133,7 +146,7 @@ def refuse_two(mesh: str | None, *, kubernetes: bool, kubeconfig: Path | None, c
         fail("--mesh is of this machine, and another flag names a cluster", "leave one of them out", code=2)
 
 
-def control_place(mesh: str | None) -> Path | None:
+def _control_place(mesh: str | None) -> Path | None:
     """Where the `weft control` is asked that is meant: by its path, or because nothing else runs here."""
     from weft.cli.choose import running_meshes
     from weft.cli.control_place import is_place, running_place
@@ -194,6 +207,17 @@ class Local:
 
     def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
         return [Proxy(pod.name, pod.namespace) for pod in self._pods(word, namespace)]
+
+    def find_labelled(self, selector: str, namespace: str = "") -> list[Proxy]:
+        from weft.cli.selector import requirements
+        from weft.local.client import fetch_status
+
+        wanted = requirements(selector)
+        pods = [pod for pod in fetch_status(self.mesh).pods if namespace in ("", pod.namespace)]
+        found = [pod for pod in pods if pod.sync.value != "-" and all(each.fits(pod.labels) for each in wanted)]
+        if not found:
+            fail(f"no pod with a proxy has labels as `{selector}`", "their labels: weft ps -o json")
+        return [Proxy(pod.name, pod.namespace) for pod in found]
 
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         from weft.local.client import fetch_admin

@@ -39,6 +39,9 @@ class Control:
             fail(f"no proxy of `{word}` is connected", did_you_mean(word, names) or "list them: weft proxy-status")
         return found
 
+    def find_labelled(self, selector: str, namespace: str = "") -> NoReturn:
+        fail("weft control does not know the labels of pods", "name one: weft proxy-status lists them")
+
     def admin(
         self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET"
     ) -> NoReturn:

@@ -48,6 +48,15 @@ class Kubernetes:
     def find_all(self, word: str, namespace: str = "") -> list[Proxy]:
         return [_proxy(pod) for pod in self._run(self._pods(word, namespace))]
 
+    def find_labelled(self, selector: str, namespace: str = "") -> list[Proxy]:
+        within = namespace or self._client.connection.namespace
+        listed = self._run(self._client.list(resource.PODS, dict, namespace=within, labels=selector)).items
+        found = [pod for pod in listed if _runs(pod) and has_proxy(pod)]
+        if not found:
+            hint = f"see their labels: kubectl get pods -n {within} --show-labels"
+            fail(f"no pod with a proxy that runs in namespace {within} has labels as `{selector}`", hint)
+        return sorted(map(_proxy, found), key=str)
+
     def admin(self, proxy: Proxy, path: str, query: Mapping[str, str] | None = None, *, method: str = "GET") -> bytes:
         asked = port_forward.ask(
             self._client, proxy.namespace, proxy.name, ADMIN_PORT, path, query=query, method=method
@@ -118,7 +127,7 @@ class Kubernetes:
             fail(f"there is no {kind or 'pod or workload'} `{name}` in namespace {within}", hint)
         if not found:
             fail(f"{word} has no pods in namespace {within}", f"see why: kubectl describe {kind} {name} -n {within}")
-        running = [pod for pod in found if _phase(pod) == "Running" and not pod["metadata"].get("deletionTimestamp")]
+        running = list(filter(_runs, found))
         if not running:
             fail(
                 f"no pod of `{word}` runs", f"see why: kubectl describe pod {found[0]['metadata']['name']} -n {within}"
@@ -199,8 +208,8 @@ def _proxy(pod: dict[str, Any]) -> Proxy:
     return Proxy(pod["metadata"]["name"], pod["metadata"]["namespace"])
 
 
-def _phase(pod: dict[str, Any]) -> str:
-    return str(pod.get("status", {}).get("phase", ""))
+def _runs(pod: dict[str, Any]) -> bool:
+    return pod.get("status", {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
 
 
 def has_proxy(pod: dict[str, Any]) -> bool:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import typer
 
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data, say, trouble_is_no_answer
+from weft.cli.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data, say, trouble_is_no_answer
 
 
 def test(
     paths: list[Path] = typer.Argument(..., help="Files and directories: the mesh's YAML, and RequestTests."),
     verbose: bool = typer.Option(False, "-v", "--verbose", help="Also why, for each that is not as expected."),
-    output: TextOrJson = TEXT_OR_JSON,
+    output: TextOrData = TEXT_OR_DATA,
 ) -> None:
     """Test what requests are expected to do. A RequestTest says who calls what, and how that should end; the mesh's
     YAML decides how it would end. Nothing is started and nothing is sent, so it takes milliseconds, and CI can do it.

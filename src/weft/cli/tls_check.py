@@ -9,7 +9,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TABLE_OR_JSON, TableOrJson, fail, is_data, print_data, say
+from weft.cli.output import TABLE_OR_DATA, TableOrData, fail, is_data, print_data, say
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 COLUMNS = ("HOST:PORT", "STATUS", "SERVER", "CLIENT", "AUTHN POLICY", "DESTINATION RULE")
@@ -30,7 +30,7 @@ def tls_check(
         autocompletion=candidates.pods,
     ),
     namespace: str = NAMESPACE,
-    output: TableOrJson = TABLE_OR_JSON,
+    output: TableOrData = TABLE_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.cli.output import fail, say
+from weft.cli.reach import refuse_two, which
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from weft.api.document import Document
     from weft.api.request_test import RequestCase
     from weft.base.problem import Problem
+    from weft.control.reading import Reading
     from weft.control.recent import Seen
     from weft.control.stage import Stage
     from weft.model.names import ObjectKey
@@ -85,22 +87,25 @@ def warn_of_base(name: str, problems: Iterable[Problem], *, runs: bool) -> None:
         say(f"warning: {name} has {count}, and {counts}; the first: {errors[0]}")
 
 
-def stage_of(documents: list[Document]) -> Stage:
+def stage_of(documents: list[Document], read: Reading | None = None) -> Stage:
     """Of what is given. What in it would be refused is told."""
-    stage, refused = staged(documents)
+    stage, refused = staged(documents, read)
     warn(refused)
     return stage
 
 
 def staged(
-    documents: list[Document], running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None
+    documents: list[Document],
+    read: Reading | None = None,
+    running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None,
 ) -> tuple[Stage, tuple[Problem, ...]]:
-    """With the errors of whatever is refused."""
+    """With the errors of whatever is refused. `read`: if others look at the same documents too."""
     from weft.cli.meshes import Admission
+    from weft.control.reading import Reading
     from weft.control.stage import Stage
     from weft.control.written import written_mesh
 
-    written = written_mesh(documents, admit=Admission(), running=running)
+    written = written_mesh(documents, admit=Admission(), running=running, read=read or Reading())
     return Stage(written.mesh), written.problems
 
 
@@ -130,32 +135,30 @@ def base_of(
     system: str,
 ) -> Base:
     """A directory, the mesh that runs here, or a cluster."""
-    from weft.cli.choose import choose_mesh, running_meshes
-    from weft.cli.reach import control_place, refuse_two
-    from weft.cli.reach_control import Control
-    from weft.cli.recent_traffic import seen_here
-
     refuse_two(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
     if against is not None:
         found = read([against])
         if not found.documents:
             check(found.problems)
         return Base(str(against), found.documents, found.cases, problems=tuple(found.problems))
-    if not (kubernetes or kubeconfig or context) and (place := control_place(mesh)) is not None:
-        found = _served(place)
-        documents, refused = in_force(found.documents, Control(place).ask("configz"))
-        problems = (*found.problems, *refused)
-        return Base(f"weft control at {place}", documents, found.cases, problems=problems, runs=True)
-    if kubernetes or kubeconfig or context or (mesh is None and not running_meshes()):
+    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    if meant is None:
         return _cluster(kubeconfig, context, system)
+    if isinstance(meant, Path):
+        from weft.cli.reach_control import Control
+
+        found = _served(meant)
+        documents, refused = in_force(found.documents, Control(meant).ask("configz"))
+        problems = (*found.problems, *refused)
+        return Base(f"weft control at {meant}", documents, found.cases, problems=problems, runs=True)
+    from weft.cli.recent_traffic import seen_here
     from weft.local.client import fetch_debug, fetch_status
 
-    name = choose_mesh(mesh)
-    status = fetch_status(name)
+    status = fetch_status(meant)
     found = read([Path(status.directory)])
-    documents, refused = in_force(found.documents, fetch_debug(name, "configz"))
+    documents, refused = in_force(found.documents, fetch_debug(meant, "configz"))
     problems = (*found.problems, *refused)
-    return Base(f"mesh {name}", documents, found.cases, recent=seen_here(status), problems=problems, runs=True)
+    return Base(f"mesh {meant}", documents, found.cases, recent=seen_here(status), problems=problems, runs=True)
 
 
 def in_force(documents: list[Document], configz: bytes) -> tuple[list[Document], list[Problem]]:
@@ -216,16 +219,15 @@ def declared_and_seen(
     """The requests by which the past of a mesh is judged: RequestTests beside its YAML, and recent traffic."""
     import asyncio
 
-    from weft.cli.choose import choose_mesh, running_meshes
-    from weft.cli.reach import control_place
     from weft.cli.recent_traffic import seen_here, seen_on_cluster
 
-    if not (kubernetes or kubeconfig or context) and (place := control_place(mesh)) is not None:
-        return _served(place).cases, ()
-    if not (kubernetes or kubeconfig or context) and (mesh is not None or running_meshes()):
+    meant = which(mesh, kubernetes=kubernetes, kubeconfig=kubeconfig, context=context)
+    if isinstance(meant, Path):
+        return _served(meant).cases, ()
+    if meant is not None:
         from weft.local.client import fetch_status
 
-        status = fetch_status(choose_mesh(mesh))
+        status = fetch_status(meant)
         return read([Path(status.directory)]).cases, seen_here(status)
     from weft.cli.cluster import client
 

@@ -135,8 +135,9 @@ async def _remove(cluster: Client, labels: str) -> None:
 
 async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
     """Its roots are nobody's any more, unless another revision has the same: whoever stays takes them out."""
-    from weft.install.names import ROOT_CONFIG_MAP, Names
+    from weft.install.names import Names
     from weft.kube.resource import CONFIG_MAPS
+    from weft.model.proxy import ROOT_CONFIG_MAP
 
     claims = [Names(each.name, each.namespace).roots_annotation for each in gone]
     for found in (await cluster.list(CONFIG_MAPS, dict, fields=f"metadata.name={ROOT_CONFIG_MAP}")).items:
@@ -150,9 +151,10 @@ async def _disclaim(cluster: Client, gone: list[Revision]) -> None:
 async def _purge(cluster: Client, namespaces: set[str]) -> None:
     """What outlives a revision: kinds, leases, the root, and its copies in every namespace."""
     from weft.install.crds import crds
-    from weft.install.names import OWNED_BY, ROOT_CONFIG_MAP, ROOT_SECRET
+    from weft.install.names import OWNED_BY, ROOT_SECRET
     from weft.kube.error import ApiError
     from weft.kube.resource import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, LEASES, NAMESPACES, SECRETS
+    from weft.model.proxy import ROOT_CONFIG_MAP
 
     for definition in crds():
         name = definition["metadata"]["name"]

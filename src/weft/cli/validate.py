@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from weft.cli.output import TABLE_OR_JSON, TableOrJson, fail, is_data, print_data, say
+from weft.cli.output import TABLE_OR_DATA, TableOrData, fail, is_data, print_data, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ def validate(
         None, help="Files, directories, or - for standard input; the current directory if none is given."
     ),
     strict: bool = typer.Option(False, "--strict", help="Exit with 1 for warnings too."),
-    output: TableOrJson = TABLE_OR_JSON,
+    output: TableOrData = TABLE_OR_DATA,
 ) -> None:
     """Check YAML files, and that what they refer to is there. Says every problem with its file, line and a hint.
 

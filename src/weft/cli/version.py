@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, is_data, print_data
+from weft.cli.output import TEXT_OR_DATA, TextOrData, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, SYSTEM
 from weft.cli.version_here import here, is_somebody_there, lines
 
@@ -28,7 +28,7 @@ class YesOrNo(StrEnum):
 
 def version(
     remote: YesOrNo = typer.Option(YesOrNo.YES, "--remote", help="Ask the mesh too: --remote=false asks nobody."),
-    output: TextOrJson = TEXT_OR_JSON,
+    output: TextOrData = TEXT_OR_DATA,
     short: bool = typer.Option(False, "-s", "--short", help="As it always is; istioctl has it."),
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,

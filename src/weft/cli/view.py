@@ -71,9 +71,14 @@ def workload_table(workloads: Sequence[WorkloadStatus]) -> Table:
             Text(phase, _PHASE_STYLE[phase]) if phase else Text("–", "dim"),
             Text(sync, _SYNC_STYLE[sync]),
             _restarts(workload.pods),
-            _message(workload.pods),
+            _message(workload.pods) or published(workload),
         )
     return table
+
+
+def published(workload: WorkloadStatus) -> str:
+    """Where a gateway is called from this machine."""
+    return f"published on {', '.join(workload.published)}" if workload.published else ""
 
 
 def pod_table(meshes: Sequence[MeshStatus], *, wide: bool, now: float) -> RenderableType:

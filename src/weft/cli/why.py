@@ -8,7 +8,7 @@ import typer
 
 from weft.cli import candidates
 from weft.cli.cluster import CONTEXT, KUBECONFIG
-from weft.cli.output import TEXT_OR_JSON, TextOrJson, fail, is_data, print_data
+from weft.cli.output import TEXT_OR_DATA, TextOrData, fail, is_data, print_data
 from weft.cli.reach import KUBERNETES, MESH, NAMESPACE, SYSTEM
 
 
@@ -26,7 +26,7 @@ def why(
         autocompletion=candidates.resources,
     ),
     namespace: str = NAMESPACE,
-    output: TextOrJson = TEXT_OR_JSON,
+    output: TextOrData = TEXT_OR_DATA,
     mesh: str | None = MESH,
     kubernetes: bool = KUBERNETES,
     kubeconfig: Path | None = KUBECONFIG,

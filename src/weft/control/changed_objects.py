@@ -49,7 +49,7 @@ def edits(before: Mesh, after: Mesh) -> tuple[Edit, ...]:
         for key in sorted({*old, *new})
         if old.get(key, ()) != new.get(key, ())
     )
-    return tuple(edit for edit in found if not edit.of_endpoints and _meaning(edit.before) != _meaning(edit.after))
+    return tuple(edit for edit in found if not edit.of_endpoints and meaning(edit.before) != meaning(edit.after))
 
 
 class Attribution:
@@ -114,11 +114,12 @@ def _decisive(was: Judged, becomes: Judged) -> Iterable[Source]:
 
 
 def _steps(found: Judged) -> list[tuple[str, tuple[Source, ...]]]:
-    outcomes = found.explanation.outcomes if found.explanation is not None else ()
+    outcomes = found.sourced().outcomes if found.explanation is not None else ()
     return [(f"{step.stage} {step.what}", step.sources) for outcome in outcomes for step in outcome.steps]
 
 
-def _meaning(values: tuple[Value, ...]) -> Any:
+def meaning(values: tuple[Value, ...]) -> Any:
+    """What they say, wherever they stand."""
     try:
         return _without_places(msgspec.to_builtins(values))
     except (TypeError, ValueError):  # something in them has no plain form; then every difference counts

@@ -88,7 +88,8 @@ def _caller(stage: Stage, request: Request) -> Instance | None:
 def _of_failure(
     stage: Stage, request: Request, explanation: Explanation, caller: Instance, called: Service | None
 ) -> Iterator[Problem]:
-    if called is None and not request.address and not stage.resolve(request.host, Workload(request.caller)):
+    known = caller.gateway or request.address  # a gateway is called by names of the world
+    if called is None and not known and not stage.resolve(request.host, Workload(request.caller)):
         what = f"no Service and no ServiceEntry has the name {request.host}"
         yield _clue(Where(), what, _who_is_meant(stage, request.host.lower().rstrip("."), caller.namespace))
         return

@@ -12,13 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import TypeVar
 
-from weft.translate import names
+from weft.translate import hold, names
 from weft.translate.blame import put_back
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.listeners import http_port, shared_port
 from weft.translate.view import GroupView
-from weft.xds.types import LISTENER, ROUTE
+from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 Update = dict[str, dict[str, Built | None]]  # type URL → name → resource, None if it goes
 Configure = Callable[[str, tuple[VirtualHost, ...], GroupView], Built]  # a route configuration out of virtual hosts
@@ -73,7 +73,7 @@ class Compiled:
                 update[cluster.type_url][cluster.name] = cluster
             stale_listeners |= self._claim_listeners(host, old, new)
             stale_routes |= self._claim_routes(host, old, new)
-        stale_listeners |= {_shared(int(route)) for route in stale_routes if route.isdigit()}
+        stale_listeners |= {_shared(int(route)) for route in self._stale(stale_routes) if route.isdigit()}
         for name in stale_listeners:
             self._join_listener(name, update)
         for route in self._stale(stale_routes):
@@ -87,7 +87,7 @@ class Compiled:
 
     def look_from(self, view: GroupView) -> Update:
         before, self.view = self.view, view
-        if (before.policy, before.settings) == (view.policy, view.settings):
+        if (before.policy, before.settings, before.ranges) == (view.policy, view.settings, view.ranges):
             return {}
         return self._rejoin_all()
 
@@ -108,6 +108,10 @@ class Compiled:
         for route in stale:
             self._join_route(route, update)
         return merged((self._changed(update), self._rejoin_all()))
+
+    def answer(self, held: Iterable[str]) -> Update:
+        """Calls that were held may go on (`translate/hold.py`). Nothing takes that back."""
+        return self._changed({CLUSTER: {name: hold.answer(name) for name in held}})
 
     def assign(self, assignments: Mapping[str, tuple[Built, ...]]) -> Update:
         """Who answers under these hosts has changed; nothing else has."""
@@ -181,6 +185,17 @@ class Compiled:
     def _has_route(self, route: str) -> bool:
         return bool(self._all_routes(route))
 
+    def _has_host_without_listener(self, route: str) -> bool:
+        """Whether the routes of a port are for anybody who is not called at an address alone."""
+        hosts = self._all_routes(route)
+        return bool(hosts and self._all_routes(EVERY_ROUTE)) or any(
+            route not in self._contribution(host).addressed for host in hosts
+        )
+
+    def _contribution(self, host: str) -> Contribution:
+        found = self._contributions.get(host)
+        return self.under._contribution(host) if found is None and self.under else found or NOTHING
+
     def _has_part_in_route(self, route: str) -> bool:
         return (
             bool(self._routes.get(route))
@@ -228,11 +243,11 @@ class Compiled:
             return False
         by_host = self._all_chains(port)
         chains = tuple(chain for host in sorted(by_host) for chain in by_host[host])
-        http = self._has_route(str(port))
+        http = self._has_host_without_listener(str(port))
         if not chains and not http:
             return False
-        policy, settings = self.view.policy, self.view.settings
-        built = shared_port(port, chains, policy, settings, http=http) if chains else http_port(port, policy, settings)
+        seen = (self.view.policy, self.view.settings, self.view.ranges)
+        built = shared_port(port, chains, *seen, http=http) if chains else http_port(port, *seen)
         update[LISTENER][built.name] = built
         return True
 
@@ -249,7 +264,7 @@ class Compiled:
         update: Update = defaultdict(dict)
         ports = {*self._chains, *(int(route) for route in self._routes if route.isdigit())}
         for port in ports:
-            self._join_shared(port, update)
+            self._join_listener(_shared(port), update)
         for name in tuple(self._claims):
             self._join_listener(name, update)
         for route in sorted(self._route_names()):

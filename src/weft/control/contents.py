@@ -1,14 +1,15 @@
 """What objects say, as they were written: documents come in, and leave as Istio's `/debug/configz` lists them. Each has
 a digest of what it says, and so has all of it together: two moments with the same digest say the same.
 
-Rule: nothing secret is kept: what a Workload's process is given, keys with which tokens could be made, and the copy of
-an object that kubectl puts into its annotations.
+Rule: nothing secret is kept: what a Workload's process is given, what a Secret holds, keys with which tokens could be
+made, and the copy of an object that kubectl puts into its annotations.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,12 +18,14 @@ import msgspec
 from weft.api.document import Document
 from weft.api.kinds import written_kind
 from weft.control.journal import Said, SaidEdit
+from weft.model.credential import HIDDEN
 from weft.model.names import ObjectKey
 
 DIGITS = 12  # of a digest, as people see it; git shows as many of a large repository
 
 _OF_METADATA = ("labels", "annotations")
 _COPY = "kubectl.kubernetes.io/last-applied-configuration"
+_PUBLIC = frozenset({"tls.crt", "cert", "ca.crt", "cacert", "ca.crl", "crl"})  # of a Secret: what anybody may see
 _OF_PROCESSES = ("command", "args", "env", "readiness")  # of a Workload
 _BITS = 1 << 128
 # Of a JSON Web Key, in JSON within JSON, what only its issuer should have: whoever has it can make tokens.
@@ -120,9 +123,22 @@ def content_of(document: Document) -> tuple[bytes, bytes]:
         if key.kind == "Workload" and isinstance(rest.get("spec"), Mapping):
             rest["spec"] = {name: value for name, value in rest["spec"].items() if name not in _OF_PROCESSES}
             said = _encoder.encode({**named, **rest})
+        elif key.kind == "Secret":
+            said = _encoder.encode({**named, **_without_secrets(rest)})
     except (TypeError, ValueError, RecursionError):
         said = whole = _encoder.encode(named)
     return _PRIVATE.sub(rb"\1" + _NO_KEY, said), whole
+
+
+def _without_secrets(rest: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a Secret, which keys it has. What a gateway shows to everybody is kept, so that its past can be looked at."""
+    held: dict[str, Any] = {}
+    for field in ("data", "stringData"):
+        for name, value in rest[field].items() if isinstance(rest.get(field), Mapping) else ():
+            public = name in _PUBLIC and isinstance(value, str)
+            hidden = HIDDEN.decode() if field == "stringData" else b64encode(HIDDEN).decode()
+            held.setdefault(field, {})[str(name)] = value if public else hidden
+    return {**({"type": rest["type"]} if isinstance(rest.get("type"), str) else {}), **held}
 
 
 _encoder = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: _plain(value))

@@ -13,6 +13,7 @@ import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
+from weft.control.description_gateway import ServedFacts, served
 from weft.control.description_routes import Routing, Rule, named, routings, rules
 from weft.control.stage import Stage
 from weft.inject.webhooks import INJECT_LABEL
@@ -31,6 +32,8 @@ from weft.model.telemetry import Telemetry
 from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
 from weft.model.workload import Workload
+from weft.translate.names import called_host
+from weft.xds.types import CLUSTER
 
 Refused = Mapping[ObjectKey, tuple[Value, ...]]
 
@@ -85,6 +88,13 @@ class Proxied(msgspec.Struct, frozen=True):
     where: Where | None = None
 
 
+class Calling(msgspec.Struct, frozen=True):
+    """What a proxy knows of the services that it could call."""
+
+    hosts: tuple[str, ...]
+    of: int
+
+
 class PodFacts(msgspec.Struct, frozen=True):
     name: str
     namespace: str
@@ -101,6 +111,8 @@ class PodFacts(msgspec.Struct, frozen=True):
     sidecar: Where | None
     telemetry: tuple[Where, ...]
     problems: tuple[Problem, ...]
+    served: tuple[ServedFacts, ...] = ()  # of a gateway
+    calls: Calling | None = None  # where it is told of a service when it first calls it
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -135,9 +147,10 @@ def describe_pod(
     selecting = [each for each in sorted(mesh.services(), key=_place) if _selected(mesh, each, pod)]
     services = [_service(mesh, each, group, [pod]) for each in selecting]
     proxy = _proxied(mesh, pod)
-    authorization = [each for each in mesh.policies(AuthorizationPolicy, group) if not each.targets]
+    authorization = mesh.policies(AuthorizationPolicy, group)
     authentication = mesh.policies(RequestAuthentication, group)
     peer = mesh.policies(PeerAuthentication, group)
+    at_edge = served(mesh, pod)
     sidecar = mesh.sidecar(group)
     telemetry = mesh.policies(Telemetry, group)
     policies: list[Policy] = [*authorization, *authentication, *peer, *telemetry]
@@ -145,6 +158,8 @@ def describe_pod(
         f"Pod {pod.namespace}/{pod.name}",
         *(str(each.origin.key) for each in (pod, sidecar) if each is not None and each.origin is not None),
         *(named(each).object for each in policies),
+        *(each.gateway.object for each in at_edge),
+        *(routing.object for each in at_edge for routing in each.routings),
         *(found for each in services for found in _objects(each)),
         *(found for each in selecting for found in _claiming(mesh, each, refused)),
     }
@@ -164,7 +179,18 @@ def describe_pod(
         sidecar=named(sidecar) if sidecar is not None and pod.meshed else None,
         telemetry=tuple(map(named, telemetry)) if pod.proxied else (),
         problems=_about(problems, involved),
+        served=at_edge,
+        calls=_calling(mesh, stage, group) if pod.meshed else None,
     )
+
+
+def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
+    if not mesh.settings.on_demand:
+        return None
+    scope = mesh.scope(group)
+    seen = {host for host in mesh.hosts() if mesh.service(host, scope) is not None}
+    known = {host for name in stage.versions(group, (CLUSTER,)) if (host := called_host(name[1]))}
+    return Calling(tuple(sorted(known & seen)), len(seen))
 
 
 def describe_service(

@@ -83,6 +83,8 @@ def _of_level(level: TrafficPolicy) -> Iterator[str]:
         yield f"retries at most {level.retry_budget.percent:g} % and {level.retry_budget.minimum}"
     if level.proxy_protocol is not None:
         yield f"PROXY header {level.proxy_protocol}"
+    if level.tunnel is not None:
+        yield f"tunnel to {level.tunnel.host}:{level.tunnel.port} by {'POST' if level.tunnel.by_post else 'CONNECT'}"
 
 
 def _balancer(balancer: LoadBalancer) -> Iterator[str]:

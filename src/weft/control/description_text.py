@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from weft.base.problem import Problem, Where
 from weft.control.description import Guard, Mode, PodFacts, Port, ServiceFacts, ServicePicture
+from weft.control.description_gateway import served_lines
 from weft.control.description_routes import Routing, Rule, labels
 
 _BAR = "-" * 20
@@ -30,13 +31,23 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
     for service in pod.services:
         yield _BAR
         yield from _service_lines(service, "this pod")
-    if pod.proxy.has:
+    for served in pod.served:
+        yield _BAR
+        yield from served_lines((served,))
+    if pod.served:
+        yield _BAR
+        yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
+        yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
+    elif pod.proxy.has:
         yield _BAR
         yield "Mutual TLS:"
         yield from (f"   {_mode(mode, alone=len(pod.modes) == 1)}" for mode in pod.modes)
         yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
         yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
         yield f"Sidecar: {_told(pod.sidecar) if pod.sidecar else 'none, so that it sees all that is exported to it'}"
+        if pod.calls is not None:
+            known = f"{len(pod.calls.hosts):,} of {pod.calls.of:,} services"
+            yield f"On demand: it knows {known}; each of the others from the first call on"
         if pod.telemetry:
             yield f"Telemetry: {', '.join(map(_told, pod.telemetry))}"
     yield from _problems(pod.problems)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from weft.base.problem import Problem, Where
+from weft.model.credential import Credential
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -104,7 +105,7 @@ class History:
         if not self._begun:
             return  # how it all begins is no change
         first = self._gathering.get(key)
-        self._gathering[key] = Edit(key, first.before if first else before, after)
+        self._gathering[key] = Edit(key, first.before if first else _without_keys(before), _without_keys(after))
 
     def seal(self) -> Moment | None:
         """The moment that it made, or that grew."""
@@ -246,6 +247,13 @@ def mesh_of(objects: Iterable[tuple[ObjectKey, tuple[Value, ...]]], settings: Se
 def _undo(mesh: Mesh, moment: Moment) -> None:
     for edit in moment.edits:
         mesh.apply(edit.key, edit.before)
+
+
+def _without_keys(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """A key that was replaced may have been replaced because somebody has it."""
+    if not any(isinstance(value, Credential) for value in values):
+        return values
+    return tuple(value.hidden() if isinstance(value, Credential) else value for value in values)
 
 
 def _weight(values: tuple[Value, ...]) -> int:

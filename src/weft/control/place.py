@@ -10,11 +10,11 @@ from weft.control.compiled import Compiled, Configure, Update
 from weft.model.group import Group, ProxyKind
 from weft.model.scope import Scope
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
+from weft.model.sidecar import Outbound
 from weft.translate.view import GroupView
 from weft.xds.layer import Layer
 
-PlaceKey = tuple[ProxyKind, Scope, Settings, OutboundPolicy, str]
+PlaceKey = tuple[ProxyKind, Scope, Settings, Outbound, str]
 
 
 class Place:
@@ -27,6 +27,9 @@ class Place:
         self.layer = Layer()
         self.groups: dict[Group, None] = {}
         self.by_labels: set[str] = set()  # hosts that each group sees in its own way
+        self.on_demand = False  # whether hosts are told of when they are called
+        self.always: set[str] = set()  # if so, those that are told of all the same
+        self.told: frozenset[str] = frozenset()  # with all that their routes lead to
 
     @property
     def scope(self) -> Scope:

@@ -20,14 +20,16 @@ from weft.control.debug import Debug, Page
 from weft.control.debug_stream import DebugStream
 from weft.control.diagnosis import Diagnosis
 from weft.control.direct import Direct
+from weft.control.gathering import Timing
 from weft.control.history import History
 from weft.control.intake import Admit, Intake
 from weft.control.memory import Memory
 from weft.control.nodes import UnknownProxy, group_of
 from weft.control.problems import Problems
-from weft.control.push import Push, Timing
+from weft.control.push import Push
 from weft.control.quarantine import Quarantine
 from weft.control.relays import Placements, Relays
+from weft.model.calls import Calls, Why
 from weft.model.group import Group
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
@@ -35,6 +37,7 @@ from weft.model.names import ObjectKey, where_of
 from weft.model.settings import Settings
 from weft.model.touched import joined
 from weft.model.value import Value
+from weft.translate.names import called_host
 from weft.xds.access import Authenticate
 from weft.xds.clients import Peer, Sync
 from weft.xds.node_server import NodeServer, NodeStatus
@@ -42,6 +45,7 @@ from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
+from weft.xds.types import CLUSTER, is_held
 
 if TYPE_CHECKING:
     from weft.control.stage import Stage
@@ -184,7 +188,12 @@ class ControlPlane:
         """The mesh as an explanation looks at it, as it is served now. Use it at once."""
         from weft.control.stage import Stage  # most control planes are never asked
 
-        return Stage(self.mesh, self._snapshots, self.listening)
+        return Stage(self.mesh, self._snapshots, self.listening, self._push.calls)
+
+    @property
+    def calls(self) -> Calls:
+        """What groups have called, where they are told of nothing else."""
+        return self._push.calls
 
     def _own_pages(self) -> dict[str, Page]:
         from weft.control.questions import pages
@@ -319,6 +328,25 @@ class ControlPlane:
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
         """The one resource at fault follows by `on_nack`."""
+
+    def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None:
+        group = self._group_of.get(stream_id)
+        if group is not None:
+            self.want(group, names, had)
+
+    def want(self, group: Group, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
+        """Proxies of a group wait for these clusters, and have those from before: then they have called them, and must
+        not be told that they are gone."""
+        known = (*names, *had)
+        matters = self.mesh.settings.on_demand or not self._loaded
+        hosts = {host for name in known if (host := called_host(name))} if matters else set()
+        held = (name for name in known if is_held(CLUSTER, name))
+        self._push.call(group, held, hosts, Why.HAD if hosts else Why.CALLED, soon=not had)
+
+    def expect(self, group: Group, addresses: Iterable[str]) -> None:
+        """Workloads of a group have learned these addresses, and so are about to call whoever has them."""
+        services = (service for address in addresses for service in self.mesh.services_at(address))
+        self._push.call(group, hosts={service.host for service in services}, why=Why.LOOKED_UP)
 
     def on_nack(self, resource: NackedResource) -> None:
         self._quarantine.refused(resource)

@@ -24,10 +24,10 @@ from weft.kube.client import Client, PatchType
 from weft.kube.error import ApiError, KubeError
 from weft.kube.reflector import reflect
 from weft.kube.resource import CONFIG_MAPS, MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS, Resource
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 log = logging.getLogger("weft.control.published_roots")
 
-CONFIG_MAP = "istio-ca-root-cert"
 KEY = "root-cert.pem"
 _MANAGER = "weft-roots"
 _BLOCK = re.compile(r"-----BEGIN CERTIFICATE-----\s(.*?)-----END CERTIFICATE-----\n?", re.DOTALL)
@@ -115,7 +115,7 @@ class PublishedRoots:
             self._due.set()
 
     async def _follow_config_maps(self) -> None:
-        async for batch in reflect(self._client, CONFIG_MAPS, _ConfigMap, fields=f"metadata.name={CONFIG_MAP}"):
+        async for batch in reflect(self._client, CONFIG_MAPS, _ConfigMap, fields=f"metadata.name={ROOT_CONFIG_MAP}"):
             for event in batch:
                 if event.object is None:
                     self._held.pop(event.namespace, None)
@@ -192,7 +192,7 @@ class PublishedRoots:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
-                "name": CONFIG_MAP,
+                "name": ROOT_CONFIG_MAP,
                 "namespace": namespace,
                 "labels": _LABELS,
                 "annotations": {claim: wanted.claims[claim]},
@@ -216,7 +216,7 @@ def _roots(bundle: str) -> dict[str, str]:
 
 
 def _place(namespace: str) -> str:
-    return f"ConfigMap {namespace}/{CONFIG_MAP}"
+    return f"ConfigMap {namespace}/{ROOT_CONFIG_MAP}"
 
 
 async def _done(write: Awaitable[None]) -> bool:

@@ -1,7 +1,7 @@
 """Where the mesh meets the streams: what a change touched becomes new resources for just the groups that see it.
 
-Endpoints go out at once (a few milliseconds are enough to gather a burst); everything else waits for a short quiet, so
-that a directory saved at once is one push. Work that equal groups share is done once.
+When that is due is for `gathering.py` to say, what a group sees for `demand.py`, and `translation.py` makes what equal
+groups share once.
 """
 
 from __future__ import annotations
@@ -9,82 +9,55 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
-
-import msgspec
+from collections.abc import Iterable
 
 from weft.control.compiled import NOTHING, Compiled, Update, merged
+from weft.control.demand import Demand, Watcher
+from weft.control.gathering import Gathering, Timing, safely
 from weft.control.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.problems import Problems
-from weft.model.destination_rule import DestinationRule, LocalitySetting
+from weft.control.translation import Made, Translation
+from weft.model.calls import Calls, Why
 from weft.model.group import Group, ProxyKind
-from weft.model.locality import Whereabouts
 from weft.model.mesh import Mesh
 from weft.model.names import host_covers
 from weft.model.scope import Scope
-from weft.model.service import Service
-from weft.model.settings import Settings
 from weft.model.touched import EVERYWHERE, Touched
-from weft.translate import endpoints, names, routes
+from weft.translate import names
 from weft.translate.built import Built
-from weft.translate.contribution import Contribution, VirtualHost
+from weft.translate.contribution import VirtualHost
 from weft.translate.findings import problems_of
-from weft.translate.service import base, contribute
+from weft.translate.service import base
 from weft.translate.suspects import Lineup, of_cluster, of_guards, of_routes
-from weft.translate.view import GroupView, ServiceView, depends_on_labels, group_view, service_view
+from weft.translate.view import GroupView, depends_on_labels, group_view, service_view
 from weft.xds.snapshot import Snapshots
-from weft.xds.types import CLUSTER
-
-if TYPE_CHECKING:
-    import asyncio
-
-_Key = tuple[ServiceView, Settings]
-AssignmentKey = tuple[Service, DestinationRule | None, ProxyKind, Whereabouts | None, LocalitySetting]
+from weft.xds.types import CLUSTER, LISTENER
 
 log = logging.getLogger(__name__)
 
 
-class Timing(msgspec.Struct, frozen=True):
-    """Seconds. A push comes `quiet` after the last change, but at most `most` after the first."""
-
-    endpoints: float = 0.002
-    quiet: float = 0.01
-    most: float = 0.1
-
-
-class _Made(msgspec.Struct, frozen=True, eq=False):
-    view: ServiceView  # the one that all groups with an equal view keep
-    settings: Settings
-    contribution: Contribution
-
-
-_Watcher = Group | Place
-
-
 class Push:
-    def __init__(self, mesh: Mesh, snapshots: Snapshots, problems: Problems, timing: Timing | None = None) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        snapshots: Snapshots,
+        problems: Problems,
+        timing: Timing | None = None,
+        calls: Calls | None = None,
+    ) -> None:
+        """`calls`: what groups have called already."""
         self._mesh = mesh
+        self._calling: set[Group] = set()  # those that have called somebody new
         self._snapshots = snapshots
         self._problems = problems
-        self._timing = timing or Timing()
         self._groups: dict[Group, Compiled] = {}
         self._places: dict[PlaceKey, Place] = {}
         self._place_of: dict[Group, Place] = {}
-        self._watching: dict[str, dict[_Watcher, _Made]] = defaultdict(dict)  # host → who sees it, and how
-        self._unchecked: set[str] = set()  # hosts translated anew, and not yet looked at for findings
-        self._made: dict[str, dict[_Key, _Made]] = defaultdict(dict)  # host → views, made once for all groups
-        self._assigned: dict[str, dict[AssignmentKey, tuple[Built, ...]]] = defaultdict(dict)
-        self._configurations: WeakValueDictionary[tuple[object, ...], Built] = WeakValueDictionary()
-        self._readers: dict[str, set[str]] = defaultdict(set)  # host → hosts whose routes name it
-        self._pending = Touched()
-        self._pending_endpoints: set[str] = set()
-        self._first_pending = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._endpoint_timer: asyncio.TimerHandle | None = None
-        self._waiting: list[asyncio.Future[None]] = []
-        self.spent = 0.0  # CPU seconds of translation so far, for the bench and for diagnosis
+        self._watching: dict[str, dict[Watcher, Made]] = defaultdict(dict)  # host → who sees it, and how
+        self._demand = Demand(mesh, calls or Calls(), self._watching)
+        self._translation = Translation(mesh)
+        self._unchecked = self._translation.fresh
+        self._gathering = Gathering(timing or Timing(), self.flush, self._flush_endpoints)
 
     # Groups come and go
 
@@ -94,10 +67,11 @@ class Push:
             return
         view = group_view(self._mesh, group)
         place = self._find_place(group, self._mesh.scope(group), view)
-        compiled = self._groups[group] = Compiled(view, self._configuration, place.compiled)
+        compiled = self._groups[group] = Compiled(view, self._translation.configuration, place.compiled)
         self._put(group, place)
         updates = [compiled.contribute_group(view, base(view))]
         updates.extend(self._refresh_group(group, place.by_labels))
+        updates.append(self._answers(group))
         self._snapshots.update(group, merged(updates), place.layer)
         self._check()
 
@@ -108,6 +82,7 @@ class Push:
             return
         self._unwatch(group, compiled)
         self._take_from_place(group)
+        self._demand.leave(group)
         self._check()
         self._snapshots.drop(group)
 
@@ -115,21 +90,63 @@ class Push:
         return self._groups.keys()
 
     @property
+    def spent(self) -> float:
+        """CPU seconds of translation so far, for the bench and for diagnosis."""
+        return self._translation.spent
+
+    @property
     def pending(self) -> bool:
-        return self._timer is not None or self._endpoint_timer is not None
+        return self._gathering.pending
 
     async def pushed(self) -> None:
         """Returns once everything that has changed by now is in the groups' snapshots; at once if it is already."""
-        import asyncio  # a stage needs no loop, and those who make one wait for an answer
-
-        while self.pending:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiting)
-            await waiting
+        await self._gathering.done()
 
     def resource(self, group: Group, type_url: str, name: str) -> Built | None:
         compiled = self._groups.get(group)
         return compiled.resource(type_url, name) if compiled else None
+
+    # Groups call
+
+    @property
+    def calls(self) -> Calls:
+        return self._demand.calls
+
+    def call(
+        self,
+        group: Group,
+        held: Iterable[str] = (),
+        hosts: Iterable[str] = (),
+        why: Why = Why.CALLED,
+        *,
+        soon: bool = True,
+    ) -> None:
+        """Proxies of a group wait for these clusters (`translate/hold.py`), or call these hosts. They are told of whom
+        they call at once; what comes in one turn of the loop is one push. `soon`: not before that turn is over."""
+        addresses = [address for name in held if (address := names.called_at(name)) is not None]
+        if not self.calls.add(group, addresses, hosts, why) or group not in self._groups:
+            return
+        if not soon:
+            self._answer_calls(group)
+            return
+        import asyncio  # a stage needs no loop, and those who make one wait for an answer
+
+        if not self._calling:
+            asyncio.get_running_loop().call_soon(safely, self._flush_calls)
+        self._calling.add(group)
+
+    def _flush_calls(self) -> None:
+        calling, self._calling = self._calling, set()
+        for group in calling & self._groups.keys():
+            self._answer_calls(group)
+
+    def _answer_calls(self, group: Group) -> None:
+        self._snapshots.update(group, merged([*self._refresh_group(group, ()), self._answers(group)]))
+        self._check()
+
+    def _answers(self, group: Group) -> Update:
+        """Where calls are held for good that were held once: each stream sends them when it has sent the rest."""
+        return self._groups[group].answer(names.held(*address) for address in self.calls.of(group).addresses)
 
     # Proxies refuse (`control/quarantine.py`)
 
@@ -148,8 +165,9 @@ class Push:
         compiled = self._groups.get(group)
         if compiled is None:
             return None
-        if refused.name == names.VIRTUAL_INBOUND:
-            return of_guards(compiled.view)
+        at_gateway = group.kind is ProxyKind.GATEWAY and refused.type_url == LISTENER
+        if refused.name == names.VIRTUAL_INBOUND or at_gateway:
+            return of_guards(compiled.view, refused.name)
         host = refused.name.rpartition("|")[2]
         made = self._seen(group, host) if refused.type_url == CLUSTER else None
         return of_cluster(made.view, refused, made.settings) if made is not None else None
@@ -160,7 +178,7 @@ class Push:
         port = refused.name.rpartition(":")[2]
         return of_routes(made.view, int(port)) if made is not None and port.isdecimal() else None
 
-    def _seen(self, group: Group, host: str) -> _Made | None:
+    def _seen(self, group: Group, host: str) -> Made | None:
         watching = self._watching.get(host, {})
         return watching.get(group) or watching.get(self._place_of[group]) if group in self._place_of else None
 
@@ -177,45 +195,19 @@ class Push:
 
     def touch(self, touched: Touched) -> None:
         """Remember what changed and see to it that it is pushed soon."""
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        only_endpoints = touched.endpoints - touched.hosts
-        if only_endpoints:
-            self._pending_endpoints |= only_endpoints
-            if self._endpoint_timer is None:
-                self._endpoint_timer = loop.call_later(self._timing.endpoints, self._safely, self._flush_endpoints)
-        if not (touched.hosts or touched.inbound or touched.scopes or touched.gateways):
-            return
-        now = loop.time()
-        if self._timer is None:
-            self._first_pending = now
-        else:
-            self._timer.cancel()
-        self._pending |= touched
-        at = min(now + self._timing.quiet, self._first_pending + self._timing.most)
-        self._timer = loop.call_at(at, self._safely, self.flush)
+        self._gathering.add(touched)
 
     def flush(self) -> None:
         """Push what is pending now."""
-        self._cancel_timers()
-        pending, self._pending = self._pending, Touched()
-        only_endpoints, self._pending_endpoints = frozenset(self._pending_endpoints), set()
-        hosts = self._covered(pending.hosts)
-        hosts |= {reader for host in hosts for reader in self._readers.pop(host, ())}
-        for host in hosts:
-            self._made.pop(host, None)
-            self._assigned.pop(host, None)
+        pending, only_endpoints = self._gathering.take()
+        hosts = self._translation.forget(self._covered(pending.hosts))
         self._push(pending, hosts)
         self._push_endpoints((only_endpoints | pending.endpoints) - hosts)
         self._unchecked |= hosts
         self._check()
 
     def _flush_endpoints(self) -> None:
-        self._endpoint_timer = None
-        self._wake()
-        hosts, self._pending_endpoints = frozenset(self._pending_endpoints), set()
-        self._push_endpoints(hosts)
+        self._push_endpoints(self._gathering.take_endpoints())
 
     def _push(self, touched: Touched, hosts: frozenset[str]) -> None:
         views = self._views(touched)
@@ -223,7 +215,7 @@ class Push:
         moving = self._moving(touched, views)
         changes: dict[Place, Change] = {}
         for place in tuple(self._places.values()):
-            here = self._seen_there(hosts, place)
+            here = self._seen_there(hosts, touched.at_gateways, place)
             if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
                 here = frozenset({*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels})
             if here and place.groups:
@@ -280,18 +272,21 @@ class Push:
 
     def _push_place(self, place: Place, hosts: frozenset[str], views: dict[Group, GroupView]) -> Change:
         group = next(iter(place.groups))
-        before = {host: place.compiled.routes_of(host) for host in hosts}
+        hosts |= self._demand.move_place(place, hosts, group)
+        here = hosts & {*place.told, *place.by_labels, *place.compiled.hosts} if place.on_demand else hosts
+        before = {host: place.compiled.routes_of(host) for host in here}
         updates = []
         if (view := views.get(group)) is not None and place_key(group, place.scope, view) == place.key:
             updates.append(place.compiled.look_from(view))
-        updates.extend(self._refresh_place(place, hosts, group))
-        rerouted = frozenset(host for host in hosts if place.compiled.routes_of(host) != before[host])
+        updates.extend(self._refresh_place(place, here, group))
+        rerouted = frozenset(host for host in here if place.compiled.routes_of(host) != before[host])
         return Change(hosts, merged(updates), rerouted)
 
     def _push_group(
         self, group: Group, view: GroupView | None, moving_to: PlaceKey | None, changes: dict[Place, Change]
     ) -> Update:
         compiled = self._groups[group]
+        change: Change | None = None
         updates: list[Update] = []
         if view is not None and view != compiled.view:
             updates.append(compiled.contribute_group(view, base(view)))
@@ -307,20 +302,20 @@ class Push:
             hosts = change.hosts & {*place.by_labels, *compiled.hosts} if change else frozenset()
             if change:
                 updates.append(compiled.rejoin(change.rerouted))
-        if hosts:
-            updates.extend(self._refresh_group(group, hosts))
+        if hosts or (change and place.on_demand):
+            updates.extend(self._refresh_group(group, hosts, change.hosts if change else hosts))
         return merged(updates)
 
     def _push_endpoints(self, hosts: Iterable[str]) -> None:
         """Only who answers has changed: the same bytes for every group that sees the host, and nothing for the rest."""
         started = time.thread_time()
-        updates: list[tuple[_Watcher, Update]] = []
+        updates: list[tuple[Watcher, Update]] = []
         for host in hosts:
-            self._assigned.pop(host, None)
+            self._translation.forget_assignments(host)
             for watcher, made in self._watching.get(host, {}).items():
                 compiled = watcher.compiled if isinstance(watcher, Place) else self._groups[watcher]
-                updates.append((watcher, compiled.assign({host: self._assignments(made)})))
-        self.spent += time.thread_time() - started
+                updates.append((watcher, compiled.assign({host: self._translation.assignments(made)})))
+        self._translation.spent += time.thread_time() - started
         for watcher, update in updates:
             if isinstance(watcher, Place):
                 self._snapshots.update_layer(watcher.layer, update)
@@ -331,37 +326,43 @@ class Push:
 
     def _refresh_place(self, place: Place, hosts: Iterable[str], group: Group) -> list[Update]:
         """`group`: any that looks from there."""
-        seen: dict[str, _Made | None] = {}
+        seen: dict[str, Made | None] = {}
         for host in hosts:
             try:
-                view = service_view(self._mesh, group, place.scope, host)
+                is_seen = not place.on_demand or host in place.told
+                view = service_view(self._mesh, group, place.scope, host) if is_seen else None
                 by_labels = view is not None and depends_on_labels(self._mesh, view, place.scope.namespace)
-                seen[host] = None if view is None or by_labels else self._make(view, place.settings)
+                seen[host] = None if view is None or by_labels else self._translation.make(view, place.settings)
             except Exception:  # one host that translation chokes on must not take the others' changes along
                 log.exception("cannot translate %s for %s; it stays as it was", host, group)
             else:
                 (place.by_labels.add if by_labels else place.by_labels.discard)(host)
         return self._see(place, place.compiled, seen)
 
-    def _refresh_group(self, group: Group, hosts: Iterable[str]) -> list[Update]:
-        """What a group sees in its own way, and no longer sees so."""
+    def _refresh_group(self, group: Group, hosts: Iterable[str], touched: frozenset[str] = frozenset()) -> list[Update]:
+        """What a group sees in its own way, and no longer sees so. `touched`: what may be another now, seen or not."""
         place = self._place_of[group]
-        seen: dict[str, _Made | None] = {}
+        seen: dict[str, Made | None] = {}
+        if place.on_demand:
+            hosts = {*hosts, *self._demand.move_group(group, place, touched.union(hosts), self._all_hosts)}
+        else:
+            self._demand.leave(group)
         for host in hosts:
             try:
-                view = service_view(self._mesh, group, place.scope, host) if host in place.by_labels else None
-                seen[host] = self._make(view, place.settings) if view is not None else None
+                is_own = host in place.by_labels or host in self._demand.seen_by(group)
+                view = service_view(self._mesh, group, place.scope, host) if is_own else None
+                seen[host] = self._translation.make(view, place.settings) if view is not None else None
             except Exception:
                 log.exception("cannot translate %s for %s; it stays as it was", host, group)
         return self._see(group, self._groups[group], seen)
 
-    def _see(self, watcher: _Watcher, compiled: Compiled, seen: dict[str, _Made | None]) -> list[Update]:
+    def _see(self, watcher: Watcher, compiled: Compiled, seen: dict[str, Made | None]) -> list[Update]:
         """What is seen of these hosts from now on; None where nothing is."""
         started = time.thread_time()
         assignments: dict[str, tuple[Built, ...]] = {}
         for host, made in tuple(seen.items()):
             try:
-                assignments[host] = self._assignments(made)
+                assignments[host] = self._translation.assignments(made)
             except Exception:
                 log.exception("cannot tell who answers for %s; it stays as it was", host)
                 del seen[host]
@@ -376,20 +377,8 @@ class Push:
                 watching[watcher] = made
         contributions = {host: made.contribution if made else NOTHING for host, made in seen.items()}
         updates = [compiled.contribute(contributions), compiled.assign(assignments)]
-        self.spent += time.thread_time() - started
+        self._translation.spent += time.thread_time() - started
         return updates
-
-    def _make(self, view: ServiceView, settings: Settings) -> _Made:
-        """Once for all that see it the same."""
-        made = self._made[view.host].get((view, settings))
-        if made is None:
-            started = time.thread_time()
-            made = self._made[view.host][(view, settings)] = _Made(view, settings, contribute(view, settings))
-            self._unchecked.add(view.host)
-            for target in view.targets:
-                self._readers[target.host].add(view.host)
-            self.spent += time.thread_time() - started
-        return made
 
     # Where groups look from
 
@@ -397,9 +386,11 @@ class Push:
         key = place_key(group, scope, view)
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = Place(key, view, self._configuration)
+            place = self._places[key] = Place(key, view, self._translation.configuration)
             try:
-                updates = self._refresh_place(place, self._all_hosts(scope), group)
+                hosts = self._all_hosts(scope)
+                self._demand.move_place(place, hosts, group)
+                updates = self._refresh_place(place, hosts if not place.on_demand else place.told, group)
                 self._snapshots.update_layer(place.layer, merged(updates))
             except Exception:
                 self._unwatch(place, place.compiled)
@@ -418,41 +409,10 @@ class Push:
             self._unwatch(place, place.compiled)
             del self._places[place.key]
 
-    def _unwatch(self, watcher: _Watcher, compiled: Compiled) -> None:
+    def _unwatch(self, watcher: Watcher, compiled: Compiled) -> None:
         for host in compiled.hosts:
             self._watching[host].pop(watcher, None)
             self._unchecked.add(host)
-
-    def _assignments(self, made_for: _Made | None) -> tuple[Built, ...]:
-        view = made_for.view if made_for else None
-        if made_for is None or view is None or view.service is None:
-            return ()
-        known = self._assigned[view.host]
-        service = view.service
-        key = (service, view.rule, view.caller.kind, view.caller.whereabouts, made_for.settings.locality)
-        made = known.get(key)
-        if made is None:
-            made = known[key] = tuple(
-                assignment
-                for port in service.ports
-                for assignment in endpoints.assignments(
-                    service,
-                    port,
-                    view.rule,
-                    self._mesh.endpoints(service, port),
-                    view.caller.kind,
-                    view.caller.whereabouts,
-                    made_for.settings.locality,
-                )
-            )
-        return made
-
-    def _configuration(self, name: str, hosts: tuple[VirtualHost, ...], view: GroupView) -> Built:
-        key = (name, view.policy, *hosts)
-        made = self._configurations.get(key)
-        if made is None:
-            made = self._configurations[key] = routes.configuration(name, hosts, view.policy)
-        return made
 
     # Small things
 
@@ -463,9 +423,8 @@ class Push:
             views = dict.fromkeys(made.view for made in seen)
             found = {problem for view in views for problem in problems_of(view, self._mesh)}
             self._problems.put(("translation", host), sorted(found, key=str))
-            self._made[host] = {(made.view, made.settings): made for made in seen}
+            self._translation.keep(host, seen)
             if not seen:
-                del self._made[host]
                 self._watching.pop(host, None)
         self._unchecked.clear()
 
@@ -474,11 +433,12 @@ class Push:
             return self._mesh.edge(scope).hosts
         return frozenset({*self._mesh.hosts(), *self._mesh.routed_hosts()})
 
-    def _seen_there(self, hosts: frozenset[str], place: Place) -> frozenset[str]:
+    def _seen_there(self, hosts: frozenset[str], at_gateways: frozenset[str], place: Place) -> frozenset[str]:
         """Those of changed hosts that a place may see. A gateway sees what its routes name: that changes with them."""
         if place.scope.servers is None:
             return hosts
         now, before = self._mesh.edge(place.scope).hosts, frozenset({*place.compiled.hosts, *place.by_labels})
+        hosts |= at_gateways
         wildcards = [host for host in hosts if host.startswith("*")]
         covered = {host for host in now for wide in wildcards if host_covers(wide, host)}
         return (hosts & (now | before)) | (now ^ before) | covered
@@ -490,29 +450,8 @@ class Push:
             return touched
         return touched | {host for host in self._all_hosts() for wide in wildcards if host_covers(wide, host)}
 
-    def _cancel_timers(self) -> None:
-        for timer in (self._timer, self._endpoint_timer):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._endpoint_timer = None
-        self._wake()
-
     def close(self) -> None:
-        self._cancel_timers()
-
-    def _wake(self) -> None:
-        """Nobody who waits goes on before the step that calls this is done."""
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
-
-    def _safely(self, step: Callable[[], None]) -> None:
-        """A push that fails is a defect to be seen, but the loop and what proxies have stay."""
-        try:
-            step()
-        except Exception:
-            log.exception("a push failed; proxies keep what they have")
+        self._gathering.close()
 
 
 def _applies(places: frozenset[str], namespace: str) -> bool:

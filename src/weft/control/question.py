@@ -53,8 +53,16 @@ class BadTime(Exception):
 
 def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None = None) -> Answer:
     """`wrong`: all that is known to be wrong with the mesh; without, nobody looks for what is wrong on the way.
-    Raises what carries a problem: NoSuchWorkload, BadUrl, BadMethod."""
-    request = request_of(
+    Raises as `request_in` does."""
+    request = request_in(stage, question, now)
+    explanation = sourced(stage.mesh, stage.group_of, explain(request, stage))
+    found = clues(stage, request, explanation, wrong) if wrong is not None else ()
+    return Answer(request, explanation, tuple(lines(explanation)), found)
+
+
+def request_in(stage: Stage, question: Question, now: datetime) -> Request:
+    """Raises what carries a problem: NoSuchWorkload, BadUrl, BadMethod."""
+    return request_of(
         question.to,
         caller=stage.find(question.caller, question.namespace),
         method=question.method,
@@ -62,9 +70,6 @@ def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None 
         tokens=question.tokens,
         now=int(now.timestamp()),
     )
-    explanation = sourced(stage.mesh, stage.group_of, explain(request, stage))
-    found = clues(stage, request, explanation, wrong) if wrong is not None else ()
-    return Answer(request, explanation, tuple(lines(explanation)), found)
 
 
 def moment(history: History, when: str, now: Callable[[], datetime]) -> int:

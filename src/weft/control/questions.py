@@ -141,17 +141,18 @@ async def _explain(plane: ControlPlane, query: Query) -> object:
         return answer(plane.stage(), question, _now(), Wrong(plane.problems(), plane.faulty(), behind))
     number, past = moment(plane.history, question.when, _now), plane.history.past()
     async with _looking_back:
-        return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number)), question, _now()))
+        calls = plane.calls.copy()
+        return await asyncio.to_thread(lambda: answer(Stage(past.mesh_at(number), calls=calls), question, _now()))
 
 
 async def _diff(plane: ControlPlane, query: Query) -> object:
     asked = msgspec.json.decode(query.get("question", ""), type=DiffQuestion)
     before = moment(plane.history, asked.before, _now)
     after = moment(plane.history, asked.after, _now) if asked.after else plane.history.latest
-    past = plane.history.past()
+    past, calls = plane.history.past(), plane.calls.copy()
 
     def compared() -> Difference:
-        was, is_ = (Stage(past.mesh_at(number)) for number in (before, after))
+        was, is_ = (Stage(past.mesh_at(number), calls=calls) for number in (before, after))
         return difference(was, is_, asked.cases, _now(), asked.recent)
 
     async with _looking_back:

@@ -5,7 +5,7 @@ the field it is about."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from weft.analyze.facts import Facts, facts_of
 from weft.analyze.findings import findings
 from weft.api.document import Document, undotted
-from weft.api.parse import OF_PODS, parse
+from weft.api.parse import OF_PODS, Parsed, parse
 from weft.api.request_test import KIND, read_request_test
 from weft.base.problem import Problem, Severity
 from weft.control.intake import Admit, as_it_is
@@ -58,6 +58,7 @@ def rehearsed(
     *,
     others: Iterable[Values] = (),
     least: Severity = Severity.WARNING,
+    read: Callable[[Document, str], Parsed] = parse,
 ) -> Rehearsed:
     """`others`: what is there and is no document, such as pods."""
     mesh = Mesh(Settings(domain=domain))
@@ -71,7 +72,7 @@ def rehearsed(
         if document.key.kind == KIND:
             problems += own_problems(document)
             continue
-        parsed = parse(document, domain)
+        parsed = read(document, domain)
         problems += parsed.problems
         if parsed.meant:
             refused.add(document.key)

@@ -5,7 +5,7 @@ Rule: which node an agent is of is known by its pod-bound token and the watch of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Protocol
 
@@ -50,6 +50,8 @@ class Groups(Protocol):
 
     def release(self, group: Group) -> None: ...
 
+    def want(self, group: Group, names: Iterable[str]) -> None: ...
+
     def taken(self, group: Group, type_url: str) -> None: ...
 
     def on_nack(self, resource: NackedResource) -> None: ...
@@ -93,6 +95,9 @@ class Relays:
 
     def release(self, group: Hashable) -> None:
         self._groups.release(_known(group))
+
+    def want(self, group: Hashable, names: Iterable[str]) -> None:
+        self._groups.want(_known(group), names)
 
     def taken(self, group: Hashable, type_url: str) -> None:
         self._groups.taken(_known(group), type_url)

@@ -21,11 +21,12 @@ from weft.ca.authority import Authority, Terms
 from weft.ca.error import AuthorityError
 from weft.ca.rotation import Phase, State
 from weft.ca.self_made import new_state
-from weft.install.names import ROOT_CONFIG_MAP, ROOTS_ANNOTATION
+from weft.install.names import ROOTS_ANNOTATION
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
 from weft.kube.reflector import Event, reflect
 from weft.kube.resource import CONFIG_MAPS, SECRETS
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 log = logging.getLogger("weft.control.root_secret")
 

@@ -46,6 +46,7 @@ def bootstrap(sidecar: Sidecar) -> Bootstrap:
         status_port=sidecar.status_port,
         probes=sidecar.probes,
         ipv6=sidecar.ipv6,
+        memory=sidecar.memory,
     )
 
 

@@ -16,6 +16,7 @@ from weft.control.problems import Problems
 from weft.control.push import Push
 from weft.control.reasons.part import sources
 from weft.explain.world import NoPort, Resources, Workload
+from weft.model.calls import Calls
 from weft.model.group import Group, group_of
 from weft.model.identity import Identity
 from weft.model.instance import Instance
@@ -23,6 +24,7 @@ from weft.model.mesh import Mesh
 from weft.model.service import Service
 from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names, NotOurs
+from weft.translate.names import held
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -43,14 +45,22 @@ class NoSuchWorkload(Exception):
 
 class Stage:
     """`served`: what proxies have now, where somebody serves them; other groups are translated here. `listening`: on
-    which ports the program of a pod takes connections, where that can be known."""
+    which ports the program of a pod takes connections, where that can be known. `calls`: what groups have called, and
+    so are told of; without it, all of them are told of everything."""
 
-    def __init__(self, mesh: Mesh, served: Snapshots | None = None, listening: Listening | None = None) -> None:
+    def __init__(
+        self,
+        mesh: Mesh,
+        served: Snapshots | None = None,
+        listening: Listening | None = None,
+        calls: Calls | None = None,
+    ) -> None:
         self.mesh = mesh
         self._listening = listening
         self._served = served
         self._own = Snapshots()
-        self._push = Push(mesh, self._own, Problems(aloud=False))  # whoever has the mesh has said them
+        calls = Calls(everything=True) if calls is None else calls.copy()
+        self._push = Push(mesh, self._own, Problems(aloud=False), calls=calls)  # whoever has the mesh has said them
         self._resources: dict[Group, Resources] = {}
         self._instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
         self._at = {address: each for each in self._instances for address in each.addresses}
@@ -96,6 +106,12 @@ class Stage:
             return (host,) if isinstance(found, NotOurs) else found.addresses if isinstance(found, Found) else ()
         found = self._names.look_up(name, namespace)
         return found.addresses if isinstance(found, Found) else ()
+
+    def after_call(self, caller: Workload, address: str, port: int) -> Resources:
+        group = self.group(caller.name)
+        self._push.join(group)
+        self._push.call(group, (held(address, port),), soon=False)
+        return self._read(self._own, group)
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
         instance = self._at.get(next(iter(workload.addresses), ""))
@@ -197,8 +213,13 @@ class Stage:
                 identity if instance.proxied else "",
                 self._of_group(group_of(instance)) if instance.proxied else None,
                 self._ports(instance),
+                self._doors(instance) if instance.gateway else None,
             )
         return found
+
+    def _doors(self, instance: Instance) -> dict[int, int]:
+        servers = self.mesh.scope(group_of(instance)).servers or ()
+        return {server.server.port.number: server.listens for server in reversed(servers)}
 
     def _ports(self, instance: Instance) -> frozenset[int] | None:
         """Where a Sidecar says what comes in, that may go to 127.0.0.1, or to a socket that is no port."""
@@ -210,10 +231,12 @@ class Stage:
     def _of_group(self, group: Group) -> Resources:
         found = self._resources.get(group)
         if found is None:
-            sent = self.resources(group)
-            found = Resources.from_bytes((url, body) for url, bodies in sent.items() for body in bodies.values())
-            self._resources[group] = found
+            found = self._resources[group] = self._read(self._snapshots(group), group)
         return found
+
+    def _read(self, snapshots: Snapshots, group: Group) -> Resources:
+        types = ((url, snapshots.resources(group, url)) for url in _TYPES)
+        return Resources.from_bytes((url, each.body) for url, found in types for each in found.values())
 
 
 def lacking(service: Service, port: int) -> str:

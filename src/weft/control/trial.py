@@ -12,12 +12,16 @@ import msgspec
 from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
 from weft.control.history import Edit, Moment, Past, mesh_of
-from weft.control.question import Question, answer
+from weft.control.question import Question, request_in
+from weft.control.reasons.steps import sourced
 from weft.control.stage import Stage
 from weft.explain.decision import Explanation
 from weft.explain.expectation import Expectation, Expected, differences
+from weft.explain.explain import explain
 from weft.explain.request import Token
 from weft.explain.text import lines
+from weft.explain.world import Workload
+from weft.model.group import Group
 from weft.model.service import Protocol
 
 _HTTP = (Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC)
@@ -26,7 +30,7 @@ _HTTP = (Protocol.HTTP, Protocol.HTTP2, Protocol.GRPC)
 class Tried(msgspec.Struct, frozen=True):
     case: RequestCase
     wrong: tuple[str, ...]  # what is not as expected
-    lines: tuple[str, ...] = ()  # what happens to it
+    lines: tuple[str, ...] = ()  # what happens to it instead
 
 
 class Turned(msgspec.Struct, frozen=True):
@@ -42,7 +46,8 @@ class Turned(msgspec.Struct, frozen=True):
 
 def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
     """Never raises: what cannot be asked is wrong."""
-    explained = _explained(stage, case, now)
+    met = Met(stage)
+    explained = _explained(met, case, now)
     if isinstance(explained, Problem):
         hint = f" ({explained.hint})" if explained.hint else ""
         return Tried(case, (f"{explained.what}{hint}",))
@@ -54,20 +59,49 @@ def try_case(stage: Stage, case: RequestCase, now: datetime) -> Tried:
         case.path,
         case.odds,
     )
-    return Tried(case, tuple(differences(expectation, explained)), tuple(lines(explained)))
+    wrong = tuple(differences(expectation, explained))
+    return Tried(case, wrong, tuple(lines(sourced(stage.mesh, stage.group_of, explained))) if wrong else ())
 
 
 class Judged(msgspec.Struct, frozen=True):
     """What would happen to a request: `ways` as a caller notices it, `explanation` if it could be asked at all."""
 
     ways: tuple[str, ...]
+    met: Met
     explanation: Explanation | None = None
+
+    def sourced(self) -> Explanation:
+        """With the places of its objects, for which few ask."""
+        stage = self.met.stage
+        return sourced(stage.mesh, stage.group_of, self.explanation or Explanation(()))
+
+
+class Met:
+    """A stage (weft.explain.world.World) that takes note of whose proxies it was asked for."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.groups: set[Group] = set()
+        self.behind, self.no_port = stage.behind, stage.no_port
+        self.resolve, self.intercepts, self.after_call = stage.resolve, stage.intercepts, stage.after_call
+
+    def workload(self, name: str) -> Workload | None:
+        return self._noted(self.stage.workload(name))
+
+    def at(self, address: str) -> Workload | None:
+        return self._noted(self.stage.at(address))
+
+    def _noted(self, found: Workload | None) -> Workload | None:
+        if found is not None and found.resources is not None and (group := self.stage.group_of(found.name)):
+            self.groups.add(group)
+        return found
 
 
 def judged(stage: Stage, case: RequestCase, now: datetime, shown: Callable[[str], str] = str) -> Judged:
     """Never raises: what cannot be asked has one way, which says why. `shown`: how paths are to be told."""
-    explained = _explained(stage, case, now)
-    return Judged(_ways(explained, shown), None if isinstance(explained, Problem) else explained)
+    met = Met(stage)
+    explained = _explained(met, case, now)
+    return Judged(_ways(explained, shown), met, None if isinstance(explained, Problem) else explained)
 
 
 class Culprit(msgspec.Struct, frozen=True):
@@ -87,12 +121,12 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
     """The last change after which the request ended otherwise than before. That the pods of a mesh come when it starts
     is no change, and before its caller came it did not end at all. Raises what carries a problem, if it cannot be asked
     now."""
-    after = _ways(answer(Stage(mesh_of(past.objects, past.settings)), question, now).explanation)
+    after = _ways(_walked(Met(Stage(mesh_of(past.objects, past.settings))), question, now))
     start = _start(past.moments)
     came: Moment | None = None
     for moment, mesh in past.backwards():
         try:
-            before = _ways(answer(Stage(mesh), question, now).explanation)
+            before = _ways(_walked(Met(Stage(mesh)), question, now))
         except Exception as error:
             if not isinstance(getattr(error, "problem", None), Problem):
                 raise
@@ -138,12 +172,16 @@ def every_call(stage: Stage, most: int) -> Iterator[RequestCase]:
         yield call
 
 
-def _explained(stage: Stage, case: RequestCase, now: datetime) -> Explanation | Problem:
+def _walked(met: Met, question: Question, now: datetime) -> Explanation:
+    return explain(request_in(met.stage, question, now), met)
+
+
+def _explained(met: Met, case: RequestCase, now: datetime) -> Explanation | Problem:
     tokens = (Token("a-token", json.loads(case.claims)),) if case.claims else ()
     namespace = "" if "." in case.caller or "/" in case.caller else case.namespace
     question = Question(case.caller, case.to, namespace, case.method, case.headers, tokens)
     try:
-        return answer(stage, question, now).explanation
+        return _walked(met, question, now)
     except Exception as error:
         problem = getattr(error, "problem", None)
         if not isinstance(problem, Problem):

@@ -4,7 +4,7 @@ of everybody by everybody, and those that have been seen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -15,6 +15,7 @@ from weft.control.changed_objects import Attribution, ChangedObject, changed_obj
 from weft.control.recent import Seen, shape_of
 from weft.control.stage import Stage
 from weft.control.trial import Judged, Turned, every_call, judged
+from weft.control.unmoved import Unmoved
 from weft.explain.decision import Kind
 from weft.model.group import Group
 from weft.xds.types import ROUTE
@@ -62,46 +63,81 @@ def difference(
     """`cases`: the requests that somebody has declared; a call of everybody by everybody is tried too. `recent`: what
     has been seen."""
     changes = edits(before.mesh, after.mesh)
-    attribution = Attribution(before, changes, now)
+    both = _Both(before, after, now, Attribution(before, changes, now))
     declared = tuple(cases)
     calls = {str(call): call for call in (*every_call(before, MOST_CALLS), *every_call(after, MOST_CALLS))}
     every = (*declared, *calls.values())
-    proxies, untouched = _proxies(before, after)
+    proxies, untouched = both.proxies()
     return Difference(
         tuple(map(changed_object, changes)),
         proxies,
         untouched,
-        tuple(_turned(before, after, every, now, attribution)),
+        tuple(both.turned(every)),
         len(every),
-        _recent(before, after, recent, now, attribution),
+        both.recent(recent),
     )
 
 
-def _turned(
-    before: Stage, after: Stage, cases: Iterable[RequestCase], now: datetime, attribution: Attribution
-) -> Iterator[Turned]:
-    for case in cases:
-        was, becomes = judged(before, case, now), judged(after, case, now)
-        if was.ways != becomes.ways:
-            yield Turned(str(case), was.ways, becomes.ways, case.where, attribution.of(case, was, becomes))
+class _Both:
+    """The mesh before and after. What is the same in both is not looked at twice, or at all."""
 
+    def __init__(self, before: Stage, after: Stage, now: datetime, attribution: Attribution) -> None:
+        self._before, self._after, self._now = before, after, now
+        self._attribution = attribution
+        self._unmoved = Unmoved(before, after)
 
-def _recent(
-    before: Stage, after: Stage, recent: Iterable[Seen], now: datetime, attribution: Attribution
-) -> RecentTraffic:
-    counted, uncounted = 0, 0
-    found: list[Turned] = []
-    for seen in recent:
-        case = seen.case
-        was, becomes = (judged(stage, case, now, shape_of) for stage in (before, after))
-        if not _agrees(was, seen.status):
-            uncounted += seen.count
-            continue
-        counted += seen.count
-        if was.ways != becomes.ways:
-            because = attribution.of(case, was, becomes)
-            found.append(Turned(str(seen), was.ways, becomes.ways, because=because, count=seen.count))
-    return RecentTraffic(counted, uncounted, tuple(found))
+    def turned(self, cases: Iterable[RequestCase]) -> Iterator[Turned]:
+        if self._unmoved.everything():
+            return
+        for case in cases:
+            was = judged(self._before, case, self._now)
+            becomes = self._becomes(case, was)
+            if was.ways != becomes.ways:
+                yield Turned(str(case), was.ways, becomes.ways, case.where, self._attribution.of(case, was, becomes))
+
+    def recent(self, recent: Iterable[Seen]) -> RecentTraffic:
+        counted, uncounted = 0, 0
+        found: list[Turned] = []
+        for seen in recent:
+            case = seen.case
+            was = judged(self._before, case, self._now, shape_of)
+            if not _agrees(was, seen.status):
+                uncounted += seen.count
+                continue
+            counted += seen.count
+            becomes = self._becomes(case, was, shape_of)
+            if was.ways != becomes.ways:
+                because = self._attribution.of(case, was, becomes)
+                found.append(Turned(str(seen), was.ways, becomes.ways, because=because, count=seen.count))
+        return RecentTraffic(counted, uncounted, tuple(found))
+
+    def _becomes(self, case: RequestCase, was: Judged, shown: Callable[[str], str] = str) -> Judged:
+        return was if self._unmoved.all_of(was.met.groups) else judged(self._after, case, self._now, shown)
+
+    def proxies(self) -> tuple[tuple[ChangedProxies, ...], int]:
+        """Those that change, and how many groups do not."""
+        before, after = self._before, self._after
+        was, becomes = before.groups(), after.groups()
+        changed: list[ChangedProxies] = []
+        untouched = 0
+        every = sorted({*was, *becomes})
+        for group in every:
+            if group in was and group in becomes and self._unmoved.is_sent_the_same(group):
+                untouched += 1
+                continue
+            old = before.versions(group) if group in was else {}
+            new = after.versions(group) if group in becomes else {}
+            found = tuple(
+                ChangedResource(_kind(type_url), name, _what(old.get((type_url, name)), new.get((type_url, name))))
+                for type_url, name in sorted({*old, *new})
+                if old.get((type_url, name)) != new.get((type_url, name))
+                and not _is_moved(before, after, group, type_url, name)
+            )
+            if found:
+                changed.append(ChangedProxies(_title(group, every), tuple(becomes.get(group) or was[group]), found))
+            else:
+                untouched += 1
+        return tuple(changed), untouched
 
 
 def _agrees(was: Judged, status: int) -> bool:
@@ -111,28 +147,6 @@ def _agrees(was: Judged, status: int) -> bool:
         return False
     verdicts = [outcome.verdict for outcome in was.explanation.outcomes]
     return any(verdict.kind in _OPEN or verdict.status == status for verdict in verdicts)
-
-
-def _proxies(before: Stage, after: Stage) -> tuple[tuple[ChangedProxies, ...], int]:
-    """Those that change, and how many groups do not."""
-    was, becomes = before.groups(), after.groups()
-    changed: list[ChangedProxies] = []
-    untouched = 0
-    every = sorted({*was, *becomes})
-    for group in every:
-        old = before.versions(group) if group in was else {}
-        new = after.versions(group) if group in becomes else {}
-        found = tuple(
-            ChangedResource(_kind(type_url), name, _what(old.get((type_url, name)), new.get((type_url, name))))
-            for type_url, name in sorted({*old, *new})
-            if old.get((type_url, name)) != new.get((type_url, name))
-            and not _is_moved(before, after, group, type_url, name)
-        )
-        if found:
-            changed.append(ChangedProxies(_title(group, every), tuple(becomes.get(group) or was[group]), found))
-        else:
-            untouched += 1
-    return tuple(changed), untouched
 
 
 def _title(group: Group, every: Iterable[Group]) -> str:

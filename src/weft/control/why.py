@@ -16,11 +16,12 @@ from google.protobuf.message import Message
 
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
-from weft.control.reasons import clusters, endpoints, listeners, routes, rules
+from weft.control.reasons import clusters, endpoints, gateways, listeners, routes, rules
 from weft.control.reasons.part import Ground, Part, placed
 from weft.control.reasons.rules import Rule
 from weft.control.stage import Stage
 from weft.explain.decision import sources_of
+from weft.model.group import ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.proxy import CERTIFICATE, ROOTS
 from weft.translate import names
@@ -146,6 +147,10 @@ class _Asked:
             return (*ports, names.INBOUND_PASSTHROUGH)
         return ()
 
+    @property
+    def _at_edge(self) -> bool:
+        return self._ground.group.kind is ProxyKind.GATEWAY
+
     def _parts(self, type_url: str, name: str) -> Iterator[Part]:
         body = self._resources[type_url].get(name)
         if body is None:
@@ -153,6 +158,12 @@ class _Asked:
             return
         message = _TYPES[type_url].FromString(body)
         match message:
+            case Listener() if self._at_edge:
+                yield from gateways.listener_parts(self._ground, message)
+            case RouteConfiguration() if self._at_edge:
+                yield from gateways.route_parts(self._ground, message)
+            case Secret() if self._at_edge and not name.startswith("outbound|"):
+                yield gateways.secret_part(self._ground, name)
             case Listener():
                 yield from listeners.parts(self._ground, message)
             case RouteConfiguration():

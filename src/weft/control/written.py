@@ -3,14 +3,14 @@ replica, each at an address of its own. What is refused is not in it, and is tol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address
 from itertools import count
 
 import msgspec
 
 from weft.api.document import Document
-from weft.api.parse import parse
+from weft.api.parse import Parsed, parse
 from weft.base.problem import Problem, Severity
 from weft.control.examination import written_pods
 from weft.control.intake import Admit, as_it_is
@@ -36,6 +36,7 @@ def written_mesh(
     admit: Admit = as_it_is,
     *,
     running: Iterable[tuple[ObjectKey, tuple[Value, ...]]] | None = None,
+    read: Callable[[Document, str], Parsed] = parse,
 ) -> WrittenMesh:
     """Never raises, whatever the documents hold. `admit`: gives services their addresses, where nobody wrote any.
     `running`: the pods of a cluster and who answers there, in the place of those that would be."""
@@ -43,7 +44,7 @@ def written_mesh(
     problems: list[Problem] = []
     written = {document.key: document for document in documents}
     for document in written.values():
-        parsed = parse(document, domain)
+        parsed = read(document, domain)
         problems += (problem for problem in parsed.problems if problem.severity is Severity.ERROR)
         mesh.apply(document.key, tuple(admit(value) for value in parsed.values or parsed.closed))
     addresses = (str(_FIRST + number) for number in count())

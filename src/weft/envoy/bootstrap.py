@@ -30,6 +30,7 @@ RUNTIME = {
 ISTIO_VERSION = "1.30.3"
 # Envoy asks for a limit; a pod that has this many connections has another problem.
 _MOST_CONNECTIONS = 50_000
+_OF_HEAP = 0.9  # of a container's memory; the rest is for stacks, sockets and the kernel's buffers
 _TYPES = "type.googleapis.com"
 
 
@@ -89,6 +90,8 @@ class Bootstrap(msgspec.Struct, frozen=True, kw_only=True):
     probes: tuple[AppProbe, ...] = ()
     # Where it looks up names, instead of where the pod does.
     resolvers: tuple[Tcp, ...] = ()
+    # Bytes that it may take in all, where it is to turn requests away before it is killed for them; 0: it is not.
+    memory: int = 0
     # Whether the pod has IPv6: its readiness and metrics are then served on both families.
     ipv6: bool = False
 
@@ -186,19 +189,39 @@ def _document(bootstrap: Bootstrap) -> dict[str, Any]:
                 {"name": "admin", "admin_layer": {}},
             ]
         },
-        "overload_manager": {
-            "resource_monitors": [
-                {
-                    "name": "envoy.resource_monitors.global_downstream_max_connections",
-                    "typed_config": {
-                        "@type": f"{_TYPES}/envoy.extensions.resource_monitors.downstream_connections.v3"
-                        ".DownstreamConnectionsConfig",
-                        "max_active_downstream_connections": _MOST_CONNECTIONS,
-                    },
-                }
-            ]
-        },
+        "overload_manager": _overload(bootstrap.memory),
     }
+
+
+def _overload(memory: int) -> dict[str, Any]:
+    connections = _monitor(
+        "global_downstream_max_connections",
+        "downstream_connections.v3.DownstreamConnectionsConfig",
+        {"max_active_downstream_connections": _MOST_CONNECTIONS},
+    )
+    if not memory:
+        return {"resource_monitors": [connections]}
+    limit = int(memory * _OF_HEAP)
+    heap = _monitor("fixed_heap", "fixed_heap.v3.FixedHeapConfig", {"max_heap_size_bytes": limit})
+    # Envoy's own recommendation for an edge: first give back what is free, and then turn requests away rather than be
+    # killed with all that are under way.
+    actions = {"shrink_heap": 0.95, "stop_accepting_requests": 0.98}
+    return {
+        "refresh_interval": "0.25s",
+        "resource_monitors": [connections, heap],
+        "actions": [
+            {
+                "name": f"envoy.overload_actions.{name}",
+                "triggers": [{"name": heap["name"], "threshold": {"value": share}}],
+            }
+            for name, share in actions.items()
+        ],
+    }
+
+
+def _monitor(name: str, type_: str, config: dict[str, Any]) -> dict[str, Any]:
+    typed = {"@type": f"{_TYPES}/envoy.extensions.resource_monitors.{type_}", **config}
+    return {"name": f"envoy.resource_monitors.{name}", "typed_config": typed}
 
 
 def _socket(address: str, port: int) -> dict[str, Any]:
@@ -344,7 +367,7 @@ def _stats() -> dict[str, Any]:
         r"^.*rbac\.(istio_[a-z_]+\.)?(allowed|denied|shadow_allowed|shadow_denied)$",
     ]
     prefixes = ["cluster_manager.", "listener_manager.", "control_plane.", "server.", "istio", "runtime.load_", "weft."]
-    prefixes.append("http_inspector.")
+    prefixes += ["http_inspector.", "overload.envoy.overload_actions."]
     patterns = [{"prefix": prefix} for prefix in prefixes] + [{"safe_regex": {"regex": regex}} for regex in kept]
     cluster = r"^cluster\.((.+?)\.)(?=(?:upstream_|membership_|outlier_|circuit_|ssl\.|external\.|internal\.))"
     listener = r"^listener\.((.+?)\.)(?=(?:downstream_|no_filter|ssl\.))"

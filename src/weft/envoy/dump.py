@@ -22,6 +22,7 @@ ROUTES = "RoutesConfigDump"
 SECRETS = "SecretsConfigDump"
 BOOTSTRAP = "BootstrapConfigDump"
 ENDPOINTS = "EndpointsConfigDump"
+EXTENSIONS = "EcdsConfigDump"
 
 # What to ask for, for each section alone: the whole dump of a large mesh takes seconds.
 MASKS = {

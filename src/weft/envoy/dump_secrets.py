@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from weft.envoy.dump import SECRETS, WHY, Dump, Table, Told, at, items, text
+from weft.model.proxy import ROOTS
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -37,6 +38,21 @@ def table(
             told = (why(text(entry, "name"), ""),) if why else ()
             rows += [(name, each[0], status, *each[1:], *told) for each in _certificates(at(entry, "secret"), now)]
     return Table((*COLUMNS, *(WHY if why else ())), tuple(rows))
+
+
+def roots(section: dict[str, Any]) -> frozenset[bytes]:
+    """The certificates that it believes others by, as they are written, without their lines."""
+    return frozenset(
+        b"".join(each.split())
+        for entry in items(section, "dynamic_active_secrets")
+        if text(entry, "name") == ROOTS
+        for each in _trusted(at(entry, "secret", "validation_context"))
+    )
+
+
+def _trusted(validation: Any) -> list[bytes]:
+    domains = items(validation, "custom_validator_config", "typed_config", "trust_domains")
+    return _pem(validation, "trusted_ca") or [each for domain in domains for each in _pem(domain, "trust_bundle")]
 
 
 def _certificates(secret: Any, now: datetime) -> list[tuple[str, ...]]:

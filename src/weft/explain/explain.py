@@ -12,18 +12,21 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 import Config as SetFilterState
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
-from weft.explain import listener, rbac, tls
+from weft.explain import listener, tls
 from weft.explain.cluster import NoTarget, behind, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
-from weft.explain.http import manage
+from weft.explain.gateway import enter
+from weft.explain.http import Forwarded, manage
 from weft.explain.inbound import Arrival, receive
 from weft.explain.listener import Connection
 from weft.explain.request import Headers, Request, Speaks, headers_of
 from weft.explain.route import is_grpc
+from weft.explain.rule import Seen
 from weft.explain.walk import Walk, every
 from weft.explain.world import NoPort, Resources, Workload, World
 
 _OFFERS = "envoy.network.application_protocols"
+_AGAIN = "127.0.0.1"  # where a call that was held comes from, as the chains of a listener see it
 _GRPC_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 502: 14, 503: 14, 504: 14}
 
 
@@ -34,6 +37,8 @@ def explain(request: Request, world: World) -> Explanation:
 def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     caller = world.workload(request.caller) or Workload(request.caller)
     walk.proxy = caller.name
+    if caller.doors is not None and caller.resources is not None:
+        return _through(walk, request, world, caller, caller.resources)
     address = request.address
     if not address:
         addresses = world.resolve(request.host, caller)
@@ -63,6 +68,18 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     return receive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
 
 
+def _through(walk: Walk, request: Request, world: World, gateway: Workload, resources: Resources) -> Verdict:
+    """A gateway calls nobody by itself: who calls is outside, and comes through it."""
+
+    def send(connection: Connection, to: str | Forwarded, headers: Headers | None, inner: Request) -> Verdict:
+        outbound = _Outbound(walk, inner, world, gateway, resources)
+        if isinstance(to, Forwarded):
+            return _after_retries(outbound.send(connection, to.cluster, headers, ()), to.route)
+        return outbound.send(connection, to, headers, ())
+
+    return enter(walk, request, gateway, send, lambda proxy: _tcp_cluster(walk, proxy))
+
+
 class _Outbound:
     """The caller's proxy."""
 
@@ -87,16 +104,39 @@ class _Outbound:
                 offers = _offers(state) or offers
             elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
                 http2 = self._request.speaks is Speaks.HTTP2
-                seen = rbac.Seen(connection, headers=headers_of(self._request), http2=http2)
+                seen = Seen(connection, headers=headers_of(self._request), http2=http2)
                 result = manage(walk, resources, manager, self._request, seen)
                 if isinstance(result, Verdict):
                     return result
-                return _after_retries(self._send(connection, result.cluster, seen.headers, offers), result.route)
+                return _after_retries(self.send(connection, result.cluster, seen.headers, offers), result.route)
             elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
-                return self._send(connection, _tcp_cluster(walk, proxy), None, offers)
+                if proxy.HasField("on_demand"):
+                    return self._hold(connection)
+                if proxy.HasField("tunneling_config"):
+                    return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config)
+                return self.send(connection, _tcp_cluster(walk, proxy), None, offers)
         raise Unsure(f"the chain {chain.name} ends nowhere")
 
-    def _send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
+    def _tunnel(self, connection: Connection, cluster: str, tunnel: TcpProxy.TunnelingConfig) -> Verdict:
+        """Into an HTTP request to whoever is behind the cluster; what he does with it is his affair."""
+        walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
+        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
+        if isinstance(target, NoTarget):
+            return walk.end(Kind.CLOSED, target.why, flags=target.flags, detail=target.detail)
+        asked = f"{target.place.address}:{target.place.port}"
+        walk.tell(Stage.ENDPOINT, f"{asked} is asked by {method} for a tunnel to {tunnel.hostname}")
+        return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {asked} carries it there")
+
+    def _hold(self, connection: Connection) -> Verdict:
+        """It comes again when the proxy has been told, from its own address, and is held no more."""
+        where = f"{connection.address}:{connection.port}"
+        self._walk.tell(
+            Stage.LISTENER, f"{where} has not been called yet: the call is held until the proxy is told who it is"
+        )
+        self._resources = self._world.after_call(self._caller, connection.address, connection.port)
+        return self.go(msgspec.structs.replace(connection, direct_source=_AGAIN))
+
+    def send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
         """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""
         walk, request = self._walk, self._request
         target = find(walk, self._resources, cluster, connection, self._caller, self._world)

@@ -4,7 +4,7 @@ it in their order, and the last of them sends it to a cluster or answers it."""
 from __future__ import annotations
 
 import msgspec
-from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction
+from envoy.config.route.v3.route_components_pb2 import RedirectAction, Route, RouteAction, VirtualHost
 from envoy.config.route.v3.route_pb2 import RouteConfiguration
 from envoy.extensions.filters.http.cors.v3.cors_pb2 import CorsPolicy
 from envoy.extensions.filters.http.ext_authz.v3.ext_authz_pb2 import ExtAuthz
@@ -25,6 +25,7 @@ from weft.explain.listener import is_address
 from weft.explain.path import normalized
 from weft.explain.request import Headers, Request, is_target
 from weft.explain.route import first_match, is_grpc, virtual_host
+from weft.explain.rule import Seen
 from weft.explain.walk import Walk
 from weft.explain.world import Resources
 
@@ -41,7 +42,7 @@ class Forwarded(msgspec.Struct, frozen=True):
 
 
 def manage(
-    walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: rbac.Seen
+    walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: Seen
 ) -> Forwarded | Verdict:
     """Changes the headers of what is seen, as the proxy does."""
     if (refusal := _tidy(walk, manager, seen)) is not None:
@@ -54,6 +55,8 @@ def manage(
     else:
         configuration = manager.route_config
     found = _route(walk, resources, configuration, seen)
+    if found is not None and (refusal := _upgrade(walk, manager, seen)) is not None:
+        return refusal
     for each in manager.http_filters:
         answer = _filter(walk, resources, each, found, request, seen)
         if answer is not None:
@@ -63,7 +66,7 @@ def manage(
     return _act(walk, resources, found, seen)
 
 
-def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdict | None:
+def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
     headers = seen.headers
     written = headers.value(":path")
     if not is_target(headers.value(":method"), written):
@@ -78,8 +81,11 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdic
     if target != written:
         walk.tell(Stage.ROUTE, f"its path becomes {target}")
         headers.set(":path", target)
+    # HTTP/2 is not upgraded to: such a wish is passed over.
+    kept = ("connection", "upgrade") if upgrade_of(headers) not in ("", "h2c") else ()
     for name in _HOP_BY_HOP:
-        headers.remove(name)
+        if name not in kept:
+            headers.remove(name)
     spoken = headers.joined("x-forwarded-proto") or ""
     if not spoken:
         spoken = "https" if seen.identities else "http"
@@ -92,12 +98,37 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: rbac.Seen) -> Verdic
         headers.make_up("x-forwarded-client-cert")
     else:
         headers.remove("x-forwarded-client-cert")
+    if manager.use_remote_address.value:  # at the edge nobody is believed
+        before = headers.joined("x-forwarded-for")
+        source = seen.connection.source
+        if manager.xff_num_trusted_hops and before:
+            listed = [each.strip() for each in before.split(",")]
+            nearest = listed[-manager.xff_num_trusted_hops] if len(listed) >= manager.xff_num_trusted_hops else source
+            headers.set("x-forwarded-for", f"{before},{source}")
+            seen.remote = nearest if is_address(nearest) else source
+            return None
+        headers.set("x-forwarded-for", f"{before},{source}" if before else source)
     forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
     seen.remote = forwarded if is_address(forwarded) else seen.connection.source
     return None
 
 
-def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: rbac.Seen) -> Route | None:
+def _upgrade(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
+    """To another protocol on the same connection; which ones, a proxy knows by name."""
+    wanted = upgrade_of(seen.headers)
+    if not wanted or any(each.upgrade_type.lower() == wanted for each in manager.upgrade_configs):
+        return None
+    walk.tell(Stage.ROUTE, f"it asks for an upgrade to {wanted}, which the proxy does not know")
+    return walk.end(Kind.ANSWERED, f"no upgrade to {wanted}", status=403, detail="upgrade_failed")
+
+
+def upgrade_of(headers: Headers) -> str:
+    """The protocol that a request asks to go on in, lower case."""
+    named = [token.strip().lower() for token in headers.value("connection").split(",")]
+    return headers.value("upgrade").lower() if "upgrade" in named else ""
+
+
+def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, seen: Seen) -> Route | None:
     authority = seen.headers.value(":authority")
     host = virtual_host(resources, configuration, authority)
     if host is None:
@@ -109,6 +140,9 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
     else:
         told = f"{authority} is the virtual host {host.name} of {configuration.name}"
         walk.tell(Stage.ROUTE, told, sources, about=host.name)
+    if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
+        walk.tell(Stage.ROUTE, "it is for HTTPS alone", sources)
+        return Route(redirect=RedirectAction(https_redirect=True))
     found = first_match(host, seen.headers)
     if found is None:
         walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)
@@ -123,6 +157,8 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
 def _matched(route: Route) -> str:
     match = route.match
     kind = match.WhichOneof("path_specifier") or ""
+    if kind == "connect_matcher":
+        return "CONNECT"
     path = match.safe_regex.regex if kind == "safe_regex" else getattr(match, kind, "")
     parts = [f"{kind.replace('safe_', '').replace('_', ' ')} {path}"]
     if match.headers:
@@ -133,7 +169,7 @@ def _matched(route: Route) -> str:
 
 
 def _filter(
-    walk: Walk, resources: Resources, each: HttpFilter, route: Route | None, request: Request, seen: rbac.Seen
+    walk: Walk, resources: Resources, each: HttpFilter, route: Route | None, request: Request, seen: Seen
 ) -> Verdict | None:
     """What one filter says; None if the request goes on."""
     own = route.typed_per_filter_config[each.name] if route and each.name in route.typed_per_filter_config else None
@@ -166,7 +202,7 @@ def _filter(
     return None
 
 
-def _translate(walk: Walk, seen: rbac.Seen, sources: tuple[Source, ...]) -> None:
+def _translate(walk: Walk, seen: Seen, sources: tuple[Source, ...]) -> None:
     if seen.headers.joined("content-type") not in _WEB_TYPES:
         return
     walk.tell(Stage.FILTER, "gRPC-Web becomes gRPC", sources)
@@ -176,7 +212,7 @@ def _translate(walk: Walk, seen: rbac.Seen, sources: tuple[Source, ...]) -> None
     seen.headers.remove("content-length")
 
 
-def _ask(walk: Walk, config: ExtAuthz, seen: rbac.Seen) -> None:
+def _ask(walk: Walk, config: ExtAuthz, seen: Seen) -> None:
     if config.HasField("filter_enabled_metadata") and not matchers.metadata(
         config.filter_enabled_metadata, seen.metadata
     ):
@@ -186,7 +222,7 @@ def _ask(walk: Walk, config: ExtAuthz, seen: rbac.Seen) -> None:
     raise Unsure(f"the authorizer {cluster} decides")
 
 
-def _mutate(mutation: HeaderMutation, seen: rbac.Seen) -> None:
+def _mutate(mutation: HeaderMutation, seen: Seen) -> None:
     for each in mutation.mutations.request_mutations:
         match each.WhichOneof("action"):
             case "remove":
@@ -199,7 +235,7 @@ def _mutate(mutation: HeaderMutation, seen: rbac.Seen) -> None:
                 raise Unsure(f"headers are changed by {kind}, which cannot be tried here")
 
 
-def _act(walk: Walk, resources: Resources, route: Route, seen: rbac.Seen) -> Forwarded | Verdict:
+def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarded | Verdict:
     headers, sources = seen.headers, sources_of(route.metadata)
     if route.HasField("redirect"):
         status, where = REDIRECTS[route.redirect.response_code], location(route.redirect, headers, route.match)
@@ -236,7 +272,7 @@ def _act(walk: Walk, resources: Resources, route: Route, seen: rbac.Seen) -> For
     return Forwarded(cluster, route)
 
 
-def _cluster(walk: Walk, route: Route, seen: rbac.Seen) -> str:
+def _cluster(walk: Walk, route: Route, seen: Seen) -> str:
     action = route.route
     kind = action.WhichOneof("cluster_specifier")
     if kind == "cluster":

@@ -20,6 +20,7 @@ from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, policy_s
 from weft.explain.http import manage
 from weft.explain.listener import INBOUND, Connection, chain, chains_of
 from weft.explain.request import Headers, Request, Speaks
+from weft.explain.rule import Seen
 from weft.explain.walk import Walk
 from weft.explain.world import Resources, Workload, World
 
@@ -102,7 +103,7 @@ def _filters(
 ) -> Verdict:
     resources, connection = server.resources, arrival.connection
     assert resources is not None  # noqa: S101 (the caller has looked)
-    seen = rbac.Seen(connection, (identity,) if identity else (), headers=Headers())
+    seen = Seen(connection, (identity,) if identity else (), headers=Headers())
     for each in found.filters:
         if (rules := resources.opened(each.typed_config, RBAC)) is not None:
             if why := rbac.denied(walk, rules, seen):

@@ -17,9 +17,9 @@ from envoy.extensions.filters.http.jwt_authn.v3.config_pb2 import JwtAuthenticat
 
 from weft.explain import matchers
 from weft.explain.decision import Stage, Unsure
-from weft.explain.rbac import Seen
 from weft.explain.request import Request, Token
 from weft.explain.route import takes
+from weft.explain.rule import Seen
 from weft.explain.walk import Walk
 
 FILTER = "envoy.filters.http.jwt_authn"

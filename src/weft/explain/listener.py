@@ -27,6 +27,7 @@ class Connection(msgspec.Struct, frozen=True):
     speaks: Speaks
     server_name: str = ""
     offers: tuple[str, ...] = ()
+    direct_source: str = ""  # who the socket itself is connected to, if it is not the source that somebody has named
 
 
 def outbound(resources: Resources, connection: Connection) -> Listener | None:
@@ -104,11 +105,12 @@ def _holds(predicate: ListenerFilterChainMatchPredicate, connection: Connection)
 def _find(
     chains: list[FilterChain], connection: Connection, transport: str, protocols: tuple[str, ...]
 ) -> FilterChain | None:
+    direct = connection.direct_source or connection.source
     left = _by_range(chains, connection.address, lambda each: each.filter_chain_match.prefix_ranges)
     left = _by_name(left, connection.server_name if connection.speaks is Speaks.TLS else "")
     left = _by_value(left, (transport,), lambda each: (each.filter_chain_match.transport_protocol or "",))
     left = _by_value(left, protocols, lambda each: each.filter_chain_match.application_protocols or ("",))
-    left = _by_range(left, connection.source, lambda each: each.filter_chain_match.direct_source_prefix_ranges)
+    left = _by_range(left, direct, lambda each: each.filter_chain_match.direct_source_prefix_ranges)
     left = _by_range(left, connection.source, lambda each: each.filter_chain_match.source_prefix_ranges)
     return left[0] if left else None
 

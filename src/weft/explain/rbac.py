@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-from envoy.config.rbac.v3.rbac_pb2 import RBAC, Permission, Principal
+from envoy.config.rbac.v3.rbac_pb2 import RBAC
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as http_rbac
 from envoy.extensions.filters.network.rbac.v3 import rbac_pb2 as network_rbac
 
-from weft.explain import matchers
-from weft.explain.decision import Stage, Unsure, policy_source
-from weft.explain.listener import Connection
-from weft.explain.request import Headers
+from weft.explain.decision import Stage, policy_source
+from weft.explain.rule import Seen, is_, permits
+from weft.explain.unmet import unmet
 from weft.explain.walk import Walk
 
+_MOST_TOLD = 4  # rules, of which is said why they do not match
 HTTP_FILTER, NETWORK_FILTER = "envoy.filters.http.rbac", "envoy.filters.network.rbac"
-
-
-class Seen(msgspec.Struct):
-    """What a guard can look at. Filters add to the metadata as they go."""
-
-    connection: Connection
-    identities: tuple[str, ...] = ()  # of the certificate that the caller has shown
-    remote: str = ""  # who called first, as X-Forwarded-For says
-    headers: Headers = msgspec.field(default_factory=Headers)
-    http2: bool = False
-    metadata: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
 
 def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) -> str | None:
@@ -46,7 +34,8 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) -
             walk.tell(Stage.POLICY, f"{_named(matched)} allows it", policy_source(matched))
             return None
         asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
-        walk.tell(Stage.POLICY, "no rule that allows matches, so it is denied", tuple(dict.fromkeys(asked)))
+        what = f"no rule that allows matches, so it is denied{_unmet(rules, seen)}"
+        walk.tell(Stage.POLICY, what, tuple(dict.fromkeys(asked)))
         return detail("none")
     if matched:
         walk.tell(Stage.POLICY, f"{_named(matched)} denies it", policy_source(matched))
@@ -67,68 +56,17 @@ def effective(rules: RBAC, seen: Seen) -> str:
     return ""
 
 
+def _unmet(rules: RBAC, seen: Seen) -> str:
+    """Which conditions are not met, rule by rule."""
+    found = [(name, unmet(rules.policies[name], seen)) for name in sorted(rules.policies)]
+    told = [f"{_named(name)}: {why}" for name, why in found if why]
+    if len(told) > _MOST_TOLD:
+        told = [*told[:_MOST_TOLD], f"and {len(told) - _MOST_TOLD} more"]
+    return f" ({'; '.join(told)})" if told else ""
+
+
 def detail(policy: str) -> str:
     return f"rbac_access_denied_matched_policy[{policy.replace(' ', '_')}]"
-
-
-def permits(permission: Permission, seen: Seen) -> bool:
-    kind = permission.WhichOneof("rule")
-    connection = seen.connection
-    match kind:
-        case "any":
-            return bool(permission.any)
-        case "and_rules":
-            return all(permits(each, seen) for each in permission.and_rules.rules)
-        case "or_rules":
-            return any(permits(each, seen) for each in permission.or_rules.rules)
-        case "not_rule":
-            return not permits(permission.not_rule, seen)
-        case "header":
-            return matchers.header(permission.header, seen.headers)
-        case "url_path":
-            return seen.headers.has(":path") and matchers.path(permission.url_path, seen.headers.value(":path"))
-        case "destination_ip":
-            return matchers.address(permission.destination_ip, connection.address)
-        case "destination_port":
-            return bool(permission.destination_port == connection.port)
-        case "destination_port_range":
-            ports = permission.destination_port_range
-            return bool(ports.start <= connection.port < ports.end)
-        case "metadata":
-            return matchers.metadata(permission.metadata, seen.metadata)
-        case "requested_server_name":
-            return matchers.text(permission.requested_server_name, connection.server_name)
-    raise Unsure(f"a policy asks about {kind or 'nothing'}, which cannot be told here")
-
-
-def is_(principal: Principal, seen: Seen) -> bool:
-    kind = principal.WhichOneof("identifier")
-    match kind:
-        case "any":
-            return bool(principal.any)
-        case "and_ids":
-            return all(is_(each, seen) for each in principal.and_ids.ids)
-        case "or_ids":
-            return any(is_(each, seen) for each in principal.or_ids.ids)
-        case "not_id":
-            return not is_(principal.not_id, seen)
-        case "authenticated":
-            if not seen.identities:
-                return False
-            name = principal.authenticated.principal_name
-            given = principal.authenticated.HasField("principal_name")
-            return not given or any(matchers.text(name, each) for each in seen.identities)
-        case "direct_remote_ip" | "source_ip":
-            return matchers.address(getattr(principal, kind), seen.connection.source)
-        case "remote_ip":
-            return matchers.address(principal.remote_ip, seen.remote or seen.connection.source)
-        case "header":
-            return matchers.header(principal.header, seen.headers)
-        case "url_path":
-            return seen.headers.has(":path") and matchers.path(principal.url_path, seen.headers.value(":path"))
-        case "metadata":
-            return matchers.metadata(principal.metadata, seen.metadata)
-    raise Unsure(f"a policy asks about {kind or 'nothing'}, which cannot be told here")
 
 
 def _note(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) -> None:

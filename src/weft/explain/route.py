@@ -52,7 +52,10 @@ def first_match(host: VirtualHost, headers: Headers) -> Route | None:
 
 
 def takes(match: RouteMatch, headers: Headers, target: str, path: str) -> bool:
-    if not _takes_path(match, path) or not all(matchers.header(each, headers) for each in match.headers):
+    is_connect = headers.value(":method") == "CONNECT"
+    if not _takes_path(match, path, is_connect=is_connect):
+        return False
+    if not all(matchers.header(each, headers) for each in match.headers):
         return False
     if match.query_parameters:
         found = matchers.query_parameters(target)
@@ -77,8 +80,10 @@ def without_port(authority: str) -> str:
     return authority if start < 0 or authority.rfind("]") > start else authority[:start]
 
 
-def _takes_path(match: RouteMatch, path: str) -> bool:
+def _takes_path(match: RouteMatch, path: str, *, is_connect: bool) -> bool:
     kind = match.WhichOneof("path_specifier")
+    if kind == "connect_matcher" or is_connect:
+        return kind == "connect_matcher" and is_connect  # which has no path
     if kind == "safe_regex":
         return regex.matches(match.safe_regex.regex, path)
     if kind not in ("path", "prefix", "path_separated_prefix"):

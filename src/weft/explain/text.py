@@ -1,13 +1,17 @@
 """An explanation as lines for a person: one for each decision, with where it comes from, and the verdict last. What all
-outcomes share is told once."""
+outcomes share is told once; of each after the first, where it parts from that, and what is decided otherwise."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from weft.explain.decision import Explanation, Kind, Outcome, Source, Step, Verdict
 
 _MOST_SOURCES = 4  # of one decision; a port that twenty services share is no clearer for naming them all
+_FEWEST_ALIKE = 2  # decisions; to say of one that it is as above takes no less than to tell it
 _MANY = ("Service", "AuthorizationPolicy")
 
 
@@ -21,8 +25,12 @@ def lines(explanation: Explanation) -> Iterator[str]:
         if len(outcomes) > 1:
             yield f"{100 * outcome.odds:.3g} % of requests:"
             indent = "  "
-        for step in outcome.steps[shared:]:
-            yield f"{indent}{line(step)}"
+        alike = _alike(outcomes[0], outcome, shared + 1) if outcome is not outcomes[0] else 0
+        for position, step in enumerate(outcome.steps[shared:]):
+            if alike and position == 1:
+                yield f"{indent}… {alike} decisions as above"
+            if not 0 < position <= alike:
+                yield f"{indent}{line(step)}"
         yield f"{indent}→ {verdict(outcome.verdict)}"
 
 
@@ -58,6 +66,26 @@ def _listed(sources: tuple[Source, ...]) -> str:
         named = [*sources]
     more = len(sources) - len(named)
     return f"  [{'; '.join(map(str, named))}{f'; and {more} more' if more else ''}]" if named else ""
+
+
+def _alike(first: Outcome, other: Outcome, start: int) -> int:
+    """How many decisions, from the one at this place on, are the same but for the names of whom they are about."""
+    count = 0
+    for one, another in zip(_nameless(first, start), _nameless(other, start), strict=False):
+        if one != another:
+            break
+        count += 1
+    return count if count >= _FEWEST_ALIKE else 0
+
+
+def _nameless(outcome: Outcome, start: int) -> Iterator[Step]:
+    """The decisions without the names that the way it goes has of its own: cluster, server name, endpoints, proxy."""
+    found = outcome.verdict
+    names = [found.cluster, found.cluster.replace("|", "_."), *(endpoint for endpoint, _ in found.endpoints)]
+    names += dict.fromkeys(step.proxy for step in outcome.steps if step.proxy != outcome.steps[0].proxy)
+    known = re.compile("|".join(re.escape(name) for name in sorted(filter(None, names), key=len, reverse=True)) or "$^")
+    for step in outcome.steps[start:]:
+        yield replace(step, what=known.sub("…", step.what), proxy=known.sub("…", step.proxy), about="")
 
 
 def _shared(outcomes: tuple[Outcome, ...]) -> int:

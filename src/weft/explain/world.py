@@ -74,6 +74,7 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
     identity: str = ""  # what its proxy's certificate says, a SPIFFE id
     resources: Resources | None = None  # None: no proxy
     ports: frozenset[int] | None = None  # on which its application listens; None: not known, so on all
+    doors: Mapping[int, int] | None = None  # of a gateway: where each port leads that callers know; None: it is none
 
 
 class NoPort(msgspec.Struct, frozen=True):
@@ -102,6 +103,10 @@ class World(Protocol):
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         """The addresses of a name, as the caller's application learns them, or its proxy; the name itself where a proxy
         asks somebody outside of the mesh."""
+        ...
+
+    def after_call(self, caller: Workload, address: str, port: int) -> Resources:
+        """What the caller's proxy has once it has been told of whoever has this address and port."""
         ...
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:

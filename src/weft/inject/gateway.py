@@ -7,13 +7,17 @@ TLS: who calls a gateway may be anybody.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.inject.annotations import Refused, Wishes
+from weft.inject.quantity import amount
+from weft.inject.settings import Settings
 from weft.model.proxy import GATEWAY_TEMPLATE
 
 TEMPLATES = "inject.istio.io/templates"
@@ -34,8 +38,27 @@ def is_gateway(annotations: Mapping[str, str], named: str) -> bool:
     return wanted == [GATEWAY_TEMPLATE]
 
 
-def without_interception(wishes: Wishes) -> Wishes:
-    return msgspec.structs.replace(wishes, redirected=False, rewrite_probes=False, hold=False, native=False)
+def of_gateway(wishes: Wishes, settings: Settings, own: Mapping[str, Any]) -> Wishes:
+    """`own`: what the pod says of its container. It has a worker for each CPU that it may use, unless somebody has said
+    how many: nothing else of the pod needs them."""
+    said = wishes.concurrency != settings.concurrency
+    workers = wishes.concurrency if said else max(1, math.ceil(_limit(wishes, own, "cpu")))
+    return msgspec.structs.replace(
+        wishes, redirected=False, rewrite_probes=False, hold=False, native=False, concurrency=workers
+    )
+
+
+def memory(wishes: Wishes, own: Mapping[str, Any]) -> int:
+    """Bytes that its container may take; 0 if there is no limit."""
+    return int(_limit(wishes, own, "memory"))
+
+
+def _limit(wishes: Wishes, own: Mapping[str, Any], name: str) -> Decimal:
+    """By the pod's own word, or by ours."""
+    resources = own.get("resources")
+    limits = resources.get("limits") if isinstance(resources, Mapping) else None
+    said = limits.get(name) if isinstance(limits, Mapping) else None
+    return amount(str(said if said is not None else wishes.resources.limits.get(name, ""))) or Decimal(0)
 
 
 def open_low_ports(spec: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ class _Injection:
         self._wishes = wishes_of_pod.read(_strings(self._metadata.get("annotations")), settings, named)
         self._gateway = gateway.is_gateway(_strings(self._metadata.get("annotations")), named)
         if self._gateway:
-            self._wishes = gateway.without_interception(self._wishes)
+            self._wishes = gateway.of_gateway(self._wishes, settings, stripped.overrides.get(containers.PROXY, {}))
         default = native_sidecars if settings.native_sidecars == "auto" else settings.native_sidecars == "on"
         self._native = default if self._wishes.native is None else self._wishes.native
         self._by_hook = containers.asks_by_hook(self._wishes, settings, native=self._native)
@@ -238,6 +238,7 @@ class _Injection:
             component_log_level=wishes.component_log_level,
             concurrency=wishes.concurrency,
             drain_seconds=wishes.drain_seconds,
+            memory=gateway.memory(wishes, self._stripped.overrides.get(containers.PROXY, {})) if self._gateway else 0,
         )
 
     def _place(self, ours: list[dict[str, Any]]) -> None:

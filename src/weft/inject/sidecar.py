@@ -41,6 +41,7 @@ class Sidecar(msgspec.Struct, frozen=True, kw_only=True):
     component_log_level: str
     concurrency: int
     drain_seconds: int
+    memory: int = 0  # bytes of its container, where it is to turn requests away before it is killed for them
 
 
 # The arguments of the executable `envoy`.

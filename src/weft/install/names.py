@@ -15,8 +15,7 @@ from weft.model.proxy import IDENTITY_DRIVER
 OWNED_BY: Final = {"app.kubernetes.io/name": "weft"}
 REVISION: Final = "istio.io/rev"
 ROOT_SECRET: Final = "istio-ca-secret"  # noqa: S105
-ROOT_CONFIG_MAP: Final = "istio-ca-root-cert"  # in every namespace
-ROOTS_ANNOTATION: Final = "roots.weft.dev/"  # on that ConfigMap, and then whose: the digests of the roots of its own
+ROOTS_ANNOTATION: Final = "roots.weft.dev/"  # on the roots' ConfigMap, and then whose: the digests of its own
 
 XDS_PORT: Final = 15010
 SECURE_PORT: Final = 15012  # xDS and the CA, with TLS

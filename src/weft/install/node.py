@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 from weft.install.control import from_field, resources
-from weft.install.names import MONITORING_PORT, ROOT_CONFIG_MAP, SECURE_PORT, Names
+from weft.install.names import MONITORING_PORT, SECURE_PORT, Names
 from weft.install.values import Values
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 AUDIENCE = "istio-ca"
 TOKEN_DIRECTORY = "/var/run/secrets/tokens"  # noqa: S105

@@ -11,8 +11,9 @@ from typing import Any
 
 from weft.api.kinds import GATEWAY_API
 from weft.install.crds import DEFINITIONS
-from weft.install.names import ROOT_CONFIG_MAP, ROOT_SECRET, Names
+from weft.install.names import ROOT_SECRET, Names
 from weft.install.values import EVERYWHERE, Values
+from weft.model.proxy import ROOT_CONFIG_MAP
 
 _READ = ("get", "list", "watch")
 # The standard's kinds, which weft reads and does not install.

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from weft.model.proxy import GATEWAY_TEMPLATE
 from weft.model.workload import ExecProbe, HttpProbe, Probe, RestartPolicy, Workload
 
 PROGRAMS = "/programs"  # where a working directory is, in a pod
@@ -55,6 +56,34 @@ def running(workload: Workload, image: str, files: str) -> Object:
     return _object("batch/v1", "Job", metadata) | {
         "spec": {"parallelism": workload.replicas, "completions": workload.replicas, "template": template}
     }
+
+
+def gateway(workload: Workload) -> list[Object]:
+    """The Deployment of a gateway, which the injector completes; and where it publishes ports, the Service by which the
+    cluster's own callers from outside come to them."""
+    named = {"name": workload.name, "namespace": workload.namespace, "labels": dict(workload.labels)}
+    container = {
+        "name": "istio-proxy",
+        "image": "auto",  # the injector's
+        "ports": [
+            {"containerPort": port.number} | ({"name": port.name} if port.name else {}) for port in workload.ports
+        ],
+    }
+    template = {
+        "metadata": {
+            "labels": {**dict(workload.labels), _INJECT: "true"},
+            "annotations": {**dict(workload.annotations), "inject.istio.io/templates": GATEWAY_TEMPLATE},
+        },
+        "spec": {"serviceAccountName": workload.service_account, "containers": [container]},
+    }
+    selector = dict(workload.labels)
+    spec = {"replicas": workload.replicas, "selector": {"matchLabels": selector}, "template": template}
+    made = [_object("apps/v1", "Deployment", named) | {"spec": spec}]
+    if workload.publish:
+        ports = [{"name": f"tcp-{e.host_port}", "port": e.host_port, "targetPort": e.port} for e in workload.publish]
+        service = _object("v1", "Service", {**named, "name": f"{workload.name}-published"})
+        made.append(service | {"spec": {"type": "LoadBalancer", "selector": selector, "ports": ports}})
+    return made
 
 
 def _object(version: str, kind: str, metadata: Object) -> Object:

@@ -90,7 +90,7 @@ class Secrets:
             if problem is None:
                 self._problems.pop(name, None)
             else:
-                hint = f"let it read the Secrets there: weft install --set gateways.secretsIn={{{namespace}}}"
+                hint = f"let it read the Secrets there: weft install --set gateways.secretsIn=[{namespace}]"
                 what = f"this Secret, which a Gateway names, cannot be read: {problem.what}"
                 self._problems[name] = Problem(Where(object=str(_key(name))), what, hint)
             self._told.set()

@@ -12,8 +12,8 @@ from weft.base.problem import Problem, Severity, Where
 from weft.kube.client import Client
 from weft.kube.error import KubeError
 from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from weft.model.proxy import ROOT_CONFIG_MAP
 
-ROOTS = "istio-ca-root-cert"
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -30,7 +30,8 @@ async def unanswered(client: Client, labels: str) -> list[Problem]:
                 found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _is_believed(client, service, each.webhooks):
                 what = "its caBundle is of another CA than the control plane's: the API server believes no answer"
-                hint = f"compare it with ConfigMap {ROOTS} in {service.namespace}; the control plane puts it there anew"
+                published = f"ConfigMap {ROOT_CONFIG_MAP} in {service.namespace}"
+                hint = f"compare it with {published}; the control plane puts it there anew"
                 found.append(Problem(where, what, hint, Severity.WARNING, "WFT0815"))
             elif not await _answers(client, service):
                 what = f"nobody is ready behind Service {service.namespace}/{service.name}"
@@ -42,7 +43,7 @@ async def unanswered(client: Client, labels: str) -> list[Problem]:
 async def _is_believed(client: Client, service: _Service, webhooks: tuple[_Webhook, ...]) -> bool:
     """Whether each has one of the roots that the control plane has published, where that can be read."""
     try:
-        published = await client.get(CONFIG_MAPS, ROOTS, _ConfigMap, namespace=service.namespace)
+        published = await client.get(CONFIG_MAPS, ROOT_CONFIG_MAP, _ConfigMap, namespace=service.namespace)
     except KubeError:
         return True
     roots = _certificates(published.data.get("root-cert.pem", ""))

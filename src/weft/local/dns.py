@@ -47,8 +47,15 @@ LookUp = Callable[[str, str], Answer]  # (name, the asking address) → answer
 
 
 class Dns:
-    def __init__(self, look_up: LookUp, upstreams: Callable[[], Sequence[tuple[str, int]]] | None = None) -> None:
+    def __init__(
+        self,
+        look_up: LookUp,
+        upstreams: Callable[[], Sequence[tuple[str, int]]] | None = None,
+        found: Callable[[Sequence[str], str], None] = lambda addresses, asker: None,
+    ) -> None:
+        """`found` is told which addresses of the mesh somebody has learned: he is about to call them."""
         self._look_up = look_up
+        self._found = found
         self._upstreams = upstreams or HostResolvers()
         self._transports: list[asyncio.DatagramTransport] = []
         self._servers: list[asyncio.Server] = []
@@ -96,6 +103,8 @@ class Dns:
         found = NotOurs() if question.rdclass != dns.rdataclass.IN else self._look_up(name, asker)
         if isinstance(found, NotOurs):
             return await self._pass_on(wire, over_tcp=over_tcp)
+        if isinstance(found, Found) and question.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
+            self._found(found.addresses, asker)
         limit = 65535 if over_tcp else max(512, min(query.payload, _UDP_SIZE) if query.edns >= 0 else 512)
         return _response(query, found).to_wire(max_size=limit, prefer_truncation=True)
 

@@ -14,7 +14,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from functools import partial
@@ -38,7 +38,7 @@ from weft.local.blocking import to_its_end
 from weft.local.dns import PROXY_PORT, Dns
 from weft.local.error import LocalError
 from weft.local.front_door import FrontDoor
-from weft.local.gateway import clear_doorstep, gateway_plan, publications
+from weft.local.gateway import clear_doorstep, gateway_plan, publications, unserved
 from weft.local.identities import Identities, Trust
 from weft.local.logs import PodLog
 from weft.local.observer import Observer
@@ -49,6 +49,7 @@ from weft.local.server import Server
 from weft.local.sidecar import proxy_plan
 from weft.local.status import MeshStatus, Sync, WorkloadStatus
 from weft.local.virtual_addresses import VirtualAddresses
+from weft.model.group import group_of
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, where_of
 from weft.model.proxy import PROXY_GID
@@ -97,7 +98,7 @@ class Engine:
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
         self._binary = Path()
-        self._dns = Dns(self._look_up)
+        self._dns = Dns(self._look_up, found=self._about_to_call)
         self._proxy_dns = Dns(self._look_up_for_proxy)
         self._server = Server(self)
         self._identities: Identities | None = None  # from the first look at the files on, which say the trust domain
@@ -403,6 +404,13 @@ class Engine:
     def _look_up(self, name: str, asker: str) -> Answer:
         return self._known_names().look_up(name, self._namespace_by_address.get(asker, "default"))
 
+    def _about_to_call(self, addresses: Sequence[str], asker: str) -> None:
+        """Nobody waits for it: a call that is sooner is held."""
+        if self.control.mesh.settings.on_demand:
+            found = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
+            for pod in found:
+                self.control.expect(group_of(pod.plan.workload), addresses)
+
     def _look_up_for_proxy(self, name: str, asker: str) -> Answer:
         return self._known_names().look_up_for_proxy(name, self._namespace_by_address.get(asker, "default"))
 
@@ -437,13 +445,19 @@ class Engine:
             directory=str(self.directory),
             pid=os.getpid(),
             started=self.started,
-            workloads=tuple(_workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
+            workloads=tuple(self._workload_status(key, each, sync) for key, each in sorted(self._replicas.items())),
             edges=self.observer.traffic.edges(),
             problems=self.problems(),
             push=self.control.pushes,
             objects=self._objects() if self._loaded.is_set() else None,
             is_checked=not self.control.analyzing,
         )
+
+    def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:
+        pods = [pod.status(sync) for pod in sorted(replicas.pods, key=lambda pod: pod.plan.name)]
+        published = self._front_door.published(str(key)) if self._front_door is not None else ()
+        ready = sum(pod.ready for pod in replicas.pods)
+        return WorkloadStatus(key.name, key.namespace, replicas.count, ready, tuple(pods), published)
 
     def _objects(self) -> int:
         return sum(key.kind != "Pod" for key, _ in self.control.mesh.values())
@@ -456,6 +470,7 @@ class Engine:
             *self._pod_problems(),
             *self._identity_problems(),
             *published,
+            *(unserved(self.control.mesh) if self._loaded.is_set() else ()),
         )
 
     def ca_status(self) -> AuthorityStatus:
@@ -508,9 +523,3 @@ def _pod_key(pod: Pod) -> ObjectKey:
 
 def _workload_key(pod: Pod) -> ObjectKey:
     return ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name)
-
-
-def _workload_status(key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:
-    pods = [pod.status(sync) for pod in sorted(replicas.pods, key=lambda pod: pod.plan.name)]
-    ready = sum(pod.ready for pod in replicas.pods)
-    return WorkloadStatus(key.name, key.namespace, replicas.count, ready, tuple(pods))

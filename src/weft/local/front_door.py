@@ -93,6 +93,11 @@ class FrontDoor:
         if self._keeping is not None:
             await self._settled.wait()
 
+    def published(self, owner: str) -> tuple[str, ...]:
+        """Where a Workload is reached now."""
+        mine = (each for each in self._wanted if each.owner == owner and each.place in self._open and not self._trouble)
+        return tuple(_text(each) for each in mine)
+
     def problems(self) -> tuple[Problem, ...]:
         if not self._trouble:
             return self._problems
@@ -233,6 +238,11 @@ def _why_not(publication: Publication) -> str:
             return f"port {port} is not published: this machine has no address {address}"
         return f"port {port} of {address} is not published: {error.strerror}"
     return ""
+
+
+def _text(publication: Publication) -> str:
+    address, port = publication.place
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _hint(publication: Publication) -> str:

@@ -152,6 +152,7 @@ class Pod:
             since=self.since,
             proxy_memory=proxy.memory() if proxy else 0,
             identity=identity,
+            labels=dict(self.plan.workload.labels),
         )
 
     def instance(self) -> Instance:

@@ -46,6 +46,7 @@ class PodStatus(msgspec.Struct, frozen=True):
     since: float = 0.0  # Unix time at which it came into this phase
     proxy_memory: int = 0  # private bytes of its Envoy
     identity: IdentityStatus | None = None  # None without a proxy
+    labels: dict[str, str] = {}
 
 
 class WorkloadStatus(msgspec.Struct, frozen=True):
@@ -54,6 +55,7 @@ class WorkloadStatus(msgspec.Struct, frozen=True):
     replicas: int
     ready: int
     pods: tuple[PodStatus, ...] = ()
+    published: tuple[str, ...] = ()  # of a gateway: where this machine's callers reach it, as ADDRESS:PORT
 
 
 class EdgeStatus(msgspec.Struct, frozen=True):

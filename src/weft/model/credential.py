@@ -9,6 +9,9 @@ import msgspec
 from weft.model.gateway import CredentialRef
 from weft.model.names import Origin
 
+# In the place of a key, wherever what was is remembered: no key is this.
+HIDDEN = b"[hidden]"
+
 
 class Credential(msgspec.Struct, frozen=True, cache_hash=True):
     namespace: str
@@ -25,6 +28,10 @@ class Credential(msgspec.Struct, frozen=True, cache_hash=True):
     @property
     def reference(self) -> CredentialRef:
         return CredentialRef(self.name, self.namespace)
+
+    def hidden(self) -> Credential:
+        """The same without its key, for those who only ask whether it was there."""
+        return msgspec.structs.replace(self, private_key=HIDDEN if self.private_key else b"")
 
     def __repr__(self) -> str:
         digest = blake2b(self.chain + self.roots + self.revoked, digest_size=4).hexdigest()

@@ -104,6 +104,14 @@ class ProxyProtocol(StrEnum):
     V2 = "V2"
 
 
+class Tunnel(msgspec.Struct, frozen=True):
+    """Connections go to the host as the content of an HTTP request, which asks it to carry them on."""
+
+    host: str
+    port: int
+    by_post: bool = False  # POST instead of CONNECT
+
+
 class OutlierDetection(msgspec.Struct, frozen=True):
     consecutive_5xx: int | None = None
     consecutive_gateway_errors: int | None = None
@@ -145,7 +153,8 @@ class TrafficPolicy(msgspec.Struct, frozen=True):
     tls: ClientTls | None = None
     retry_budget: RetryBudget | None = None
     proxy_protocol: ProxyProtocol | None = None
-    # A port's entry stands for everything of this level, but for what it cannot say: the budget, the PROXY header.
+    tunnel: Tunnel | None = None
+    # A port's entry stands for everything of this level, but for what it cannot say: `WHOLE_LEVEL`.
     ports: tuple[tuple[int, TrafficPolicy], ...] = ()
 
 
@@ -269,8 +278,8 @@ def effective(rule: DestinationRule | None, port: int, subset: Subset | None = N
     return msgspec.structs.replace(own, ports=(), **unsaid)
 
 
-_FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", "retry_budget", "proxy_protocol")
-WHOLE_LEVEL = ("retry_budget", "proxy_protocol")  # what a port's entry cannot say, and so does not silence
+WHOLE_LEVEL = ("retry_budget", "proxy_protocol", "tunnel")  # what a port's entry cannot say, and so does not silence
+_FIELDS = ("load_balancer", "connection_pool", "outlier_detection", "tls", *WHOLE_LEVEL)
 
 
 class Level(StrEnum):

@@ -9,7 +9,7 @@ between threads.
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -39,13 +39,13 @@ from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Namespace, Settings
-from weft.model.sidecar import OutboundPolicy, Sidecar
+from weft.model.sidecar import Outbound, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched
 from weft.model.value import Value
-from weft.model.virtual_service import VirtualService, destinations
+from weft.model.virtual_service import MESH, Destination, VirtualService, destinations
 
 
 class Index(typing.Protocol):
@@ -101,7 +101,7 @@ class Mesh:
         if before == values:
             return Touched()
         touched = Touched()
-        mattered = self.locality_matters
+        mattered, ranges = self.locality_matters, self.held_ranges
         match before, values:
             case (Instance() as old,), (Instance() as new,):
                 return self._move_instance(old, new)
@@ -117,6 +117,8 @@ class Mesh:
             touched |= self._derive(parent)
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
+        if ranges != self.held_ranges:  # then other calls are held
+            touched |= Touched(inbound=frozenset({EVERYWHERE}), scopes=frozenset({EVERYWHERE}))
         return touched
 
     def _derive(self, parent: Parent) -> Touched:
@@ -166,7 +168,10 @@ class Mesh:
                 return self._touched_by_service(value)
             case VirtualService():
                 self._edges.clear()
-                return Touched(hosts=self._routings.changed_by(value))
+                hosts = self._routings.changed_by(value)
+                # A VirtualService for gateways alone, often for `*`, is nothing to all the sidecars.
+                alone = MESH not in value.gateways and bool(value.hosts)
+                return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
             case Gateway():
                 self._edges.clear()
                 return Touched(gateways=True)
@@ -276,6 +281,19 @@ class Mesh:
         own = next((service for service in visible if service.namespace == scope.namespace), None)
         return own or next(iter(visible), None)
 
+    @property
+    def held_ranges(self) -> tuple[str, ...]:
+        """Where services have their addresses, if proxies are told of one when they first call it."""
+        return self._registry.virtual.ranges if self.settings.on_demand else ()
+
+    def services_at(self, address: str, port: int | None = None) -> Sequence[Service]:
+        """Those that have an address for themselves, and the port; None: any."""
+        return self._registry.virtual.at(address, port)
+
+    def can_be_held(self, service: Service) -> bool:
+        """Whether a first call to a service can be told from every other by its address."""
+        return self.settings.on_demand and self._registry.virtual.covers(service)
+
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """Who answers on a service port now, in a stable order."""
         off = self._turned_off(service.namespace)
@@ -355,7 +373,8 @@ class Mesh:
 
     def policies(self, kind: type[Kind], group: Group) -> tuple[Kind, ...]:
         """Those of one kind that select a group's workloads, the mesh-wide ones first."""
-        return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace)
+        gateway = group.kind is ProxyKind.GATEWAY
+        return self._policies.of(kind, group.namespace, group.labels, self.settings.root_namespace, gateway=gateway)
 
     def authorizers(self, group: Group) -> tuple[Authorizer, ...]:
         """Who decides for a group's CUSTOM policies, as far as there is a service with that port."""
@@ -382,13 +401,16 @@ class Mesh:
         return self._sidecars.of(group, self.settings)
 
     def scope(self, group: Group) -> Scope:
-        """A group also sees whom its own policies make it ask."""
+        """A group also sees whom its own policies make it ask, and the proxy that takes what it does not know."""
         asked = tuple(provider.host for provider in self.authorizers(group))
         if group.kind is ProxyKind.GATEWAY:
             tokens = self.policies(RequestAuthentication, group)
             servers = (rule.key_server for each in tokens for rule in each.rules)
             asked += tuple(server.host for server in servers if server is not None and server.meshed)
             return Scope(group.namespace, asked=asked, servers=bound(self._gateways.of(group), self._targets(group)))
+        outbound = self.outbound_policy(group)
+        if isinstance(outbound, Destination):
+            asked = (*asked, outbound.host)
         return scope_of(group.namespace, self.sidecar(group), asked)
 
     def edge(self, scope: Scope) -> Edge:
@@ -397,7 +419,7 @@ class Mesh:
         if known is None:
             known = self._edges[scope] = edge(
                 scope.servers or (),
-                lambda gateway: self._routings.bound_to(gateway, scope.namespace, self.settings),
+                lambda gateway: self.bound_to(gateway, scope.namespace),
                 self._leads_to,
                 scope.asked,
             )
@@ -408,6 +430,10 @@ class Mesh:
 
     def credentials(self) -> Iterator[Credential]:
         return iter(self._credentials)
+
+    def bound_to(self, gateway: str, viewer: str) -> tuple[VirtualService, ...]:
+        """The VirtualServices that a Gateway's proxies in a namespace may take, the oldest first."""
+        return self._routings.bound_to(gateway, viewer, self.settings)
 
     def gateways_of(self, group: Group) -> tuple[Gateway, ...]:
         """Those that select a group's workloads, the oldest first."""
@@ -436,7 +462,7 @@ class Mesh:
                 found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
         return lambda number: found.get(number, ())
 
-    def outbound_policy(self, group: Group) -> OutboundPolicy:
+    def outbound_policy(self, group: Group) -> Outbound:
         sidecar = self.sidecar(group)
         return (sidecar.outbound_policy if sidecar else None) or self.settings.outbound_policy
 

@@ -12,6 +12,9 @@ from weft.model.peer_authentication import PeerAuthentication
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.telemetry import Telemetry
 
+# The label by which the proxies of the Gateway API's Gateways are known, by the standard's word.
+GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
+
 Policy = PeerAuthentication | AuthorizationPolicy | RequestAuthentication | Telemetry
 Kind = TypeVar("Kind", PeerAuthentication, AuthorizationPolicy, RequestAuthentication, Telemetry)
 
@@ -31,19 +34,28 @@ class Policies:
         if not self._by_place[place]:
             del self._by_place[place]
 
-    def of(self, kind: type[Kind], namespace: str, labels: Labels, root_namespace: str) -> tuple[Kind, ...]:
-        """Those that select a workload: the root namespace's first, the oldest first within a namespace."""
+    def of(
+        self, kind: type[Kind], namespace: str, labels: Labels, root_namespace: str, *, gateway: bool = False
+    ) -> tuple[Kind, ...]:
+        """Those that select a workload: the root namespace's first, the oldest first within a namespace. One that is
+        bound to a Gateway by its name is for the proxies of that Gateway alone."""
+        named = f"Gateway {dict(labels).get(GATEWAY_NAME, '')}" if gateway else ""
         places = dict.fromkeys((root_namespace, namespace))
         return tuple(
             policy
             for place in places
             for policy in self._by_place.get((kind, place), ())
-            if isinstance(policy, kind) and selects(policy.selector, labels)
+            if isinstance(policy, kind) and selects(policy.selector, labels) and _is_for(policy, namespace, named)
         )
 
     def by_labels(self, kind: type[Kind], namespace: str) -> bool:
         """Whether some of a kind hold for some workloads of a namespace only."""
         return any(policy.selector for policy in self._by_place.get((kind, namespace), ()))
+
+
+def _is_for(policy: Policy, namespace: str, gateway: str) -> bool:
+    targets = policy.targets if isinstance(policy, AuthorizationPolicy | RequestAuthentication) else ()
+    return not targets or (gateway in targets and policy.namespace == namespace)
 
 
 def age(policy: Policy) -> tuple[str, str]:

@@ -10,14 +10,15 @@ from typing import Final
 
 ADMIN_PORT: Final = 15000  # on loopback alone
 OUTBOUND_PORT: Final = 15001
+AGAIN_PORT: Final = 15002  # on loopback alone: where a call that was held goes on as one that has just come
 INBOUND_PORT: Final = 15006
 TUNNEL_PORT: Final = 15008
 METRICS_PORT: Final = 15020  # the application's and the proxy's, merged
 READINESS_PORT: Final = 15021
 PROMETHEUS_PORT: Final = 15090  # the proxy's alone
 
-# It listens there on every address: a second listener would be refused.
-TAKEN_PORTS: Final = frozenset({OUTBOUND_PORT, INBOUND_PORT, READINESS_PORT, PROMETHEUS_PORT})
+# It listens there, on every address or where everybody wants to: a second listener would be refused.
+TAKEN_PORTS: Final = frozenset({OUTBOUND_PORT, AGAIN_PORT, INBOUND_PORT, READINESS_PORT, PROMETHEUS_PORT})
 # Of a gateway, which intercepts nothing, these alone are its own.
 OWN_PORTS: Final = frozenset({ADMIN_PORT, METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT})
 # Callers reach these directly: they are never intercepted.
@@ -36,6 +37,7 @@ def published_socket(port: int) -> str:
 SDS_CLUSTER: Final = "sds-grpc"  # in its bootstrap: the agent of its machine
 CERTIFICATE: Final = "default"  # what it asks for there: its own chain and key
 ROOTS: Final = "ROOTCA"  # and whom to trust
+ROOT_CONFIG_MAP: Final = "istio-ca-root-cert"  # the same for everybody, in every namespace of a cluster
 
 GATEWAY_TEMPLATE: Final = "gateway"  # of injection, named by a Pod: the pod is no sidecar's, but a proxy alone
 

@@ -20,6 +20,7 @@ from weft.model.names import Labels, selects
 from weft.model.service import Protocol, Service, ServicePort
 from weft.model.slices import Slices
 from weft.model.standing import Members, Standing, all_secured, joined_standing, written_standing
+from weft.model.virtual_ranges import VirtualRanges
 
 _Selection = tuple[str, str, Labels]  # a host, and whom one of its claims selects in its namespace
 _Pair = tuple[str, tuple[str, str]]  # a namespace and one label
@@ -41,6 +42,7 @@ class Answer(msgspec.Struct, frozen=True):
 class Registry:
     def __init__(self) -> None:
         self.services: Claims[Service] = Claims()  # by host
+        self.virtual = VirtualRanges()
         self._selectors: dict[_Pair, set[str]] = defaultdict(set)  # hosts by one label of their selector
         self._instances: dict[str, dict[str, Instance]] = defaultdict(dict)  # namespace → key → instance
         self._alike: dict[tuple[str, Labels], dict[str, Instance]] = defaultdict(dict)  # those with the same labels
@@ -55,6 +57,7 @@ class Registry:
 
     def add(self, service: Service) -> None:
         self.services.add(service.host, service)
+        self.virtual.add(service)
         if service.sliced:
             self._sliced[(service.namespace, service.name)] = service
         if service.selector:
@@ -67,6 +70,7 @@ class Registry:
 
     def remove(self, service: Service) -> None:
         self.services.discard(service.host, service)
+        self.virtual.remove(service)
         if self._sliced.get((service.namespace, service.name)) is service:
             del self._sliced[(service.namespace, service.name)]
         if service.selector:

@@ -45,6 +45,7 @@ class RequestAuthentication(msgspec.Struct, frozen=True, cache_hash=True):
     namespace: str
     selector: Labels = ()
     rules: tuple[JwtRule, ...] = ()
+    targets: tuple[str, ...] = ()  # gateways that it is bound to instead of workloads: KIND NAME
     refused: bool = False  # nobody knows whom it would believe: nobody gets in
     created: str = ""
     origin: Origin | None = None

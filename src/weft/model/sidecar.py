@@ -9,11 +9,15 @@ import msgspec
 from weft.model.destination_rule import ConnectionPool
 from weft.model.names import Labels, Origin
 from weft.model.service import ServicePort
+from weft.model.virtual_service import Destination
 
 
 class OutboundPolicy(StrEnum):
     ALLOW_ANY = "ALLOW_ANY"
     REGISTRY_ONLY = "REGISTRY_ONLY"
+
+
+Outbound = OutboundPolicy | Destination  # where calls go that nobody knows: anywhere, nowhere, or to this proxy
 
 
 class EgressListener(msgspec.Struct, frozen=True):
@@ -33,7 +37,7 @@ class Sidecar(msgspec.Struct, frozen=True):
     selector: Labels | None = None  # None: the whole namespace
     egress: tuple[EgressListener, ...] = ()  # (): everything that is exported to the namespace
     ingress: tuple[IngressListener, ...] = ()  # (): the ports of the services that select the proxy
-    outbound_policy: OutboundPolicy | None = None
+    outbound_policy: Outbound | None = None
     inbound_pool: ConnectionPool | None = None  # for every port that has none of its own
     created: str = ""
     origin: Origin | None = None

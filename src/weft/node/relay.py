@@ -24,6 +24,7 @@ from weft.xds.copy import Copy
 from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
 from weft.xds.stream import NackedResource
+from weft.xds.types import CLUSTER, is_held
 from weft.xds.upstream import Line, NoLine, Upstream
 
 log = logging.getLogger("weft.node.relay")
@@ -133,6 +134,13 @@ class Relay:
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
         self._copy.changed()
+
+    def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None:
+        """The control plane is asked, and answers by an update of the group. Who has had it is to keep it."""
+        group = self._copy.placements.get(self._streams.get(stream_id, ""))
+        held = (*names, *(name for name in had if is_held(CLUSTER, name)))
+        if group is not None and held:
+            self._copy.want(group, held)
 
     def on_nack(self, resource: NackedResource) -> None:
         self._copy.refused(resource)

@@ -98,6 +98,8 @@ class SecretServer:
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
 
+    def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None: ...
+
     def on_nack(self, resource: NackedResource) -> None:
         log.error("%s: its Envoy refuses the secret %s: %s", resource.group, resource.name, resource.message)
 

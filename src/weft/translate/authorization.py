@@ -20,6 +20,7 @@ from envoy.extensions.filters.network.rbac.v3 import rbac_pb2 as network_rbac
 from envoy.type.matcher.v3.path_pb2 import PathMatcher
 
 from weft.model.authorization_policy import Action, AuthorizationPolicy
+from weft.model.group import ProxyKind
 from weft.model.settings import Settings
 from weft.translate import rbac_matchers as matchers
 from weft.translate.external_authorization import ask_about_connections, ask_about_requests
@@ -47,7 +48,8 @@ class _Decision(msgspec.Struct, frozen=True):
     prefix: str = ""  # of what the shadow says
 
 
-def http_filters(view: GroupView) -> tuple[HttpFilter, ...]:
+def http_filters(view: GroupView, *, published: int = 0) -> tuple[HttpFilter, ...]:
+    """`published`: the port of a gateway whose socket these stand behind, see `rbac.py`."""
     policies = _in_force(view)
     result: list[HttpFilter] = []
     if disguises := _disguises(policies):
@@ -55,25 +57,25 @@ def http_filters(view: GroupView) -> tuple[HttpFilter, ...]:
     for name, chosen, prefix in _by_provider(policies):
         provider = view.authorizer(name)
         if provider is None:
-            result.append(_http(_unanswered(chosen, name, view.settings, http=True)))
+            result.append(_http(_unanswered(chosen, name, view.settings, http=True, published=published)))
             continue
-        result.append(_http(_question(chosen, name, prefix, view.settings, http=True)))
+        result.append(_http(_question(chosen, name, prefix, view.settings, http=True, published=published)))
         result.append(ask_about_requests(provider, HTTP_FILTER, f"{prefix}shadow_effective_policy_id"))
-    result += map(_http, _decisions(policies, view.settings, http=True))
+    result += map(_http, _decisions(policies, view.settings, http=True, published=published))
     return tuple(result)
 
 
-def network_filters(view: GroupView) -> tuple[Filter, ...]:
+def network_filters(view: GroupView, *, published: int = 0) -> tuple[Filter, ...]:
     policies = _in_force(view)
     result: list[Filter] = []
     for name, chosen, prefix in _by_provider(policies):
         provider = view.authorizer(name)
         if provider is None or not provider.grpc:  # an HTTP authorizer cannot be asked about a connection
-            result.append(_network(_unanswered(chosen, name, view.settings, http=False)))
+            result.append(_network(_unanswered(chosen, name, view.settings, http=False, published=published)))
             continue
-        result.append(_network(_question(chosen, name, prefix, view.settings, http=False)))
+        result.append(_network(_question(chosen, name, prefix, view.settings, http=False, published=published)))
         result.append(ask_about_connections(provider, NETWORK_FILTER, f"{prefix}shadow_effective_policy_id"))
-    result += map(_network, _decisions(policies, view.settings, http=False))
+    result += map(_network, _decisions(policies, view.settings, http=False, published=published))
     return tuple(result)
 
 
@@ -98,16 +100,18 @@ def rule_id(policy: AuthorizationPolicy, number: int) -> str:
 
 
 def _in_force(view: GroupView) -> tuple[AuthorizationPolicy, ...]:
-    return tuple(policy for policy in view.authorization if not policy.targets)
+    return tuple(policy for policy in view.authorization if not policy.targets or view.kind is ProxyKind.GATEWAY)
 
 
-def _decisions(policies: tuple[AuthorizationPolicy, ...], settings: Settings, *, http: bool) -> Iterable[_Decision]:
+def _decisions(
+    policies: tuple[AuthorizationPolicy, ...], settings: Settings, *, http: bool, published: int
+) -> Iterable[_Decision]:
     tried = [policy for policy in policies if policy.action is Action.CUSTOM and policy.dry_run]
     if tried:
-        yield _Decision(shadow=_rules(tried, settings, http=http), prefix=DRY_RUN_CUSTOM)
+        yield _Decision(shadow=_rules(tried, settings, http=http, published=published), prefix=DRY_RUN_CUSTOM)
     audited = [policy for policy in policies if policy.action is Action.AUDIT and not policy.dry_run]
     if audited:
-        marks = _rules(audited, settings, http=http)
+        marks = _rules(audited, settings, http=http, published=published)
         hint = RBAC(action=RBAC.LOG)
         for name, rule in marks.policies.items():
             hint.policies[name].CopyFrom(rule)
@@ -118,8 +122,8 @@ def _decisions(policies: tuple[AuthorizationPolicy, ...], settings: Settings, *,
         tried = [policy for policy in chosen if policy.dry_run]
         if chosen:
             yield _Decision(
-                _rules(enforced, settings, http=http) if enforced else None,
-                _rules(tried, settings, http=http) if tried else None,
+                _rules(enforced, settings, http=http, published=published) if enforced else None,
+                _rules(tried, settings, http=http, published=published) if tried else None,
                 prefix if tried else "",
             )
 
@@ -135,16 +139,20 @@ def _by_provider(
 
 
 def _question(
-    policies: list[AuthorizationPolicy], provider: str, prefix: str, settings: Settings, *, http: bool
+    policies: list[AuthorizationPolicy], provider: str, prefix: str, settings: Settings, *, http: bool, published: int
 ) -> _Decision:
     """The note also says who is asked: his denial names neither himself nor the rule."""
-    rules = _named(_rules(policies, settings, http=http), f"provider[{provider}]")
+    rules = _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]")
     return _Decision(shadow=rules, prefix=prefix)
 
 
-def _unanswered(policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool) -> _Decision:
+def _unanswered(
+    policies: list[AuthorizationPolicy], provider: str, settings: Settings, *, http: bool, published: int
+) -> _Decision:
     """Nobody can be asked: what he would have been asked about is denied."""
-    return _Decision(_named(_rules(policies, settings, http=http), f"provider[{provider}]-not-available"))
+    return _Decision(
+        _named(_rules(policies, settings, http=http, published=published), f"provider[{provider}]-not-available")
+    )
 
 
 def _named(rules: RBAC, more: str) -> RBAC:
@@ -154,14 +162,14 @@ def _named(rules: RBAC, more: str) -> RBAC:
     return result
 
 
-def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool) -> RBAC:
+def _rules(policies: Iterable[AuthorizationPolicy], settings: Settings, *, http: bool, published: int) -> RBAC:
     """Of policies with one action."""
     result = RBAC()
     for policy in policies:
         if policy.action is not Action.ALLOW:
             result.action = RBAC.DENY
         for number, rule in enumerate(policy.rules):
-            made = rbac_policy(rule, policy.action, settings, http=http)
+            made = rbac_policy(rule, policy.action, settings, http=http, published=published)
             if made is not None:
                 result.policies[rule_id(policy, number)].CopyFrom(made)
         if not policy.rules:

@@ -19,19 +19,20 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
-from weft.model.destination_rule import ConnectionPool
+from weft.model.destination_rule import ConnectionPool, Tunnel
 from weft.model.settings import PathNormalization, Settings
 from weft.translate import retries
 from weft.translate.access_log import access_logs, connection_logs, own_answers
 from weft.translate.actions import wait
+from weft.translate.connects import with_connects
 from weft.translate.filters import inbound_filters, outbound_filters
 from weft.translate.matches import route_match
 from weft.translate.protos import duration, from_control_plane, packed
 
 # What the HTTP inspector says of a connection. HTTP/1.0 is HTTP: old load generators speak nothing else.
 DETECTED_HTTP = ("http/1.0", "http/1.1", "h2c")
-# Envoy wants names. WebSocket; Kubernetes' `exec` and `port-forward`; the `attach` of container engines. A plain
-# CONNECT asks for a proxy, and a sidecar is none: where a workload serves it, its port is declared TCP.
+# Envoy wants names. WebSocket; Kubernetes' `exec` and `port-forward`; the `attach` of container engines. For CONNECT
+# there are routes (`connects.py`).
 UPGRADES = ("websocket", "spdy/3.1", "tcp")
 
 
@@ -90,7 +91,8 @@ def http_to_workload(
     route.route.cluster = cluster
     wait(route.route, None)
     route.route.retry_policy.CopyFrom(retries.to_workload())
-    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=retries.with_replays(route))
+    routes = retries.with_replays(route)
+    host = EnvoyVirtualHost(name=host_name, domains=["*"], routes=routes if guards else with_connects(routes))
     result.route_config.CopyFrom(RouteConfiguration(name=cluster, virtual_hosts=[host]))
     result.route_config.validate_clusters.value = False
     # HTTP/1.0 need not say for whom it is. Outbound nothing else would tell; here it is the workload's in any case.
@@ -115,6 +117,7 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.http_protocol_options.enable_trailers = True
     if end is End.GATEWAY:
         _distrust(result)
+        result.xff_num_trusted_hops = settings.trusted_proxies
         return result
     result.use_remote_address.value = False  # between two proxies of the mesh neither is the edge
     result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business
@@ -159,8 +162,9 @@ def bytes_to(
     *,
     noted: frozenset[str] = frozenset(),
     hash_source: bool = False,
+    tunnel: Tunnel | None = None,
 ) -> Filter:
-    """To one cluster, or to several by weight."""
+    """To one cluster, or to several by weight; perhaps within an HTTP request to it, whose version is the cluster's."""
     proxy = TcpProxy(stat_prefix=clusters[0][0], access_log=connection_logs(settings, noted))
     if len(clusters) == 1:
         proxy.cluster = clusters[0][0]
@@ -173,6 +177,10 @@ def bytes_to(
         proxy.max_downstream_connection_duration.CopyFrom(duration(pool.max_connection_duration))
     if hash_source:
         proxy.hash_policy.add().source_ip.SetInParent()
+    if tunnel is not None:
+        host = f"[{tunnel.host}]" if ":" in tunnel.host else tunnel.host
+        proxy.tunneling_config.hostname = f"{host}:{tunnel.port}"
+        proxy.tunneling_config.use_post = tunnel.by_post
     return Filter(name="envoy.filters.network.tcp_proxy", typed_config=packed(proxy))
 
 

@@ -39,3 +39,4 @@ class Contribution(msgspec.Struct, frozen=True, eq=False):
     listeners: tuple[Built, ...] = ()  # of hosts that claim one name, `control/compiled.py` lets the first have it
     hosts: tuple[tuple[str, VirtualHost], ...] = ()  # by route configuration: "80", "HOST:PORT", EVERY_ROUTE
     chains: tuple[tuple[int, Chain], ...] = ()  # by port of the shared listener 0.0.0.0_PORT
+    addressed: frozenset[str] = frozenset()  # of the route configurations, those that need no listener but its own

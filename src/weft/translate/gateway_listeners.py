@@ -50,7 +50,7 @@ def listeners(view: GroupView) -> tuple[Built, ...]:
             on_both_families(result, port)
         found += _filled(result, held, view, guards)
         if port in view.published and not bind:
-            found += _filled(_published(port), held, view, guards)
+            found += _filled(_published(port), held, view, guards_of(view, published=port))
     return tuple(found)
 
 

@@ -30,7 +30,7 @@ def virtual_host(view: ServiceView, door: Door) -> VirtualHost:
     if door.misdirected:
         host.routes.append(_elsewhere())
     else:
-        host.routes.extend(routes(_through(view, door), door.port))
+        host.routes.extend(routes(through(view, door), door.port))
     fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
     return VirtualHost(host.name, fragment, sources, claimed, frozenset(domain.lower() for domain in claimed))
 
@@ -42,7 +42,7 @@ def _elsewhere() -> Route:
     return result
 
 
-def _through(view: ServiceView, door: Door) -> ServiceView:
+def through(view: ServiceView, door: Door) -> ServiceView:
     """As it is seen at one door of several."""
     caller = msgspec.structs.replace(view.caller, gateways=door.gateways)
     return msgspec.structs.replace(view, caller=caller, routes=door.routes)

@@ -18,10 +18,11 @@ class Guards(msgspec.Struct, frozen=True):
     noted: frozenset[str] = frozenset()  # what they may say in the access log, see `authorization.noted`
 
 
-def guards_of(view: GroupView) -> Guards:
-    network = authorization.network_filters(view)
+def guards_of(view: GroupView, *, published: int = 0) -> Guards:
+    """`published`: they stand behind the socket at which a gateway's port is published."""
+    network = authorization.network_filters(view, published=published)
     return Guards(
-        http=(*request_authentication.filters(view), *authorization.http_filters(view)),
+        http=(*request_authentication.filters(view), *authorization.http_filters(view, published=published)),
         network=network,
         unknown=(*request_authentication.network_filters(view), *network),
         noted=authorization.noted(view),

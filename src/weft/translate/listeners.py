@@ -23,8 +23,9 @@ from weft.model.names import ObjectKey
 from weft.model.proxy import OUTBOUND_PORT, TAKEN_PORTS
 from weft.model.service import Resolution, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
-from weft.translate import names
+from weft.model.sidecar import Outbound, OutboundPolicy
+from weft.model.virtual_service import Destination
+from weft.translate import hold, names
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
 from weft.translate.chains import DETECTED_HTTP, bytes_to, chain, http_by_route, http_inspector, tls_inspector
@@ -33,11 +34,12 @@ from weft.translate.domains import virtual_addresses
 from weft.translate.protos import duration, socket_address
 from weft.translate.provenance import of_objects
 from weft.translate.routes import configuration_name, stands_alone
-from weft.translate.streams import Stream, filter_chain, matching, streams
+from weft.translate.streams import Stream, filter_chain, matching, own_stream, streams
 from weft.translate.view import ServiceView, told_by_name
 
 
-def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
+def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
+    """`ranges`: in which addresses are called that the proxy has not been told of (`hold.py`)."""
     name = names.VIRTUAL_OUTBOUND
     result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
     result.access_log.extend(listener_logs(settings))
@@ -46,18 +48,25 @@ def virtual_outbound(policy: OutboundPolicy, settings: Settings) -> Built:
     # A connection to this very port would go round for ever.
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = OUTBOUND_PORT
-    result.filter_chains.extend([loop, chain(f"{name}-catchall-tcp", bytes_to(((_rest(policy), 1),), settings))])
+    result.filter_chains.extend([loop, chain(f"{name}-catchall-tcp", bytes_to(((rest(policy), 1),), settings))])
+    result.filter_chains.extend(hold.chains(ranges, rest(policy), settings))
     return build(name, result)
 
 
 @lru_cache(maxsize=4096)
-def http_port(number: int, policy: OutboundPolicy, settings: Settings) -> Built:
+def http_port(number: int, policy: Outbound, settings: Settings, ranges: tuple[str, ...] = ()) -> Built:
     """The listener of everything that is declared HTTP on a port, whoever asks for it."""
-    return shared_port(number, (), policy, settings, http=True)
+    return shared_port(number, (), policy, settings, ranges, http=True)
 
 
 def shared_port(
-    number: int, shared: Sequence[Chain], policy: OutboundPolicy, settings: Settings, *, http: bool
+    number: int,
+    shared: Sequence[Chain],
+    policy: Outbound,
+    settings: Settings,
+    ranges: tuple[str, ...] = (),
+    *,
+    http: bool,
 ) -> Built:
     """`0.0.0.0_PORT`: HTTP if a service on the port is declared so, and the chains of services without an address.
     What belongs to none of them goes where it was meant to go, or nowhere, as the policy says."""
@@ -68,20 +77,21 @@ def shared_port(
         result.filter_chains.append(_http_chain(name, str(number), settings))
     taken: set[str] = set()
     sources: dict[ObjectKey, None] = {}
-    rest: bytes = b""
+    whole: bytes = b""
     for entry in shared:
         if not entry.matches:
-            rest = rest or entry.fragment
+            whole = whole or entry.fragment
         elif taken.isdisjoint(entry.matches):
             result.MergeFromString(entry.fragment)
         else:
             continue
         taken.update(entry.matches)
         sources |= dict.fromkeys(entry.sources)
-    if rest:
-        result.default_filter_chain.CopyFrom(Listener.FromString(rest).filter_chains[0])
+    if whole:
+        result.default_filter_chain.CopyFrom(Listener.FromString(whole).filter_chains[0])
     else:
-        result.default_filter_chain.CopyFrom(chain("PassthroughFilterChain", bytes_to(((_rest(policy), 1),), settings)))
+        result.default_filter_chain.CopyFrom(chain("PassthroughFilterChain", bytes_to(((rest(policy), 1),), settings)))
+    result.filter_chains.extend(hold.chains(hold.without(ranges, taken), rest(policy), settings))
     if any(entry.reads_server_name for entry in shared):
         result.listener_filters.append(tls_inspector())
     if http:
@@ -96,11 +106,17 @@ def shared_port(
 
 
 def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
-    """A listener on each address that means only this service: its virtual ones, or a headless service's pods."""
-    if view.service is None or (port.protocol.is_http and not stands_alone(view, port)):
+    """A listener on each address that means only this service: its virtual ones, or a headless service's pods. HTTP has
+    them, too, where the others' calls to its port are held."""
+    if view.service is None or (shares_port(view, port) and (view.service.headless or not settings.on_demand)):
         return ()
-    found = streams(view, port)
+    found = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)
     return tuple(_at_address(view, port, address, found, settings) for address in _addresses(view, port))
+
+
+def shares_port(view: ServiceView, port: ServicePort) -> bool:
+    """Whether the listener of the whole port does for it: its requests say for whom they are."""
+    return port.protocol.is_http and not stands_alone(view, port)
 
 
 def chains_without_address(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Chain, ...]:
@@ -147,7 +163,9 @@ def _at_address(
         result.filter_chains.append(_http_chain(name, configuration_name(view, port), settings))
     if any(stream.server_names for stream in found):
         result.listener_filters.append(tls_inspector())
-    if result.listener_filters:
+    if shares_port(view, port):
+        result.listener_filters_timeout.CopyFrom(duration(timedelta(0)))  # none
+    elif result.listener_filters:
         wait_for_first_bytes(result, settings)
     if len(ends) == 1 and not result.filter_chains:
         result.filter_chains.extend(ends)
@@ -198,5 +216,8 @@ def _unbound(name: str) -> Listener:
     return result
 
 
-def _rest(policy: OutboundPolicy) -> str:
+def rest(policy: Outbound) -> str:
+    """Where calls go that belong to nobody."""
+    if isinstance(policy, Destination):
+        return names.outbound_cluster(policy.host, policy.port, policy.subset)
     return names.PASSTHROUGH if policy is OutboundPolicy.ALLOW_ANY else names.BLACK_HOLE

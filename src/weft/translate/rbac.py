@@ -22,11 +22,13 @@ SPIFFE = "spiffe://"
 _PERMISSIONS = frozenset({"destination.ip", "destination.port", "connection.sni", "experimental.envoy.filters"})
 
 
-def rbac_policy(rule: Rule, action: Action, settings: Settings, *, http: bool) -> RbacPolicy | None:
-    """None where a rule lets nobody in, because the port does not carry HTTP."""
+def rbac_policy(rule: Rule, action: Action, settings: Settings, *, http: bool, published: int = 0) -> RbacPolicy | None:
+    """None where a rule lets nobody in, because the port does not carry HTTP. `published`: the port of a gateway that
+    its callers have come to by a socket. There the connection's own address is that of a file, and its port the
+    machine's: the caller is who the PROXY header names, and the port is known without asking."""
     if not http and action is Action.ALLOW and rule.needs_http:
         return None
-    builder = _Builder(action, settings, http=http)
+    builder = _Builder(action, settings, http=http, published=published)
     permissions = [_every(list(builder.operation(each))) for each in rule.operations]
     principals = [_every_id(list(builder.source(each))) for each in rule.sources]
     conditions = [condition for condition in rule.conditions if http or not condition.key.startswith("request.")]
@@ -72,10 +74,11 @@ def with_aliases(principals: Iterable[str], settings: Settings) -> tuple[str, ..
 
 
 class _Builder:
-    def __init__(self, action: Action, settings: Settings, *, http: bool) -> None:
+    def __init__(self, action: Action, settings: Settings, *, http: bool, published: int) -> None:
         self._keeps_out = action is not Action.ALLOW
         self._settings = settings
         self._http = http
+        self._published = published
 
     def operation(self, operation: Operation) -> Iterator[Permission]:
         if self._http:
@@ -90,7 +93,7 @@ class _Builder:
                 operation.not_paths,
                 lambda value, wide: Permission(url_path=matchers.path(value, wide=wide)),
             )
-        yield from self._both(tuple(map(str, operation.ports)), tuple(map(str, operation.not_ports)), _destination_port)
+        yield from self._both(tuple(map(str, operation.ports)), tuple(map(str, operation.not_ports)), self._port)
 
     def source(self, source: Source) -> Iterator[Principal]:
         yield from self._both_ids(self._aliases(source.principals), self._aliases(source.not_principals), _peer)
@@ -98,7 +101,7 @@ class _Builder:
             yield from self._both_ids(source.request_principals, source.not_request_principals, _token)
         yield from self._both_ids(source.namespaces, source.not_namespaces, _namespace)
         yield from self._both_ids(source.service_accounts, source.not_service_accounts, _service_account)
-        yield from self._both_ids(source.ip_blocks, source.not_ip_blocks, _peer_address)
+        yield from self._both_ids(source.ip_blocks, source.not_ip_blocks, self._peer_address)
         yield from self._both_ids(source.remote_ip_blocks, source.not_remote_ip_blocks, _caller_address)
 
     def permission(self, condition: Condition) -> Iterator[Permission]:
@@ -108,7 +111,7 @@ class _Builder:
 
         make = {
             "destination.ip": _destination_address,
-            "destination.port": _destination_port,
+            "destination.port": self._port,
             "connection.sni": _server_name,
         }.get(condition.key, envoy_filter)
         yield from self._both(condition.values, condition.not_values, make)
@@ -132,13 +135,24 @@ class _Builder:
                 yield from self._both_ids(self._aliases(values), self._aliases(not_values), _peer)
             case key:
                 make = {
-                    "source.ip": _peer_address,
+                    "source.ip": self._peer_address,
                     "remote.ip": _caller_address,
                     "source.namespace": _namespace,
                     "source.serviceAccount": _service_account,
                     "request.auth.principal": _token,
                 }[key]
                 yield from self._both_ids(values, not_values, make)
+
+    def _port(self, value: str, wide: bool) -> Permission:
+        if not self._published:
+            return _destination_port(value, wide)
+        here = Permission(any=True)
+        return here if int(value) == self._published else _not(here)
+
+    def _peer_address(self, value: str) -> Principal:
+        """Of the connection itself, or of whom the PROXY header before it names."""
+        range_ = matchers.address_range(value)
+        return Principal(source_ip=range_) if self._published else Principal(direct_remote_ip=range_)
 
     def _aliases(self, principals: tuple[str, ...]) -> tuple[str, ...]:
         return with_aliases(principals, self._settings)
@@ -201,11 +215,6 @@ def _authenticated(name: StringMatcher) -> Principal:
     result = Principal()
     result.authenticated.principal_name.CopyFrom(name)
     return result
-
-
-def _peer_address(value: str) -> Principal:
-    """Of the connection itself."""
-    return Principal(direct_remote_ip=matchers.address_range(value))
 
 
 def _caller_address(value: str) -> Principal:

@@ -17,12 +17,13 @@ from weft.model.names import Origin
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
+from weft.model.sidecar import Outbound, OutboundPolicy
 from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, VirtualService
 from weft.translate import names
 from weft.translate.actions import act, destination_port, plain, taking_part, wait
 from weft.translate.built import Built, from_parts
 from weft.translate.clusters import Upstream, upstream
+from weft.translate.connects import with_connects
 from weft.translate.contribution import VirtualHost
 from weft.translate.delegates import Resolved, written_out
 from weft.translate.domains import domains
@@ -50,8 +51,9 @@ def configuration_name(view: ServiceView, port: ServicePort) -> str:
 
 
 def virtual_host(view: ServiceView, port: ServicePort, settings: Settings) -> VirtualHost:
-    shared = domains(view.host, view.service, view.caller.namespace, settings.domain)
-    return host_of(view, port.number, ("*",) if stands_alone(view, port) else shared)
+    if stands_alone(view, port):
+        return host_of(view, port.number, ("*",), connects=True)
+    return host_of(view, port.number, domains(view.host, view.service, view.caller.namespace, settings.domain))
 
 
 def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHost:
@@ -59,12 +61,13 @@ def unowned_host(view: ServiceView, port: int, settings: Settings) -> VirtualHos
     return host_of(view, port, domains(view.host, None, view.caller.namespace, settings.domain))
 
 
-def host_of(view: ServiceView, port: int, claimed: tuple[str, ...]) -> VirtualHost:
+def host_of(view: ServiceView, port: int, claimed: tuple[str, ...], *, connects: bool = False) -> VirtualHost:
+    """`connects`: whether a CONNECT that comes here is for this service."""
     written = (origin for routing in speaking(view) for origin in routing.origins)
     sources = keys(view.service.origin if view.service else None, *written)
     host = EnvoyVirtualHost(name=f"{view.host}:{port}", domains=claimed, include_request_attempt_count=True)
     host.metadata.CopyFrom(of_objects(sources))
-    host.routes.extend(routes(view, port))
+    host.routes.extend(with_connects(routes(view, port)) if connects else routes(view, port))
     fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
     return VirtualHost(host.name, fragment, sources, claimed, frozenset(domain.lower() for domain in claimed))
 
@@ -106,7 +109,7 @@ def _chosen(routing: VirtualService, view: ServiceView, port: int) -> list[Chose
     return result
 
 
-def configuration(name: str, hosts: Sequence[VirtualHost], policy: OutboundPolicy) -> Built:
+def configuration(name: str, hosts: Sequence[VirtualHost], policy: Outbound) -> Built:
     """Of two hosts with one domain the first keeps it; the whole would be refused otherwise."""
     fragments: list[bytes] = [_frame(name)]
     taken: set[str] = set().union(*(host.claims for host in hosts))
@@ -195,14 +198,16 @@ def _frame(name: str) -> bytes:
     return body
 
 
-@lru_cache(maxsize=2)
-def _rest(policy: OutboundPolicy) -> bytes:
-    """What nobody claims goes where the caller meant it to go, or is refused with 502 as in Istio."""
-    allowed = policy is OutboundPolicy.ALLOW_ANY
+@lru_cache(maxsize=64)
+def _rest(policy: Outbound) -> bytes:
+    """What nobody claims goes where the caller meant it to go, or to a proxy; or is refused with 502 as in Istio."""
+    allowed = policy is not OutboundPolicy.REGISTRY_ONLY
     name = "allow_any" if allowed else "block_all"
     route = Route(name=name, match=route_match(None))
     if allowed:
-        route.route.cluster = names.PASSTHROUGH
+        proxy = policy if isinstance(policy, Destination) else None
+        cluster = names.outbound_cluster(proxy.host, proxy.port, proxy.subset) if proxy else names.PASSTHROUGH
+        route.route.cluster = cluster
         wait(route.route, None)
     else:
         route.direct_response.status = 502

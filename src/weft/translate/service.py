@@ -7,7 +7,7 @@ from weft.model.group import ProxyKind
 from weft.model.proxy import TAKEN_PORTS
 from weft.model.service import Protocol
 from weft.model.settings import Settings
-from weft.translate import clusters, gateway, grpc, listeners, request_authentication, routes
+from weft.translate import clusters, gateway, grpc, hold, listeners, request_authentication, routes
 from weft.translate.built import Built
 from weft.translate.contribution import EVERY_ROUTE, Chain, Contribution, VirtualHost
 from weft.translate.inbound import virtual_inbound
@@ -29,16 +29,20 @@ def contribute(view: ServiceView, settings: Settings) -> Contribution:
     own: list[Built] = []
     hosts: list[tuple[str, VirtualHost]] = []
     chains: list[tuple[int, Chain]] = []
+    addressed: set[str] = set()
     for port in view.ports:
         if port.protocol is Protocol.UDP:
             continue
         made += clusters.outbound(view, port, settings)
-        own += listeners.own_addresses(view, port, settings)
+        at_addresses = listeners.own_addresses(view, port, settings)
+        if at_addresses and listeners.shares_port(view, port):
+            addressed.add(routes.configuration_name(view, port))
+        own += at_addresses
         chains += ((port.number, chain) for chain in listeners.chains_without_address(view, port, settings))
         unreachable = port.number in TAKEN_PORTS and not routes.stands_alone(view, port)
         if not port.protocol.is_tcp and not unreachable:
             hosts.append((routes.configuration_name(view, port), routes.virtual_host(view, port, settings)))
-    return Contribution(tuple(made), tuple(own), tuple(hosts), tuple(chains))
+    return Contribution(tuple(made), tuple(own), tuple(hosts), tuple(chains), frozenset(addressed))
 
 
 def base(view: GroupView) -> Contribution:
@@ -51,8 +55,9 @@ def base(view: GroupView) -> Contribution:
     return Contribution(
         clusters=(*clusters.fixed(view.settings), *inbound, *request_authentication.clusters(view)),
         listeners=(
-            listeners.virtual_outbound(view.policy, view.settings),
+            listeners.virtual_outbound(view.policy, view.settings, view.ranges),
             virtual_inbound(view),
+            *((hold.listener(listeners.rest(view.policy), view.settings),) if view.settings.on_demand else ()),
         ),
     )
 

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import msgspec
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain, FilterChainMatch
 
-from weft.model.destination_rule import HashKey
+from weft.model.destination_rule import DestinationRule, HashKey, TrafficPolicy
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
@@ -56,15 +56,13 @@ def own_stream(view: ServiceView, port: ServicePort) -> Stream:
     return Stream(
         ((name, 1),),
         Destination(view.host, port=port.number),
-        sources=_sources(view),
+        sources=_sources(view, Destination(view.host, port=port.number), port.number),
         is_taken_for_http=port.number in offering_http(view.service, view.rule),
     )
 
 
 def filter_chain(stream: Stream, view: ServiceView, port: ServicePort, settings: Settings) -> FilterChain:
-    rule = view.rule if stream.first.host == view.host else None
-    subset = next((entry for entry in rule.subsets if entry.name == stream.first.subset), None) if rule else None
-    chosen = policy.effective(rule, destination_port(view, stream.first, port.number), subset)
+    chosen = _policy(view, stream.first, port.number)
     hashing = chosen.load_balancer.consistent_hash if chosen.load_balancer else None
     result = chain(
         "",
@@ -74,6 +72,7 @@ def filter_chain(stream: Stream, view: ServiceView, port: ServicePort, settings:
             settings,
             chosen.connection_pool,
             hash_source=hashing is not None and hashing.key is HashKey.SOURCE_IP,
+            tunnel=chosen.tunnel,
         ),
     )
     if stream.server_names or stream.ranges:
@@ -99,9 +98,21 @@ def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match)
         first=parts[0].destination,
         server_names=match.sni_hosts,
         ranges=match.destination_subnets,
-        sources=_sources(view),
+        sources=_sources(view, parts[0].destination, port.number),
         is_taken_for_http=any(_offers_http(view, part.destination, port.number) for part in parts),
     )
+
+
+def _policy(view: ServiceView, destination: Destination, port: int) -> TrafficPolicy:
+    """What holds for a destination, as far as a connection's own filter depends on it."""
+    rule = _rule(view, destination.host)
+    subset = next((entry for entry in rule.subsets if entry.name == destination.subset), None) if rule else None
+    return policy.effective(rule, destination_port(view, destination, port), subset)
+
+
+def _rule(view: ServiceView, host: str) -> DestinationRule | None:
+    target = view.target(host)
+    return view.rule if host == view.host else (target.rule if target else None)
 
 
 def _offers_http(view: ServiceView, destination: Destination, port: int) -> bool:
@@ -118,5 +129,8 @@ def _claimed(match: L4Match) -> set[tuple[str, str]]:
     return {(name.lower(), written) for name in match.sni_hosts or ("",) for written in ranges or ("",)}
 
 
-def _sources(view: ServiceView) -> tuple[ObjectKey, ...]:
-    return keys(view.service.origin if view.service else None, *(routing.origin for routing in view.routes[:1]))
+def _sources(view: ServiceView, first: Destination, port: int) -> tuple[ObjectKey, ...]:
+    rule = _rule(view, first.host)
+    tunneling = rule.origins if rule and _policy(view, first, port).tunnel else ()
+    origins = (view.service.origin if view.service else None, *(routing.origin for routing in view.routes[:1]))
+    return keys(*origins, *tunneling)

@@ -33,7 +33,7 @@ from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort
 from weft.model.settings import Settings
-from weft.model.sidecar import OutboundPolicy
+from weft.model.sidecar import Outbound, OutboundPolicy
 from weft.model.standing import Standing
 from weft.model.virtual_service import MESH, HttpMatch, L4Match, VirtualService, destinations
 
@@ -59,7 +59,7 @@ class Target(msgspec.Struct, frozen=True):
     known: bool = True
     ports: tuple[int, ...] = ()
     subsets: tuple[str, ...] = ()
-    rule: DestinationRule | None = None  # only where it hashes: the hash key stands in the route
+    rule: DestinationRule | None = None  # only where it says something that stands in routes and not in clusters
     offering_http: tuple[int, ...] = ()  # ports to which the mesh's TLS is HTTP's unless the caller says otherwise
 
 
@@ -97,7 +97,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
     kind: ProxyKind
     inbound: tuple[InboundPort, ...]
-    policy: OutboundPolicy
+    policy: Outbound
     settings: Settings  # as it calls
     modes: PeerModes = PeerModes()  # whom it lets in
     authorization: tuple[AuthorizationPolicy, ...] = ()  # that guard it, the mesh-wide ones first
@@ -109,6 +109,7 @@ class GroupView(msgspec.Struct, frozen=True):
     servers: tuple[Served, ...] = ()  # of gateways
     published: tuple[int, ...] = ()  # of these, ports that callers of the machine reach, too
     credentials: tuple[Credential, ...] = ()  # those that there are of the ones that its servers name
+    ranges: tuple[str, ...] = ()  # in which a call to an address it has not been told of is held
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
@@ -246,6 +247,7 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         authorizers=mesh.authorizers(group),
         called=mesh.settings_of(group, Reporter.SERVER),
         locality=group.locality if mesh.locality_matters else "",
+        ranges=mesh.held_ranges if group.kind is ProxyKind.SIDECAR else (),
     )
 
 
@@ -314,7 +316,7 @@ def _target(mesh: Mesh, group: Group, scope: Scope, host: str) -> Target:
         known=service is not None,
         ports=tuple(port.number for port in service.ports) if service else (),
         subsets=tuple(subset.name for subset in rule.subsets) if rule else (),
-        rule=rule if rule and _hashes(rule) else None,
+        rule=rule if rule and _stands_in_routes(rule) else None,
         offering_http=offering_http(service, rule),
     )
 
@@ -325,8 +327,14 @@ def offering_http(service: Service | None, rule: DestinationRule | None) -> tupl
     return tuple(port.number for port in service.ports if not port.protocol.is_tcp)
 
 
-def _hashes(rule: DestinationRule) -> bool:
-    return any(level.load_balancer and level.load_balancer.consistent_hash for level in levels(rule))
+def _stands_in_routes(rule: DestinationRule) -> bool:
+    """By what is hashed, how long connections of bytes last, whether they go through a tunnel."""
+    for level in levels(rule):
+        balancer, pool = level.load_balancer, level.connection_pool
+        lasts = pool is not None and (pool.tcp_idle_timeout is not None or pool.max_connection_duration is not None)
+        if level.tunnel or lasts or (balancer and balancer.consistent_hash):
+            return True
+    return False
 
 
 def _conditions(routing: tuple[VirtualService, ...]) -> Iterator[HttpMatch | L4Match]:

@@ -8,16 +8,20 @@ the control plane said last, while the snapshots may hold something older, in qu
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from weakref import WeakValueDictionary
 
+from weft.translate.names import AGAIN, called_host
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync
-from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update
+from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update, Wanted
 from weft.xds.patch import Mismatch, patched
+from weft.xds.request import NAMES
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.table import Resource
+from weft.xds.types import CLUSTER, LISTENER, is_held
 
 # Bytes of names of bodies in a hello, of which the control plane takes twice as many (`request.REQUEST_BYTES`). What is
 # not named is sent again; a hello that is too long would never get through.
@@ -66,6 +70,8 @@ class Copy:
         self.placements: dict[str, str] = {}  # pod → group
         self._mirrors: dict[str, _Mirror] = {}
         self._bodies: WeakValueDictionary[tuple[str, str, str], Body] = WeakValueDictionary()
+        self._wanted: dict[str, dict[str, None]] = defaultdict(dict)  # group → clusters that proxies ask for by name
+        self._unsaid: dict[str, list[str]] = defaultdict(list)  # of these, what was not said on this stream
         self._listed: list[Body] = []  # what the last hello named must stay until `resumed`
         self._connected = False
         # To be reported: versions by name, or None for whatever the table says is accepted.
@@ -124,7 +130,33 @@ class Copy:
             group: frames.digests({type_url: mirror.versions(type_url) for type_url in mirror.tables})
             for group, mirror in self._mirrors.items()
         }
-        return Hello(node, tuple(self.pods), groups, bodies, builds=True)
+        self._unsaid.clear()
+        wanted = {group: list(self._held(group)) for group in {*self._mirrors, *self._wanted}}
+        wanted = {group: held for group, held in wanted.items() if held}
+        return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted)
+
+    def want(self, group: Hashable, clusters: Iterable[str]) -> None:
+        """Proxies of a group wait for these, or have done so."""
+        name = str(group)
+        new = [each for each in clusters if each not in self._wanted[name]]
+        if len(self._wanted[name]) + len(new) > NAMES:
+            return  # more than a control plane would answer
+        self._wanted[name].update(dict.fromkeys(new))
+        self._unsaid[name] += new
+        self.changed()
+
+    def wanted_frames(self) -> list[Wanted]:
+        """What is to be said of that now."""
+        unsaid = [Wanted(group, tuple(held)) for group, held in self._unsaid.items() if held]
+        self._unsaid.clear()
+        return unsaid
+
+    def _held(self, group: str) -> dict[str, None]:
+        """What was waited for, and what else is there because somebody calls it: where calls are held, that is all."""
+        tables = mirror.tables if (mirror := self._mirrors.get(group)) is not None else {}
+        there = tables.get(CLUSTER, {}) if AGAIN in tables.get(LISTENER, {}) else {}
+        called = (name for name in there if is_held(CLUSTER, name) or called_host(name))
+        return {**dict.fromkeys(called), **self._wanted.get(group, {})}
 
     def lost(self) -> None:
         """The stream has ended: the control plane relies on nothing that is here any more."""
@@ -218,6 +250,7 @@ class Copy:
         for name in [name for name in self._mirrors if name not in used]:
             if not self._mirrors[name].followed:
                 del self._mirrors[name]
+                self._wanted.pop(name, None)
                 self.snapshots.drop(name)
 
     # Reports

@@ -77,6 +77,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     groups: dict[str, dict[str, str]] = {}  # group → type → digest of what the agent has of it
     bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
     builds: bool = False  # takes a body as a patch of another, and a group as being like another
+    wanted: dict[str, list[str]] = {}  # group → clusters that its proxies wait for by name, or have waited for
 
 
 class Pods(msgspec.Struct, frozen=True, array_like=True, tag="pods"):
@@ -130,7 +131,14 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     left: tuple[int, ...] = ()  # numbers of proxies that are gone
 
 
-FromAgent = Hello | Pods | Taken | Report
+class Wanted(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
+    """Proxies of a group wait for clusters of these names. Each is said once on a stream; what Hello has is said."""
+
+    group: str
+    names: tuple[str, ...]
+
+
+FromAgent = Hello | Pods | Taken | Report | Wanted
 _Frame = TypeVar("_Frame")
 _OVERHEAD = 10  # bytes around two texts, at most
 

@@ -18,10 +18,10 @@ import msgspec
 
 from weft.xds import frames
 from weft.xds.clients import Sync
-from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update
+from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update, Wanted
 from weft.xds.layer import LayeredTable, differing
 from weft.xds.patch import Patch, difference
-from weft.xds.request import NAME_LENGTH, Refused
+from weft.xds.request import NAME_LENGTH, NAMES, Refused
 from weft.xds.snapshot import Group, Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.table import Behind, Resource, Table, parts_of
@@ -60,6 +60,9 @@ class NodeObserver(Protocol):
         """The group is needed. It may get its state later."""
 
     def release(self, group: Hashable) -> None: ...
+
+    def want(self, group: Hashable, names: Iterable[str]) -> None:
+        """Proxies of the group wait for clusters of these names, or have waited for them. It may not be held yet."""
 
     def taken(self, group: Hashable, type_url: str) -> None:
         """A proxy of the group has taken something."""
@@ -109,6 +112,7 @@ class NodeStream:
         self._proxies: dict[int, Proxy] = {}
         self._since: dict[int, float] = {}  # when each was first told of
         self._digests = hello.groups
+        self._called = dict(hello.wanted)  # of groups that are not joined yet
         self._builds = hello.builds
         self._held = {(type_url, *each) for type_url, bodies in hello.bodies.items() for each in bodies}
         self._resuming = True
@@ -126,6 +130,8 @@ class NodeStream:
             self._moved = True
         elif isinstance(frame, Report):
             self._report(frame)
+        elif isinstance(frame, Wanted):
+            self._want(frame)
         else:
             raise Refused("a stream begins with Hello, and has one")
 
@@ -218,6 +224,8 @@ class NodeStream:
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
         fresh = [(group, name) for group, name in names.items() if name not in self._joined]
         for group, name in fresh[:JOINS]:
+            if called := self._called.pop(name, None):
+                self._observer.want(group, called)
             self._observer.hold(group)
             # First, for those that are there may change all the time.
             self._joined = {name: _Joined(self._snapshots, group, name, self._wake), **self._joined}
@@ -344,6 +352,13 @@ class NodeStream:
                 if there is not None and there.version == version and table.changed_at(name) <= joined.revision:
                     return True
         return False
+
+    def _want(self, wanted: Wanted) -> None:
+        joined = self._joined.get(wanted.group)
+        if joined is not None:
+            self._observer.want(joined.group, wanted.names)
+        elif len(self._called) < PODS and len(self._called.get(wanted.group, ())) < NAMES:
+            self._called.setdefault(wanted.group, []).extend(wanted.names[:NAMES])
 
     def _report(self, report: Report) -> None:
         # What one proxy took and another refused is not the resource's fault: acceptance is heard first.

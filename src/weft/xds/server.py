@@ -27,7 +27,7 @@ from weft.xds.response import CACHE_BYTES, Dialect, Responses
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import Acked, Nacked, NackedResource, Stream
 from weft.xds.table import Behind
-from weft.xds.types import CLUSTER, LISTENER
+from weft.xds.types import CLUSTER, LISTENER, is_held
 
 log = logging.getLogger("weft.xds")
 
@@ -44,6 +44,10 @@ class Observer(Protocol):
     def acked(self, stream_id: int, type_url: str, nonce: str) -> None: ...
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
+
+    def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None:
+        """A client asks for these clusters by name, and has those from an earlier stream. Nothing that it waits for
+        (`types.is_held`) is said to be missing; whoever hears this may see to it that it comes."""
 
     def on_nack(self, resource: NackedResource) -> None:
         """The resource at fault has been found, and is not sent to this client again."""
@@ -321,8 +325,12 @@ class _Session:
             self._turn_due.set()
 
     def _receive(self, request: Request) -> None:
-        outcome = self.stream.receive(request, self._server._clock())
         observer, tell = self._server._observer, self._server._tell
+        outcome = self.stream.receive(request, self._server._clock())
+        if request.type_url == CLUSTER:
+            asked = tuple(name for name in request.names if is_held(CLUSTER, name))
+            if asked or request.versions:
+                tell(lambda: observer.wanted(self.stream_id, asked, tuple(request.versions)))
         if isinstance(outcome, Acked):
             tell(lambda: observer.acked(self.stream_id, outcome.type_url, outcome.nonce))
         elif isinstance(outcome, Nacked):

@@ -16,7 +16,7 @@ from weft.xds.response import Dialect, Response, Responses
 from weft.xds.snapshot import Snapshots
 from weft.xds.subscription import Flight, Subscription
 from weft.xds.table import Behind, Resource, Table
-from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, WHOLE_SET, Part, Step
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, PUSH_ORDER, ROUTE, WHOLE_SET, Part, Step, is_held
 
 # Clusters that a client is slow to warm must not keep listeners and routes away from it for good. Envoy's own answer
 # comes within milliseconds; seconds mean that a cluster waits for something that will not come soon.
@@ -118,7 +118,8 @@ class Stream:
     @property
     def wake_at(self) -> float | None:
         """When a turn is due even if nothing happens."""
-        held = [since for each in self.subscriptions.values() if (since := each.held_since) is not None]
+        both = ((each.held_since, each.answers_held_since) for each in self.subscriptions.values())
+        held = [since for each in both for since in each if since is not None]
         return min(held) + HOLD_SECONDS if held else None
 
     def settled(self, type_url: str) -> int | None:
@@ -144,7 +145,7 @@ class Stream:
         if subscription is None or subscription.flight is not None:
             return None
         if not (subscription.owed or subscription.answer_due):  # so for most types, in most turns of most streams
-            subscription.held_since = None
+            subscription.held_since = subscription.answers_held_since = None
             return None
         table = self._table(step.type_url)
         upserts, removals = subscription.sendable(table, self.dialect)
@@ -153,6 +154,12 @@ class Stream:
             removals = [name for name in removals if subscription.owed[name]]
         elif step.part is Part.REMOVALS:
             upserts = []
+        if step.part is Part.ANSWERS:
+            upserts, removals = [name for name in upserts if is_held(step.type_url, name)], []
+            if not upserts or self._answers_wait(step, subscription, now):
+                return None
+            return self._send(subscription, table, tuple(upserts), (), now)
+        upserts = [name for name in upserts if not is_held(step.type_url, name)]
         if subscription.at_most is not None:
             upserts = upserts[: subscription.at_most]
         if not (upserts or removals or (subscription.answer_due and step.part is not Part.REMOVALS)):
@@ -175,6 +182,23 @@ class Stream:
         if subscription.held_since is None:
             subscription.held_since = now
         return now < subscription.held_since + HOLD_SECONDS
+
+    def _answers_wait(self, step: Step, subscription: Subscription, now: float) -> bool:
+        """A listener that is new asks for its routes, and is used when it has them: who is held would pass it by."""
+        routes = self.subscriptions.get(ROUTE)
+        asked = routes.names if routes is not None else frozenset()
+        ready = (
+            not any(other.flight or other.owed for url in step.after if (other := self.subscriptions.get(url)))
+            and not any(not is_held(step.type_url, name) for name in subscription.owed)
+            and not self._warming & self._table(ENDPOINT).live.keys()
+            and self._table(ROUTE).live.keys() <= asked
+        )
+        if ready:
+            subscription.answers_held_since = None
+            return False
+        if subscription.answers_held_since is None:
+            subscription.answers_held_since = now
+        return now < subscription.answers_held_since + HOLD_SECONDS
 
     def _clusters_awaited(self, clusters: Subscription) -> bool:
         return clusters.flight is not None or any(name in self._table(ENDPOINT).live for name in self._warming)

@@ -14,7 +14,7 @@ import msgspec
 from weft.xds.request import NAMES, Refused, Request
 from weft.xds.response import Dialect, Response
 from weft.xds.table import Behind, Resource, Table
-from weft.xds.types import WHOLE_SET, WILDCARD
+from weft.xds.types import WHOLE_SET, WILDCARD, is_held
 
 # Proxies of one group ask for the same names, thousands of them: one set of strings serves them all.
 _names: WeakValueDictionary[frozenset[str], frozenset[str]] = WeakValueDictionary()
@@ -45,6 +45,7 @@ class Subscription:
         self.sent_at: float | None = None
         self.settled_at: float | None = None
         self.held_since: float | None = None
+        self.answers_held_since: float | None = None
         self.error: str | None = None
         self.refused: dict[str, str] = {}  # name → the version this client will not have
         self.at_most: int | None = None  # upserts per response while looking for the one that is refused
@@ -52,7 +53,7 @@ class Subscription:
         self._versions: Mapping[str, str] = {}
 
     def watches(self, name: str) -> bool:
-        return self.wildcard or name in self.names
+        return name in self.names or (self.wildcard and not is_held(self.type_url, name))
 
     def request(self, request: Request, dialect: Dialect, table: Table, *, first: bool) -> None:
         if first:
@@ -90,6 +91,8 @@ class Subscription:
         asked = {**table.live, **versions} if self.wildcard else {}
         for name in (*asked, *(name for name in self.names if name not in asked)):
             resource, held = table.live.get(name), versions.get(name)
+            if held is None and not self.watches(name):
+                continue
             if resource is not None and resource.version == held:
                 taken.append(resource)
             else:
@@ -131,8 +134,10 @@ class Subscription:
                     del self.owed[name]
                 else:
                     upserts.append(name)
-            elif (name in table.rejected and not awaited) or (
-                dialect is Dialect.STATE_OF_THE_WORLD and self.type_url not in WHOLE_SET
+            elif (
+                is_held(self.type_url, name)
+                or (name in table.rejected and not awaited)
+                or (dialect is Dialect.STATE_OF_THE_WORLD and self.type_url not in WHOLE_SET)
             ):
                 del self.owed[name]
             else:
@@ -146,7 +151,7 @@ class Subscription:
             self.owed = {}  # an emptied dict keeps the room of thousands of names, on each of thousands of streams
         self.flight, self.nonce, self.sent_at = flight, flight.response.nonce, now
         self.answer_due = False
-        self.held_since = None
+        self.held_since = self.answers_held_since = None
 
     def settle(self, now: float) -> None:
         if self.flight is None and not self.owed and not self.answer_due and self.settled != self.revision:
@@ -183,7 +188,7 @@ class Subscription:
             if not self.wildcard:
                 self.wildcard = self.answer_due = True
                 if self.started:
-                    self.owed.update((name, self.owed.get(name, False)) for name in table.live)
+                    self.owed.update((name, self.owed.get(name, False)) for name in table.live if self.watches(name))
             return
         # Asked for again, it is sent again; but what a client may still have is not taken from it by a quarantine.
         keep = again and name in table.rejected and name not in table.live

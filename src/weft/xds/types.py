@@ -10,6 +10,8 @@ from enum import Enum
 
 import msgspec
 
+from weft.translate.names import HOLD
+
 _PREFIX = "type.googleapis.com/"
 
 CLUSTER = _PREFIX + "envoy.config.cluster.v3.Cluster"
@@ -20,6 +22,13 @@ SECRET = _PREFIX + "envoy.extensions.transport_sockets.tls.v3.Secret"
 
 WILDCARD = "*"
 
+
+def is_held(type_url: str, name: str) -> bool:
+    """Whether a call is held until this is there. Only who asks for it by name is sent it, when all else
+    has been taken; but never that there is none: an Envoy that was told so once lets every later call wait in vain."""
+    return type_url == CLUSTER and name.startswith(HOLD)
+
+
 # Clients may ask for all of these by naming nothing, and in state-of-the-world a response carries all that exists, so
 # that a missing name means "deleted". Of every other type a response carries what changed, and nothing can be deleted.
 WHOLE_SET = frozenset({CLUSTER, LISTENER})
@@ -29,6 +38,7 @@ class Part(Enum):
     UPSERTS = "upserts"
     REMOVALS = "removals"
     BOTH = "both"
+    ANSWERS = "answers"  # upserts of names that somebody waits for, and that nobody is told are not there
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -53,4 +63,7 @@ PUSH_ORDER = (
     Step(ROUTE, Part.BOTH, (CLUSTER,), "a route may name new clusters"),
     Step(CLUSTER, Part.REMOVALS, (LISTENER, ROUTE), "nothing may point at a cluster any more when it goes"),
     Step(ENDPOINT, Part.REMOVALS, (LISTENER, ROUTE, CLUSTER), "endpoints go when their cluster has gone"),
+    Step(
+        CLUSTER, Part.ANSWERS, (ENDPOINT, LISTENER, ROUTE), "a held call goes on when all that it is to meet is there"
+    ),
 )

@@ -153,6 +153,8 @@ class Upstream:
                     await self._write(call, frames.Taken(taken.pop(0)))
                 if (pods := self._copy.pods_frame()) is not None:
                     await self._write(call, pods)
+                for wanted in self._copy.wanted_frames():
+                    await self._write(call, wanted)
                 report_at = report_at or loop.time() + REPORT_SECONDS
             if report_at is not None and loop.time() >= report_at:
                 report_at = None

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import calls
+import connect_server
 import http_server
 import raw_server
 import steady
@@ -28,6 +29,7 @@ async def main():
         **tcp_server.COMMANDS,
         **steady.COMMANDS,
         **raw_server.COMMANDS,
+        **connect_server.COMMANDS,
     }
     for item in os.environ.get("SERVE", "").split():
         kind, port = item.split("=")
@@ -38,6 +40,8 @@ async def main():
             commands |= grpc_server.COMMANDS
         elif kind == "http":
             await http_server.serve(int(port))
+        elif kind == "connect":
+            await connect_server.serve(int(port))
         elif kind == "raw":
             await raw_server.serve(int(port))
         else:

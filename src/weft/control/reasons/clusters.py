@@ -45,6 +45,8 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
         yield from _inbound(ground, cluster, int(rest[0]))
     elif name == names.BLACK_HOLE:
         yield _part("", (), rules.BLACK_HOLE)
+    elif name.startswith(names.HOLD):
+        yield _part("", (), rules.HELD_CALLS)
     elif name == names.PASSTHROUGH:
         said, by = ground.outbound()
         yield _part("", said, rules.UNKNOWN_HOSTS, *by)

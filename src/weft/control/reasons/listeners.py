@@ -29,7 +29,7 @@ from weft.model.peer_authentication import PeerAuthentication, decider
 from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.telemetry import Telemetry
-from weft.translate import names
+from weft.translate import hold, names
 from weft.translate.authorization import AUDITED, DISGUISED_HEADER, DISGUISED_PATH
 from weft.translate.request_authentication import written_by
 
@@ -42,7 +42,7 @@ def parts(ground: Ground, listener: Listener) -> Iterator[Part]:
     inbound = listener.name == names.VIRTUAL_INBOUND
     yield _whole(ground, listener)
     for position, chain in enumerate(listener.filter_chains):
-        place = f"filter_chains[{_label(listener, position)}]", f"filter_chains[{position}]"
+        place = f"filter_chains[{label(listener, position)}]", f"filter_chains[{position}]"
         if inbound:
             yield from _entrance(ground, listener, chain, place)
         else:
@@ -52,7 +52,7 @@ def parts(ground: Ground, listener: Listener) -> Iterator[Part]:
         yield from _way_out(ground, listener, listener.default_filter_chain, place)
     if listener.HasField("listener_filters_timeout") and listener.listener_filters_timeout.ToNanoseconds():
         yield _detection(ground)
-    yield _logs(ground, inbound=inbound)
+    yield logs(ground, inbound=inbound)
 
 
 def _whole(ground: Ground, listener: Listener) -> Part:
@@ -60,6 +60,8 @@ def _whole(ground: Ground, listener: Listener) -> Part:
         return Part("", "", workloads(ground), (rules.INBOUND_LISTENER,))
     if listener.name == names.VIRTUAL_OUTBOUND:
         return Part("", "", (), (rules.OUTBOUND_LISTENER,))
+    if listener.name == names.AGAIN:
+        return Part("", "", (), (rules.HELD_CALLS,))
     if listener.name.startswith("0.0.0.0_"):
         made_by = sources_of(listener.metadata)
         shared = (rules.CHAIN_ON_SHARED_PORT,) if made_by else ()
@@ -79,7 +81,7 @@ def _entrance(ground: Ground, listener: Listener, chain: FilterChain, place: tup
     named, by_name = entrance(ground, port) if port is not None else ((), (rules.INBOUND_REST,))
     said, by_mode = _mode(ground, number)
     yield Part(*place, (*said, *named), (*by_mode, *by_name, _protocol(port)))
-    yield from _guards(ground, chain, place)
+    yield from guards(ground, chain, place)
 
 
 def _mode(ground: Ground, number: int) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
@@ -97,7 +99,7 @@ def _protocol(port: InboundPort | None) -> Rule:
     return rules.PROTOCOL_DETECTED if detected else rules.PROTOCOL_DECLARED
 
 
-def _guards(ground: Ground, chain: FilterChain, place: tuple[str, str]) -> Iterator[Part]:
+def guards(ground: Ground, chain: FilterChain, place: tuple[str, str]) -> Iterator[Part]:
     for position, each in enumerate(chain.filters):
         inside = f"{place[0]}.filters[{each.name}].typed_config", f"{place[1]}.filters[{position}].typed_config"
         if (network := _opened(each.typed_config, network_rbac.RBAC())) is not None:
@@ -175,6 +177,8 @@ def _refused(ground: Ground, name: str) -> tuple[Source, ...]:
 def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tuple[str, str]) -> Iterator[Part]:
     if chain.name.endswith(_BLACK_HOLE_CHAIN):
         yield Part(*place, (), (rules.INBOUND_LOOP,))
+    elif chain.name in hold.CHAINS:
+        yield Part(*place, (), (rules.HELD_CALLS,))
     elif chain.name in ("PassthroughFilterChain", f"{names.VIRTUAL_OUTBOUND}-catchall-tcp"):
         yield Part(*place, *ground.outbound())
     elif manager := _manager(chain):
@@ -210,7 +214,7 @@ def _detection(ground: Ground) -> Part:
     return Part(path, path, (), (rules.DETECTION_TIMEOUT,))
 
 
-def _logs(ground: Ground, *, inbound: bool) -> Part:
+def logs(ground: Ground, *, inbound: bool) -> Part:
     side = Reporter.SERVER if inbound else Reporter.CLIENT
     speaking = [
         each
@@ -226,7 +230,7 @@ def _logs(ground: Ground, *, inbound: bool) -> Part:
     return Part("access_log", "access_log", (), (rules.NO_ACCESS_LOG,))
 
 
-def _label(listener: Listener, position: int) -> str:
+def label(listener: Listener, position: int) -> str:
     return _labels([each.name for each in listener.filter_chains])[position]
 
 

@@ -33,7 +33,7 @@ def parts(ground: Ground, configuration: RouteConfiguration) -> Iterator[Part]:
         name, _, port = host.name.rpartition(":")
         view = ground.service(name)
         yield Part(where, at, sources_of(host.metadata), _host_rules(view, name))
-        yield from _routes(ground, view, host, int(port) if port.isdecimal() else 0, (where, at))
+        yield from routes_of(view, host, int(port) if port.isdecimal() else 0, (where, at))
 
 
 def _host_rules(view: ServiceView | None, host: str) -> tuple[Rule, ...]:
@@ -50,9 +50,8 @@ def _host_rules(view: ServiceView | None, host: str) -> tuple[Rule, ...]:
     return by
 
 
-def _routes(
-    ground: Ground, view: ServiceView | None, host: EnvoyVirtualHost, port: int, place: tuple[str, str]
-) -> Iterator[Part]:
+def routes_of(view: ServiceView | None, host: EnvoyVirtualHost, port: int, place: tuple[str, str]) -> Iterator[Part]:
+    """Of each of its routes."""
     written = chosen(view, port) if view is not None else []
     # What is served may be older than the mesh: where they do not agree, only what it carries itself can be told.
     agree = view is not None and list(host.routes) == routes(view, port)

@@ -20,7 +20,46 @@ class Rule(msgspec.Struct, frozen=True):
 _RESOURCES, _TLS, _POLICIES = "resources.md", "mutual-tls.md", "authorization.md"
 _TOKENS, _LOGS, _IDENTITY = "request-authentication.md", "access-log.md", "identity.md"
 _BALANCING = "load-balancing.md"
+_EDGE = "gateways.md"
+_ON_DEMAND = "on-demand.md"
 _REQUEST, _CHANGE, _KUBERNETES = "life-of-a-request.md", "life-of-a-change.md", "kubernetes.md"
+
+# At gateways
+
+GATEWAY_LISTENER = Rule(
+    "gateway-listener",
+    "Each port that Gateways with the proxy's labels serve has a listener; plain HTTP shares its routes, too.",
+    _EDGE,
+)
+FIRST_GATEWAY = Rule(
+    "first-gateway",
+    "A port speaks what the oldest Gateway's server speaks, and a name inside TLS is the first's that has it.",
+    _EDGE,
+)
+MISSING_CREDENTIAL = Rule(
+    "missing-credential", "What the server shows is not there: its names are closed until it is.", _EDGE
+)
+MERGED_AT_GATEWAY = Rule(
+    "merged-at-gateway",
+    "The routes of all VirtualServices that a Gateway has for one host are taken, the oldest first; what catches "
+    "everything comes last.",
+    _EDGE,
+)
+UNKNOWN_AT_GATEWAY = Rule("unknown-at-gateway", "A host that no route is for is answered with 404.", _EDGE)
+NAME_OF_ANOTHER_SERVER = Rule(
+    "name-of-another-server",
+    "The host is another server's of this port: who asks for it in a connection for this one is answered with 421.",
+    _EDGE,
+)
+HTTPS_ALONE = Rule("https-alone", "The server has httpsRedirect: plain HTTP is sent to HTTPS.", _EDGE)
+OUT_OF_SECRET = Rule(
+    "out-of-secret",
+    "It holds what a Secret of the gateway's namespace holds; when that is renewed, so is it.",
+    _EDGE,
+)
+FILES_OF_SERVER = Rule(
+    "files-of-server", "It names files of the proxy's file system, which it reads itself, and again if replaced.", _EDGE
+)
 
 # What there is at all
 
@@ -61,6 +100,11 @@ OUTBOUND_LISTENER = Rule(
     "outbound-listener",
     "All calls of the workload arrive at one listener, which hands each to the one of its destination.",
     _REQUEST,
+)
+HELD_CALLS = Rule(
+    "held-calls",
+    "A call to a service that the proxy has not been told of is held until it is, and then goes on as any other.",
+    _ON_DEMAND,
 )
 LISTENER_PER_HTTP_PORT = Rule(
     "listener-per-http-port",

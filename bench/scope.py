@@ -1,0 +1,180 @@
+"""What a proxy holds, with and without on-demand scope: a workload that calls five services of a hundred, a thousand
+and five thousand. Memory, size of configuration, how long a first call takes, and what one changed route costs.
+
+Real Envoys in a real mesh on this machine. All services are answered by one workload: what is measured is the caller's
+proxy, and what the control plane does for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from bench import mesh
+from bench.figure import Effort, Figure, Say
+from bench.process import Failed, memory
+from weft.local.engine import Engine
+from weft.local.pod import Pod
+from weft.model.group import group_of
+from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
+
+_CALLED = 5
+_SIZES, _QUICK_SIZES = (100, 1_000, 5_000), (50, 200)
+_MEGABYTE = 1_000_000
+_SETTLE_SECONDS = 3.0  # Envoy gives memory back a while after it has taken a large response apart
+_SERVER = """
+import http.server
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.send_header("content-length", "2"); self.end_headers(); self.wfile.write(b"ok")
+http.server.ThreadingHTTPServer(("", 8080), Answer).serve_forever()
+"""
+
+
+class _Change(msgspec.Struct, frozen=True):
+    cpu: float  # seconds
+    took: float  # seconds until every proxy has ACKed
+    received: int  # bytes, by the caller's proxy
+
+
+class _Measured(msgspec.Struct, frozen=True):
+    configuration: int  # bytes that the caller's proxy should have
+    private: int
+    first: float  # seconds; the median of the first call to each
+    later: float
+    changes: tuple[_Change, ...]
+
+
+def run(effort: Effort, say: Say) -> list[Figure]:
+    sizes = _QUICK_SIZES if effort.quick else _SIZES
+    figures: list[Figure] = []
+    for size in sizes:
+        found = {on: asyncio.run(_measure(size, effort.of(9, 3), on=on)) for on in (False, True)}
+        whole, demanded = found[False], found[True]
+        title = f"scope, {_CALLED} of {size:,} services called"
+        figures += [
+            Figure(f"{title}: configuration on demand (baseline: all)", demanded.configuration / 1024, "KiB", None,
+                   whole.configuration / 1024),
+            Figure(f"{title}: sidecar's private memory on demand (baseline: all)", demanded.private / _MEGABYTE, "MB",
+                   None, whole.private / _MEGABYTE),
+            Figure(f"{title}: first call, median (baseline: all)", demanded.first * 1000, "ms", None,
+                   whole.first * 1000),
+            Figure(f"{title}: later call, median (baseline: all)", demanded.later * 1000, "ms", None,
+                   whole.later * 1000),
+        ]  # fmt: skip
+        say(
+            f"{size:,} services: {demanded.configuration / 1024:,.0f} KiB and {demanded.private / _MEGABYTE:.1f} MB "
+            f"on demand, {whole.configuration / 1024:,.0f} KiB and {whole.private / _MEGABYTE:.1f} MB of all"
+        )
+        for what, measured in (("all", whole), ("on demand", demanded)):
+            name = f"one changed route at {size:,} services, {what}"
+            figures += [
+                Figure(f"{name}: CPU", _mid(measured, "cpu") * 1000, "ms"),
+                Figure(f"{name}: received by the caller's proxy", _mid(measured, "received") / 1024, "KiB"),
+                Figure(f"{name}: saved → ACKed", _mid(measured, "took") * 1000, "ms"),
+            ]
+    return figures
+
+
+async def _measure(size: int, repeats: int, *, on: bool) -> _Measured:
+    with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
+        path = Path(directory)
+        Path(directory).chmod(0o755)
+        _write(path, size, on=on)
+        async with mesh.running(path) as engine:
+            await mesh.until_ready(engine, 2)
+            caller = next(pod for pod in engine.pods() if pod.plan.workload.name == "caller")
+            await mesh.until("proxies are in sync", lambda: _in_sync(engine))
+            names = [f"service-{number * (size // _CALLED)}" for number in range(_CALLED)]
+            first = [await _call(engine, caller, name) for name in names]
+            later = [await _call(engine, caller, name) for name in names for _ in range(5)]
+            changes = [await _change(engine, caller, path, names[0], 10 + repeat) for repeat in range(repeats)]
+            await asyncio.sleep(_SETTLE_SECONDS)
+            if caller.proxy is None or not caller.proxy.pid:
+                raise Failed("the caller has no proxy")
+            return _Measured(
+                _configuration(engine, caller),
+                memory(caller.proxy.pid)[0],
+                median(first),
+                median(later),
+                tuple(changes),
+            )
+
+
+def _write(directory: Path, size: int, *, on: bool) -> None:
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "istio",
+            "namespace": "istio-system",
+            "annotations": {"weft.dev/on-demand": "true" if on else "false"},
+        },
+        "data": {"mesh": "{}"},
+    }
+    server = mesh.workload(
+        "web", command=[sys.executable, "-c", _SERVER], ports=[{"name": "http", "port": 8080}],
+        readiness={"tcp": {"port": 8080}, "period": "100ms"},
+    )  # fmt: skip
+    services = [mesh.service(f"service-{number}", 80, 8080) for number in range(size)]
+    for each in services:
+        each["spec"]["selector"] = {"app": "web"}
+    server["metadata"]["labels"] = {"app": "web"}
+    mesh.save(directory / "settings.yaml", settings)
+    mesh.save(directory / "workloads.yaml", mesh.workload("caller"), server)
+    mesh.save(directory / "services.yaml", *services)
+
+
+async def _call(engine: Engine, caller: Pod, name: str) -> float:
+    """Seconds. Nothing is tried twice: a first call that fails is a failure."""
+    address = mesh.service_address(engine, name), 80
+    began = time.monotonic()
+    answer = await asyncio.to_thread(mesh.request, caller, address, name)
+    took = time.monotonic() - began
+    if not answer.startswith(b"HTTP/1.1 200"):
+        raise Failed(f"{name} answered {answer[:80]!r}")
+    return took
+
+
+async def _change(engine: Engine, caller: Pod, directory: Path, name: str, seconds: int) -> _Change:
+    route: dict[str, Any] = mesh.weighted_route(name, {name: 100})
+    route["spec"]["http"][0]["timeout"] = f"{seconds}s"
+    before = await _received(caller)
+    pushes, cpu, began = engine.control.pushes, time.process_time(), time.monotonic()
+    mesh.save(directory / "route.yaml", route)
+    await mesh.until(
+        "the route is everywhere", lambda: engine.control.pushes > pushes and _in_sync(engine), every=0.001
+    )
+    took, cpu = time.monotonic() - began, time.process_time() - cpu
+    return _Change(cpu, took, await _received(caller) - before)
+
+
+def _in_sync(engine: Engine) -> bool:
+    proxies = engine.control.proxies()
+    return len(proxies) == 2 and not engine.control.pending and all(each.sync.value == "SYNCED" for each in proxies)
+
+
+async def _received(caller: Pod) -> int:
+    """From the control plane, as Envoy counts it."""
+    if caller.proxy is None:
+        raise Failed("the caller has no proxy")
+    said = await caller.proxy.admin.read("/stats", {"filter": r"^cluster\.xds-grpc\.upstream_cx_rx_bytes_total"})
+    return int(said.decode().rpartition(":")[2])
+
+
+def _configuration(engine: Engine, caller: Pod) -> int:
+    group = group_of(caller.plan.workload)
+    types = (CLUSTER, ENDPOINT, LISTENER, ROUTE)
+    found = [engine.control.diagnosis.resources(group, type_url) for type_url in types]
+    return sum(len(each.body) for resources in found for each in resources.values())
+
+
+def _mid(measured: _Measured, what: str) -> float:
+    return float(median(getattr(change, what) for change in measured.changes))

@@ -1,0 +1,70 @@
+"""Tunnels that a DestinationRule opens, and what does not go through them. Only connections do, on tcp and tls routes
+and on ports that carry no HTTP: a request that an http route sends goes to the host itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts
+from weft.analyze.finding import finding
+from weft.base.problem import Problem
+from weft.model.claims import strength
+from weft.model.destination_rule import DestinationRule, Tunnel, effective
+from weft.model.virtual_service import Destination, WeightedDestination
+
+
+def of_tunnels(facts: Facts) -> Iterator[Problem]:
+    rules = {rule.host: rule for rule in sorted(facts.rules, key=strength, reverse=True) if _opens_tunnel(rule)}
+    if not rules:
+        return
+    yield from _of_use(rules, facts)
+    for routing in facts.virtual_services:
+        for number, route in enumerate(routing.http):
+            for index, part in enumerate(route.route):
+                if _tunnel(rules, part.destination):
+                    what = (
+                        f"requests of an http route do not go through the tunnel that a DestinationRule opens "
+                        f"for {part.destination.host}: that host itself gets them"
+                    )
+                    field = f"spec.http[{number}].route[{index}].destination"
+                    hint = "use a tcp or tls route, or a subset without `tunnel`"
+                    yield finding("WFT0217", routing.origin, field, what, hint, line=part.line or route.line)
+        for name, routes in (("tls", routing.tls), ("tcp", routing.tcp)):
+            for number, stream in enumerate(routes):
+                if len({_tunnel(rules, part.destination) for part in _taking_part(stream.route)}) > 1:
+                    what = "the destinations of this route have different tunnels, and one proxy can open only one"
+                    hint = f"all take that of {_taking_part(stream.route)[0].destination.host}: give them the same"
+                    yield finding(
+                        "WFT0218", routing.origin, f"spec.{name}[{number}].route", what, hint, line=stream.line
+                    )
+
+
+def _of_use(rules: dict[str, DestinationRule], facts: Facts) -> Iterator[Problem]:
+    reached = {
+        part.destination.host
+        for routing in facts.virtual_services
+        for stream in (*routing.tls, *routing.tcp)
+        for part in stream.route
+    }
+    for host, rule in rules.items():
+        ports = [port for service in facts.services_of(host) for port in service.ports]
+        if ports and host not in reached and all(port.protocol.is_http for port in ports):
+            what = f"no connection goes through the tunnel: {host} carries HTTP, and no tcp or tls route leads to it"
+            hint = "route the connections that are meant to it by a VirtualService's `tcp` or `tls`"
+            yield finding("WFT0217", rule.origin, "spec", what, hint)
+
+
+def _opens_tunnel(rule: DestinationRule) -> bool:
+    return any(
+        policy is not None and policy.tunnel for policy in (rule.policy, *(each.policy for each in rule.subsets))
+    )
+
+
+def _tunnel(rules: dict[str, DestinationRule], destination: Destination) -> Tunnel | None:
+    rule = rules.get(destination.host)
+    subset = next((each for each in rule.subsets if each.name == destination.subset), None) if rule else None
+    return effective(rule, destination.port, subset).tunnel
+
+
+def _taking_part(route: tuple[WeightedDestination, ...]) -> tuple[WeightedDestination, ...]:
+    return tuple(part for part in route if part.weight > 0) or route[:1]

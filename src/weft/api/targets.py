@@ -1,0 +1,43 @@
+"""`targetRefs` of a policy: gateways of the Gateway API that it is for, instead of workloads with certain labels."""
+
+from __future__ import annotations
+
+from weft.api.reader import Fields
+
+GATEWAY = "Gateway"
+_GROUPS = {
+    GATEWAY: "gateway.networking.k8s.io",
+    "GatewayClass": "gateway.networking.k8s.io",
+    "Service": "",
+    "ServiceEntry": "networking.istio.io",
+}
+
+
+def read_targets(spec: Fields) -> tuple[str, ...]:
+    """Each as KIND NAME. Services are guarded by waypoints, which weft has not: who believes that they are must hear
+    that nothing does it."""
+    one = spec.fields("targetRef")
+    found = []
+    for target in (*([one] if one else []), *spec.items("targetRefs")):
+        kind = target.choice("kind", _GROUPS)
+        name = target.text("name", required=True, most=253)
+        target.refused("sectionName", "`sectionName` is not supported: a policy is for a whole gateway")
+        target.refused("namespace", "`namespace` is not supported: a policy is for a gateway of its own namespace")
+        group = target.text("group", most=253)
+        if group not in (_GROUPS.get(kind, group), "core"):
+            target.error("group", f"{kind} is of the group `{_GROUPS[kind]}`, not `{group}`")
+        found.append(f"{kind or GATEWAY} {name}")  # a misspelled one is refused, and meant some gateway to be guarded
+    nobody = [each for each in found if not each.startswith(f"{GATEWAY} ")]
+    if nobody:
+        what = (
+            f"this policy is bound to {', '.join(nobody[:3])} by `targetRefs`, and this version of weft runs no "
+            "waypoints: NOTHING enforces it"
+        )
+        spec.error("targetRefs" if spec.has("targetRefs") else "targetRef", what, "a `selector` binds it to workloads")
+    if found and spec.has("selector"):
+        spec.error("selector", "only one of `selector` and `targetRefs` may be set")
+    return tuple(found)
+
+
+def reaches_gateways(targets: tuple[str, ...]) -> bool:
+    return any(each.startswith(f"{GATEWAY} ") for each in targets)

@@ -1,0 +1,25 @@
+"""Filters that a proxy was sent by themselves (ECDS), as rows. weft sends none; whoever looks wants to know that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.envoy.dump import EXTENSIONS, Dump, Table, at, items, text
+
+COLUMNS = ("ECDS NAME", "TYPE")
+_PREFIX = "type.googleapis.com/"
+
+
+def extensions(dump: Dump) -> dict[str, Any]:
+    """The whole section, as Envoy writes it; nothing, if it has none: an Envoy that was never sent one may say so by
+    saying nothing."""
+    found = dump.sections(EXTENSIONS)
+    return {name: value for name, value in found[-1].items() if name != "@type"} if found else {}
+
+
+def table(section: dict[str, Any]) -> Table:
+    rows = [
+        (text(each, "typed_config", "@type").removeprefix(_PREFIX), text(each, "name"))
+        for each in (at(entry, "ecds_filter") for entry in items(section, "ecds_filters"))
+    ]
+    return Table(COLUMNS, tuple((name, kind) for kind, name in sorted(rows)))

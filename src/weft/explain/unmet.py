@@ -1,0 +1,210 @@
+"""Why a rule of a policy does not match: the rule as Envoy holds it and what a guard sees come in, and the conditions
+that are not met leave, in words: `method POST is not GET or HEAD`.
+
+Rule: it is asked after the decision and never decides anything; what it has no words for it leaves out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from envoy.config.core.v3.address_pb2 import CidrRange
+from envoy.config.rbac.v3.rbac_pb2 import Permission, Policy, Principal
+from envoy.config.route.v3.route_components_pb2 import HeaderMatcher
+from envoy.type.matcher.v3.metadata_pb2 import MetadataMatcher
+from envoy.type.matcher.v3.path_pb2 import PathMatcher
+from envoy.type.matcher.v3.string_pb2 import StringMatcher
+from envoy.type.matcher.v3.value_pb2 import ValueMatcher
+
+from weft.explain import matchers
+from weft.explain.rule import Seen, is_, permits
+
+_MOST_NAMED = 4  # values that would have been good
+_SPIFFE = "spiffe://"
+_NAMED = {":method": "method", ":authority": "host"}
+_NAMESPACE = re.compile(r"spiffe://\.\+/ns/((?:\[\^/\]\*|[^/])*)/\.\*")
+_ACCOUNT = re.compile(r"spiffe://\.\+/ns/([^/]*)/\(\?:\.\+/\)\?sa/([^/]*)\(\?:/\.\+\)\?")
+
+# What was looked at, as the subject of a sentence, and what it should have been; None: the subject says it all.
+Miss = tuple[str, str | None]
+
+
+def unmet(policy: Policy, seen: Seen) -> str:
+    """Nothing, if there are no words for it. A rule needs one of its permissions and one of its principals."""
+    misses: list[Miss] = []
+    if not any(permits(each, seen) for each in policy.permissions):
+        misses += _of_ways([[*_of_permission(each, seen)] for each in policy.permissions])
+    if not any(is_(each, seen) for each in policy.principals):
+        misses += _of_ways([[*_of_principal(each, seen)] for each in policy.principals])
+    return _told(misses)
+
+
+def _of_ways(ways: list[list[Miss]]) -> list[Miss]:
+    """Where one of several would have been enough. Values of one subject are listed together; what is about different
+    ones is told apart."""
+    told = [way for way in ways if way]
+    if all(len(way) == 1 for way in told) and len({way[0][0] for way in told}) == 1:
+        return [way[0] for way in told]
+    return told[0] if len(told) == 1 else [("; or else ".join(map(_told, told)), None)] if told else []
+
+
+def _told(misses: Iterable[Miss]) -> str:
+    wanted: dict[str, list[str]] = {}
+    for subject, value in misses:
+        values = wanted.setdefault(subject, [])
+        if value is not None and value not in values:
+            values.append(value)
+    return " and ".join(f"{subject} is not {_either(each)}" if each else subject for subject, each in wanted.items())
+
+
+def _either(values: list[str]) -> str:
+    if len(values) > _MOST_NAMED:
+        values = [*values[:_MOST_NAMED], f"{len(values) - _MOST_NAMED} more"]
+    *first, last = values
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _of_permission(permission: Permission, seen: Seen) -> Iterable[Miss]:
+    """Of one that does not match; of what stands under `not_rule`, one that does."""
+    kind = permission.WhichOneof("rule")
+    connection = seen.connection
+    match kind:
+        case "and_rules":
+            return [
+                miss
+                for each in permission.and_rules.rules
+                if not permits(each, seen)
+                for miss in _of_permission(each, seen)
+            ]
+        case "or_rules":
+            return _of_ways([[*_of_permission(each, seen)] for each in permission.or_rules.rules])
+        case "not_rule":
+            inner = permission.not_rule
+            matching = inner.or_rules.rules if inner.HasField("or_rules") else [inner]
+            return _left_out(miss for each in matching if permits(each, seen) for miss in _of_permission(each, seen))
+        case "header":
+            return [_of_header(permission.header, seen)]
+        case "url_path":
+            return [_of_path(permission.url_path, seen)]
+        case "destination_ip":
+            return [(f"destination {connection.address}", _range(permission.destination_ip))]
+        case "destination_port":
+            return [(f"port {connection.port}", str(permission.destination_port))]
+        case "metadata":
+            return [_of_metadata(permission.metadata, seen.metadata)]
+        case "requested_server_name":
+            return [(f"server name {connection.server_name or '(none)'}", _text(permission.requested_server_name))]
+    return []
+
+
+def _of_principal(principal: Principal, seen: Seen) -> Iterable[Miss]:
+    kind = principal.WhichOneof("identifier")
+    match kind:
+        case "and_ids":
+            return [miss for each in principal.and_ids.ids if not is_(each, seen) for miss in _of_principal(each, seen)]
+        case "or_ids":
+            return _of_ways([[*_of_principal(each, seen)] for each in principal.or_ids.ids])
+        case "not_id":
+            inner = principal.not_id
+            matching = inner.or_ids.ids if inner.HasField("or_ids") else [inner]
+            return _left_out(miss for each in matching if is_(each, seen) for miss in _of_principal(each, seen))
+        case "authenticated":
+            return [_of_caller(principal.authenticated.principal_name, seen)]
+        case "direct_remote_ip" | "source_ip":
+            return [(f"address {seen.connection.source}", _range(getattr(principal, kind)))]
+        case "remote_ip":
+            return [(f"first caller's address {seen.remote or seen.connection.source}", _range(principal.remote_ip))]
+        case "header":
+            return [_of_header(principal.header, seen)]
+        case "url_path":
+            return [_of_path(principal.url_path, seen)]
+        case "metadata":
+            return [_of_metadata(principal.metadata, seen.metadata)]
+    return []
+
+
+def _left_out(about: Iterable[Miss]) -> list[Miss]:
+    """What a rule leaves out (`notMethods`) is there."""
+    return [(f"{subject} is left out", None) for subject in dict.fromkeys(subject for subject, _ in about)]
+
+
+def _of_caller(wanted: StringMatcher, seen: Seen) -> Miss:
+    if not seen.identities:
+        return "the caller has shown no certificate", None
+    return f"caller {seen.identities[0].removeprefix(_SPIFFE)}", _identity(wanted)
+
+
+def _of_path(matcher: PathMatcher, seen: Seen) -> Miss:
+    return f"path {matchers.without_query(seen.headers.value(':path'))}", _text(matcher.path)
+
+
+def _of_header(matcher: HeaderMatcher, seen: Seen) -> Miss:
+    """A header's value is not repeated: it may be a secret."""
+    if not seen.headers.has(matcher.name):
+        return f"there is no header {matcher.name}", None
+    name = _NAMED.get(matcher.name)
+    subject = f"{name} {seen.headers.value(matcher.name)}" if name else f"header {matcher.name}"
+    return subject, _text(matcher.string_match)
+
+
+def _of_metadata(matcher: MetadataMatcher, known: Mapping[str, Any]) -> Miss:
+    keys = [segment.key for segment in matcher.path]
+    if keys[:1] != ["payload"]:
+        return f"{matcher.filter} {'.'.join(keys)}", ", ".join(_values(matcher.value)) or None
+    found: Any = known.get(matcher.filter, {}).get("payload", {})
+    if not found:
+        return "there is no token that was verified", None
+    claim = ".".join(keys[1:])
+    for key in keys[1:]:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if found is None:
+        return f"the token has no claim {claim}", None
+    wanted = list(dict.fromkeys(_values(matcher.value)))
+    shown = ", ".join(map(str, found)) if isinstance(found, list) else found
+    return f"claim {claim} ({shown})", _either(wanted) if wanted else None
+
+
+def _values(matcher: ValueMatcher) -> Iterator[str]:
+    kind = matcher.WhichOneof("match_pattern")
+    if kind == "or_match":
+        for each in matcher.or_match.value_matchers:
+            yield from _values(each)
+    elif kind == "list_match":
+        yield from _values(matcher.list_match.one_of)
+    elif kind == "string_match":
+        yield _text(matcher.string_match)
+
+
+def _identity(wanted: StringMatcher) -> str:
+    pattern = wanted.safe_regex.regex
+    if found := _NAMESPACE.fullmatch(pattern):
+        return f"of namespace {_unescaped(found[1])}"
+    if found := _ACCOUNT.fullmatch(pattern):
+        return f"service account {_unescaped(found[1])}/{_unescaped(found[2])}"
+    return _text(wanted).removeprefix(_SPIFFE)
+
+
+def _text(wanted: StringMatcher) -> str:
+    """As a policy writes it."""
+    kind = wanted.WhichOneof("match_pattern")
+    match kind:
+        case "exact":
+            return str(wanted.exact)
+        case "prefix":
+            return f"{wanted.prefix}*"
+        case "suffix":
+            return f"*{wanted.suffix}"
+        case "safe_regex":
+            pattern = wanted.safe_regex.regex
+            return "anything" if pattern == ".+" else f"what matches {pattern}"
+    return "anything"
+
+
+def _unescaped(pattern: str) -> str:
+    return re.sub(r"\\([^A-Za-z0-9])", r"\1", pattern.replace("[^/]*", "*"))
+
+
+def _range(wanted: CidrRange) -> str:
+    return f"in {wanted.address_prefix}/{wanted.prefix_len.value}"

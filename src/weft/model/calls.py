@@ -1,0 +1,87 @@
+"""What each group has called, as far as its proxies were not told of it before: addresses that somebody waits for, and
+hosts that are known to be called in some other way. Who calls one is told of it for good.
+
+Kept longer than the groups themselves, for proxies that come back have what they had. Rule: nothing here is unbounded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+
+import msgspec
+
+from weft.model.group import Group
+
+MOST = 5_000  # addresses and hosts of one group; who calls more is told of everything
+_MOST_GROUPS = 10_000
+
+Address = tuple[str, int]
+
+
+class Why(StrEnum):
+    CALLED = "called"
+    LOOKED_UP = "looked up"
+    HAD = "had before"  # a proxy that has come back brought it along
+
+
+class Call(msgspec.Struct, frozen=True):
+    why: Why
+    since: float  # of the clock on the wall
+
+
+class Called:
+    """Of one group."""
+
+    def __init__(self) -> None:
+        self.addresses: dict[Address, Call] = {}
+        self.hosts: dict[str, Call] = {}
+        self.everything = False  # it was too much to keep
+
+
+class Calls:
+    def __init__(self, most: int = MOST, clock: Callable[[], float] = time.time, *, everything: bool = False) -> None:
+        """`everything`: where nobody knows who has called whom, and all is to be looked at."""
+        self._most, self._clock, self._everything = most, clock, everything
+        self._groups: dict[Group, Called] = {}
+
+    def of(self, group: Group) -> Called:
+        """To be read; nothing if it has called nobody."""
+        found = self._groups.get(group)
+        if found is None:
+            found = Called()
+            found.everything = self._everything
+        return found
+
+    def groups(self) -> Mapping[Group, Called]:
+        return self._groups
+
+    def add(
+        self, group: Group, addresses: Iterable[Address] = (), hosts: Iterable[str] = (), why: Why = Why.CALLED
+    ) -> bool:
+        """Returns whether any of it is new. What is too much is not kept, and not answered either: that the group then
+        knows everything is answer enough."""
+        called = self._groups.pop(group, None) or self.of(group)
+        call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
+        for kept, new in ((called.addresses, addresses), (called.hosts, hosts)):
+            for each in new:
+                if each in kept:
+                    continue
+                if len(called.addresses) + len(called.hosts) >= self._most:
+                    called.everything = called.everything or why is not Why.LOOKED_UP  # that is only a guess
+                    break
+                kept[each] = call  # type: ignore[index]
+        if called.addresses or called.hosts:
+            self._groups[group] = called  # last: the others have called nothing new for longer
+        if len(self._groups) > _MOST_GROUPS:
+            del self._groups[next(iter(self._groups))]
+        return before != (len(called.addresses), len(called.hosts), called.everything)
+
+    def copy(self) -> Calls:
+        """As it is now, for whoever goes on from here by himself."""
+        result = Calls(self._most, self._clock, everything=self._everything)
+        for group, called in self._groups.items():
+            same = result._groups[group] = Called()
+            same.addresses, same.hosts, same.everything = dict(called.addresses), dict(called.hosts), called.everything
+        return result

@@ -1,0 +1,41 @@
+"""CONNECT: a request for a tunnel, which an application that is a proxy answers and a sidecar passes on. It has no
+path, and its authority says where the tunnel should lead, not who is asked for it. So it can be passed on only where
+the connection alone says for whom it is: at a listener of one service, and on the way in.
+
+Rule: what is within a tunnel no filter sees. Where policies look at requests, CONNECT is not passed on at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from envoy.config.route.v3.route_components_pb2 import Route, RouteMatch
+
+CONNECT = "CONNECT"
+
+
+def with_connects(routes: Iterable[Route]) -> list[Route]:
+    """Each route that takes every path takes a CONNECT, too, on the same conditions."""
+    written = list(routes)
+    return [*(_for_connect(route) for route in written if _takes_connect(route)), *written]
+
+
+def _takes_connect(route: Route) -> bool:
+    match = route.match
+    return (
+        route.HasField("route")
+        and match.prefix == "/"
+        and not match.query_parameters
+        and all(header.name != ":method" or header.string_match.exact == CONNECT for header in match.headers)
+    )
+
+
+def _for_connect(route: Route) -> Route:
+    result = Route()
+    result.CopyFrom(route)
+    result.match.CopyFrom(RouteMatch(headers=route.match.headers))
+    result.match.connect_matcher.SetInParent()
+    result.route.upgrade_configs.add(upgrade_type=CONNECT)
+    for about_paths in ("prefix_rewrite", "regex_rewrite", "path_rewrite_policy", "host_rewrite_literal"):
+        result.route.ClearField(about_paths)
+    return result

@@ -1,0 +1,78 @@
+import base64
+
+import pytest
+
+from api.reading import read, told, value
+from authority import Authority
+
+AUTHORITY = Authority()
+SHOWN = AUTHORITY.issue("shop.example.com")
+
+
+def secret(kind="kubernetes.io/tls", data="data", **held):
+    encode = (lambda text: base64.b64encode(text).decode()) if data == "data" else (lambda text: text.decode())
+    lines = "".join(f"  {name.replace('_', '.')}: {encode(content)!r}\n" for name, content in held.items()).replace(
+        "\\\\n", "\\n"
+    )
+    return f"apiVersion: v1\nkind: Secret\nmetadata: {{name: shop, namespace: edge}}\ntype: {kind}\n{data}:\n{lines}"
+
+
+def pair(**more):
+    return {"tls_crt": SHOWN.certificate, "tls_key": SHOWN.key} | more
+
+
+def test_reads_a_certificate_with_its_key_and_whom_it_is_for():
+    found = value(secret(**pair()))
+    assert (found.namespace, found.name, found.chain, found.private_key) == (
+        "edge",
+        "shop",
+        SHOWN.certificate,
+        SHOWN.key,
+    )
+    assert (found.hosts, found.key_kind) == (("shop.example.com",), "ECDSA")
+    assert found.expires > 0
+
+
+def test_reads_istios_generic_secret_and_one_with_roots_alone():
+    found = value(secret("Opaque", cert=SHOWN.certificate, key=SHOWN.key, cacert=SHOWN.root))
+    assert (found.chain, found.roots) == (SHOWN.certificate, SHOWN.root)
+    assert value(secret("Opaque", cacert=SHOWN.root)).roots == SHOWN.root
+    crl = AUTHORITY.revoked(SHOWN)
+    assert value(secret(**pair(ca_crt=SHOWN.root, ca_crl=crl))).revoked == crl
+
+
+def test_any_other_secret_is_somebody_elses():
+    for text in (
+        secret("kubernetes.io/service-account-token", token=b"x", ca_crt=SHOWN.root),
+        secret("Opaque", password=b"x"),
+        secret("kubernetes.io/dockerconfigjson", _dockerconfigjson=b"{}"),
+    ):
+        parsed = read(text)
+        assert (parsed.values, parsed.problems) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (pair(tls_key=AUTHORITY.issue("a").key), "`tls.key` is not the key of the first certificate in `tls.crt`"),
+        (pair(tls_crt=b"SECRETWORD"), "`tls.crt` holds no certificate that can be read"),
+        (pair(tls_key=b"SECRETWORD"), "`tls.key` holds no private key that can be read"),
+        (pair(ca_crt=b"SECRETWORD"), "`ca.crt` holds no certificate that can be read"),
+        (pair(ca_crl=b"SECRETWORD"), "`ca.crl` holds no list that can be read"),
+        ({"tls_crt": SHOWN.certificate}, "there is `tls.crt` and no `tls.key`"),
+    ],
+)
+def test_what_no_proxy_would_take_is_refused_without_saying_what_it_holds(held, said):
+    found = told(secret(**held))
+    assert any(said in line for line in found), found
+    assert not any("SECRETWORD" in line or "U0VDUkVUV09SRA" in line for line in found)
+
+
+def test_what_is_not_base64_is_said_by_its_name():
+    text = secret(**pair()).replace(base64.b64encode(SHOWN.key).decode(), "SECRETWORD!")
+    found = told(text)
+    assert any("`tls.key` is not base64" in line for line in found)
+    assert not any("SECRETWORD" in line for line in found)
+    assert any(
+        "`tls.key` is not text" in line for line in told(secret(tls_crt=SHOWN.certificate) + "  tls.key: {a: b}\n")
+    )

@@ -1,0 +1,91 @@
+"""The proxies of a mesh behind an agent, as on a cluster: its stream to the control plane, real frames on it, and a
+socket that Envoys call in the place of the control plane's own. The control plane's end can be shut and opened again."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import grpc.aio
+
+from relay_rig import Placed
+from weft.control.nodes import group_of
+from weft.control.plane import ControlPlane
+from weft.control.relays import Relays
+from weft.node.pods import Pod
+from weft.node.relay import Relay
+from weft.xds.node_server import NodeServer
+from weft.xds.server import OPTIONS
+from weft.xds.upstream import Line
+
+NODE = "node-1"
+
+
+class Known(Relays):
+    """Who calls here is the agent: nobody else can reach the socket."""
+
+    def admit(self, node, principal):
+        return node
+
+
+class Agent(Relay):
+    """Which pod asks is known by what it says, for all of them share a socket here."""
+
+    def __init__(self, directory: Path, placed: Placed) -> None:
+        self.placed, self.line_socket = placed, directory / "line.sock"
+
+        async def line():
+            return Line(target=f"unix:{self.line_socket}")
+
+        super().__init__(directory / "private", NODE, line)
+
+    def join(self, stream_id, node, peer):
+        self.placed.put(node.id, NODE, group_of(node.id, node.metadata))
+        self._copy.add(node.id)
+        return self._group(stream_id, Pod("shop", node.id, node.id, "default"))
+
+
+class Line15012:
+    """The control plane's end of the stream."""
+
+    def __init__(self, control: ControlPlane, agent: Agent) -> None:
+        self._nodes = NodeServer(control._snapshots, Known(control, agent.placed))
+        self._agent = agent
+        self._server: grpc.aio.Server | None = None
+
+    async def open(self) -> None:
+        async def anybody(peer, token):
+            return peer
+
+        self._server = grpc.aio.server(options=OPTIONS)
+        self._server.add_generic_rpc_handlers((self._nodes.handlers(anybody),))
+        self._server.add_insecure_port(f"unix:{self._agent.line_socket}")
+        await self._server.start()
+
+    async def shut(self) -> None:
+        await self._server.stop(None)
+
+
+@contextlib.asynccontextmanager
+async def behind_agent(monkeypatch, directory: Path):
+    """Every mesh that is started in here; yields a list, in which the other end of its line will be."""
+    found: list[Line15012] = []
+    agent = Agent(directory, Placed())
+    listen = ControlPlane.listen
+
+    async def instead(control, address, only=None, *, owned=False):
+        if owned:
+            return await listen(control, address, only, owned=owned)
+        found.append(Line15012(control, agent))
+        await found[0].open()
+        agent.start()
+        monkeypatch.setattr(control, "wait_synced", agent._server.wait_synced)
+        return await agent._server.listen(address)
+
+    monkeypatch.setattr(ControlPlane, "listen", instead)
+    try:
+        yield found, agent
+    finally:
+        await agent.close()
+        if found:
+            await found[0].shut()

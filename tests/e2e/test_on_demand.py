@@ -1,0 +1,276 @@
+"""A proxy that is told of a service when its workload first calls it: that call arrives, whatever it speaks, and the
+proxy has nothing of all the others."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from e2e.looking import envoy
+from e2e.mesh import eventually, running_mesh, tell
+from e2e.objects import http_service, istio, service, text, virtual_service, workload
+from weft.control.description import describe_pod
+from weft.control.description_text import pod_lines
+from weft.control.question import Question
+from weft.control.question import answer as explained
+from weft.control.why import every
+from weft.envoy import command
+from weft.explain.decision import Kind
+from weft.model.group import Group
+from weft.xds.types import CLUSTER, LISTENER, ROUTE
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ON = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "istio", "namespace": "istio-system", "annotations": {"weft.dev/on-demand": "true"}},
+    "data": {"mesh": "{}"},
+}
+OTHERS = ("web", "other", "third", "fourth", "many", "stream")
+
+
+def files(control: Path) -> dict[str, str]:
+    return {
+        "settings.yaml": text(ON),
+        "client.yaml": text(workload("client", control=control), workload("twins", control=control, replicas=2)),
+        "web.yaml": text(
+            workload("web", control=control, serve="http=8080 echo=9000 greeting=9001"),
+            service(
+                "web",
+                {"name": "http", "port": 80, "targetPort": 8080},
+                {"name": "tcp", "port": 9000},
+                {"name": "tcp-greeting", "port": 9001},
+                {"name": "undeclared", "port": 7000, "targetPort": 8080},
+            ),
+            *(http_service(name) | {"spec": http_service("web")["spec"]} for name in OTHERS[1:]),
+        ),
+        "locked.yaml": text(
+            workload("locked", control=control, namespace="locked"),
+            istio("Sidecar", "default", {"outboundTrafficPolicy": {"mode": "REGISTRY_ONLY"}}, namespace="locked"),
+        ),
+        "named.yaml": text(
+            workload("named", control=control, namespace="named"),
+            istio("Sidecar", "default", {"egress": [{"hosts": ["shop/web.shop.svc.cluster.local"]}]},
+                  namespace="named"),
+        ),
+    }  # fmt: skip
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def whole_mesh():
+    """With two workers in each Envoy: who accepts a connection need not be who holds it."""
+    defaults = command.options.__kwdefaults__
+    before, defaults["concurrency"] = defaults["concurrency"], 2
+    try:
+        async with running_mesh(files) as mesh:
+            yield mesh
+    finally:
+        defaults["concurrency"] = before
+
+
+async def dump(mesh, workload):
+    return json.dumps(await envoy(mesh, workload, "/config_dump?include_eds"))
+
+
+def group(mesh, workload) -> Group:
+    return next(each.group for each in mesh.control.proxies() if f"~{mesh.pod(workload).name}." in each.node_id)
+
+
+def names(mesh, workload, type_url):
+    return set(mesh.control._snapshots.resources(group(mesh, workload), type_url))
+
+
+async def test_the_first_post_arrives_and_the_proxy_knew_nothing_before(mesh):
+    before = await dump(mesh, "client")
+    assert not any(f"{name}.shop.svc" in before for name in OTHERS)
+    answer = await mesh.get("client", f"http://{address(mesh, 'web')}/first", method="POST", body="some bytes")
+    assert (answer["status"], answer["body"]["body"]) == (200, "some bytes")
+    # It came the whole way, as any call: by the mesh's TLS to the other proxy.
+    assert answer["body"]["peer"] == "127.0.0.6"
+    after = await dump(mesh, "client")
+    assert "web.shop.svc" in after
+    assert not any(f"{name}.shop.svc" in after for name in OTHERS[1:])
+
+
+async def test_a_server_that_speaks_first_is_heard_in_the_first_call(mesh):
+    call = {"host": address(mesh, "web"), "port": 9001, "send": "hi\n", "half_close": True, "wait_first": True}
+    answer = await mesh.tell("twins", "tcp", **call)
+    assert answer["first"].startswith("greetings from web"), answer
+    assert f"{address(mesh, 'web')}_9001" in await held(mesh, mesh.pod("twins").name)
+
+
+async def held(mesh, pod) -> dict[str, int]:
+    """Connections that went on after they were held, by address."""
+    found = await mesh.stats(pod, r"^cluster\.hold.*upstream_cx_total$")
+    return {name.removeprefix("cluster.hold|").removesuffix(".upstream_cx_total"): each for name, each in found.items()}
+
+
+def address(mesh, name, family=4) -> str:
+    """Not by the mesh's DNS, which would tell the proxy of it."""
+    found = next(each for each in mesh.control.mesh.services() if each.name == name)
+    return next(each for each in found.addresses if ip_address(each).version == family)
+
+
+def nobody(known, last) -> str:
+    """An address among those of services that is none."""
+    return ".".join((*known.split(".")[:3], str(last)))
+
+
+async def test_only_the_first_connection_is_held(mesh):
+    virtual = address(mesh, "other")
+    for _ in range(5):
+        answer = await mesh.get("client", f"http://{virtual}/", headers={"host": "other"}, keep_alive=False)
+        assert answer["status"] == 200
+    assert (await held(mesh, mesh.pod("client").name))[f"{virtual}_80"] == 1
+
+
+async def test_an_undeclared_port_is_found_out_in_the_first_call_too(mesh):
+    answer = await mesh.get("locked", f"http://{address(mesh, 'web')}:7000/undeclared", method="POST", body="x")
+    assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
+
+
+async def test_the_first_call_over_ipv6_arrives(mesh):
+    virtual = address(mesh, "third", 6)
+    answer = await mesh.get("client", f"http://[{virtual}]/")
+    assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
+    assert (await held(mesh, mesh.pod("client").name))[f"[{virtual.replace(':', '_')}]_80"] == 1
+
+
+async def test_what_one_replica_calls_all_of_them_know(mesh):
+    one, two = mesh.pods("twins")
+    virtual = address(mesh, "third")
+    await tell(mesh.sockets, one.name, "http", url=f"http://{virtual}/")
+    await mesh.synced()
+    assert (await tell(mesh.sockets, two.name, "http", url=f"http://{virtual}/"))[0]["status"] == 200
+    assert f"{virtual}_80" in await held(mesh, one.name)
+    assert f"{virtual}_80" not in await held(mesh, two.name)
+
+
+async def test_fifty_first_calls_at_once_are_one_push(mesh):
+    virtual = address(mesh, "many")
+    before = mesh.control.pushes
+    answers = await mesh.requests("client", f"http://{virtual}/", 50, parallel=50, keep_alive=False)
+    assert [answer["status"] for answer in answers] == [200] * 50
+    assert mesh.control.pushes == before + 1
+
+
+async def test_a_route_leads_to_services_that_nobody_called(mesh):
+    await mesh.try_out(
+        virtual_service("stream", {"route": [{"destination": {"host": "fourth"}}]}),
+        virtual_service("fourth", {"headers": {"response": {"set": {"x-by": "fourth"}}},
+                                   "route": [{"destination": {"host": "web"}}]}),
+    )  # fmt: skip
+    answer = await mesh.get("twins", f"http://{address(mesh, 'stream')}/")
+    assert answer["status"] == 200
+    # What a route leads to may be called by itself, too, and then its own routes hold.
+    assert (await mesh.get("twins", "http://fourth/"))["headers"]["x-by"] == "fourth"
+
+
+async def test_a_route_that_is_changed_later_leads_to_services_that_nobody_called(mesh):
+    assert (await mesh.get("client", "http://web/"))["status"] == 200
+    assert not any("fourth" in name for name in names(mesh, "client", CLUSTER))
+    await mesh.try_out(virtual_service("web", {"route": [{"destination": {"host": "fourth"}}]}))
+    assert any("fourth" in name for name in names(mesh, "client", CLUSTER))
+    assert (await mesh.get("client", "http://web/"))["status"] == 200
+    await mesh.edit({"test.yaml": None})
+    assert not any("fourth" in name for name in names(mesh, "client", CLUSTER))
+    assert (await mesh.get("client", "http://web/"))["status"] == 200
+
+
+async def test_an_address_of_nobody_is_closed_where_only_services_may_be_called(mesh):
+    assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200  # and so its port is others', too
+    there = nobody(address(mesh, "web"), 7)
+    for port in (80, 9000):
+        for count in (1, 2):  # the second does not wait for an answer that has come
+            answer = await mesh.tell("locked", "tcp", host=there, port=port, send="hello", timeout=3)
+            assert (answer["received"], "Timeout" in answer["error"]) == ("", False), answer
+            # It went round once, and no more.
+            assert (await held(mesh, mesh.pod("locked").name))[f"{there}_{port}"] == count
+
+
+async def test_a_service_that_takes_an_address_of_nobody_is_called_there(mesh):
+    """The address has been called, and is not asked for again."""
+    there = nobody(address(mesh, "web"), 8)
+    passed = r"^cluster\.PassthroughCluster\.upstream_cx_total$"
+    call = {"host": there, "port": 9000, "send": "hello", "timeout": 3}
+    before = await mesh.stat("client", passed)
+    assert (await mesh.tell("client", "tcp", **call))["received"] == ""
+    assert await mesh.stat("client", passed) == before + 1
+    late = service("late", {"name": "tcp", "port": 9000}, clusterIP=there, selector={"app": "web"})
+    await mesh.try_out(late)
+    assert (await mesh.tell("client", "tcp", **call, half_close=True))["received"] == "hello<end of file seen>"
+    await mesh.edit({"test.yaml": None})
+    assert (await mesh.tell("client", "tcp", **call))["received"] == ""
+
+
+async def test_what_a_sidecar_names_is_there_before_anybody_calls_and_nothing_else_ever(mesh):
+    assert {name for name in names(mesh, "named", CLUSTER) if "outbound|80" in name} == {
+        "outbound|80||web.shop.svc.cluster.local"
+    }
+    assert (await mesh.get("named", "http://web.shop/"))["status"] == 200
+    assert await held(mesh, mesh.pod("named").name) == {}
+    hidden = address(mesh, "other")
+    await mesh.tell("named", "tcp", host=hidden, port=80, send="GET / HTTP/1.0\r\n\r\n", timeout=2)
+    assert not any("other" in name for name in names(mesh, "named", CLUSTER))
+
+
+async def test_a_name_that_is_looked_up_is_told_of_before_the_call(mesh):
+    assert not any("fourth" in name for name in names(mesh, "locked", CLUSTER))
+    await mesh.tell("locked", "resolve", name="fourth.shop")
+    await eventually(lambda: any("fourth" in name for name in names(mesh, "locked", CLUSTER)))
+    await mesh.synced()
+    assert (await mesh.get("locked", "http://fourth.shop/"))["status"] == 200
+    assert not any(address(mesh, "fourth") in name for name in await held(mesh, mesh.pod("locked").name))
+
+
+async def test_a_call_that_nobody_made_yet_is_explained_and_ends_as_it_is_explained(mesh):
+    question = Question("named", f"http://{address(mesh, 'stream')}/", namespace="named")
+    content = (mesh.directory / "named.yaml").read_text()
+    await mesh.edit({"named.yaml": content.replace("shop/web.shop.svc", "shop/*.svc")})
+    (way,) = explained(mesh.control.stage(), question, datetime.now(UTC)).explanation.outcomes
+    assert any("has not been called yet" in step.what for step in way.steps)
+    assert way.verdict.kind is Kind.DELIVERED, way
+    assert (await mesh.get("named", f"http://{address(mesh, 'stream')}/"))["status"] == 200
+    (way,) = explained(mesh.control.stage(), question, datetime.now(UTC)).explanation.outcomes
+    assert not any("has not been called yet" in step.what for step in way.steps)
+    assert way.verdict.kind is Kind.DELIVERED
+
+
+async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_it_knows(mesh):
+    stage = mesh.control.stage()
+    proxy = stage.find("client")
+    for kind in ("listener", "cluster"):
+        told = {each.name: each.parts for each in every(mesh.control.mesh, stage, proxy, kind)}
+        of_holds = {name for name in told if name.startswith("hold|") or name == "virtualOutboundAgain"}
+        assert of_holds and all(told[name][0].rules[0].name == "held-calls" for name in of_holds)
+    lines = list(pod_lines(describe_pod(mesh.control.mesh, stage, (), "client")))
+    assert any(line.startswith("On demand: it knows ") and "of 6 services" in line for line in lines), lines
+
+
+async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):
+    assert (await mesh.get("client", "http://web/"))["status"] == 200
+    content = (mesh.directory / "web.yaml").read_text()
+    await mesh.edit({"web.yaml": content.replace("VERSION: v1", "VERSION: v9")})
+
+    async def versions():
+        return {answer["body"]["version"] for answer in await mesh.requests("client", "http://web/", 5)} == {"v9"}
+
+    await eventually(versions)
+
+
+async def test_without_the_setting_everything_is_told_and_with_it_again_only_what_was_called(mesh):
+    called = names(mesh, "client", CLUSTER)
+    await mesh.edit({"settings.yaml": text({**ON, "metadata": {**ON["metadata"], "annotations": {}}})})
+    assert "virtualOutboundAgain" not in names(mesh, "client", LISTENER)
+    assert len(names(mesh, "twins", CLUSTER)) > len(OTHERS)
+    assert "80" in names(mesh, "named", ROUTE)
+    assert (await mesh.get("client", "http://web/"))["status"] == 200
+    await mesh.edit({"settings.yaml": text(ON)})
+    assert names(mesh, "client", CLUSTER) == called
+    assert (await mesh.get("client", "http://web/"))["status"] == 200

@@ -1,0 +1,94 @@
+"""First calls of proxies that are served by their node's agent, with the control plane there, away, and back."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from e2e.behind_agent import behind_agent
+from e2e.mesh import eventually, running_mesh
+from e2e.objects import http_service, service, text, workload
+from e2e.test_on_demand import ON, address, held
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def files(control: Path) -> dict[str, str]:
+    others = (http_service(name) | {"spec": http_service("web")["spec"]} for name in ("other", "third", "fourth"))
+    return {
+        "settings.yaml": text(ON),
+        "client.yaml": text(workload("client", control=control)),
+        "web.yaml": text(
+            workload("web", control=control, serve="http=8080 greeting=9001"),
+            service("web", {"name": "http", "port": 80, "targetPort": 8080}, {"name": "tcp-greeting", "port": 9001}),
+            *others,
+        ),
+    }
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def relayed(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        async with behind_agent(patch, tmp_path_factory.mktemp("agent")) as (line, agent), running_mesh(files) as mesh:
+            yield mesh, line[0], agent
+
+
+async def test_the_first_post_and_the_first_word_of_a_server_arrive(relayed):
+    mesh, _, agent = relayed
+    assert agent.upstream.connected
+    answer = await mesh.get("client", f"http://{address(mesh, 'web')}/first", method="POST", body="some bytes")
+    assert (answer["status"], answer["body"]["body"], answer["body"]["peer"]) == (200, "some bytes", "127.0.0.6")
+    answer = await mesh.tell(
+        "client", "tcp", host=address(mesh, "web"), port=9001, send="hi\n", half_close=True, wait_first=True
+    )
+    assert answer["first"].startswith("greetings from web"), answer
+
+
+async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_it_is_back(relayed):
+    mesh, line, agent = relayed
+    virtual = address(mesh, "other")
+    await line.shut()
+    await eventually(lambda: not agent.upstream.connected)
+    call = asyncio.create_task(mesh.get("client", f"http://{virtual}/", method="POST", body="some bytes"))
+    await eventually(lambda: any(f"hold|{virtual}:80" in names for names in agent._copy._wanted.values()))
+    assert (await mesh.get("client", "http://web/"))["status"] == 200  # what is known needs nobody
+    await line.open()
+    answer = await call
+    assert (answer["status"], answer["body"]["body"]) == (200, "some bytes"), answer
+    assert (await held(mesh, mesh.pod("client").name))[f"{virtual}_80"] == 1
+
+
+async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arrives(relayed):
+    mesh, line, agent = relayed
+    virtual = address(mesh, "third")
+    await line.shut()
+    await eventually(lambda: not agent.upstream.connected)
+    answer = await mesh.tell("client", "tcp", host=virtual, port=80, send="GET / HTTP/1.0\r\n\r\n", timeout=10)
+    assert (answer["received"], "Timeout" in answer["error"]) == ("", False), answer
+    await line.open()
+    await eventually(lambda: agent.upstream.connected)
+    assert (await mesh.get("client", f"http://{virtual}/"))["status"] == 200
+
+
+async def test_an_agent_tells_a_control_plane_that_has_forgotten_what_was_called(relayed):
+    """Nothing is taken from proxies, and no call is held again."""
+    mesh, line, agent = relayed
+    await mesh.get("client", "http://fourth/")  # not held: the name told
+    assert (await mesh.get("client", "http://web/"))["status"] == 200
+    await mesh.synced()
+    await line.shut()
+    await eventually(lambda: not agent.upstream.connected)
+    changes = r"(cluster|listener)_manager\.(cluster|listener)_(added|modified|removed)$"
+    before, push = await mesh.stats(mesh.pod("client").name, changes), mesh.control._push
+    for group in tuple(push.groups()):
+        push.leave(group)
+    push.calls._groups.clear()
+    while mesh.control._idle:
+        mesh.control._idle.popitem()[1].cancel()
+    await line.open()
+    await eventually(lambda: agent.upstream.connected)
+    assert (await mesh.get("client", "http://web/"))["status"] == 200
+    assert await mesh.stats(mesh.pod("client").name, changes) == before

@@ -1,0 +1,46 @@
+from model.builders import group
+from weft.model.calls import Calls, Why
+
+WEB, API = group("web"), group("api")
+ONE, TWO, THREE = ("10.96.0.1", 80), ("10.96.0.2", 80), ("10.96.0.3", 80)
+
+
+def test_what_was_called_is_kept_once_with_its_reason_and_time():
+    now = iter((5.0, 6.0, 7.0))
+    calls = Calls(clock=lambda: next(now))
+    assert calls.add(WEB, [ONE])
+    assert not calls.add(WEB, [ONE], why=Why.HAD)
+    assert calls.add(WEB, hosts=["cart"], why=Why.LOOKED_UP)
+    called = calls.of(WEB)
+    assert (called.addresses[ONE].since, called.addresses[ONE].why) == (5.0, Why.CALLED)
+    assert (called.hosts["cart"].since, called.hosts["cart"].why) == (7.0, Why.LOOKED_UP)
+    assert not calls.of(API).addresses and API not in calls.groups()
+
+
+def test_what_is_too_much_is_not_kept_and_the_group_is_to_know_everything():
+    calls = Calls(most=2)
+    calls.add(WEB, [ONE, TWO])
+    assert not calls.of(WEB).everything
+    assert calls.add(WEB, [THREE])
+    assert calls.of(WEB).everything and list(calls.of(WEB).addresses) == [ONE, TWO]
+    assert not calls.add(WEB, [THREE])
+
+
+def test_of_too_many_groups_those_are_forgotten_that_called_nobody_new_for_longest(monkeypatch):
+    monkeypatch.setattr("weft.model.calls._MOST_GROUPS", 2)
+    calls = Calls()
+    calls.add(WEB, [ONE])
+    calls.add(API, [ONE])
+    calls.add(WEB, [TWO])
+    calls.add(group("third"), [ONE])
+    assert set(calls.groups()) == {WEB, group("third")}
+
+
+def test_a_copy_goes_on_by_itself():
+    calls = Calls()
+    calls.add(WEB, [ONE])
+    copy = calls.copy()
+    calls.add(WEB, [TWO])
+    copy.add(WEB, [THREE])
+    assert set(calls.of(WEB).addresses) == {ONE, TWO}
+    assert set(copy.of(WEB).addresses) == {ONE, THREE}
