@@ -145,6 +145,16 @@ def test_kinds_that_do_not_fit_a_protocol_are_told_and_the_others_are_taken():
     assert (listener.kinds, listener.attached) == (("HTTPRoute",), 1)
 
 
+def test_a_listener_that_asks_only_for_unknown_kinds_takes_no_route():
+    wanted = "{name: http, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{group: example.com, kind: OtherRoute}]}}"
+    found = derived(SERVICE, gateway(wanted), route("a"))
+    (listener,) = found.gateway.listeners
+    assert (listener.kinds, listener.attached) == ((), 0)
+    assert {each.type: each.reason for each in listener.conditions}["ResolvedRefs"] == "InvalidRouteKinds"
+    assert found.routes[0].conditions[0].reason == "NotAllowedByListeners"
+    assert found.routings == ()
+
+
 def test_somebody_elses_gateway_comes_to_nothing():
     mesh = Mesh()
     for read in map(document, (SERVICE, gateway(HTTP, class_name="other"), route("a"))):

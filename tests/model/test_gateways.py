@@ -149,4 +149,6 @@ def test_the_narrower_of_two():
 
 def test_a_servers_secrets_are_known_by_name():
     assert references(None) == ()
-    assert references(SIMPLE) == (CredentialRef("c"), CredentialRef("c-cacert"))
+    assert references(SIMPLE) == (CredentialRef("c"),)  # whom to trust is asked only where callers are
+    mutual = ServerTls(ServerTlsMode.MUTUAL, credentials=(CredentialRef("c", "certs"),))
+    assert references(mutual) == (CredentialRef("c", "certs"), CredentialRef("c-cacert", "certs"))

@@ -211,6 +211,21 @@ async def test_mutual_lets_in_only_those_whom_the_roots_know(edge, authority, ro
         assert await made.ask(tls=trusting(shown, shows=stranger)) is None
 
 
+async def test_each_server_trusts_the_roots_of_its_own_secret_and_not_those_of_one_named_alike(edge, authority):
+    shown = authority.issue("*.example.com")
+    beside, within = Authority().issue("partner.example.com"), Authority().issue("partner.example.com")
+    by_default = server("{mode: MUTUAL, credentialName: shop}", hosts="[a.example.com]", name="a")
+    by_name = server(
+        "{mode: MUTUAL, credentialName: other, caCertCredentialName: shop}", hosts="[b.example.com]", name="b"
+    )
+    secrets = pair("shop", shown, ca_crt=within.root) + pair("other", shown)
+    secrets += secret("shop-cacert", "Opaque", cacert=beside.root)
+    async with edge(gateways(by_default, by_name) + secrets) as made:
+        for host, trusted, other in (("a.example.com", beside, within), ("b.example.com", within, beside)):
+            assert (await made.ask(host, tls=trusting(shown, shows=trusted))).status == 200
+            assert await made.ask(host, tls=trusting(shown, shows=other)) is None
+
+
 async def test_optional_lets_in_those_who_show_nothing_and_nobody_who_shows_something_bad(edge, authority):
     shown, partner = authority.issue(HOST), Authority().issue("partner.example.com")
     text = gateways(server("{mode: OPTIONAL_MUTUAL, credentialName: shop}"))

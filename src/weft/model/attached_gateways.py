@@ -108,7 +108,8 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
     spoken: dict[int, str] = {}
     taken: set[tuple[int, str, str]] = set()
     for listener in gateway.listeners:
-        kinds = tuple(kind for kind in _fitting(listener) if not listener.kinds or kind in listener.kinds)
+        anything = not listener.kinds and not listener.other_kinds  # who asks only for others takes nothing
+        kinds = tuple(kind for kind in _fitting(listener) if anything or kind in listener.kinds)
         accepted, conflict = ACCEPTED, Told("Conflicted", holds=False, reason="NoConflicts")
         below = "TLS" if listener.protocol in ("HTTPS", "TLS") else listener.protocol
         name = (listener.port, below, listener.hostname)

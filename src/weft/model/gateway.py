@@ -54,6 +54,11 @@ class ServerTls(msgspec.Struct, frozen=True):
     def terminates(self) -> bool:
         return self.mode is not ServerTlsMode.PASSTHROUGH
 
+    @property
+    def asks(self) -> bool:
+        """For the caller's certificate, by somebody else's authorities than the mesh's."""
+        return self.mode in (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
+
 
 class GatewayServer(msgspec.Struct, frozen=True):
     port: ServicePort

@@ -169,10 +169,13 @@ def edge(
 
 
 def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
-    """The Secrets that a server needs. Whom it trusts may also stand in a Secret of its own, called NAME-cacert."""
+    """The Secrets that a server needs. Whom it trusts may also stand in a Secret of its own, called NAME-cacert; who
+    asks its callers for nothing has no use for that, and may not even be allowed to read it."""
     if tls is None:
         return ()
     own = (*tls.credentials, *((tls.authorities_credential,) if tls.authorities_credential else ()))
+    if not tls.asks:
+        return own
     return (*own, *(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in tls.credentials[:1]))
 
 

@@ -28,7 +28,6 @@ from weft.translate.protos import packed
 from weft.translate.provenance import keys
 from weft.translate.view import GroupView
 
-_ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)  # for the caller's certificate
 _VERSIONS = {
     "TLSV1_0": TlsParameters.TLSv1_0,
     "TLSV1_1": TlsParameters.TLSv1_1,
@@ -89,7 +88,7 @@ def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
             found.append(f"there is no Secret {_place(reference, view)}")
         elif not held.chain or not held.private_key:
             found.append(f"the Secret {_place(reference, view)} has no certificate with its key")
-    if tls.mode in _ASKING and not tls.authorities and not found and _authorities(tls, view) is None:
+    if tls.asks and not tls.authorities and not found and _authorities(tls, view) is None:
         named = tls.authorities_credential or (tls.credentials[0] if tls.credentials else CredentialRef(""))
         found.append(f"no Secret says whom to trust: {_place(named, view)} has no `ca.crt`")
     return tuple(found)
@@ -114,18 +113,23 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
             pairs.append((credential_name(reference, view.namespace), held))
     pairs += ((f"file-cert:{each.certificate}~{each.private_key}", each) for each in written.files)
     roots: tuple[str, Credential | str] | None = None
-    if written.mode in _ASKING:
+    if written.asks:
         if written.authorities:
             roots = (
                 f"file-root:{written.authorities}{f'~{written.revoked}' if written.revoked else ''}",
                 written.authorities,
             )
         elif (trusted := _authorities(written, view)) is not None:
-            name = credential_name(
-                CredentialRef(trusted.name.removesuffix(AUTHORITIES), trusted.namespace), view.namespace
-            )
-            roots = (f"{name}{AUTHORITIES}", trusted)
+            roots = (_roots_name(written, trusted, view), trusted)
     return _Shown(tuple(pairs), roots, written.revoked) if pairs else None
+
+
+def _roots_name(written: ServerTls, trusted: Credential, view: GroupView) -> str:
+    """What comes with a certificate is asked for by Istio's name, wherever it was found. A Secret that is named for it
+    has a name of its own: `NAME-cacert` may be another one, which other servers trust."""
+    if written.authorities_credential is not None:
+        return f"{credential_name(trusted.reference, view.namespace)}~authorities"
+    return f"{credential_name(written.credentials[0], view.namespace)}{AUTHORITIES}"
 
 
 def _authorities(written: ServerTls, view: GroupView) -> Credential | None:
