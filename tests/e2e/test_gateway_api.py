@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from e2e.commands import weft
 from e2e.mesh import tell
 from e2e.objects import http_route, service, standard, text, virtual_service, workload
 from fields import proves
@@ -508,3 +509,17 @@ async def test_calls_are_told_apart_and_changed_as_requests_are(mesh):
         while not await mesh.received("two", "/e2e.Echo/Said"):
             await asyncio.sleep(0.02)
     assert await who(mesh, "/e2e.Echo/Said", method="POST", headers={"x-kind": "b"}) == 404
+
+
+async def test_every_command_knows_the_routes(mesh):
+    """By the object that each was written in, with its line."""
+    await mesh.try_out(http_route("app", rule(path("/two"), to="two"), {"backendRefs": [backend("nobody")]}))
+    at = f"--mesh {mesh.engine.name}"
+    said = await weft(f"weft explain client --to http://app/two/x {at}", mesh.directory)
+    assert "two" in said and "HTTPRoute shop/app" in said, said
+    said = await weft(f"weft describe service app {at}", mesh.directory)
+    assert "HTTPRoute shop/app" in said and "path is or is below /two" in said, said
+    said = await weft(f"weft why client route 80 {at}", mesh.directory)
+    assert "HTTPRoute shop/app" in said, said
+    said = await weft(f"weft analyze {mesh.directory}", mesh.directory)
+    assert "WFT0902" in said and "Service shop/nobody does not exist (BackendNotFound)" in said, said

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -43,7 +44,7 @@ from weft.model.sidecar import Outbound, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
-from weft.model.touched import EVERYWHERE, Touched
+from weft.model.touched import EVERYWHERE, Touched, joined
 from weft.model.value import Value
 from weft.model.virtual_service import MESH, Destination, VirtualService, destinations
 
@@ -75,6 +76,8 @@ class Mesh:
         self._policies = Policies()
         self._attached = Attached()
         self._derived: dict[Parent, Derived] = {}  # what came of the Gateway API's objects
+        self._unsettled: set[Parent] = set()  # of whose objects it is not known yet
+        self._held = False
         self._indexes: dict[type, Index] = {
             Service: self._registry,
             VirtualService: self._routings,
@@ -115,13 +118,30 @@ class Mesh:
         for value in values:
             touched |= self._add(value)
         parents.update(parent for value in (*before, *values) for parent in self._attached.changed_by(value))
-        for parent in sorted(parents):
-            touched |= self._derive(parent)
+        self._unsettled |= parents
+        touched |= self.settle()
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
         if ranges != self.held_ranges:  # then other calls are held
             touched |= Touched(inbound=frozenset({EVERYWHERE}), scopes=frozenset({EVERYWHERE}))
         return touched
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Many objects come at once: what several of them come to together is looked at when the last is there. Whoever
+        opens this settles it."""
+        held, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = held
+
+    def settle(self) -> Touched:
+        """See what the Gateway API's objects come to now."""
+        if self._held:
+            return Touched()
+        parents, self._unsettled = sorted(self._unsettled), set()
+        return joined(self._derive(parent) for parent in parents) if parents else Touched()
 
     def _derive(self, parent: Parent) -> Touched:
         """What comes of the Gateway API's objects for one parent, in the place of what came of them before."""
@@ -129,12 +149,10 @@ class Mesh:
         after = self._attached.derive(parent, self._service_of, self.credential)
         if after != Derived():
             self._derived[parent] = after
-        touched = Touched()
-        for value in (each for each in before.values if each not in after.values):
-            touched |= self._remove(value)
-        for value in (each for each in after.values if each not in before.values):
-            touched |= self._add(value)
-        return touched
+        old, new = dict.fromkeys(before.values), dict.fromkeys(after.values)
+        touched = [self._remove(value) for value in old if value not in new]
+        touched += [self._add(value) for value in new if value not in old]
+        return joined(touched)
 
     def _service_of(self, host: str, namespace: str) -> Service | None:
         claims = self._registry.services.to(host)
