@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 
 import msgspec
 import pytest
@@ -32,6 +33,9 @@ spec:
 """
 
 
+_NUMBERS = itertools.count(1)
+
+
 @pytest.fixture
 async def client(api_server):
     async with connected(api_server) as client:
@@ -40,7 +44,7 @@ async def client(api_server):
 
 @pytest.fixture
 def namespace(api_server):
-    return api_server.make_namespace("gateway-credentials")
+    return api_server.make_namespace(f"gateway-credentials-{next(_NUMBERS)}")
 
 
 def edge(namespace):
@@ -57,6 +61,64 @@ async def test_secrets_are_those_of_the_gateways_namespace_and_no_others():
     assert ("edge", "shop-cert") in named(plane.mesh, [ingress])
     assert {namespace for namespace, _ in named(plane.mesh, [ingress])} == {"edge"}
     assert named(plane.mesh, [Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "other"}))]) == frozenset()
+
+
+EGRESS = """
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: out, namespace: edge}
+spec:
+  selector: {istio: egress}
+  servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [api.example.com]}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: api, namespace: edge}
+spec:
+  hosts: [api.example.com]
+  gateways: [edge/out]
+  http: [{route: [{destination: {host: api.example.com}}]}]
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: api, namespace: edge}
+spec: {hosts: [api.example.com], ports: [{number: 443, name: http, protocol: HTTP}], resolution: DNS}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: HOST, namespace: edge}
+spec:
+  host: HOST
+  trafficPolicy: {tls: {mode: MUTUAL, credentialName: partner}}
+"""
+
+
+@pytest.mark.parametrize(("host", "found"), [("api.example.com", {"partner", "partner-cacert"}), ("b.com", set())])
+async def test_secrets_of_rules_are_those_for_hosts_that_a_gateways_routes_lead_to(host, found):
+    plane = ControlPlane()
+    plane.apply(changes(EGRESS.replace("HOST", host)))
+    egress = Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "egress"}))
+    assert named(plane.mesh, [egress]) == {("edge", name) for name in found}
+
+
+async def test_a_rule_that_comes_later_has_its_secret_read(client, namespace):
+    certificate = Authority().issue("client.example.com")
+    held = {"tls.crt": certificate.certificate, "tls.key": certificate.key}
+    data = {name: base64.b64encode(each).decode() for name, each in held.items()}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "partner"}, "data": data}
+    await client.create(SECRETS, manifest, namespace=namespace)
+    gateway, _, rule = EGRESS.replace("HOST", "api.example.com").replace(": edge", f": {namespace}").rpartition("---")
+    gateway = gateway.replace("istio: egress", "istio: ingress").replace("edge/out", f"{namespace}/out")
+    plane, pods = ControlPlane(), Pods()
+    running = asyncio.create_task(GatewayCredentials(client, plane, pods, QUICK).run())
+    try:
+        plane.apply(changes(gateway))
+        pods.put(edge(namespace))
+        plane.apply(changes(rule))
+        await until(lambda: plane.mesh.credential(CredentialRef("partner", namespace)) is not None)
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
 
 
 async def test_a_secret_is_read_as_long_as_a_pod_serves_a_gateway_that_names_it(client, namespace):

@@ -107,3 +107,14 @@ async def test_there_is_an_end_to_how_many_are_watched(monkeypatch):
 async def silent(*_, **__):
     await asyncio.Event().wait()
     yield ()
+
+
+async def test_of_too_many_those_stay_that_are_watched(monkeypatch):
+    monkeypatch.setattr(module, "MOST", 2)
+    monkeypatch.setattr(module, "reflect", silent)
+    async with watching(None) as secrets:
+        secrets.want({("shop", "y"), ("shop", "z")})
+        secrets.want({("shop", "y"), ("shop", "z"), ("evil", "a"), ("evil", "b")})
+        assert set(secrets._watches) == {("shop", "y"), ("shop", "z")}
+        secrets.want({("shop", "z"), ("evil", "a"), ("evil", "b")})
+        assert set(secrets._watches) == {("shop", "z"), ("evil", "a")}

@@ -58,6 +58,19 @@ def test_who_cannot_be_called_is_answered_500_by_weight(wrong, reason):
     assert (len(beside.route), beside.failing, beside.direct_response) == (1, 1, None)
 
 
+def test_connections_for_who_cannot_be_called_are_closed_by_weight():
+    def streams(*backends):
+        made = StandardRoute(RouteKind.TCP, "a", "shop", rules=(RouteRule(backends=backends),))
+        (found,) = resolved(made, services, ()).streams
+        return [each.weight for each in found.route], found.failing
+
+    gone = backend(name="gone", weight=4)
+    assert streams(backend(weight=3)) == ([3], 0)
+    assert streams(backend(weight=3), gone) == ([3], 4)
+    assert streams(gone) == ([], 4)
+    assert streams(backend(weight=0)) == ([], 1)
+
+
 def test_nobody_of_any_weight_is_500_and_is_no_flaw():
     found = resolved(route(backend(weight=0)), services, ())
     assert (http(found).direct_response.status, found.told.holds) == (500, True)

@@ -7,8 +7,8 @@ from weft.model.destination_rule import (
     ConnectionPool,
     DestinationRule,
     TrafficPolicy,
+    completed,
     effective,
-    merged,
 )
 from weft.model.gateway_api import BackendTls, Bundle
 from weft.model.service import Protocol, Service, ServicePort
@@ -64,9 +64,9 @@ def test_a_written_rule_keeps_what_it_says_and_gets_the_rest():
     (made,), _ = called_over_tls([policy("all", system=True), policy("one", "b", system=True)], SERVICE, {})
     pool = ConnectionPool(max_connections=7)
     written = DestinationRule("w", "shop", "web.shop", TrafficPolicy(connection_pool=pool))
-    rule = merged([written, made])
+    rule = completed(written, made)
     for port, name in ((80, "all.example.com"), (81, "one.example.com")):
         found = effective(rule, port)
         assert (found.tls.server_name, found.connection_pool) == (name, pool)
     off = DestinationRule("w", "shop", "web.shop", TrafficPolicy(tls=ClientTls(ClientTlsMode.DISABLE)))
-    assert effective(merged([off, made]), 80).tls.mode is ClientTlsMode.DISABLE
+    assert effective(completed(off, made), 80).tls.mode is ClientTlsMode.DISABLE

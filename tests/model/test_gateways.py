@@ -127,6 +127,16 @@ def test_who_is_sent_to_https_needs_no_routes():
     assert (door.redirects, door.routes, door.port) == (True, (), 80)
 
 
+def test_a_server_that_sends_everybody_to_https_leaves_the_names_that_others_serve():
+    all_of_them = gateway(server("*", tls=ServerTls(https_redirect=True)))
+    own = gateway(server("challenge.example.com"), name="own")
+    servers = bound([all_of_them, own], unmapped)
+    doors = served(servers, routing("challenge.example.com", gateways=("edge/own",))).doors
+    assert (doors["*"][0].redirects, doors["challenge.example.com"][0].redirects) == (True, False)
+    both = served(servers, routing("challenge.example.com", gateways=("edge/own", "edge/public"))).doors
+    assert both["challenge.example.com"][0].redirects
+
+
 def test_a_name_of_a_nearer_server_is_not_answered_by_a_wider_one():
     https = {"port": 443, "protocol": Protocol.HTTPS, "tls": SIMPLE}
     servers = bound(

@@ -1,5 +1,15 @@
+import pytest
+
 from model.builders import group, put, service
-from weft.model.destination_rule import ConnectionPool, DestinationRule, Subset, TrafficPolicy
+from weft.model.destination_rule import (
+    ClientTls,
+    ClientTlsMode,
+    ConnectionPool,
+    DestinationRule,
+    Subset,
+    TrafficPolicy,
+    effective,
+)
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.scope import Scope
@@ -88,3 +98,39 @@ def test_a_rule_for_some_callers_comes_before_an_older_one_for_all():
     orders = mesh.service(ORDERS, SHOP)
     assert mesh.destination_rule(ORDERS, orders, group("batch", "shop")).name == "a-picky"
     assert mesh.destination_rule(ORDERS, orders, group("web", "shop")).name == "all"
+
+
+POOL = TrafficPolicy(connection_pool=ConnectionPool(max_connections=7))
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        rule("plain", "shop", policy=POOL),
+        rule("exported", "shop", policy=POOL, export_to=("*",)),
+        rule("selecting", "front", policy=POOL, workload_selector=labels_of({"app": "web"})),
+        rule("callers", "front", policy=POOL),
+        rule("wide", "front", "*.cluster.local", policy=POOL),
+    ],
+    ids=lambda each: each.name,
+)
+def test_a_rule_about_something_else_takes_nothing_from_a_backend_tls_policy(beside):
+    mesh = Mesh()
+    tls = ClientTls(ClientTlsMode.SIMPLE, server_name="orders.example.com")
+    made = rule("made", "shop", policy=TrafficPolicy(tls=tls), export_to=("*",), created="9999", attached=True)
+    put(mesh, service("orders"), made, beside)
+    orders = mesh.service(ORDERS, SHOP)
+    chosen = effective(mesh.destination_rule(ORDERS, orders, group("web", "front")), 80)
+    assert (chosen.tls, chosen.connection_pool) == (tls, POOL.connection_pool)
+
+
+def test_a_wider_or_later_rule_does_not_take_the_place_of_a_backend_tls_policy():
+    mesh = Mesh()
+    off = TrafficPolicy(tls=ClientTls(ClientTlsMode.DISABLE))
+    tls = ClientTls(ClientTlsMode.SIMPLE, server_name="orders.example.com")
+    made = rule("made", "shop", policy=TrafficPolicy(tls=tls), export_to=("*",), created="9999", attached=True)
+    put(mesh, service("orders"), made, rule("wide", "shop", "*.shop.svc.cluster.local", policy=off))
+    put(mesh, rule("root", "istio-system", "*.cluster.local", policy=off))
+    assert effective(found(mesh, group("web", "front")), 80).tls == tls
+    put(mesh, rule("own", "shop", policy=off))
+    assert effective(found(mesh, group("web", "front")), 80).tls.mode is ClientTlsMode.DISABLE

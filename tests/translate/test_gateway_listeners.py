@@ -234,3 +234,52 @@ def listeners(text):
 def test_a_port_without_anybody_to_pass_on_to_is_not_listened_on():
     found = listeners(PASSING.format(tls=443, tcp=5432).split("---")[0])
     assert found == {}
+
+
+STANDARD = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {{name: edge, namespace: edge}}
+spec:
+  gatewayClassName: weft
+  listeners:
+    - name: tls
+      port: {port}
+      protocol: TLS
+      hostname: "*.example.com"
+      tls: {tls}
+      allowedRoutes: {{namespaces: {{from: All}}}}
+"""
+STANDARD_ROUTE = """---
+apiVersion: gateway.networking.k8s.io/v1alpha2
+kind: TLSRoute
+metadata: {{name: {to}, namespace: shop}}
+spec:
+  parentRefs: [{{name: edge, namespace: edge}}]
+  hostnames: ["{host}"]
+  rules: [{{backendRefs: [{{name: {to}, port: 80}}]}}]
+"""
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_each_name_in_tls_goes_to_its_own_route_and_to_nobody_where_that_has_nobody(tmp_path, ended):
+    """Not to the wider one: somebody else's application would see what was meant for another."""
+    port, credentials = free_port(), Authority().issue("*.example.com")
+    tls = "{mode: Terminate, certificateRefs: [{name: shop}]}" if ended else "{mode: Passthrough}"
+    text = STANDARD.format(port=port, tls=tls) + pair("shop", credentials)
+    for to, host in (("first", "a.example.com"), ("second", "*.example.com"), ("gone", "c.example.com")):
+        text += STANDARD_ROUTE.format(to=to, host=host)
+    context = None if ended else tls_server(credentials, tmp_path, "app")
+    labels = {"gateway.networking.k8s.io/gateway-name": "edge"}
+    async with application("first", context) as first, application("second", context) as second:
+        text += entry("first", first, "TCP") + entry("second", second, "TCP")
+        async with gateway(text, labels=labels, listening=(port,)):
+            asked = {
+                host: await ask(port, host, tls=trusting(credentials))
+                for host in ("a.example.com", "b.example.com", "c.example.com")
+            }
+    assert {host: found.seen["app"] if found else None for host, found in asked.items()} == {
+        "a.example.com": "first",
+        "b.example.com": "second",
+        "c.example.com": None,
+    }

@@ -26,7 +26,8 @@ def made(host="a.com", **door):
 
 def test_a_name_is_answered_with_and_without_its_last_dot():
     assert tuple(made()[1].domains) == made()[0].domains == ("a.com", "a.com.")
-    assert made("*.a.com")[0].domains == ("*.a.com",)
+    assert made("*.a.com")[0].domains == ("*.a.com", "*.a.com.")
+    assert made("*")[0].domains == ("*",)
 
 
 def test_the_routes_of_a_door_are_its_own_and_say_who_wrote_them():

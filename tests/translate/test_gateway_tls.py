@@ -226,6 +226,21 @@ async def test_each_server_trusts_the_roots_of_its_own_secret_and_not_those_of_o
             assert await made.ask(host, tls=trusting(shown, shows=other)) is None
 
 
+@pytest.mark.parametrize("name", ["a.admin.example.com", "a.admin.example.com.", "a.admin.example.com.:443"])
+async def test_no_spelling_of_a_name_gets_round_a_stricter_server_that_has_it_by_a_wildcard(edge, authority, name):
+    shown = authority.issue("*.example.com")
+    wide = server("{mode: SIMPLE, credentialName: shop}", hosts='["*"]', name="wide")
+    strict = server("{mode: MUTUAL, credentialName: shop}", hosts='["*.admin.example.com"]', name="strict")
+    async with edge(gateways(wide, strict) + pair("shop", shown, ca_crt=Authority().issue("a.com").root)) as made:
+        context = trusting(shown)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", made.port, ssl=context, server_hostname="shop.example.com"
+        )
+        writer.write(f"GET / HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
+        assert (await reader.readline()).split()[1] == b"421"
+        writer.close()
+
+
 async def test_optional_lets_in_those_who_show_nothing_and_nobody_who_shows_something_bad(edge, authority):
     shown, partner = authority.issue(HOST), Authority().issue("partner.example.com")
     text = gateways(server("{mode: OPTIONAL_MUTUAL, credentialName: shop}"))

@@ -257,3 +257,26 @@ def test_the_names_of_one_stream_are_bounded_over_all_its_requests(snapshots, di
     client.ask(ENDPOINT, "a", "b")
     with pytest.raises(Refused, match="on one stream"):
         client.ask(ENDPOINT, "c", "d")
+
+
+def test_an_application_that_tries_every_address_neither_ends_its_stream_nor_is_remembered_whole(
+    snapshots, monkeypatch
+):
+    monkeypatch.setattr(module, "HELD", 3)
+    monkeypatch.setattr(module, "NAMES", 5)
+    snapshots.replace("shop", {CLUSTER: blobs("a")})
+    client = Client(snapshots, DELTA)
+    client.ask(CLUSTER)
+    client.settle()
+    tried = [f"hold|10.96.0.{number}:80" for number in range(20)]
+    for name in tried:
+        client.ask(CLUSTER, name)
+    subscription = client.stream.subscriptions[CLUSTER]
+    assert subscription.names == frozenset(tried[:3])
+    snapshots.update("shop", {CLUSTER: blobs("b", tried[0], tried[9])})
+    client.settle()
+    assert set(client.have[CLUSTER]) == {"a", "b", tried[0]}
+    client.forget(CLUSTER, tried[1])
+    client.ask(CLUSTER, tried[9])
+    client.settle()
+    assert tried[9] in client.have[CLUSTER]

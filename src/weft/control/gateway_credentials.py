@@ -1,26 +1,31 @@
 """Which Secrets the gateways of a cluster need, and their way into the mesh.
 
-A Secret is watched as long as a Gateway names it that some gateway's pod serves. Rule: no other is ever read.
+A Secret is watched as long as a Gateway names it that some gateway's pod serves, or a DestinationRule by which that
+gateway calls a host that its routes lead to. Rule: no other is ever read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from weft.control.plane import ControlPlane
 from weft.kube.client import Client
 from weft.kube.pods import PodRecord, Pods
 from weft.kube.reflector import Timing
 from weft.kube.secrets import Name, Secrets
-from weft.model.gateways import references
+from weft.model.destination_rule import credentials_of
+from weft.model.gateway import CredentialRef
+from weft.model.gateway_api import RouteKind
+from weft.model.gateways import AUTHORITIES, references
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.control.gateway_credentials")
 
+_LEADING = frozenset({"DestinationRule", "VirtualService", "Service", "ServiceEntry", *RouteKind})
 _QUIET = 0.1  # seconds in which further changes are awaited before anybody looks
 
 
@@ -42,7 +47,8 @@ class GatewayCredentials:
             await self._secrets.close()
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
-        if any(key.kind.startswith("Gateway") for key in changed):  # Gateway API's own begins alike
+        # Gateway API's own Gateway begins alike. Where routes lead says which rules count.
+        if any(key.kind.startswith("Gateway") or key.kind in _LEADING for key in changed):
             self._changed.set()
 
     def _on_pod(self, before: PodRecord | None, after: PodRecord | None) -> None:
@@ -69,11 +75,23 @@ class GatewayCredentials:
 
 
 def named(mesh: Mesh, groups: Iterable[Group]) -> frozenset[Name]:
-    """The Secrets that Gateways name for these gateways; without a namespace, it is the gateway's own."""
+    """The Secrets that Gateways and rules name for these gateways; without a namespace, it is the gateway's own."""
     return frozenset(
         (reference.namespace or group.namespace, reference.name)
         for group in groups
-        for gateway in mesh.gateways_of(group)
-        for server in gateway.servers
-        for reference in references(server.tls)
+        for reference in (*_shown(mesh, group), *_taken_along(mesh, group))
     )
+
+
+def _shown(mesh: Mesh, group: Group) -> Iterator[CredentialRef]:
+    for gateway in mesh.gateways_of(group):
+        for server in gateway.servers:
+            yield from references(server.tls)
+
+
+def _taken_along(mesh: Mesh, group: Group) -> Iterator[CredentialRef]:
+    """On the way out, by the rules for whom its routes lead to."""
+    scope = mesh.scope(group)
+    for host in sorted(mesh.edge(scope).destinations):
+        for name in sorted(credentials_of(mesh.destination_rule(host, mesh.service(host, scope), group))):
+            yield from (CredentialRef(name), CredentialRef(f"{name}{AUTHORITIES}"))

@@ -44,8 +44,9 @@ class Secrets:
         return tuple(self._problems[name] for name in sorted(self._problems))
 
     def want(self, names: Collection[Name]) -> None:
-        """These and no others, from now on."""
-        chosen = set(sorted(names)[:MOST])
+        """These and no others, from now on. Of too many, those stay that are watched: whoever names a thousand more
+        must not take the certificates of everybody else away."""
+        chosen = set(sorted(names, key=lambda name: (name not in self._watches, name))[:MOST])
         if len(names) > MOST:
             log.warning("Gateways name %d Secrets; %d are watched", len(names), MOST)
         for name in self._watches.keys() - chosen:

@@ -288,7 +288,12 @@ def _routings(
     if place.listener.protocol not in ("HTTP", "HTTPS"):
         for route, hosts in place.attached.values():
             streams = tuple(
-                L4Route((L4Match(sni_hosts=hosts if place.listener.passthrough else ()),), each.route, each.line)
+                L4Route(
+                    (L4Match(sni_hosts=() if route.kind is RouteKind.TCP else hosts),),
+                    each.route,
+                    each.line,
+                    each.failing,
+                )
                 for each in found[route.key].streams
             )
             yield routing(route, hosts, **({"tls": streams} if place.listener.passthrough else {"tcp": streams}))

@@ -1,7 +1,7 @@
 """From the rules of an HTTPRoute or GRPCRoute to routes of the mesh: whom they can really send to, and which of all the
 rules for a host is tried first. Pure; `attached.py` brings who is there.
 
-Rule: what cannot be sent anywhere is answered 500, by its weight; it never goes to somebody else.
+Rule: what cannot be sent anywhere is answered 500, or closed, by its weight; it never goes to somebody else.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def resolved(
             )
         else:
             taking = tuple(_weighted(each) for each in good if each.weight > 0)
-            streams.append(L4Route((L4Match(sni_hosts=route.hostnames),), taking, rule.line))
+            lost = sum(each.weight for each in rule.backends if each not in good) or int(not taking)
+            streams.append(L4Route((L4Match(sni_hosts=route.hostnames),), taking, rule.line, lost))
     told = RESOLVED
     if flaws:
         told = unresolved(next(iter(flaws))[0], "; ".join(message for _, message in flaws))

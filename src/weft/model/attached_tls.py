@@ -51,6 +51,7 @@ def called_over_tls(
         namespace=first.namespace,
         host=first.host,
         policy=TrafficPolicy(tls=_tls(whole, bundles) if whole else None, ports=policy_of_ports),
+        export_to=("*",),  # whoever calls the Service, whatever is the default of written rules
         created=_LAST,
         origin=first.origin,
         attached=True,

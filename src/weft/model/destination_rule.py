@@ -201,13 +201,26 @@ def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
             written = subset if rule is first else msgspec.structs.replace(subset, origin=rule.origin)
             subsets.setdefault(subset.name, written)
     deciding = next((rule for rule in rules if rule.policy is not None), first)
-    tls = next((rule.policy for rule in rules if rule.attached), None)
     return msgspec.structs.replace(
         first,
-        policy=_with_tls_under(deciding.policy, tls) if deciding.policy and tls else deciding.policy,
+        policy=deciding.policy,
         policy_origin=deciding.origin if deciding is not first else None,
         subsets=tuple(subsets.values()),
         others=tuple(rule.origin for rule in later if rule.origin is not None),
+    )
+
+
+def completed(rule: DestinationRule, attached: DestinationRule) -> DestinationRule:
+    """A written rule with the TLS of a BackendTLSPolicy wherever it says none: what else it is about is no reason to
+    call in plaintext who is to be called over TLS."""
+    policy = rule.policy or attached.policy
+    if rule.policy is not None and attached.policy is not None:
+        policy = _with_tls_under(rule.policy, attached.policy)
+    return msgspec.structs.replace(
+        rule,
+        policy=policy,
+        policy_origin=rule.policy_origin if rule.policy is not None else attached.origin,
+        others=(*rule.others, *((attached.origin,) if attached.origin is not None else ())),
     )
 
 

@@ -214,8 +214,13 @@ def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Do
         serving[0].server.port.number,
         gateways,
         tuple(_as_taken(each, gateways) for each in routes),
-        redirects=any(server.server.redirects for server in serving),
+        redirects=any(server.server.redirects and _speaks(server, domain, routes) for server in serving),
     )
+
+
+def _speaks(server: BoundServer, domain: str, routes: tuple[VirtualService, ...]) -> bool:
+    """Whether it has the name itself, or routes for it. One that only has a wider name leaves it to the others."""
+    return any(each.host == domain for each in server.hosts) or any(server.admits(each, domain) for each in routes)
 
 
 _Route = TypeVar("_Route", HttpRoute, L4Route)

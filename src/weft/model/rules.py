@@ -2,7 +2,7 @@
 
 `mesh.py` owns it. Rule: the caller's namespace is asked first, then the service's, then the root's; in each, a rule for
 the host itself comes before ever wider wildcards, and one for callers with certain labels before one for all. Rules of
-one namespace for the same host and callers are merged.
+one namespace for the same host and callers are merged. A BackendTLSPolicy's TLS holds where they say nothing of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weft.model.claims import Claims, patterns
-from weft.model.destination_rule import DestinationRule, credentials_of, merged, passes_on
+from weft.model.destination_rule import DestinationRule, completed, credentials_of, merged, passes_on
 from weft.model.group import Group
 from weft.model.locality import asks_where
 from weft.model.names import Labels, selects
@@ -37,11 +37,21 @@ class Rules:
     def of(self, host: str, owners: Iterable[str], group: Group, settings: Settings) -> DestinationRule | None:
         """For calls of a group to a host. `owners`: the namespaces to ask, in this order."""
         candidates = self._covering(host)
-        for owner in owners if candidates else ():
-            for rule in candidates:
-                if rule.namespace == owner and _is_for(rule, group, settings):
-                    return rule
-        return None
+        if not candidates:
+            return None
+        chosen = [
+            rule
+            for owner in dict.fromkeys(owners)
+            for rule in candidates
+            if rule.namespace == owner and _is_for(rule, group, settings)
+        ]
+        attached = next((rule for rule in chosen if rule.attached), None)
+        if attached is None:
+            return chosen[0] if chosen else None
+        # One for the host itself that stands beside it goes before it, as a written rule always does.
+        beside = (rule for rule in chosen if (rule.namespace, rule.host) == (attached.namespace, attached.host))
+        written = next((rule for rule in (chosen[0], *beside) if not rule.attached), None)
+        return completed(written, attached) if written is not None else attached
 
     def naming(self, credential: str) -> frozenset[str]:
         """The hosts or wildcards whose rules name a Secret."""
@@ -60,9 +70,9 @@ class Rules:
         return [rule for pattern in patterns(host) for rule in self._merged.get(pattern, ())]
 
     def _merge(self, host: str) -> None:
-        alike: dict[tuple[str, Labels, tuple[str, ...]], list[DestinationRule]] = {}
+        alike: dict[tuple[str, Labels, tuple[str, ...], bool], list[DestinationRule]] = {}
         for rule in self._written.to(host):
-            alike.setdefault((rule.namespace, rule.workload_selector, rule.export_to), []).append(rule)
+            alike.setdefault((rule.namespace, rule.workload_selector, rule.export_to, rule.attached), []).append(rule)
         found = (merged(rules) for rules in alike.values())
         self._merged[host] = tuple(sorted(found, key=lambda rule: not rule.workload_selector))
         if not alike:

@@ -172,6 +172,7 @@ class L4Route(msgspec.Struct, frozen=True):
     match: tuple[L4Match, ...] = ()
     route: tuple[WeightedDestination, ...] = ()
     line: int = 0
+    failing: int = 0  # the weight of destinations that cannot be called: closed
 
 
 class VirtualService(msgspec.Struct, frozen=True, cache_hash=True):

@@ -27,7 +27,7 @@ from weft.translate.listeners import on_both_families
 from weft.translate.matches import applies
 from weft.translate.protos import packed, socket_address
 from weft.translate.provenance import keys, of_objects
-from weft.translate.streams import filter_chain, stream
+from weft.translate.streams import filter_chain, matching, stream
 from weft.translate.view import GroupView, Served
 
 _HANDSHAKE = Duration(seconds=15)
@@ -111,20 +111,26 @@ def _of_server(name: str, served: Served, view: GroupView, guards: Guards) -> It
                 yield made
         return
     socket = gateway_tls.downstream(server, view)
-    if socket is None:
-        made = chain("", bytes_to(((names.BLACK_HOLE, 1),), view.settings))
-    elif server.is_http:
-        made = chain("", _http(name, served, view, guards))
-    else:
-        made = next(iter(_streams(served, view, guards)), chain("", bytes_to(((names.BLACK_HOLE, 1),), view.settings)))
-        made.filter_chain_match.Clear()
-    if "*" not in hosts:
-        made.filter_chain_match.server_names.extend(hosts)
-    made.name = bound.route_name if server.is_http else made.name
-    if socket is not None:
-        made.transport_socket.CopyFrom(socket)
-        made.transport_socket_connect_timeout.CopyFrom(_HANDSHAKE)  # nobody holds a connection by never ending one
-    yield made
+    found: list[FilterChain] = []
+    if socket is not None and server.is_http:
+        found.append(chain(bound.route_name, _http(name, served, view, guards)))
+    elif socket is not None:
+        found.extend(_streams(served, view, guards))
+    # Its names are its own even where nothing can be done: what no chain before has is closed.
+    found.append(chain(bound.route_name if server.is_http else "", _closing(view)))
+    for made in found:
+        del made.filter_chain_match.prefix_ranges[:]  # addresses are the gateway's own, whatever a route says of them
+        _narrow(made, hosts)
+        if not made.filter_chain_match.server_names and "*" not in hosts:
+            continue
+        if socket is not None:
+            made.transport_socket.CopyFrom(socket)
+            made.transport_socket_connect_timeout.CopyFrom(_HANDSHAKE)  # nobody holds a connection by never ending one
+        yield made
+
+
+def _closing(view: GroupView) -> Filter:
+    return bytes_to(((names.BLACK_HOLE, 1),), view.settings)
 
 
 def _http(name: str, served: Served, view: GroupView, guards: Guards) -> Filter:
@@ -141,7 +147,13 @@ def _streams(served: Served, view: GroupView, guards: Guards) -> Iterator[Filter
         for route in routing.tls if unopened else routing.tcp:
             for match in route.match or (L4Match(),):
                 through = not match.gateways or bound.gateway in match.gateways
-                if route.route and through and applies(_anywhere(match), seen.caller, bound.server.port.number):
+                if not through or not applies(_anywhere(match), seen.caller, bound.server.port.number):
+                    continue
+                if not route.route and route.failing:  # nobody else may answer for it
+                    made = chain("", _closing(view))
+                    made.filter_chain_match.CopyFrom(matching(match.sni_hosts, match.destination_subnets))
+                    yield made
+                elif route.route:
                     found = stream(seen, bound.server.port, route, match)
                     made = filter_chain(found, seen, bound.server.port, view.settings)
                     end = made.filters[-1]
@@ -160,4 +172,4 @@ def _narrow(made: FilterChain, hosts: tuple[str, ...]) -> None:
     """To the names that the server has."""
     wanted = tuple(made.filter_chain_match.server_names) or ("*",)
     found = dict.fromkeys(narrower(host.lower(), name.lower()) for name in wanted for host in hosts)
-    made.filter_chain_match.server_names[:] = [name for name in found if name and name != "*"]
+    made.filter_chain_match.server_names[:] = [] if "*" in found else [name for name in found if name]

@@ -21,7 +21,8 @@ _KEPT_BODY = 1 << 20
 
 def virtual_host(view: ServiceView, door: Door) -> VirtualHost:
     sources = keys(*(routing.origin for routing in door.routes))
-    claimed = (view.host,) if view.host.startswith("*") else (view.host, f"{view.host}.")
+    # With a dot at its end it is the same name; who wrote it so must not be taken for somebody else's caller.
+    claimed = (view.host,) if view.host == "*" else (view.host, f"{view.host}.")
     host = EnvoyVirtualHost(name=f"{view.host}:{door.port}", domains=claimed, include_request_attempt_count=True)
     host.request_body_buffer_limit.value = _KEPT_BODY
     if door.redirects:

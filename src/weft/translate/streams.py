@@ -91,9 +91,11 @@ def matching(server_names: tuple[str, ...], ranges: tuple[str, ...]) -> FilterCh
 
 def stream(view: ServiceView, port: ServicePort, route: L4Route, match: L4Match) -> Stream:
     parts = taking_part(route.route)
+    closed = ((names.BLACK_HOLE, route.failing),) if route.failing else ()
     return Stream(
-        clusters=tuple(
-            (destination_cluster(view, part.destination, port.number), max(part.weight, 1)) for part in parts
+        clusters=(
+            *((destination_cluster(view, part.destination, port.number), max(part.weight, 1)) for part in parts),
+            *closed,
         ),
         first=parts[0].destination,
         server_names=match.sni_hosts,

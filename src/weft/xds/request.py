@@ -13,10 +13,12 @@ from google.protobuf.json_format import MessageToDict, SerializeToJsonError
 from google.protobuf.message import DecodeError
 
 from weft.xds.response import Dialect
+from weft.xds.types import CLUSTER, is_held
 
 # A mesh of 30,000 services in one message with the versions of all of them; Istio's largest users have a third of that.
 REQUEST_BYTES = 16 << 20
 NAMES = 100_000
+HELD = 5_000  # names that calls wait for, of one stream: what an application calls makes them up, and may be anything
 NAME_LENGTH = 4_096
 METADATA_BYTES = 64 * 1024  # a proxy of Istio tells some 4 KB of itself
 
@@ -65,7 +67,7 @@ def parse(dialect: Dialect, payload: bytes) -> tuple[Request, NodeInfo | None]:
         type_url=_short(message.type_url),
         nonce=_short(message.response_nonce),
         error=_error(message),
-        names=_names(message.resource_names_subscribe if delta else message.resource_names),
+        names=_names(_bounded(message.resource_names_subscribe) if delta else message.resource_names),
         unsubscribe=_names(message.resource_names_unsubscribe) if delta else (),
         versions=_versions(message.initial_resource_versions) if delta else {},
     )
@@ -77,6 +79,15 @@ def _error(message: Any) -> str | None:
         return None
     words = message.error_detail.message[:NAME_LENGTH].split()  # on one line: it goes to logs and tables
     return " ".join(words) or f"code {message.error_detail.code}, no message"
+
+
+def _bounded(names: Iterable[str]) -> list[str]:
+    """A client that comes back asks again for all that calls have waited for. For its other names' sake it is heard."""
+    every = list(names)
+    held = [name for name in every if is_held(CLUSTER, name)]
+    if len(held) <= HELD:
+        return every
+    return [*held[:HELD], *(name for name in every if not is_held(CLUSTER, name))]
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:

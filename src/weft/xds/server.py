@@ -328,7 +328,8 @@ class _Session:
         observer, tell = self._server._observer, self._server._tell
         outcome = self.stream.receive(request, self._server._clock())
         if request.type_url == CLUSTER:
-            asked = tuple(name for name in request.names if is_held(CLUSTER, name))
+            kept = self.stream.subscriptions[CLUSTER].names
+            asked = tuple(name for name in request.names if is_held(CLUSTER, name) and name in kept)
             if asked or request.versions:
                 tell(lambda: observer.wanted(self.stream_id, asked, tuple(request.versions)))
         if isinstance(outcome, Acked):

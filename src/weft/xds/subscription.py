@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from weft.xds.request import NAMES, Refused, Request
+from weft.xds.request import HELD, NAMES, Refused, Request
 from weft.xds.response import Dialect, Response
 from weft.xds.table import Behind, Resource, Table
 from weft.xds.types import WHOLE_SET, WILDCARD, is_held
@@ -51,6 +51,21 @@ class Subscription:
         self.at_most: int | None = None  # upserts per response while looking for the one that is refused
         self._named = False  # naming nothing means everything only until something has been named
         self._versions: Mapping[str, str] = {}
+        self._held: set[str] = set()  # of the names, those that calls wait for
+
+    def _admitted(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Without those that too many calls wait for. An application that tries every address there is must neither
+        cut its proxy off, as too many names do, nor keep busy who serves others as well."""
+        if not any(is_held(self.type_url, name) for name in names):
+            return names
+        found = []
+        for name in names:
+            if is_held(self.type_url, name) and name not in self._held:
+                if len(self._held) >= HELD:
+                    continue
+                self._held.add(name)
+            found.append(name)
+        return tuple(found)
 
     def watches(self, name: str) -> bool:
         return name in self.names or (self.wildcard and not is_held(self.type_url, name))
@@ -60,7 +75,8 @@ class Subscription:
             self._versions = request.versions
         if dialect is Dialect.DELTA:
             unwanted = frozenset(request.unsubscribe)
-            added = request.names
+            self._held -= unwanted
+            added = self._admitted(request.names)
             if first and not added and self.type_url in WHOLE_SET:
                 added = (WILDCARD,)
         else:
