@@ -42,11 +42,11 @@ async def running(directory: Path, *, trust: Trust = Trust()) -> AsyncIterator[E
         await engine.stop()
 
 
-async def until(what: str, holds: Holds, *, every: float = 0.02) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
+async def until(what: str, holds: Holds, *, every: float = 0.02, seconds: float = _READY_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
-            raise Failed(f"waited {_READY_SECONDS:.0f} s for: {what}")
+            raise Failed(f"waited {seconds:.0f} s for: {what}")
         await asyncio.sleep(every)
 
 

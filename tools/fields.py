@@ -22,7 +22,22 @@ LEVELS = (
     "spec.inboundConnectionPool",
     "spec.ingress[].connectionPool",
 )
-KINDS = ("VirtualService", "DestinationRule", "ServiceEntry", "WorkloadEntry", "Sidecar", "Gateway")
+KINDS = (
+    "VirtualService",
+    "DestinationRule",
+    "ServiceEntry",
+    "WorkloadEntry",
+    "Sidecar",
+    "Gateway",
+    "GatewayClass",
+    "Gateway.gateway.networking.k8s.io",
+    "HTTPRoute",
+    "GRPCRoute",
+    "TLSRoute",
+    "TCPRoute",
+    "ReferenceGrant",
+    "BackendTLSPolicy",
+)
 
 _INTRODUCTION = """\
 # Traffic, field by field

@@ -1,6 +1,8 @@
 from datetime import timedelta
 from textwrap import indent
 
+import pytest
+
 from api.reading import read, told, value
 from weft.api.document import Document
 from weft.api.parse import parse
@@ -124,6 +126,31 @@ def test_an_api_server_is_asked_for_the_one_that_is_meant():
         body = {"metadata": {"name": name, "namespace": namespace}, "data": {"mesh": "trustDomain: td"}}
         assert len(parse(Document(key, "v1", body)).values) == from_server, (name, namespace)
         assert len(parse(Document(key, "v1", body, file="mesh.yaml")).values) == from_file, (name, namespace)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("defaultConfig: {gatewayTopology: {numTrustedProxies: 2}}", ()),
+        (
+            "defaultConfig: {gatewayTopology: {numTrustedProxies: -1}}",
+            ("`numTrustedProxies` is a number from 0 to 255",),
+        ),
+        ("defaultConfig: {gatewayTopology: {forwardClientCertDetails: ALWAYS_FORWARD_ONLY}}", ("is not supported",)),
+        ("defaultConfig: {concurrency: 2}", ("`defaultConfig` is not acted on",)),
+        (
+            "defaultConfig: {concurrency: 2, gatewayTopology: {numTrustedProxies: 1}}",
+            ("`concurrency` is not acted on",),
+        ),
+    ],
+)
+def test_of_the_proxies_defaults_only_those_before_gateways_are_counted(config, said):
+    text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: istio, namespace: istio-system}}\ndata:\n  mesh: |\n    {config}\n"
+    parsed = read(text)
+    assert len(parsed.problems) == len(said)
+    assert all(word in str(parsed.problems[0]) for word in said)
+    if not said:
+        assert parsed.values[0].trusted_proxies == 2
 
 
 def test_on_demand_scope_is_an_annotation():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from api.reading import document, istio, read, told
 from authority import Authority
 from weft.api.document import Document
+from weft.api.kinds import STANDARD_GATEWAY
 from weft.api.parse import KINDS, OF_MESHES, parse
 from weft.base.problem import Severity
 from weft.model.names import ObjectKey
@@ -128,6 +129,21 @@ VALID = {
     ).replace("networking", "security"),
     "PeerAuthentication": "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\nmetadata: {name: a}\n"
     "spec: {selector: {matchLabels: {a: b}}, mtls: {mode: STRICT}, portLevelMtls: {80: {mode: DISABLE}}}",
+    "GatewayClass": "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: a}\n"
+    "spec: {controllerName: weft.dev/gateway-controller}",
+    **{
+        kind: f"apiVersion: gateway.networking.k8s.io/v1\nkind: {kind.partition('.')[0]}\nmetadata: {{name: a}}\nspec: {spec}"
+        for kind, spec in {
+            STANDARD_GATEWAY: "{gatewayClassName: weft, listeners: [{name: http, port: 80, protocol: HTTP}]}",
+            "HTTPRoute": "{parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 80}]}]}",
+            "GRPCRoute": "{parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 80}]}]}",
+            "TLSRoute": "{parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 80}]}]}",
+            "TCPRoute": "{parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 80}]}]}",
+            "ReferenceGrant": "{from: [{group: '', kind: A, namespace: b}], to: [{group: '', kind: Service}]}",
+            "BackendTLSPolicy": "{targetRefs: [{group: '', kind: Service, name: web}], "
+            "validation: {hostname: a.b, wellKnownCACertificates: System}}",
+        }.items()
+    },
     "Workload": "apiVersion: weft.dev/v1alpha1\nkind: Workload\nmetadata: {name: a, annotations: {a: b}}\n"
     "spec: {command: [a], env: {A: b}, ports: [{name: http, port: 80}], readiness: {http: {port: http}, period: 1s}, "
     "excludeInboundPorts: [1], includeOutboundRanges: [10.0.0.0/8]}",
@@ -152,9 +168,9 @@ def test_other_versions_are_told_the_right_one():
 
 
 def test_the_gateway_apis_gateway_is_another_kind():
-    assert told("apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: a}") == [
-        "2 warning: weft does not read kind Gateway.gateway.networking.k8s.io: it has no effect "
-        "(Istio's Gateway (networking.istio.io/v1) is read)"
+    assert told("apiVersion: gateway.networking.k8s.io/v7\nkind: Gateway\nmetadata: {name: a}") == [
+        "1 Gateway.gateway.networking.k8s.io has no version `gateway.networking.k8s.io/v7` "
+        "(write gateway.networking.k8s.io/v1)"
     ]
 
 
@@ -168,8 +184,7 @@ def test_kinds_of_the_world_are_passed_over_with_a_word():
 
 @pytest.mark.parametrize("kind", sorted(OF_MESHES))
 def test_what_would_change_a_mesh_says_what_to_do_instead(kind):
-    version = "gateway.networking.k8s.io" if "." in kind else "x"
-    (line,) = told(f"apiVersion: {version}/v1\nkind: {kind.partition('.')[0]}\nmetadata: {{name: a}}")
+    (line,) = told(f"apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: a}}")
     assert line.startswith(f"2 warning: weft does not read kind {kind}: it has no effect (")
 
 

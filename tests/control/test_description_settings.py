@@ -16,6 +16,7 @@ from weft.model.destination_rule import (
     OutlierDetection,
     Subset,
     TrafficPolicy,
+    Tunnel,
     Warmup,
 )
 from weft.model.virtual_service import Abort, Delay, Destination, Fault, HttpRoute, Mirror, Retries
@@ -72,6 +73,10 @@ def test_a_route_says_what_it_does_to_a_request(route, said):
                 LoadBalancer(consistent_hash=ConsistentHash(HashKey.HEADER, "x-user"), warmup=Warmup(SECOND))
             ),
             (f"load balancer by hash of {HashKey.HEADER} x-user", "warmup 1 s"),
+        ),
+        (
+            TrafficPolicy(tunnel=Tunnel("far.example.com", 443, by_post=True)),
+            ("tunnel to far.example.com:443 by POST",),
         ),
         (
             TrafficPolicy(ports=((80, TrafficPolicy(tls=ClientTls(ClientTlsMode.SIMPLE))),)),

@@ -21,15 +21,18 @@ from weft.model.destination_rule import (
     TrafficPolicy,
 )
 from weft.model.extension_provider import Authorizer
+from weft.model.gateway import Gateway, GatewayServer
+from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, labels_of
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
-from weft.model.service import Protocol
+from weft.model.service import Protocol, ServicePort
 from weft.model.settings import Settings
 from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
 from weft.model.telemetry import AccessLogging, Telemetry
 from weft.model.virtual_service import Destination, HttpMatch, HttpRoute, VirtualService, WeightedDestination
 from weft.translate.service import contribute
+from weft.translate.view import service_view
 from weft.xds.snapshot import Snapshots
 from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 
@@ -564,3 +567,66 @@ async def test_labels_of_callers_count_where_a_priority_names_them(rig):
         (nearest,) = (place for place in ClusterLoadAssignment.FromString(body).endpoints if not place.priority)
         first.append(nearest.lb_endpoints[0].endpoint.address.socket_address.address)
     assert first == ["10.244.0.1", "10.244.0.2"]
+
+
+EDGE = Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "ingress"}))
+
+
+def at_gateway(name, *hosts, to="orders", **more):
+    route = HttpRoute(route=(WeightedDestination(Destination(f"{to}.shop.svc.cluster.local")),))
+    return VirtualService(name, "shop", hosts, ("edge/public",), http=(route,), **more)
+
+
+def public(*hosts, port=80):
+    return Gateway("public", "edge", (GatewayServer(ServicePort(port, "http", Protocol.HTTP), hosts),))
+
+
+async def test_a_gateway_sees_what_its_routes_name_and_follows_them(rig):
+    rig.put(service("orders"), service("cart"), public("*"), at_gateway("a", "*.a.com"))
+    rig.push.join(EDGE)
+
+    def clusters():
+        return {name for name in rig.snapshots.resources(EDGE, CLUSTER) if name.startswith("outbound")}
+
+    assert clusters() == {f"outbound|80||{ORDERS}"}
+    rig.put(at_gateway("a", "*.a.com", to="cart"))
+    assert clusters() == {f"outbound|80||{CART}"}
+    rig.put(at_gateway("b", "b.com"))
+    assert clusters() == {f"outbound|80||{CART}", f"outbound|80||{ORDERS}"}
+    assert rig.put(service("payments")) == {}
+    assert rig.put(public("c.com"))[EDGE] >= {(CLUSTER, f"outbound|80||{CART}"), (ROUTE, "http.80")}
+    assert clusters() == set()
+    changed = rig.put(public("*", port=81))[EDGE]
+    assert {(LISTENER, "0.0.0.0_80"), (LISTENER, "0.0.0.0_81"), (ROUTE, "http.80"), (ROUTE, "http.81")} <= changed
+
+
+async def test_a_route_for_gateways_alone_is_nothing_to_sidecars(rig, monkeypatch):
+    rig.put(service("orders"), service("cart"), public("*"))
+    for each in (EDGE, group("web")):
+        rig.push.join(each)
+    looked = []
+    monkeypatch.setattr(push, "service_view", lambda *given: looked.append(given[3]) or service_view(*given))
+    changed = rig.put(at_gateway("a", "*"))
+    assert looked == ["*", ORDERS] or looked == [ORDERS, "*"]
+    assert changed.keys() == {EDGE}
+
+
+async def test_what_comes_in_another_order_is_the_same_at_a_gateway():
+    values = [
+        service("orders"),
+        service("cart"),
+        public("*"),
+        at_gateway("a", "*"),
+        at_gateway("b", "b.com", to="cart"),
+    ]
+    values.append(AuthorizationPolicy("deny", "edge", Action.DENY, rules=(Rule(),)))
+    seen = []
+    for seed in range(4):
+        random.Random(seed).shuffle(values)
+        rig = Rig()
+        rig.push.join(EDGE)
+        for value in values:
+            rig.put(value)
+        seen.append(rig.versions(EDGE))
+        rig.push.close()
+    assert all(each == seen[0] for each in seen)

@@ -11,9 +11,11 @@ from weft.explain.decision import Kind
 from weft.explain.explain import explain
 from weft.explain.request import Request
 from weft.files.documents import read_documents
+from weft.model.calls import Calls
 from weft.model.group import group_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
+from weft.model.settings import Settings
 from weft.model.workload import Workload as Written
 from weft.xds.types import CLUSTER, LISTENER
 
@@ -155,3 +157,17 @@ def test_a_port_on_which_nobody_listens_is_told_where_that_can_be_known():
         503,
         "payments-0.shop does not listen on port 8080",
     )
+
+
+def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_meet():
+    mesh = shop()
+    put(mesh, service("payments", addresses=("10.96.0.7",)))
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=True),))
+    stage = Stage(mesh, calls=Calls())
+    caller = stage.workload(stage.find("orders"))
+    cluster = "outbound|80||payments.shop.svc.cluster.local"
+    assert cluster not in caller.resources.clusters
+    assert cluster in stage.after_call(caller, "10.96.0.7", 80).clusters
+    assert cluster not in stage.after_call(stage.workload(stage.find("frontend")), "10.96.0.8", 80).clusters
+    everything = Stage(mesh)
+    assert cluster in everything.workload(everything.find("orders")).resources.clusters, "who has called is not known"

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from e2e.commands import weft
 from e2e.mesh import tell
 from e2e.objects import http_route, service, standard, text, virtual_service, workload
 from fields import proves
@@ -116,7 +117,12 @@ async def test_methods_headers_and_queries_decide_in_that_order(mesh):
     assert await who(mesh, "/m") == 404
 
 
-@proves("HTTPRoute", "spec.rules[].backendRefs[].weight")
+@proves(
+    "HTTPRoute",
+    "spec.rules[].backendRefs[].weight",
+    "spec.rules[].backendRefs[].group",
+    "spec.rules[].backendRefs[].kind",
+)
 async def test_weights_split_and_those_of_nobody_are_answered_500(mesh):
     shares = [backend("app", weight=2), backend("two", weight=1), backend("nobody", weight=1), backend("app", weight=0)]
     await mesh.try_out(http_route("app", {"backendRefs": shares}))
@@ -126,9 +132,9 @@ async def test_weights_split_and_those_of_nobody_are_answered_500(mesh):
     assert 329 <= seen["v1"] <= 471, seen
     assert 138 <= seen["v2"] <= 262, seen
     assert 138 <= seen[500] <= 262, seen
-    await mesh.try_out(http_route("app", {"backendRefs": [backend("nobody")]}, rule(path("/port"), to="two")))
-    assert await who(mesh) == 500
-    assert await who(mesh, "/port") == "two"
+    pool = {"matches": [path("/pool")], "backendRefs": [backend("app", group="example.com", kind="Pool")]}
+    await mesh.try_out(http_route("app", {"backendRefs": [backend("nobody")]}, rule(path("/port"), to="two"), pool))
+    assert [await who(mesh), await who(mesh, "/port"), await who(mesh, "/pool")] == [500, "two", 500]
 
 
 async def test_a_rule_without_backends_is_for_the_service_itself(mesh):
@@ -189,7 +195,33 @@ async def test_what_a_virtual_service_says_goes_before_a_route(mesh):
     "spec.rules[].backendRefs[].filters[].responseHeaderModifier.add[].value",
     "spec.rules[].backendRefs[].filters[].responseHeaderModifier.remove",
 )
-async def test_headers_are_changed_by_a_rule_and_by_a_backend(mesh):
+@proves(
+    "GRPCRoute",
+    "spec.rules[].filters[].type",
+    "spec.rules[].filters[].requestHeaderModifier.set[].name",
+    "spec.rules[].filters[].requestHeaderModifier.set[].value",
+    "spec.rules[].filters[].requestHeaderModifier.add[].name",
+    "spec.rules[].filters[].requestHeaderModifier.add[].value",
+    "spec.rules[].filters[].requestHeaderModifier.remove",
+    "spec.rules[].filters[].responseHeaderModifier.set[].name",
+    "spec.rules[].filters[].responseHeaderModifier.set[].value",
+    "spec.rules[].filters[].responseHeaderModifier.add[].name",
+    "spec.rules[].filters[].responseHeaderModifier.add[].value",
+    "spec.rules[].filters[].responseHeaderModifier.remove",
+    "spec.rules[].backendRefs[].filters[].type",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].name",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.set[].value",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.add[].name",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.add[].value",
+    "spec.rules[].backendRefs[].filters[].requestHeaderModifier.remove",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.set[].name",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.set[].value",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.add[].name",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.add[].value",
+    "spec.rules[].backendRefs[].filters[].responseHeaderModifier.remove",
+)
+@pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
+async def test_headers_are_changed_by_a_rule_and_by_a_backend(mesh, kind):
     def changes(word):
         changed = {
             "set": [{"name": f"x-{word}-set", "value": "%set%"}],
@@ -202,7 +234,7 @@ async def test_headers_are_changed_by_a_rule_and_by_a_backend(mesh):
 
     for filters in ({"filters": changes("rule")}, {"backendRefs": [backend(filters=changes("backend"))]}):
         word = "rule" if "filters" in filters else "backend"
-        await mesh.try_out(http_route("app", {"backendRefs": [backend()], **filters}))
+        await mesh.try_out(http_route("app", {"backendRefs": [backend()], **filters}) | {"kind": kind})
         sent = {f"x-{word}-set": "old", f"x-{word}-add": "one", f"x-{word}-gone": "here", "x-kept": "yes"}
         answer = await mesh.get("client", "http://app/", headers=sent)
         arrived = [tuple(each) for each in answer["body"]["headers"]]
@@ -288,19 +320,35 @@ async def test_paths_and_hosts_are_rewritten(mesh, prefix, kind, new, target, ar
     "HTTPRoute",
     "spec.rules[].filters[].requestMirror.backendRef.name",
     "spec.rules[].filters[].requestMirror.backendRef.port",
+    "spec.rules[].filters[].requestMirror.backendRef.group",
+    "spec.rules[].filters[].requestMirror.backendRef.kind",
+    "spec.rules[].filters[].requestMirror.backendRef.namespace",
     "spec.rules[].filters[].requestMirror.percent",
     "spec.rules[].filters[].requestMirror.fraction.numerator",
     "spec.rules[].filters[].requestMirror.fraction.denominator",
 )
+@proves(
+    "GRPCRoute",
+    "spec.rules[].filters[].requestMirror.backendRef.name",
+    "spec.rules[].filters[].requestMirror.backendRef.port",
+    "spec.rules[].filters[].requestMirror.backendRef.group",
+    "spec.rules[].filters[].requestMirror.backendRef.kind",
+    "spec.rules[].filters[].requestMirror.backendRef.namespace",
+    "spec.rules[].filters[].requestMirror.percent",
+    "spec.rules[].filters[].requestMirror.fraction.numerator",
+    "spec.rules[].filters[].requestMirror.fraction.denominator",
+)
+@pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
 @pytest.mark.parametrize(
     ("share", "least", "most"),
     [({}, 100, 100), ({"percent": 50}, 25, 75), ({"fraction": {"numerator": 1, "denominator": 2}}, 25, 75),
      ({"percent": 0}, 0, 0)],
 )  # fmt: skip
-async def test_requests_are_mirrored_by_their_share(mesh, share, least, most):
-    mirror = filter_of("RequestMirror", backendRef=backend("two"), **share)
-    await mesh.try_out(http_route("app", rule(path("/"), filters=[mirror])))
-    target = f"/mirror-{least}-{len(str(share))}"
+async def test_requests_are_mirrored_by_their_share(mesh, share, least, most, kind):
+    full = backend("two", group="", kind="Service", namespace="shop")
+    mirror = filter_of("RequestMirror", backendRef=full, **share)
+    await mesh.try_out(http_route("app", {"backendRefs": [backend()], "filters": [mirror]}) | {"kind": kind})
+    target = f"/{kind}-{least}-{len(str(share))}"
     assert await who(mesh, target + "-first") == "app"
     answers = await mesh.requests("client", f"http://app{target}", 100)
     assert {each["body"]["version"] for each in answers} == {"v1"}
@@ -394,6 +442,8 @@ async def callee(mesh):
     "spec.rules[].backendRefs[].name",
     "spec.rules[].backendRefs[].port",
     "spec.rules[].backendRefs[].weight",
+    "spec.rules[].backendRefs[].group",
+    "spec.rules[].backendRefs[].kind",
 )
 @pytest.mark.parametrize(
     ("method", "taken"),
@@ -409,7 +459,7 @@ async def callee(mesh):
     ],
 )
 async def test_services_and_methods_decide_where_calls_go(mesh, method, taken):
-    two = [backend("two", 9090), backend("app", 9090, weight=0)]
+    two = [backend("two", 9090, group="", kind="Service"), backend("app", 9090, weight=0)]
     await mesh.try_out(grpc_route({"backendRefs": [backend("app", 9090)]}, {
         "matches": [{"method": method}], "backendRefs": two}))  # fmt: skip
     assert await callee(mesh) == {"two" if taken else "app"}
@@ -459,3 +509,17 @@ async def test_calls_are_told_apart_and_changed_as_requests_are(mesh):
         while not await mesh.received("two", "/e2e.Echo/Said"):
             await asyncio.sleep(0.02)
     assert await who(mesh, "/e2e.Echo/Said", method="POST", headers={"x-kind": "b"}) == 404
+
+
+async def test_every_command_knows_the_routes(mesh):
+    """By the object that each was written in, with its line."""
+    await mesh.try_out(http_route("app", rule(path("/two"), to="two"), {"backendRefs": [backend("nobody")]}))
+    at = f"--mesh {mesh.engine.name}"
+    said = await weft(f"weft explain client --to http://app/two/x {at}", mesh.directory)
+    assert "two" in said and "HTTPRoute shop/app" in said, said
+    said = await weft(f"weft describe service app {at}", mesh.directory)
+    assert "HTTPRoute shop/app" in said and "path is or is below /two" in said, said
+    said = await weft(f"weft why client route 80 {at}", mesh.directory)
+    assert "HTTPRoute shop/app" in said, said
+    said = await weft(f"weft analyze {mesh.directory}", mesh.directory)
+    assert "WFT0902" in said and "Service shop/nobody does not exist (BackendNotFound)" in said, said

@@ -30,6 +30,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+SERVICE = {"group": "", "kind": "Service", "namespace": "shop"}
 HTTP, HTTPS, TCP, PASSED = (free_port() for _ in range(4))
 
 
@@ -348,13 +349,22 @@ async def test_listeners_end_tls_each_with_its_own_certificate(mesh):
 @proves(
     "TCPRoute",
     "spec.parentRefs[].name",
+    "spec.parentRefs[].namespace",
+    "spec.parentRefs[].sectionName",
+    "spec.parentRefs[].port",
+    "spec.parentRefs[].group",
+    "spec.parentRefs[].kind",
     "spec.rules[].backendRefs[].name",
     "spec.rules[].backendRefs[].port",
     "spec.rules[].backendRefs[].weight",
+    "spec.rules[].backendRefs[].group",
+    "spec.rules[].backendRefs[].kind",
+    "spec.rules[].backendRefs[].namespace",
 )
 async def test_bytes_go_where_a_tcp_route_sends_them(mesh):
-    rule = {"backendRefs": [{"name": "two", "port": 9000}, {"name": "app", "port": 9000, "weight": 0}]}
-    tcp = route("bytes", rule, kind="TCPRoute", version="v1alpha2", sectionName="tcp")
+    rule = {"backendRefs": [{**SERVICE, "name": "two", "port": 9000}, {"name": "app", "port": 9000, "weight": 0}]}
+    tcp = route("bytes", rule, kind="TCPRoute", version="v1alpha2", sectionName="tcp", port=9000)
+    tcp["spec"]["parentRefs"][0] |= {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
     await settled(mesh, gateway(listener("tcp", 9000, "TCP")), tcp)
 
     async def named():
@@ -370,6 +380,18 @@ async def test_bytes_go_where_a_tcp_route_sends_them(mesh):
         while "two" not in (said := await named()):
             assert "app" not in said
             await asyncio.sleep(0.05)
+
+
+@proves(
+    "GRPCRoute", "spec.hostnames", "spec.parentRefs[].namespace", "spec.parentRefs[].sectionName",
+    "spec.parentRefs[].port", "spec.rules[].backendRefs[].namespace",
+)  # fmt: skip
+async def test_calls_are_met_at_their_hostnames(mesh):
+    rule = {"backendRefs": [{"name": "app", "namespace": "shop", "port": 80}]}
+    calls = route("calls", rule, hosts=["calls.example.com"], kind="GRPCRoute", sectionName="http", port=80)
+    await settled(mesh, gateway(), calls)
+    await eventually_answers("calls.example.com")
+    assert [await ask("calls.example.com", "/e2e.Echo/Said"), await ask("other.example.com")] == ["app", 404]
 
 
 async def test_of_routes_of_two_kinds_the_older_has_the_hostname(mesh):
@@ -403,6 +425,7 @@ async def test_a_listener_that_cannot_be_is_told_and_the_others_serve(mesh, seco
     assert listeners(mesh)["second"][0]["Accepted"] == reason
 
 
+@proves("GatewayClass", "spec.controllerName")
 async def test_a_gateway_of_somebody_elses_class_is_left_alone(mesh):
     theirs = {"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": {"name": "weft"}}
     theirs["spec"] = {"controllerName": "example.com/other"}
@@ -471,14 +494,25 @@ async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, polic
 @proves(
     "TLSRoute",
     "spec.parentRefs[].name",
+    "spec.parentRefs[].namespace",
+    "spec.parentRefs[].sectionName",
+    "spec.parentRefs[].port",
+    "spec.parentRefs[].group",
+    "spec.parentRefs[].kind",
     "spec.hostnames",
     "spec.rules[].backendRefs[].name",
     "spec.rules[].backendRefs[].port",
     "spec.rules[].backendRefs[].weight",
+    "spec.rules[].backendRefs[].group",
+    "spec.rules[].backendRefs[].kind",
+    "spec.rules[].backendRefs[].namespace",
 )
 async def test_tls_is_passed_on_unopened_by_its_name(mesh):
-    rule = {"backendRefs": [{"name": "safe", "port": 443}, {"name": "app", "port": 80, "weight": 0}]}
+    rule = {"backendRefs": [{**SERVICE, "name": "safe", "port": 443}, {"name": "app", "port": 80, "weight": 0}]}
     passed = route("safe", rule, kind="TLSRoute", version="v1alpha2", hosts=["safe.example.com"])
+    passed["spec"]["parentRefs"][0] |= {
+        "group": "gateway.networking.k8s.io", "kind": "Gateway", "sectionName": "tls", "port": 8443,
+    }  # fmt: skip
     await settled(mesh, gateway(listener("tls", 8443, "TLS", tls={"mode": "Passthrough"})), passed)
     await eventually_answers("safe.example.com", port=PASSED, name="safe.example.com")
     assert await ask("safe.example.com", port=PASSED, name="safe.example.com") == "safe"

@@ -14,12 +14,14 @@ import pytest_asyncio
 from e2e.looking import envoy
 from e2e.mesh import eventually, running_mesh, tell
 from e2e.objects import http_service, istio, service, text, virtual_service, workload
+from weft.control.config_dump import as_json
 from weft.control.description import describe_pod
 from weft.control.description_text import pod_lines
 from weft.control.question import Question
 from weft.control.question import answer as explained
 from weft.control.why import every
 from weft.envoy import command
+from weft.envoy.difference import differences
 from weft.explain.decision import Kind
 from weft.model.group import Group
 from weft.xds.types import CLUSTER, LISTENER, ROUTE
@@ -251,6 +253,14 @@ async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_
         assert of_holds and all(told[name][0].rules[0].name == "held-calls" for name in of_holds)
     lines = list(pod_lines(describe_pod(mesh.control.mesh, stage, (), "client")))
     assert any(line.startswith("On demand: it knows ") and "of 6 services" in line for line in lines), lines
+
+
+async def test_proxies_have_what_they_should_have_whoever_of_them_called(mesh):
+    sent = await as_json(mesh.control.diagnosis, group(mesh, "twins"), include_eds=True)
+    for pod in mesh.pods("twins"):
+        url = "http://127.0.0.1:15000/config_dump?include_eds"
+        has = (await tell(mesh.sockets, pod.name, "http", url=url))[0]["body"]
+        assert differences(sent, has) == []
 
 
 async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest_asyncio
 from e2e.behind_agent import behind_agent
 from e2e.mesh import eventually, running_mesh
 from e2e.objects import http_service, service, text, workload
+from e2e.separate import separate_mesh
 from e2e.test_on_demand import ON, address, held
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -92,3 +94,41 @@ async def test_an_agent_tells_a_control_plane_that_has_forgotten_what_was_called
     await eventually(lambda: agent.upstream.connected)
     assert (await mesh.get("client", "http://web/"))["status"] == 200
     assert await mesh.stats(mesh.pod("client").name, changes) == before
+
+
+async def test_a_control_plane_that_is_killed_learns_from_the_proxies_what_they_have_called():
+    """In processes of their own; these proxies call it themselves."""
+    async with separate_mesh() as mesh:
+        web = service("web", {"name": "http", "port": 80, "targetPort": 8080}, clusterIP="10.96.0.7")
+        other = service("other", {"name": "http", "port": 80, "targetPort": 8080}, clusterIP="10.96.0.8")
+        mesh.write("mesh.yaml", ON, web, other | {"spec": {**other["spec"], "selector": {"app": "web"}}})
+        await mesh.start_control(skew="5s")
+        await mesh.start_agent(certificate_ttl="1h")
+        await mesh.add("web", "http=8080")
+        client = await mesh.add("client")
+
+        async def status(virtual):
+            return (await client.tell("http", url=f"http://{virtual}/"))[0]["status"]
+
+        async def stats(pattern):
+            said = json.loads(await client.proxy.admin.read("/stats", {"format": "json", "filter": pattern}))
+            return {each["name"]: each["value"] for each in said["stats"] if "name" in each}
+
+        assert await status("10.96.0.7") == 200
+        changes = r"_manager\.(cluster|listener)_(added|modified|removed)$"
+        before = await stats(changes)
+        mesh.control.kill()
+        assert await status("10.96.0.7") == 200
+        await mesh.start_control(skew="5s")
+        await eventually(lambda: _connected(stats), 40)
+        assert await status("10.96.0.8") == 200
+        after = await stats(changes)
+        assert {name: after[name] for name in after if name.endswith("removed")} == {
+            name: before[name] for name in before if name.endswith("removed")
+        }
+        assert after["cluster_manager.cluster_added"] > before["cluster_manager.cluster_added"]
+        assert await status("10.96.0.7") == 200
+
+
+async def _connected(stats):
+    return (await stats("control_plane.connected_state"))["control_plane.connected_state"] == 1

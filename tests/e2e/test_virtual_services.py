@@ -378,10 +378,14 @@ async def test_a_fault_that_grpc_understands(mesh):
 async def test_a_retry_goes_to_somebody_else_unless_it_need_not(mesh):
     bad = mesh.pod("app-v1").name
     await tell(mesh.sockets, bad, "script", path="/half", forever={"status": 503})
-    # Half of the first tries fail. Then Envoy looks up to five times for somebody else, or takes anybody.
+    # Half of the first tries fail. Then Envoy looks up to five times for somebody else, or takes anybody. At random: by
+    # load, whoever fails at once would be asked more often.
+    anybody = istio(
+        "DestinationRule", "anybody", {"host": "app", "trafficPolicy": {"loadBalancer": {"simple": "RANDOM"}}}
+    )
     for elsewhere, fewest, most in ((True, 0, 6), (False, 9, 50)):
         retries = {"attempts": 1, "retryOn": "5xx", "retryIgnorePreviousHosts": elsewhere}
-        await mesh.try_out(virtual_service("app", {"retries": retries, "route": [to("app")]}))
+        await mesh.try_out(anybody, virtual_service("app", {"retries": retries, "route": [to("app")]}))
         answers = await mesh.requests(
             "client", "http://app/half", 100, parallel=2
         )  # the budget lets three wait for their turn

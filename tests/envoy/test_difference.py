@@ -57,6 +57,15 @@ def test_the_same_is_no_difference(has):
     assert differences(dump(), has) == []
 
 
+def test_what_only_those_have_whose_first_call_was_held_is_no_difference(has):
+    held = {"cluster": {"name": "hold|10.96.0.1:80", "type": "STATIC"}}
+    has["configs"][0]["dynamic_active_clusters"].append(held)
+    assert differences(dump(), has) == []
+    sent = dump()
+    sent["configs"][0]["dynamic_active_clusters"].append(held)
+    assert differences(sent, dump()) == []
+
+
 def test_a_resource_that_is_only_at_one_side_is_named(has):
     has["configs"][0]["dynamic_active_clusters"][0]["cluster"]["name"] = "b"
     assert said(dump(), has) == [

@@ -189,3 +189,16 @@ def test_a_pods_resolver_file_searches_its_namespace_first():
     assert "search shop.svc.cluster.local svc.cluster.local cluster.local" in resolver_file(
         "10.244.0.1", "shop", "cluster.local"
     )
+
+
+async def test_who_has_learned_an_address_is_told_of_and_no_other_question():
+    learned = []
+    server = Dns(look_up, lambda: (), lambda addresses, asker: learned.append((addresses, asker)))
+    for name, kind in (
+        ("payments.shop.svc.cluster.local", "A"),
+        ("payments.shop.svc.cluster.local", "TXT"),
+        ("gone.shop.svc.cluster.local", "A"),
+        ("1.1.96.10.in-addr.arpa", "PTR"),
+    ):
+        await server.answer(dns.message.make_query(name, kind).to_wire(), "10.244.0.7", over_tcp=False)
+    assert learned == [(("10.96.1.1", "fd00:10:96::1"), "10.244.0.7")]

@@ -44,3 +44,17 @@ def test_a_copy_goes_on_by_itself():
     copy.add(WEB, [THREE])
     assert set(calls.of(WEB).addresses) == {ONE, TWO}
     assert set(copy.of(WEB).addresses) == {ONE, THREE}
+
+
+def test_a_name_that_was_looked_up_is_no_reason_to_know_everything():
+    calls = Calls(most=1)
+    calls.add(WEB, [ONE])
+    calls.add(WEB, hosts=["cart"], why=Why.LOOKED_UP)
+    assert not calls.of(WEB).everything and not calls.of(WEB).hosts
+
+
+def test_where_nobody_knows_who_called_whom_everything_is_called():
+    calls = Calls(everything=True)
+    assert calls.of(WEB).everything
+    calls.add(WEB, [ONE])
+    assert calls.of(WEB).everything and calls.copy().of(API).everything

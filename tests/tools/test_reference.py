@@ -31,7 +31,7 @@ def test_a_field_stands_where_its_reader_puts_it(reference):
     assert "spec.http[].mirrorPercent" in fields(reference, "VirtualService", reference.DEPRECATED)
     assert "spec.sessionAffinity" in fields(reference, "Service", reference.IGNORED)
     assert "spec.trafficPolicy.tls.sni" in fields(reference, "DestinationRule", reference.ACTED_ON)
-    assert "spec.trafficPolicy.tls.credentialName" in fields(reference, "DestinationRule", reference.REFUSED)
+    assert "spec.trafficPolicy.retryBudget.budgetInterval" in fields(reference, "DestinationRule", reference.REFUSED)
 
 
 @pytest.mark.parametrize("kind", ["VirtualService", "DestinationRule", "ServiceEntry", "Sidecar"])

@@ -18,11 +18,18 @@ from weft.api.parse import parse
 from weft.base.problem import Severity
 from weft.envoy.validate import validate
 from weft.files.documents import read_documents
+from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
+from weft.model.names import labels_of
 
 SETS = int(os.environ.get("WEFT_ROUTE_SETS", "4"))
 HOSTS = 24
 PORTS = {80: "http", 81: "grpc-web", 9000: "tcp", 9443: "tls", 7000: "unnamed"}
+GROUPS = (
+    group("frontend", "shop"),
+    group("batch", "jobs"),
+    Group(ProxyKind.GATEWAY, "shop", labels_of({"istio": "ingress"}), "ingress"),
+)
 _CODES = "5xx,reset,503", "unavailable,cancelled", "connect-failure,429,418", ""
 
 
@@ -35,10 +42,25 @@ class Routes(Maker):
         made += [self.rule(name) for name in self.hosts if self.one_in(2)]
         for number, name in enumerate(self.hosts):
             made += [self.routing(f"vs{number}-{part}", name) for part in range(self.pick(1, 1, 1, 2))]
+        made += self.gateways()
         for number in range(4):
             spec = {"http": [self.any_route(index, deep=True) for index in range(2)]}
             made.append(document("VirtualService", f"part{number}", spec))
         return made
+
+    def gateways(self):
+        """Two for the same proxies, with servers that want the same ports and names."""
+        for name in ("edge", "other"):
+            servers = []
+            for number in range(5):
+                protocol = self.pick("HTTP", "HTTP", "HTTPS", "TLS", "TCP")
+                port = {"number": self.pick(80, 443, 9000), "name": f"p{number}", "protocol": protocol}
+                hosts = self.pick(["*"], ["*.example.com", "host1.example.com"], ["./*", "jobs/host2.example.com"])
+                tls = {"mode": self.pick("PASSTHROUGH", "ISTIO_MUTUAL")} if protocol in ("HTTPS", "TLS") else None
+                if protocol == "HTTP" and self.one_in(4):
+                    tls = {"httpsRedirect": True}
+                servers.append({"port": port, "hosts": hosts} | ({"tls": tls} if tls else {}))
+            yield document("Gateway", name, {"selector": {"istio": "ingress"}, "servers": servers})
 
     def service(self, name):
         ports = [{"name": named, "port": number} for number, named in PORTS.items()]
@@ -60,9 +82,9 @@ class Routes(Maker):
             spec["tls"] = [self.stream(sni=self.some(hosts)) for _ in range(self.pick(1, 2))]
         for field, values in (
             ("exportTo", (["."], ["*"], ["jobs"])),
-            ("gateways", (["mesh"], ["mesh", "edge"], ["edge"])),
+            ("gateways", (["mesh"], ["mesh", "edge"], ["edge", "other"])),
         ):
-            if self.one_in(6):
+            if self.one_in(6 if field == "exportTo" else 2):
                 spec[field] = self.pick(*values)
         return document("VirtualService", name, spec)
 
@@ -138,9 +160,9 @@ def mesh_of(objects):
 
 
 def received(mesh):
-    """Everything that two callers get, as bytes."""
-    for name, namespace in (("frontend", "shop"), ("batch", "jobs")):
-        made = compile_group(mesh, group(name, namespace), judge=False)[0]
+    """Everything that two callers and a gateway get, as bytes."""
+    for each in GROUPS:
+        made = compile_group(mesh, each, judge=False)[0]
         for part in (made.clusters, made.listeners, made.routes, made.endpoints):
             yield from (message.SerializeToString(deterministic=True) for message in part)
 
@@ -169,8 +191,8 @@ async def test_envoy_accepts_whatever_valid_routes_become():
         objects = parsed(texts)
         assert len(objects) >= 0.7 * len(texts)
         mesh = mesh_of(objects)
-        for name, namespace in (("frontend", "shop"), ("batch", "jobs")):
-            made = compile_group(mesh, group(name, namespace), judge=False)[0]
+        for each in GROUPS:
+            made = compile_group(mesh, each, judge=False)[0]
             problems = await validate(
                 listeners=made.listeners, clusters=made.clusters, routes=made.routes, endpoints=made.endpoints
             )

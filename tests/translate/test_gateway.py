@@ -198,3 +198,33 @@ async def test_a_gateway_that_goes_leaves_its_port(shop):
         return await ask(shop.port, "shop.example.com") is None
 
     await until(is_gone)
+
+
+async def test_as_many_proxies_before_it_are_believed_as_the_mesh_says(shop):
+    def settings(number):
+        return f"""
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: istio, namespace: istio-system}}
+data:
+  mesh: |
+    defaultConfig: {{gatewayTopology: {{numTrustedProxies: {number}}}}}
+"""
+
+    shop.apply(
+        """
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: one, namespace: edge}
+spec:
+  rules: [{from: [{source: {remoteIpBlocks: [198.51.100.7]}}]}]
+"""
+    )
+    await shop.until_has("policy[one]")
+    said = (("x-forwarded-for", "203.0.113.9, 198.51.100.7"),)
+    assert (await ask(shop.port, "shop.example.com", headers=said)).status == 403
+    shop.apply(settings(1))
+    await shop.until_has('"xff_num_trusted_hops": 1')
+    assert (await ask(shop.port, "shop.example.com", headers=said)).status == 200
+    lie = (("x-forwarded-for", "198.51.100.7, 203.0.113.9"),)
+    assert (await ask(shop.port, "shop.example.com", headers=lie)).status == 403

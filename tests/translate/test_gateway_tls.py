@@ -291,7 +291,12 @@ async def test_a_revoked_caller_is_sent_away(edge, authority, tmp_path):
             assert await made.ask(tls=trusting(shown, shows=bad)) is None
 
 
-@proves("Gateway", "spec.servers[].tls.credentialNames", "spec.servers[].tls.tlsCertificates")
+@proves(
+    "Gateway",
+    "spec.servers[].tls.credentialNames",
+    "spec.servers[].tls.tlsCertificates[].serverCertificate",
+    "spec.servers[].tls.tlsCertificates[].privateKey",
+)
 async def test_two_kinds_of_keys_are_shown_to_those_who_take_them(edge, authority, tmp_path):
     curve, rsa = authority.issue(HOST), authority.issue(HOST, rsa=True)
     for name, shown in (("a", curve), ("b", rsa)):

@@ -6,7 +6,8 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 
 from control.reasons.told import mesh_of, rule
 from model.builders import group
-from weft.model.names import ObjectKey
+from weft.model.group import Group, ProxyKind
+from weft.model.names import ObjectKey, labels_of
 from weft.translate.clusters import outbound
 from weft.translate.suspects import TRIAL, Suspect, of_cluster, of_guards, of_routes
 from weft.translate.view import group_view, service_view
@@ -82,3 +83,20 @@ def test_where_only_the_service_can_be_at_fault_nobody_is_tried():
     view = seen(mesh)
     (refused,) = outbound(view, view.ports[0], mesh.settings)
     assert of_cluster(view, refused, mesh.settings).suspects == ()
+
+
+def test_at_a_gateway_they_are_tried_in_the_listener_that_was_refused_and_by_its_own_routes():
+    edge = Group(ProxyKind.GATEWAY, "shop", labels_of({"istio": "ingress"}))
+    server = "{port: {number: %d, name: p%d, protocol: HTTP}, hosts: ['*']}"
+    gateway = f"selector: {{istio: ingress}}\nservers: [{server % (80, 80)}, {server % (81, 81)}]"
+    routed = "hosts: [a.com]\ngateways: [edge]\nhttp:\n- {match: [{gateways: [edge]}], route: [{destination: {host: payments}}]}"
+    mesh = mesh_of(
+        edge=rule(gateway, name="edge", kind="Gateway"),
+        one=policy("one", "ALPHA"),
+        a=rule(routed, name="a", kind="VirtualService"),
+    )
+    found = listener(of_guards(group_view(mesh, edge), "0.0.0.0_81").trial((0,)))
+    assert b"ALPHA" in found.SerializeToString() and b"http.81" in found.SerializeToString()
+    lineup = of_routes(service_view(mesh, edge, mesh.scope(edge), "a.com"), 81)
+    assert lineup.suspects == (Suspect(ObjectKey("VirtualService", "shop", "a"), 8),)
+    assert b"outbound|80||payments" in lineup.trial((0,)).body

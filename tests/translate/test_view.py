@@ -1,10 +1,23 @@
 import msgspec
+import pytest
 
 from model.builders import group, instance, put, service
-from weft.model.destination_rule import ConsistentHash, DestinationRule, HashKey, LoadBalancer, Subset, TrafficPolicy
+from weft.model.credential import Credential
+from weft.model.destination_rule import (
+    ClientTls,
+    ClientTlsMode,
+    ConsistentHash,
+    DestinationRule,
+    HashKey,
+    LoadBalancer,
+    Subset,
+    TrafficPolicy,
+)
+from weft.model.gateway import Gateway, GatewayServer
+from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import labels_of
-from weft.model.service import Protocol, ServicePort
+from weft.model.service import Protocol, Service, ServicePort
 from weft.model.virtual_service import (
     Destination,
     HttpMatch,
@@ -91,3 +104,43 @@ def test_the_endpoints_of_a_headless_service_are_those_of_its_tcp_ports():
     put(mesh, msgspec.structs.replace(service("orders", headless=True), ports=ports), instance("orders-0", "orders"))
     ((number, (found,)),) = _seen(mesh).endpoints
     assert (number, found.port) == (53, 5353)
+
+
+@pytest.mark.parametrize(
+    ("kind", "selector", "held", "closed"),
+    [
+        (ProxyKind.GATEWAY, (), True, False),
+        (ProxyKind.GATEWAY, (), False, True),
+        (ProxyKind.SIDECAR, (), True, True),  # everybody would need the Secret
+        (ProxyKind.SIDECAR, labels_of({"app": "web"}), True, False),
+        (ProxyKind.SIDECAR, labels_of({"app": "web"}), False, True),
+        (ProxyKind.GRPC, labels_of({"app": "web"}), True, True),  # an application is no place for the mesh's keys
+    ],
+)
+def test_a_secret_is_followed_by_gateways_and_by_whom_a_rule_selects(kind, selector, held, closed):
+    mesh, caller = Mesh(), Group(kind, "shop", labels_of({"app": "web"}))
+    tls = ClientTls(ClientTlsMode.MUTUAL, credential="partner")
+    port = TrafficPolicy(tls=tls)
+    rule = DestinationRule(
+        "out",
+        "shop",
+        "api.com",
+        TrafficPolicy(ports=((80, port),)),
+        (Subset("v1", policy=port),),
+        workload_selector=selector,
+    )
+    route = HttpRoute(route=(WeightedDestination(Destination("api.com")),))
+    put(
+        mesh,
+        Service("api.com", "api", "shop", (ServicePort(80, "http", Protocol.HTTP),), external=True),
+        rule,
+        Gateway("edge", "shop", (GatewayServer(ServicePort(80, "http", Protocol.HTTP), ("*",)),)),
+        VirtualService("edge", "shop", ("a.com",), ("shop/edge",), http=(route,)),
+    )
+    if held:
+        touched = put(mesh, Credential("shop", "partner", b"chain", b"key", b"roots"))
+        assert touched.hosts == {"api.com"}
+    found = service_view(mesh, caller, mesh.scope(caller), "api.com")
+    said = found.rule.policy.ports[0][1].tls, found.rule.subsets[0].policy.tls
+    assert [each.mode is ClientTlsMode.CLOSED for each in said] == [closed, closed]
+    assert len(found.credentials) == (0 if closed else 1)

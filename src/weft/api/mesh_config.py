@@ -23,13 +23,14 @@ from weft.model.identity import is_trust_domain
 from weft.model.settings import CIPHERS, PathNormalization, Settings
 
 NAME = "istio"
+_MOST_PROXIES = 255  # before a gateway
 ON_DEMAND = "weft.dev/on-demand"  # an annotation: MeshConfig is Istio's, and knows no such thing
 # Fields of MeshConfig that production files carry and that this version does not act on.
 _NOT_ACTED_ON = tuple(
     words("""
     proxyListenPort proxyHttpPort proxyInboundListenPort tcpKeepalive ingressClass ingressService
     ingressControllerMode ingressSelector enableTracing enableEnvoyAccessLogService
-    defaultConfig configSources caCertificates dnsRefreshRate h2UpgradePolicy
+    configSources caCertificates dnsRefreshRate h2UpgradePolicy
     inboundTrafficPolicy inboundClusterStatName outboundClusterStatName certificates thriftConfig
     serviceSettings enablePrometheusMerge verifyCertificateAtClient ca
     discoverySelectors defaultHttpRetryPolicy tlsDefaults
@@ -137,9 +138,30 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         locality=read_locality(config) or default.locality,
         on_demand=_on_demand(config, meta),
         path_normalization=_path_normalization(config),
+        trusted_proxies=_trusted_proxies(config),
         extension_providers=tuple(provider for provider in providers if not isinstance(provider, LogProvider)),
         origin=meta.origin,
     )
+
+
+def _trusted_proxies(config: Fields) -> int:
+    """All that is read of `defaultConfig`: how many proxies stand before the gateways, and are believed."""
+    written = config.raw("defaultConfig")
+    topology = written.get("gatewayTopology") if isinstance(written, Mapping) else None
+    if not isinstance(topology, Mapping):
+        config.unsupported("defaultConfig")
+        return 0
+    config.ignored("defaultConfig")
+    at = ("defaultConfig", "gatewayTopology")
+    for name in sorted({*written} - {"gatewayTopology"}, key=str):
+        config.warning(("defaultConfig", str(name)), f"`{name}` is not acted on by this version of weft")
+    for name in sorted({*topology} - {"numTrustedProxies"}, key=str):
+        config.error((*at, str(name)), f"`{name}` is not supported: gateways would be less strict than it says")
+    number = topology.get("numTrustedProxies", 0)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST_PROXIES:
+        config.error((*at, "numTrustedProxies"), f"`numTrustedProxies` is a number from 0 to {_MOST_PROXIES}")
+        return 0
+    return number
 
 
 def _on_demand(config: Fields, meta: Meta) -> bool:

@@ -13,6 +13,7 @@ import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
+from weft.control.description_gateway import ServedFacts, served
 from weft.control.description_routes import Routing, Rule, named, routings, rules
 from weft.control.stage import Stage
 from weft.inject.webhooks import INJECT_LABEL
@@ -110,6 +111,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     sidecar: Where | None
     telemetry: tuple[Where, ...]
     problems: tuple[Problem, ...]
+    served: tuple[ServedFacts, ...] = ()  # of a gateway
     calls: Calling | None = None  # where it is told of a service when it first calls it
 
 
@@ -145,9 +147,10 @@ def describe_pod(
     selecting = [each for each in sorted(mesh.services(), key=_place) if _selected(mesh, each, pod)]
     services = [_service(mesh, each, group, [pod]) for each in selecting]
     proxy = _proxied(mesh, pod)
-    authorization = [each for each in mesh.policies(AuthorizationPolicy, group) if not each.targets]
+    authorization = mesh.policies(AuthorizationPolicy, group)
     authentication = mesh.policies(RequestAuthentication, group)
     peer = mesh.policies(PeerAuthentication, group)
+    at_edge = served(mesh, pod)
     sidecar = mesh.sidecar(group)
     telemetry = mesh.policies(Telemetry, group)
     policies: list[Policy] = [*authorization, *authentication, *peer, *telemetry]
@@ -155,6 +158,8 @@ def describe_pod(
         f"Pod {pod.namespace}/{pod.name}",
         *(str(each.origin.key) for each in (pod, sidecar) if each is not None and each.origin is not None),
         *(named(each).object for each in policies),
+        *(each.gateway.object for each in at_edge),
+        *(routing.object for each in at_edge for routing in each.routings),
         *(found for each in services for found in _objects(each)),
         *(found for each in selecting for found in _claiming(mesh, each, refused)),
     }
@@ -174,6 +179,7 @@ def describe_pod(
         sidecar=named(sidecar) if sidecar is not None and pod.meshed else None,
         telemetry=tuple(map(named, telemetry)) if pod.proxied else (),
         problems=_about(problems, involved),
+        served=at_edge,
         calls=_calling(mesh, stage, group) if pod.meshed else None,
     )
 

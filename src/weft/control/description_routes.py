@@ -145,12 +145,18 @@ def _route(
         number=number,
         kind=kind,
         name=route.name if isinstance(route, HttpRoute) else "",
-        where=named(routing, line=route.line),
+        where=_where(routing, route),
         when=" or ".join(map(_condition, route.match)) or "always",
         goes=_goes(route),
         reaches=any(reaches(each.destination) and (each.weight or len(route.route) == 1) for each in route.route),
         also=of_route(route) if isinstance(route, HttpRoute) else (),
     )
+
+
+def _where(routing: VirtualService, route: HttpRoute | L4Route) -> Where:
+    if isinstance(route, HttpRoute) and route.origin is not None:
+        return where_of(route.origin, line=route.line)
+    return named(routing, line=route.line)
 
 
 def _goes(route: HttpRoute | L4Route) -> str:
@@ -218,4 +224,6 @@ def _subset(subset: Subset, pods: list[Instance]) -> SubsetFacts:
 
 
 def _all(mesh: Mesh, kind: type[T]) -> Iterator[T]:
-    return (value for _, values in mesh.values() for value in values if isinstance(value, kind))
+    """Those that somebody wrote, and those that came of the Gateway API's objects."""
+    yield from (value for _, values in mesh.values() for value in values if isinstance(value, kind))
+    yield from (value for derived in mesh.derived() for value in derived.values if isinstance(value, kind))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from weft.base.problem import Problem, Where
 from weft.control.description import Guard, Mode, PodFacts, Port, ServiceFacts, ServicePicture
+from weft.control.description_gateway import served_lines
 from weft.control.description_routes import Routing, Rule, labels
 
 _BAR = "-" * 20
@@ -30,7 +31,14 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
     for service in pod.services:
         yield _BAR
         yield from _service_lines(service, "this pod")
-    if pod.proxy.has:
+    for served in pod.served:
+        yield _BAR
+        yield from served_lines((served,))
+    if pod.served:
+        yield _BAR
+        yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
+        yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
+    elif pod.proxy.has:
         yield _BAR
         yield "Mutual TLS:"
         yield from (f"   {_mode(mode, alone=len(pod.modes) == 1)}" for mode in pod.modes)

@@ -238,9 +238,11 @@ class Past(msgspec.Struct, frozen=True):
 
 def mesh_of(objects: Iterable[tuple[ObjectKey, tuple[Value, ...]]], settings: Settings) -> Mesh:
     mesh = Mesh(settings)
-    for key, values in objects:
-        if values:
-            mesh.apply(key, values)
+    with mesh.together():
+        for key, values in objects:
+            if values:
+                mesh.apply(key, values)
+    mesh.settle()
     return mesh
 
 

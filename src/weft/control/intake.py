@@ -50,6 +50,12 @@ class Intake:
         """Apply changes; returns what they touched and which objects are now different."""
         touches: list[Touched] = []
         changed: set[ObjectKey] = set()
+        with self._mesh.together():
+            self._take_all(changes, touches, changed)
+        touches.append(self._mesh.settle())
+        return joined(touches), frozenset(changed)
+
+    def _take_all(self, changes: Iterable[Change], touches: list[Touched], changed: set[ObjectKey]) -> None:
         for change in changes:
             try:
                 one = self._take(change)
@@ -62,7 +68,6 @@ class Intake:
             if one is not None:
                 touches.append(one)
                 changed.add(change.key)
-        return joined(touches), frozenset(changed)
 
     def _take(self, change: Change) -> Touched | None:
         """None if the object is as it was before."""

@@ -31,7 +31,7 @@ from weft.translate.service import base
 from weft.translate.suspects import Lineup, of_cluster, of_guards, of_routes
 from weft.translate.view import GroupView, depends_on_labels, group_view, service_view
 from weft.xds.snapshot import Snapshots
-from weft.xds.types import CLUSTER
+from weft.xds.types import CLUSTER, LISTENER
 
 log = logging.getLogger(__name__)
 
@@ -165,8 +165,9 @@ class Push:
         compiled = self._groups.get(group)
         if compiled is None:
             return None
-        if refused.name == names.VIRTUAL_INBOUND:
-            return of_guards(compiled.view)
+        at_gateway = group.kind is ProxyKind.GATEWAY and refused.type_url == LISTENER
+        if refused.name == names.VIRTUAL_INBOUND or at_gateway:
+            return of_guards(compiled.view, refused.name)
         host = refused.name.rpartition("|")[2]
         made = self._seen(group, host) if refused.type_url == CLUSTER else None
         return of_cluster(made.view, refused, made.settings) if made is not None else None
@@ -214,7 +215,7 @@ class Push:
         moving = self._moving(touched, views)
         changes: dict[Place, Change] = {}
         for place in tuple(self._places.values()):
-            here = self._seen_there(hosts, place)
+            here = self._seen_there(hosts, touched.at_gateways, place)
             if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
                 here = frozenset({*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels})
             if here and place.groups:
@@ -432,11 +433,12 @@ class Push:
             return self._mesh.edge(scope).hosts
         return frozenset({*self._mesh.hosts(), *self._mesh.routed_hosts()})
 
-    def _seen_there(self, hosts: frozenset[str], place: Place) -> frozenset[str]:
+    def _seen_there(self, hosts: frozenset[str], at_gateways: frozenset[str], place: Place) -> frozenset[str]:
         """Those of changed hosts that a place may see. A gateway sees what its routes name: that changes with them."""
         if place.scope.servers is None:
             return hosts
         now, before = self._mesh.edge(place.scope).hosts, frozenset({*place.compiled.hosts, *place.by_labels})
+        hosts |= at_gateways
         wildcards = [host for host in hosts if host.startswith("*")]
         covered = {host for host in now for wide in wildcards if host_covers(wide, host)}
         return (hosts & (now | before)) | (now ^ before) | covered

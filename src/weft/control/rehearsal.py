@@ -66,18 +66,20 @@ def rehearsed(
     refused: set[ObjectKey] = set()
     written = {document.key: document for document in documents}
     on_one_machine = any(key.kind == "Workload" for key in written)
-    for document in written.values():
-        if document.key.kind in OF_PODS and not on_one_machine:
-            continue  # of a cluster, where others make pods of it
-        if document.key.kind == KIND:
-            problems += own_problems(document)
-            continue
-        parsed = read(document, domain)
-        problems += parsed.problems
-        if parsed.meant:
-            refused.add(document.key)
-        # An object with errors is taken as it is meant: what refers to it is not wrong because of them.
-        mesh.apply(document.key, tuple(admit(value) for value in parsed.values or parsed.meant))
+    with mesh.together():
+        for document in written.values():
+            if document.key.kind in OF_PODS and not on_one_machine:
+                continue  # of a cluster, where others make pods of it
+            if document.key.kind == KIND:
+                problems += own_problems(document)
+                continue
+            parsed = read(document, domain)
+            problems += parsed.problems
+            if parsed.meant:
+                refused.add(document.key)
+            # An object with errors is taken as it is meant: what refers to it is not wrong because of them.
+            mesh.apply(document.key, tuple(admit(value) for value in parsed.values or parsed.meant))
+    mesh.settle()
     for key, values in others:
         mesh.apply(key, values)
     for workload in _workloads(mesh):

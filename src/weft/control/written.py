@@ -43,10 +43,12 @@ def written_mesh(
     mesh = Mesh(Settings(domain=domain))
     problems: list[Problem] = []
     written = {document.key: document for document in documents}
-    for document in written.values():
-        parsed = read(document, domain)
-        problems += (problem for problem in parsed.problems if problem.severity is Severity.ERROR)
-        mesh.apply(document.key, tuple(admit(value) for value in parsed.values or parsed.closed))
+    with mesh.together():
+        for document in written.values():
+            parsed = read(document, domain)
+            problems += (problem for problem in parsed.problems if problem.severity is Severity.ERROR)
+            mesh.apply(document.key, tuple(admit(value) for value in parsed.values or parsed.closed))
+    mesh.settle()
     addresses = (str(_FIRST + number) for number in count())
     workloads = [value for _, values in mesh.values() for value in values if isinstance(value, Workload)]
     for workload in workloads:

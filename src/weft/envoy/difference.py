@@ -2,7 +2,7 @@
 both leaves, with the places in it.
 
 Rule: only what Envoy adds of its own accord is no difference: the health of endpoints, endpoints of clusters that need
-none to be sent, and how it spells a number.
+none to be sent, and how it spells a number. Nor is what only those proxies of a group have whose first call was held.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+
+from weft.translate.names import HOLD
 
 KINDS = ("Clusters", "Listeners", "Routes", "Endpoints")
 _MOST_PLACES = 20  # of one resource: past that, somebody has to look at the whole of it
@@ -39,6 +41,8 @@ def differences(sent: Dump, has: Dump) -> list[Difference]:
         ours, theirs = read(sent), read(has)
         notes = _notes(kind, has)
         for name in sorted(ours.keys() | theirs.keys()):
+            if kind == KINDS[0] and name.startswith(HOLD):
+                continue
             difference = _difference(kind, name, ours.get(name), theirs.get(name), notes.get(name, ""))
             if difference is not None:
                 found.append(difference)

@@ -101,6 +101,12 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
     if manager.use_remote_address.value:  # at the edge nobody is believed
         before = headers.joined("x-forwarded-for")
         source = seen.connection.source
+        if manager.xff_num_trusted_hops and before:
+            listed = [each.strip() for each in before.split(",")]
+            nearest = listed[-manager.xff_num_trusted_hops] if len(listed) >= manager.xff_num_trusted_hops else source
+            headers.set("x-forwarded-for", f"{before},{source}")
+            seen.remote = nearest if is_address(nearest) else source
+            return None
         headers.set("x-forwarded-for", f"{before},{source}" if before else source)
     forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
     seen.remote = forwarded if is_address(forwarded) else seen.connection.source

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from weft.model.attached_rules import Precedence, Resolved
+from weft.model.claims import patterns
 from weft.model.credential import Credential
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateway_api import (
@@ -72,7 +73,7 @@ class _Place(msgspec.Struct):
     kinds: tuple[RouteKind, ...]
     told: tuple[Told, ...]  # Accepted, Conflicted, ResolvedRefs
     serves: bool
-    attached: list[tuple[StandardRoute, tuple[str, ...]]]  # each with the hostnames that it has here
+    attached: dict[ObjectKey, tuple[StandardRoute, tuple[str, ...]]]  # each with the hostnames that it has here
 
     @property
     def host(self) -> str:
@@ -128,7 +129,7 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
             accepted = not_accepted(conflict.reason, conflict.message)
         resolved, permitted = _references(gateway, listener, around)
         serves = accepted.holds and permitted
-        yield _Place(listener, kinds, (accepted, conflict, resolved), serves, [])
+        yield _Place(listener, kinds, (accepted, conflict, resolved), serves, {})
 
 
 def _fitting(listener: Listener) -> tuple[RouteKind, ...]:
@@ -204,8 +205,7 @@ def _attach(
             other = f"{beside.kind} {beside.namespace}/{beside.name}"
             continue
         attached = True
-        if all(known.key != route.key for known, _ in place.attached):
-            place.attached.append((route, hosts))
+        place.attached.setdefault(route.key, (route, hosts))
     return ACCEPTED if attached else not_accepted("Conflicted", f"{other} is older and has its hostnames")
 
 
@@ -233,9 +233,9 @@ def _hosts(place: _Place, route: StandardRoute) -> tuple[str, ...]:
 
 def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> StandardRoute | None:
     """HTTPRoutes and GRPCRoutes do not share a hostname of a listener."""
-    if not route.kind.is_http:
+    if not route.kind.is_http or all(key.kind == route.kind for key in place.attached):
         return None
-    for other, theirs in place.attached:
+    for other, theirs in place.attached.values():
         if other.kind is not route.kind and any(narrower(one, two) for one in hosts for two in theirs):
             return other
     return None
@@ -289,7 +289,7 @@ def _routings(
         )
 
     if place.listener.protocol not in ("HTTP", "HTTPS"):
-        for route, hosts in place.attached:
+        for route, hosts in place.attached.values():
             streams = tuple(
                 L4Route(
                     (L4Match(sni_hosts=() if route.kind is RouteKind.TCP else hosts),),
@@ -302,19 +302,23 @@ def _routings(
             yield routing(route, hosts, **({"tls": streams} if place.listener.passthrough else {"tcp": streams}))
         return
     nearer = [other.host for other in serving if _is_nearer(other, place)]
-    names = dict.fromkeys(host for _, hosts in place.attached for host in hosts)
+    by_host: dict[str, list[StandardRoute]] = {}
+    for route, hosts in place.attached.values():
+        for host in hosts:
+            by_host.setdefault(host, []).append(route)
+    names = by_host.keys()
     for name in names:
         if any(host_covers(other, name) for other in nearer):
             continue  # its requests are another listener's
         rules: list[tuple[Precedence, HttpRoute]] = []
-        members = []
-        for route, hosts in place.attached:
-            covering = [host for host in hosts if host_covers(host, name)]
-            if covering:
-                members.append(route)
-                nearest = min(_width(host) for host in covering)
-                rules += (((*nearest, *order), each) for order, each in found[route.key].http)
-        yield routing(members[0], (name,), http=tuple(each for _, each in sorted(rules, key=lambda pair: pair[0])))
+        members: dict[ObjectKey, StandardRoute] = {}
+        for width, host in enumerate(patterns(name)):  # the most specific first
+            for route in by_host.get(host, ()):
+                if route.key not in members:
+                    members[route.key] = route
+                    rules += (((width, *order), each) for order, each in found[route.key].http)
+        first = min(members.values(), key=lambda each: each.age)
+        yield routing(first, (name,), http=tuple(each for _, each in sorted(rules, key=lambda pair: pair[0])))
     # Requests for its hostname are its own even if nobody answers them: a wider listener must not.
     if place.host not in names and any(_is_nearer(place, other) for other in serving):
         yield routing(None, (place.host,), http=(_NOBODY,))
@@ -324,11 +328,6 @@ def _is_nearer(one: _Place, other: _Place) -> bool:
     """Whether a listener has some of another one's hosts for itself."""
     same = one.listener.port == other.listener.port and one.listener.protocol == other.listener.protocol
     return same and one.host != other.host and host_covers(other.host, one.host)
-
-
-def _width(host: str) -> tuple[bool, int]:
-    """The most specific hostname first."""
-    return host.startswith(ANY), -len(host)
 
 
 def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:

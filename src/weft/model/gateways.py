@@ -147,19 +147,21 @@ def edge(
                 for each in routings(server.gateway)
                 if any(server.admits(each, name) for name in _met(server, each))
             )
-    neighbours: dict[tuple[str, int], list[BoundServer]] = {}  # inside TLS, by door
+    owners: dict[tuple[str, int], dict[str, str]] = {}  # inside TLS, by door: whose each name is
     for server in servers:
         if server.server.encrypted:
-            neighbours.setdefault(server.door, []).append(server)
+            owners.setdefault(server.door, {}).update((each.host, server.route_name) for each in server.hosts)
+    indexes: dict[tuple[str, ...], _ByHost] = {}
     doors: dict[str, list[Door]] = {}
     for name, held in together.items():
-        known = _in_order(routing for server in held for routing in routings(server.gateway))
-        others = [each for each in neighbours.get(held[0].door, ()) if each not in held]
-        for domain in sorted(
-            {domain for server in held for domain in (*_domains(server, known), *_within(server, others))}
-        ):
+        gateways = tuple(dict.fromkeys(server.gateway for server in held))
+        if gateways not in indexes:
+            indexes[gateways] = _by_host(routing for gateway in gateways for routing in routings(gateway))
+        known, names = indexes[gateways], owners.get(held[0].door, {})
+        domains = {domain for server in held for domain in (*_domains(server, known), *_within(server, names))}
+        for domain in sorted(domains):
             door = _door(name, domain, held, known)
-            if _is_nearer(others, held, domain):
+            if _owner(domain, names) not in ("", name):
                 door = msgspec.structs.replace(door, routes=(), misdirected=True)
             doors.setdefault(domain, []).append(door)
     met = {each for held in doors.values() for door in held for each in door.routes}
@@ -186,16 +188,24 @@ def narrower(one: str, other: str) -> str:
     return one if host_covers(other, one) else ""
 
 
-def _door(name: str, domain: str, held: list[BoundServer], known: list[VirtualService]) -> Door:
+_ByHost = Mapping[str, Sequence[VirtualService]]  # those with routes of HTTP, the oldest first
+
+
+def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
+    found: dict[str, list[VirtualService]] = {}
+    for routing in _in_order(each for each in routings if each.http):
+        for host in routing.hosts:
+            found.setdefault(host, []).append(routing)
+    return found
+
+
+def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Door:
     """Of those whose host covers the name, the nearest speak for it."""
     serving = [server for server in held if any(host_covers(each.host, domain) for each in server.hosts)]
     routes: tuple[VirtualService, ...] = ()
     for pattern in patterns(domain):
-        routes = tuple(
-            each
-            for each in known
-            if each.http and pattern in each.hosts and any(server.admits(each, domain) for server in serving)
-        )
+        found = known.get(pattern, ())
+        routes = tuple(each for each in found if any(server.admits(each, domain) for server in serving))
         if routes:
             break
     gateways = tuple(dict.fromkeys(server.gateway for server in serving))
@@ -236,33 +246,34 @@ def _taken(routes: tuple[_Route, ...], gateways: tuple[str, ...]) -> Iterator[_R
             yield msgspec.structs.replace(route, match=tuple(left))
 
 
-def _domains(server: BoundServer, known: list[VirtualService]) -> set[str]:
+def _domains(server: BoundServer, known: _ByHost) -> set[str]:
     """What it answers for: what both it and a VirtualService have. Who only sends callers to HTTPS needs no routes."""
     found = {each.host for each in server.hosts} if server.server.redirects else set()
-    for routing in known:
-        if routing.http and server.gateway in routing.gateways:
-            found.update(_met(server, routing))
+    for served in server.hosts:
+
+        def has(host: str, served: ServedHost = served) -> bool:
+            return any(served.admits(each) and server.gateway in each.gateways for each in known.get(host, ()))
+
+        if any(has(pattern) for pattern in patterns(served.host)):
+            found.add(served.host)
+        if served.host.startswith("*"):
+            found.update(host for host in known if host_covers(served.host, host) and has(host))
     return found
 
 
-def _within(server: BoundServer, others: list[BoundServer]) -> set[str]:
+def _within(server: BoundServer, names: Mapping[str, str]) -> set[str]:
     """Names of others that would be taken for its own."""
+    wide = [each.host for each in server.hosts if each.host.startswith("*")]
     return {
-        each.host
-        for other in others
-        for each in other.hosts
-        if any(host_covers(own.host, each.host) for own in server.hosts)
+        host
+        for host, owner in (names.items() if wide else ())
+        if owner != server.route_name and any(host_covers(each, host) for each in wide)
     }
 
 
-def _is_nearer(others: list[BoundServer], held: list[BoundServer], domain: str) -> bool:
-    """Whether a name is one of others' by a nearer host: it may ask its callers for more, as for a certificate."""
-    return _nearest(others, domain) > _nearest(held, domain)
-
-
-def _nearest(servers: list[BoundServer], domain: str) -> tuple[bool, int]:
-    found = [each.host for server in servers for each in server.hosts if host_covers(each.host, domain)]
-    return max(((not host.startswith("*"), len(host)) for host in found), default=(False, 0))
+def _owner(domain: str, names: Mapping[str, str]) -> str:
+    """Who has a name by the nearest host: he may ask his callers for more, as for a certificate."""
+    return next((names[pattern] for pattern in patterns(domain) if pattern in names), "")
 
 
 def _met(server: BoundServer, routing: VirtualService) -> set[str]:

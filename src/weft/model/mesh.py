@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -43,9 +44,11 @@ from weft.model.sidecar import Outbound, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
-from weft.model.touched import EVERYWHERE, Touched
+from weft.model.touched import EVERYWHERE, Touched, joined
 from weft.model.value import Value
-from weft.model.virtual_service import Destination, VirtualService, destinations
+from weft.model.virtual_service import MESH, Destination, VirtualService, destinations
+
+_MOST_EDGES = 256  # that are remembered; a gateway whose Services change leaves old ones behind
 
 
 class Index(typing.Protocol):
@@ -73,6 +76,8 @@ class Mesh:
         self._policies = Policies()
         self._attached = Attached()
         self._derived: dict[Parent, Derived] = {}  # what came of the Gateway API's objects
+        self._unsettled: set[Parent] = set()  # of whose objects it is not known yet
+        self._held = False
         self._indexes: dict[type, Index] = {
             Service: self._registry,
             VirtualService: self._routings,
@@ -113,13 +118,30 @@ class Mesh:
         for value in values:
             touched |= self._add(value)
         parents.update(parent for value in (*before, *values) for parent in self._attached.changed_by(value))
-        for parent in sorted(parents):
-            touched |= self._derive(parent)
+        self._unsettled |= parents
+        touched |= self.settle()
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
         if ranges != self.held_ranges:  # then other calls are held
             touched |= Touched(inbound=frozenset({EVERYWHERE}), scopes=frozenset({EVERYWHERE}))
         return touched
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Many objects come at once: what several of them come to together is looked at when the last is there. Whoever
+        opens this settles it."""
+        held, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = held
+
+    def settle(self) -> Touched:
+        """See what the Gateway API's objects come to now."""
+        if self._held:
+            return Touched()
+        parents, self._unsettled = sorted(self._unsettled), set()
+        return joined(self._derive(parent) for parent in parents) if parents else Touched()
 
     def _derive(self, parent: Parent) -> Touched:
         """What comes of the Gateway API's objects for one parent, in the place of what came of them before."""
@@ -127,12 +149,10 @@ class Mesh:
         after = self._attached.derive(parent, self._service_of, self.credential)
         if after != Derived():
             self._derived[parent] = after
-        touched = Touched()
-        for value in (each for each in before.values if each not in after.values):
-            touched |= self._remove(value)
-        for value in (each for each in after.values if each not in before.values):
-            touched |= self._add(value)
-        return touched
+        old, new = dict.fromkeys(before.values), dict.fromkeys(after.values)
+        touched = [self._remove(value) for value in old if value not in new]
+        touched += [self._add(value) for value in new if value not in old]
+        return joined(touched)
 
     def _service_of(self, host: str, namespace: str) -> Service | None:
         claims = self._registry.services.to(host)
@@ -168,7 +188,10 @@ class Mesh:
                 return self._touched_by_service(value)
             case VirtualService():
                 self._edges.clear()
-                return Touched(hosts=self._routings.changed_by(value))
+                hosts = self._routings.changed_by(value)
+                # A VirtualService for gateways alone, often for `*`, is nothing to all the sidecars.
+                alone = MESH not in value.gateways and bool(value.hosts)
+                return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
             case Gateway():
                 self._edges.clear()
                 return Touched(gateways=True)
@@ -414,9 +437,11 @@ class Mesh:
         """What gateways of this scope answer for, and lead to."""
         known = self._edges.get(scope)
         if known is None:
+            if len(self._edges) >= _MOST_EDGES:
+                self._edges.clear()
             known = self._edges[scope] = edge(
                 scope.servers or (),
-                lambda gateway: self._routings.bound_to(gateway, scope.namespace, self.settings),
+                lambda gateway: self.bound_to(gateway, scope.namespace),
                 self._leads_to,
                 scope.asked,
             )
@@ -427,6 +452,10 @@ class Mesh:
 
     def credentials(self) -> Iterator[Credential]:
         return iter(self._credentials)
+
+    def bound_to(self, gateway: str, viewer: str) -> tuple[VirtualService, ...]:
+        """The VirtualServices that a Gateway's proxies in a namespace may take, the oldest first."""
+        return self._routings.bound_to(gateway, viewer, self.settings)
 
     def gateways_of(self, group: Group) -> tuple[Gateway, ...]:
         """Those that select a group's workloads, the oldest first."""

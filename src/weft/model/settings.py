@@ -69,6 +69,7 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     locality: LocalitySetting = LocalitySetting()  # for hosts whose DestinationRule has none of its own
     on_demand: bool = False  # proxies are told of a service when they first call it
     path_normalization: PathNormalization = PathNormalization.BASE
+    trusted_proxies: int = 0  # before gateways: so many addresses at the end of x-forwarded-for are believed
     extension_providers: tuple[ExtensionProvider, ...] = ()
     origin: Origin | None = None
 

@@ -17,6 +17,7 @@ class Touched(msgspec.Struct, frozen=True):
     inbound: frozenset[str] = frozenset()  # what proxies of these namespaces receive
     scopes: frozenset[str] = frozenset()  # what proxies of these namespaces may see; EVERYWHERE for all
     gateways: bool = False  # what gateway proxies serve
+    at_gateways: frozenset[str] = frozenset()  # routes under these names that are for gateways alone
 
     def __or__(self, other: Touched) -> Touched:
         return Touched(
@@ -25,6 +26,7 @@ class Touched(msgspec.Struct, frozen=True):
             self.inbound | other.inbound,
             self.scopes | other.scopes,
             self.gateways or other.gateways,
+            self.at_gateways | other.at_gateways,
         )
 
     def __bool__(self) -> bool:
@@ -40,4 +42,5 @@ def joined(touches: Iterable[Touched]) -> Touched:
         frozenset().union(*(each.inbound for each in held)),
         frozenset().union(*(each.scopes for each in held)),
         any(each.gateways for each in held),
+        frozenset().union(*(each.at_gateways for each in held)),
     )

@@ -117,6 +117,7 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.http_protocol_options.enable_trailers = True
     if end is End.GATEWAY:
         _distrust(result)
+        result.xff_num_trusted_hops = settings.trusted_proxies
         return result
     result.use_remote_address.value = False  # between two proxies of the mesh neither is the edge
     result.stream_idle_timeout.CopyFrom(duration(timedelta(0)))  # a quiet stream is the application's business

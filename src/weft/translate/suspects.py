@@ -20,13 +20,16 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from msgspec.structs import replace
 
+from weft.model.group import ProxyKind
 from weft.model.names import ObjectKey, Origin
 from weft.model.settings import Settings
-from weft.translate import clusters
+from weft.translate import clusters, gateway_listeners
 from weft.translate.built import Built, build
 from weft.translate.chains import chain
 from weft.translate.filters import outbound_filters
+from weft.translate.gateway_routes import through
 from weft.translate.inbound import virtual_inbound
+from weft.translate.names import VIRTUAL_INBOUND
 from weft.translate.protos import packed, socket_address
 from weft.translate.routes import LARGEST_DIRECT_RESPONSE, chosen, routes
 from weft.translate.view import GroupView, ServiceView
@@ -49,8 +52,9 @@ class Lineup(msgspec.Struct, frozen=True, eq=False):
     trial: Callable[[Sequence[int]], Built]
 
 
-def of_guards(view: GroupView) -> Lineup:
-    """The policies before a group's workloads, rule by rule, and those about tokens."""
+def of_guards(view: GroupView, listener: str = VIRTUAL_INBOUND) -> Lineup:
+    """The policies before a group's workloads, rule by rule, and those about tokens. `listener`: in which they stand; a
+    gateway has several."""
     rules = [(policy, rule) for policy in view.authorization if policy.origin for rule in policy.rules]
     tokens = [each for each in view.authentication if each.origin]
 
@@ -65,7 +69,10 @@ def of_guards(view: GroupView) -> Lineup:
             ),
             authentication=tuple(tokens[at - len(rules)] for at in positions if at >= len(rules)),
         )
-        return _apart(Listener.FromString(virtual_inbound(some).body))
+        made = virtual_inbound(some)
+        if view.kind is ProxyKind.GATEWAY:
+            made = next((each for each in gateway_listeners.listeners(some) if each.name == listener), made)
+        return _apart(Listener.FromString(made.body))
 
     suspects = [
         *(_suspect(policy.origin, rule.line) for policy, rule in rules),
@@ -76,6 +83,8 @@ def of_guards(view: GroupView) -> Lineup:
 
 def of_routes(view: ServiceView, port: int) -> Lineup:
     """The routes of a host, each by its own line, whichever object it is written in."""
+    door = next((each for each in view.doors if each.port == port), None)
+    view = through(view, door) if door is not None else view
     written = [(number, each.resolved) for number, each in enumerate(chosen(view, port)) if each.resolved.origins]
     made = routes(view, port)
     for route in made:

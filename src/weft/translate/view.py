@@ -260,7 +260,7 @@ def _usable(
     if rule is None or not named:
         return rule, ()
     found: dict[str, tuple[Credential, ...]] = {}
-    if group.kind is ProxyKind.GATEWAY or rule.workload_selector:
+    if group.kind is ProxyKind.GATEWAY or (group.kind is ProxyKind.SIDECAR and rule.workload_selector):
         for name in sorted(named):
             references = (CredentialRef(f"{name}{AUTHORITIES}", group.namespace), CredentialRef(name, group.namespace))
             found[name] = tuple(each for ref in references if (each := mesh.credential(ref)) is not None)

@@ -7,7 +7,7 @@ the layer's, whatever becomes of that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from weakref import WeakKeyDictionary
 
 from weft.xds.table import Resource, Table, parts_of
@@ -247,6 +247,26 @@ class LayeredTable(Table):
         if changed is None or changed > self.until or not self.shows(name):
             return False
         return self._changes.get(name, 0) <= self.until
+
+
+def unlike(like: Table, table: Table) -> tuple[list[str], list[Resource]]:
+    """Of one that is as the other but for these: the names, live here or not; and what is the same and large."""
+    names: list[str] = []
+    common: list[Resource] = []
+    if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):
+        own = {*like.own, *like.hidden, *table.own, *table.hidden}
+        candidates: Iterable[str] = {*own, *like.rejected, *differing(like.shared, table.shared)}
+        common = [each for each in table.shared.large.values() if each.name not in candidates]
+    else:
+        candidates = {*like.live, *like.rejected, *table.live}
+    for name in candidates:
+        there, here = like.live.get(name), table.live.get(name)
+        # Of what is in quarantine there, the agent may have any version.
+        if name in like.rejected or there is None or here is None or there.version != here.version:
+            names.append(name)
+        else:
+            common.append(here)
+    return names, common
 
 
 class _Live(MutableMapping[str, Resource]):

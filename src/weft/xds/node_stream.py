@@ -19,7 +19,7 @@ import msgspec
 from weft.xds import frames
 from weft.xds.clients import Sync
 from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update, Wanted
-from weft.xds.layer import LayeredTable, differing
+from weft.xds.layer import unlike
 from weft.xds.patch import Patch, difference
 from weft.xds.request import NAME_LENGTH, NAMES, Refused
 from weft.xds.snapshot import Group, Snapshots
@@ -276,7 +276,7 @@ class NodeStream:
                     whole.append(type_url)
                 names: Iterable[str] = table.live
                 if like is not None:
-                    names, common = _differing(like.state.table(type_url), table)
+                    names, common = unlike(like.state.table(type_url), table)
                     joined.has(type_url, common)
                 kept[type_url] = [name for name in table.rejected if name not in table.live]
             else:
@@ -468,26 +468,6 @@ class _Joined:
 
 def _weight(entry: Entry) -> int:
     return _ENTRY_BYTES + len(entry.body or b"") + (entry.patch.weight if entry.patch else 0)
-
-
-def _differing(like: Table, table: Table) -> tuple[list[str], list[Resource]]:
-    """Of one that is as the other but for these: the names, live here or not; and what is the same and large."""
-    names: list[str] = []
-    common: list[Resource] = []
-    if isinstance(like, LayeredTable) and isinstance(table, LayeredTable):
-        own = {*like.own, *like.hidden, *table.own, *table.hidden}
-        candidates: Iterable[str] = {*own, *like.rejected, *differing(like.shared, table.shared)}
-        common = [each for each in table.shared.large.values() if each.name not in candidates]
-    else:
-        candidates = {*like.live, *like.rejected, *table.live}
-    for name in candidates:
-        there, here = like.live.get(name), table.live.get(name)
-        # Of what is in quarantine there, the agent may have any version.
-        if name in like.rejected or there is None or here is None or there.version != here.version:
-            names.append(name)
-        else:
-            common.append(here)
-    return names, common
 
 
 # Agents that come back together, with the same groups, cost one look at each.

@@ -64,10 +64,3 @@ def test_a_route_of_nobody_is_told():
     assert told(standard("HTTPRoute", "hostnames: [a.b]")) == [
         "4 warning: the route belongs to nobody, and has no effect (name a Gateway or a Service in `parentRefs`)"
     ]
-
-
-def test_there_are_no_default_gateways():
-    assert told(standard("HTTPRoute", "parentRefs: [{name: edge}]\nuseDefaultGateways: All")) == [
-        "6 weft has no default Gateways (name the Gateway in `parentRefs`)"
-    ]
-    assert told(standard("HTTPRoute", "parentRefs: [{name: edge}]\nuseDefaultGateways: None")) == []

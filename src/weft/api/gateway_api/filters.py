@@ -7,6 +7,7 @@ import re
 from datetime import timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from weft.api.gateway_api.references import read_backend
 from weft.api.http_changes import METHODS, MOST_HEADERS, MOST_VALUE
@@ -36,7 +37,7 @@ _FIELDS = {
 HTTP = tuple(_FIELDS)
 GRPC = HTTP[:3]
 BACKEND = HTTP[:2]
-_ELSEWHERE = ("ExtensionRef", "ExternalAuth")
+_ELSEWHERE = {"ExtensionRef": "extensionRef", "ExternalAuth": "externalAuth"}  # what weft has no part in
 _REPEATABLE = ("RequestMirror",)
 _LEAST_MAX_AGE = timedelta(seconds=5)  # the standard's default
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -60,37 +61,43 @@ def read_filters(holder: Fields, meta: Meta, allowed: tuple[str, ...]) -> Filter
         if kind in seen and kind not in _REPEATABLE:
             item.error("type", f"there is a filter {kind} already", "join the two")
         seen.add(kind)
-        for other, name in _FIELDS.items():
-            if other != kind and other in allowed and item.has(name):
-                item.error(name, f"`{name}` stands in a filter of type {kind or 'nothing'}")
-        body = item.fields(_FIELDS[kind], required=True) if kind in _FIELDS else None
-        if body is None:
-            continue
-        match kind:
-            case "RequestHeaderModifier":
-                request = _changes(body, authority=True)
-            case "ResponseHeaderModifier":
-                response = _changes(body, authority=False)
-            case "RequestMirror":
-                found = msgspec.structs.replace(found, mirrors=(*found.mirrors, *_mirror(body, meta)))
-            case "RequestRedirect":
-                found = msgspec.structs.replace(found, redirect=_redirect(body))
-            case "URLRewrite":
-                found = msgspec.structs.replace(found, rewrite=_rewrite(body))
-            case "CORS":
-                found = msgspec.structs.replace(found, cors=_cors(body))
+        for other in allowed:
+            if other == kind and not item.has(_FIELDS[kind]):
+                item.lacks(_FIELDS[kind], what=f"`{_FIELDS[kind]}` is required")
+            body = item.fields(_FIELDS[other])
+            if body is None:
+                continue
+            if kind and other != kind:
+                item.error(_FIELDS[other], f"`{_FIELDS[other]}` stands in a filter of type {kind}")
+            match other:
+                case "RequestHeaderModifier":
+                    request = _changes(body, authority=True)
+                case "ResponseHeaderModifier":
+                    response = _changes(body, authority=False)
+                case "RequestMirror":
+                    found = replace(found, mirrors=(*found.mirrors, *_mirror(body, meta)))
+                case "RequestRedirect":
+                    found = replace(found, redirect=_redirect(body))
+                case "URLRewrite":
+                    found = replace(found, rewrite=_rewrite(body))
+                case "CORS":
+                    found = replace(found, cors=_cors(body))
     if found.redirect is not None and found.rewrite is not None:
         holder.error("filters", "a rule cannot both redirect and rewrite a request", "keep one of the two filters")
     replaced = any(each is not None and each.prefix for each in (found.redirect, found.rewrite))
-    return msgspec.structs.replace(found, headers=Headers(request, response), prefix_replaced=replaced)
+    return replace(found, headers=Headers(request, response), prefix_replaced=replaced)
 
 
 def _type(item: Fields, allowed: tuple[str, ...]) -> str:
-    item.told_elsewhere("extensionRef", "externalAuth")
     kind = item.text("type", required=True, most=63)
+    hint = f"it acts on {quoted(allowed)}"
+    for other, name in _ELSEWHERE.items():
+        item.refused(name, f"weft does not act on the filter {other} here", hint)
+    if kind in _ELSEWHERE and item.has(_ELSEWHERE[kind]):
+        return ""
     if kind in _ELSEWHERE or (kind in _FIELDS and kind not in allowed):
         item.told_elsewhere(*_FIELDS.values())
-        item.error("type", f"weft does not act on the filter {kind} here", f"it acts on {quoted(allowed)}")
+        item.error("type", f"weft does not act on the filter {kind} here", hint)
         return ""
     if kind and kind not in allowed:
         item.error("type", f"there is no filter `{kind}`", did_you_mean(kind, allowed))

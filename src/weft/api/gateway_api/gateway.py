@@ -28,8 +28,7 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
     spec.refused("infrastructure", "weft makes nothing for a Gateway that could be labelled", "label the workload")
     spec.refused("tls", "weft does not act on `tls` of a whole Gateway", "write `tls` in its listeners")
     spec.refused("allowedListeners", "weft reads no ListenerSets", "write all listeners into the Gateway")
-    if spec.text("defaultScope", default="None", most=63) != "None":
-        spec.error("defaultScope", "weft has no default Gateways", "name the Gateway in the `parentRefs` of each route")
+    spec.refused("defaultScope", "weft has no default Gateways", "let routes name the Gateway")
     listeners = tuple(_listener(item, meta) for item in spec.items("listeners", required=True))
     names = [each.name for each in listeners]
     for index, name in enumerate(names):

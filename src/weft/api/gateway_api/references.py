@@ -16,8 +16,7 @@ MOST_WEIGHT = 1_000_000  # the standard's own limit
 def read_parents(spec: Fields, meta: Meta) -> tuple[ParentRef, ...]:
     each = (_parent(item, meta, index) for index, item in enumerate(spec.items("parentRefs")))
     found = tuple(parent for parent in each if parent is not None)
-    if spec.text("useDefaultGateways", default="None", most=63) != "None":
-        spec.error("useDefaultGateways", "weft has no default Gateways", "name the Gateway in `parentRefs`")
+    spec.refused("useDefaultGateways", "weft has no default Gateways", "name a Gateway in `parentRefs`")
     if not spec.raw("parentRefs"):
         what, hint = "the route belongs to nobody, and has no effect", "name a Gateway or a Service in `parentRefs`"
         spec.warning("parentRefs", what, hint)

@@ -1,0 +1,109 @@
+"""What a gateway serves, as facts: the servers of the Gateways that select it, with what they show and whose routes
+they have. Rule: of a certificate its name, its hosts and its end are told, and never a key."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from weft.base.problem import Where
+from weft.control.description_routes import named
+from weft.model.gateway import CredentialRef
+from weft.model.gateways import BoundServer
+from weft.model.group import group_of
+from weft.model.instance import Instance
+from weft.model.mesh import Mesh
+from weft.model.names import where_of
+from weft.model.virtual_service import VirtualService
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What a server shows: a Secret, or a file of the gateway's."""
+
+    name: str
+    hosts: tuple[str, ...] = ()
+    until: str = ""  # the day; "" where nobody knows
+    there: bool = True
+
+
+class ServedFacts(msgspec.Struct, frozen=True):
+    gateway: Where
+    port: int
+    listens: int
+    protocol: str
+    hosts: tuple[str, ...]
+    tls: str = ""  # the mode
+    redirects: bool = False
+    shows: tuple[Shown, ...] = ()
+    routings: tuple[Where, ...] = ()  # the VirtualServices that it has, the oldest first
+
+
+def served(mesh: Mesh, pod: Instance) -> tuple[ServedFacts, ...]:
+    if not pod.gateway:
+        return ()
+    scope = mesh.scope(group_of(pod))
+    return tuple(_served(mesh, server, pod.namespace) for server in scope.servers or ())
+
+
+def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
+    """For a person."""
+    for each in servers:
+        place = f" ({each.gateway.file}:{each.gateway.line})" if each.gateway.file else ""
+        where = f", which listens on {each.listens}" if each.listens != each.port else ""
+        yield f"{each.gateway.object}{place}: port {each.port}/{each.protocol.upper()}{where}"
+        yield f"   Hosts: {', '.join(each.hosts)}"
+        if each.tls:
+            yield f"   TLS: {each.tls}"
+        for shown in each.shows:
+            told = [f"for {', '.join(shown.hosts[:5])}"] if shown.hosts else []
+            told += [f"until {shown.until}"] if shown.until else []
+            told = told if shown.there else ["which is not there: these hosts are closed"]
+            yield f"      Shows {shown.name}{''.join(f', {word}' for word in told)}"
+        if each.redirects:
+            yield "   Sends its callers to HTTPS"
+        listed = ", ".join(f"{each.object.removeprefix('VirtualService ')}" for each in each.routings)
+        yield f"   VirtualServices: {listed or 'none, so that every request is answered with 404'}"
+
+
+def _served(mesh: Mesh, bound: BoundServer, namespace: str) -> ServedFacts:
+    server, tls = bound.server, bound.server.tls
+    return ServedFacts(
+        gateway=where_of(bound.origin, f"Gateway {bound.gateway}"),
+        port=server.port.number,
+        listens=bound.listens,
+        protocol=server.port.protocol,
+        hosts=tuple(each.host if each.namespace == "*" else f"{each.namespace}/{each.host}" for each in bound.hosts),
+        tls=str(tls.mode) if tls is not None and server.encrypted else "",
+        redirects=server.redirects,
+        shows=tuple(_shown(mesh, bound, namespace)),
+        routings=tuple(named(each) for each in _routings(mesh, bound, namespace)),
+    )
+
+
+def _shown(mesh: Mesh, bound: BoundServer, namespace: str) -> Iterator[Shown]:
+    tls = bound.server.tls
+    for reference in tls.credentials if tls is not None else ():
+        place = reference.namespace or namespace
+        held = mesh.credential(CredentialRef(reference.name, place))
+        name = f"Secret {place}/{reference.name}"
+        if held is None or not held.chain:
+            yield Shown(name, there=False)
+        else:
+            yield Shown(name, held.hosts, time.strftime("%Y-%m-%d", time.gmtime(held.expires)))
+    for files in tls.files if tls is not None else ():
+        yield Shown(files.certificate)
+
+
+def _routings(mesh: Mesh, bound: BoundServer, namespace: str) -> list[VirtualService]:
+    """As they are written: an edge has only what it takes of them."""
+    found: dict[str, VirtualService] = {}
+    for each in mesh.bound_to(bound.gateway, namespace):
+        if any(bound.admits(each, host) or _within(bound, host) for host in each.hosts):
+            found[f"{each.namespace}/{each.name}"] = each
+    return list(found.values())
+
+
+def _within(bound: BoundServer, host: str) -> bool:
+    return host.startswith("*") and any(each.host.endswith(host[1:]) for each in bound.hosts)

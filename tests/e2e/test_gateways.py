@@ -1,0 +1,203 @@
+"""The edge of a mesh on this machine: TLS from outside by a Secret, the way out through a gateway, policies at both."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+
+import pytest
+from tools.ports import free_port
+
+from authority import Authority
+from e2e.commands import weft
+from e2e.mesh import eventually
+from e2e.objects import Document, http_service, istio, service, text, workload
+from gateway_rig import ask, trusting
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOST, OUTER, VIRTUAL = "shop.example.com", "api.example.com", "192.0.2.77"
+HTTPS, HTTP = free_port(), free_port()
+AUTHORITY = Authority()
+SHOWN = AUTHORITY.issue(HOST)
+
+
+def gateway_pod(name: str, *published: Document) -> Document:
+    return {
+        "apiVersion": "weft.dev/v1alpha1",
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": "shop", "labels": {"app": name}},
+        "spec": {"gateway": {"publish": list(published)}, "serviceAccount": name},
+    }
+
+
+def server(number: int, protocol: str, host: str, **tls: object) -> Document:
+    port = {"number": number, "name": f"{protocol}-{number}".lower(), "protocol": protocol}
+    return {"port": port, "hosts": [host], **({"tls": tls} if tls else {})}
+
+
+def secret(shown: object = SHOWN) -> Document:
+    held = {"tls.crt": shown.certificate, "tls.key": shown.key}  # type: ignore[attr-defined]
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "shop", "namespace": "shop"},
+        "type": "kubernetes.io/tls",
+        "data": {name: base64.b64encode(content).decode() for name, content in held.items()},
+    }
+
+
+def security(kind: str, name: str, spec: Document) -> Document:
+    return istio(kind, name, spec) | {"apiVersion": "security.istio.io/v1"}
+
+
+def files(control):
+    servers = [
+        server(443, "HTTPS", HOST, mode="SIMPLE", credentialName="shop"),
+        server(80, "HTTP", HOST, httpsRedirect=True),
+    ]
+    to_app = {"hosts": [HOST], "gateways": ["edge"], "http": [{"route": [{"destination": {"host": "app"}}]}]}
+    published = ({"port": 443, "hostPort": HTTPS}, {"port": 80, "hostPort": HTTP})
+    return {
+        "app.yaml": text(
+            workload("app", control=control, serve="http=8080", serviceAccount="app"),
+            http_service("app"),
+            workload("outer", control=control, serve="http=8080", annotations={"sidecar.istio.io/inject": "false"}),
+            workload("caller", control=control, serviceAccount="caller"),
+            workload("stranger", control=control, serviceAccount="stranger"),
+        ),
+        "edge.yaml": text(
+            gateway_pod("edge", *published),
+            istio("Gateway", "edge", {"selector": {"app": "edge"}, "servers": servers}),
+            istio("VirtualService", "edge", to_app),
+        ),
+        "secret.yaml": text(secret()),
+        "egress.yaml": text(
+            gateway_pod("egress"), service("egress", {"name": "https", "port": 443, "targetPort": 8443})
+        ),
+    }
+
+
+async def answers(status: int | None, shown: object = SHOWN, path: str = "/") -> bool:
+    with contextlib.suppress(TimeoutError, OSError):
+        found = await ask(HTTPS, HOST, path, tls=trusting(shown))
+        return (found.status if found else None) == status
+    return False
+
+
+async def test_tls_from_outside_ends_at_the_gateway_and_goes_on_by_the_meshs(mesh):
+    await eventually(lambda: answers(200))
+    only = {"from": [{"source": {"principals": ["cluster.local/ns/shop/sa/edge"]}}]}
+    await mesh.try_out(
+        security("AuthorizationPolicy", "app", {"selector": {"matchLabels": {"app": "app"}}, "rules": [only]})
+    )
+    assert await answers(200)
+    assert (await mesh.get("caller", "http://app/"))["status"] == 403
+    found = await ask(HTTP, HOST, "/a")
+    assert found is not None
+    assert (found.status, found.headers["location"]) == (301, f"https://{HOST}/a")
+
+
+async def test_a_renewed_secret_is_shown_and_a_bad_one_is_said_and_changes_nothing(mesh):
+    await eventually(lambda: answers(200))
+    fresh = Authority().issue(HOST)
+    mesh.write("secret.yaml", text(secret(fresh)))
+    await eventually(lambda: answers(200, fresh))
+    bad = secret(fresh)
+    bad["data"]["tls.key"] = base64.b64encode(SHOWN.key).decode()
+    mesh.write("secret.yaml", text(bad))
+    said = await eventually(lambda: next((each for each in mesh.problems() if "Secret shop/shop" in each), None))
+    assert "`tls.key` is not the key of the first certificate" in said
+    assert await answers(200, fresh)
+    mesh.write("secret.yaml", None)
+    await eventually(lambda: answers(None, fresh))
+    await eventually(lambda: any("WFT0704" in each for each in mesh.problems()))
+    mesh.write("secret.yaml", text(secret()))
+    await eventually(lambda: answers(200))
+
+
+async def test_a_policy_at_the_edge_keeps_out_whom_it_names(mesh):
+    await eventually(lambda: answers(200))
+    deny = {
+        "selector": {"matchLabels": {"app": "edge"}},
+        "action": "DENY",
+        "rules": [{"to": [{"operation": {"paths": ["/admin*"]}}]}],
+    }
+    await mesh.try_out(security("AuthorizationPolicy", "edge", deny))
+    assert await answers(403, path="/admin/x")
+    assert await answers(200)
+
+
+async def test_the_way_from_outside_is_explained(mesh):
+    await eventually(lambda: answers(200))
+    told = await weft(f"weft explain edge --to https://{HOST}/ --mesh {mesh.engine.name}", mesh.directory)
+    assert "it ends the TLS with kubernetes://shop" in told
+    assert "delivered: it reaches app-0.shop" in told
+    told = await weft(f"weft why edge secret kubernetes://shop --mesh {mesh.engine.name}", mesh.directory)
+    assert "Secret shop/shop" in told and "out-of-secret" in told
+
+
+def egress(address: str) -> tuple[Document, ...]:
+    to_gateway = {"destination": {"host": "egress", "subset": "api", "port": {"number": 443}}}
+    return (
+        istio(
+            "ServiceEntry",
+            "api",
+            {
+                "hosts": [OUTER],
+                "addresses": [VIRTUAL],
+                "ports": [{"number": 80, "name": "http", "protocol": "HTTP", "targetPort": 8080}],
+                "resolution": "STATIC",
+                "endpoints": [{"address": address}],
+            },
+        ),
+        istio(
+            "Gateway",
+            "egress",
+            {"selector": {"app": "egress"}, "servers": [server(443, "HTTPS", OUTER, mode="ISTIO_MUTUAL")]},
+        ),
+        istio(
+            "VirtualService",
+            "api",
+            {
+                "hosts": [OUTER],
+                "gateways": ["mesh", "egress"],
+                "http": [
+                    {"match": [{"gateways": ["mesh"]}], "route": [to_gateway]},
+                    {"match": [{"gateways": ["egress"]}], "route": [{"destination": {"host": OUTER}}]},
+                ],
+            },
+        ),
+        istio(
+            "DestinationRule",
+            "egress",
+            {
+                "host": "egress",
+                "subsets": [{"name": "api", "trafficPolicy": {"tls": {"mode": "ISTIO_MUTUAL", "sni": OUTER}}}],
+            },
+        ),
+        security(
+            "AuthorizationPolicy",
+            "egress",
+            {
+                "selector": {"matchLabels": {"app": "egress"}},
+                "rules": [{"from": [{"source": {"principals": ["cluster.local/ns/shop/sa/caller"]}}]}],
+            },
+        ),
+    )
+
+
+async def test_the_way_out_leads_through_the_gateway_which_knows_who_calls(mesh):
+    await mesh.try_out(*egress(mesh.pod("outer").addresses[0]))
+    found = await eventually(lambda: _called(mesh, "caller", 200))
+    assert found
+    assert await _called(mesh, "stranger", 403)
+    told = await weft(f"weft explain caller --to http://{OUTER}/ --mesh {mesh.engine.name}", mesh.directory)
+    assert "outbound|443|api|egress.shop.svc.cluster.local" in told
+
+
+async def _called(mesh, who, status):
+    with contextlib.suppress(asyncio.TimeoutError):
+        return (await mesh.get(who, f"http://{OUTER}/"))["status"] == status
+    return False
