@@ -120,18 +120,33 @@ def test_a_revision_may_touch_only_its_own_names():
     assert all("a" in name.split("-") for name in set(names) - shared), names
 
 
-def test_secrets_of_gateways_are_read_only_where_somebody_says_so():
-    assert not [rule for rule in cluster_rules(values_of({})) if "secrets" in rule["resources"]]
-    named = roles(values_of({"gateways": {"secretsIn": ["edge"]}}))
+ASKED = [("secretsIn", "secrets"), ("configMapsIn", "configmaps")]
+
+
+@pytest.mark.parametrize(("setting", "kind"), ASKED)
+def test_what_gateways_and_backends_need_is_read_only_where_somebody_says_so(setting, kind):
+    named = roles(values_of({"gateways": {setting: ["edge"]}}))
     (role,) = [each for each in named if each["metadata"].get("namespace") == "edge" and each["kind"] == "Role"]
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}]
+    assert role["rules"] == [{"apiGroups": [""], "resources": [kind], "verbs": ["get", "list", "watch"]}]
     (binding,) = [each for each in named if each["kind"] == "RoleBinding" and each["metadata"]["namespace"] == "edge"]
     assert binding["subjects"][0]["name"] == "weft-control"
-    everywhere = values_of({"gateways": {"secretsIn": ["edge", "*"]}})
-    assert [rule for rule in cluster_rules(everywhere) if rule["resources"] == ["secrets"]]
+    everywhere = values_of({"gateways": {setting: ["edge", "*"]}})
+    assert _reads_all(cluster_rules(everywhere), kind) and not _reads_all(cluster_rules(values_of({})), kind)
     assert not [each for each in roles(everywhere) if each["metadata"].get("namespace") == "edge"]
 
 
-def test_a_namespace_of_gateways_must_be_one():
+def _reads_all(rules, kind):
+    return any(
+        each["resources"] == [kind] and "list" in each["verbs"] and "resourceNames" not in each for each in rules
+    )
+
+
+@pytest.mark.parametrize(("setting", "kind"), ASKED)
+def test_a_namespace_of_gateways_must_be_one(setting, kind):
     with pytest.raises(ValuesError, match="`Edge` is not a namespace"):
-        values_of({"gateways": {"secretsIn": ["Edge"]}})
+        values_of({"gateways": {setting: ["Edge"]}})
+
+
+def test_it_may_write_what_became_of_the_standards_policies(judge):
+    more = {"group": "gateway.networking.k8s.io", "namespace": "shop", "name": "x", "subresource": "status"}
+    assert judge.may(CONTROL, "update", "backendtlspolicies", **more)

@@ -27,6 +27,7 @@ from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
 from weft.ca.serving import ServingCertificate
 from weft.control.access import Access
+from weft.control.backend_authorities import BackendAuthorities
 from weft.control.debug_access import DebugAccess, debug_routes
 from weft.control.front import Front
 from weft.control.gateway_credentials import GatewayCredentials
@@ -91,6 +92,8 @@ class ClusterControl:
         self._refusals = Refusals(client, self._names, settings.replica, self.plane)
         self._injection = Injection(client, self._names, settings.domain)
         self._credentials = GatewayCredentials(client, self.plane, self._pods)
+        own = (settings.namespace, self._names.mesh_config)
+        self._authorities = BackendAuthorities(client, self.plane, own)
         self._loaded = self._leaving = False
         self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
 
@@ -125,6 +128,7 @@ class ClusterControl:
                 tasks.create_task(self._injection.run(), name="injection")
                 tasks.create_task(self._follow(), name="source")
                 tasks.create_task(self._credentials.run(), name="credentials")
+                tasks.create_task(self._authorities.run(), name="authorities")
                 tasks.create_task(self._judge(), name="judge")
                 tasks.create_task(self._refusals.run(), name="refusals")
                 tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
