@@ -1,5 +1,5 @@
-"""The Gateway API on a real cluster, with its own definitions: a Gateway that somebody's own pods serve, and routes of a
-Service between two versions of it. What became of each object is in its status."""
+"""The Gateway API on a real cluster, with its own definitions: Gateways that somebody's own pods serve, or those that
+weft makes for them, and routes of a Service between two versions of it. What became of each object is in its status."""
 
 import collections
 import json
@@ -15,6 +15,7 @@ from cluster.mesh import until
 from tools.kube import gateway_api
 
 GROUP = "gateway.networking.k8s.io"
+CLASS = f"{GROUP}/gateway-class-name"
 NAME = f"{GROUP}/gateway-name"
 HOST = "shop.example.com"
 HTTP = {"name": "http", "port": 80, "protocol": "HTTP"}
@@ -100,7 +101,9 @@ def place(mesh):
 def test_a_gateway_of_the_standard_is_served_by_pods_with_its_name(place, mesh):
     to_web = {"backendRefs": [{"name": "web-v1", "port": 80}]}
     mesh.apply(
-        standard_gateway(place.namespace, "edge"),
+        standard_gateway(
+            place.namespace, "edge", addresses=[{"type": "Hostname", "value": f"edge.{place.namespace}.svc"}]
+        ),
         *gateway_pods(place.namespace, "edge"),
         route(place.namespace, "outside", {"name": "edge"}, to_web, hostnames=[HOST]),
     )
@@ -123,8 +126,8 @@ def test_the_gateway_and_its_route_say_that_they_are_served(place):
     assert told(listener["conditions"]) == {
         "Accepted": "True", "Programmed": "True", "ResolvedRefs": "True", "Conflicted": "False",
     }  # fmt: skip
-    address = get(place.cluster, "service", place.namespace, "edge")["spec"]["clusterIP"]
-    assert [each["value"] for each in found["addresses"]] == [address]
+    assert found["addresses"] == [{"type": "Hostname", "value": f"edge.{place.namespace}.svc"}]
+    assert not get(place.cluster, "deployments", place.namespace, selector=f"{CLASS}=weft")  # it has pods already
     parent = place.parent("outside")
     assert parent["controllerName"] == "weft.dev/gateway-controller"
     assert told(parent["conditions"]) == {"Accepted": "True", "ResolvedRefs": "True"}
@@ -157,3 +160,44 @@ def test_a_backend_that_is_not_there_is_told_in_the_status(place, mesh):
     conditions = {each["type"]: each for each in place.parent("nowhere")["conditions"]}
     assert (conditions["ResolvedRefs"]["status"], conditions["ResolvedRefs"]["reason"]) == ("False", "BackendNotFound")
     mesh.kubectl("delete", f"--namespace={place.namespace}", f"httproutes.{GROUP}", "nowhere")
+
+
+def test_a_gateway_without_an_address_gets_proxies_of_its_own(place, mesh):
+    mesh.apply(
+        standard_gateway(place.namespace, "made"),
+        route(place.namespace, "made", {"name": "made"}, {"backendRefs": [{"name": "web-v2", "port": 80}]}),
+    )
+    until(lambda: get(place.cluster, "deployments", place.namespace, selector=f"{NAME}=made"))
+    mesh.rolled_out(place.namespace, "deployment/made-weft")
+    said = until(lambda: place.from_outside("made-weft"))
+    assert said["version"] == "v2"
+    assert caller_of(said) == f"spiffe://cluster.local/ns/{place.namespace}/sa/made-weft"
+    until(lambda: told(place.status("gateways", "made").get("conditions", ())).get("Programmed") == "True")
+    address = get(place.cluster, "service", place.namespace, "made-weft")["spec"]["clusterIP"]
+    assert until(lambda: place.status("gateways", "made").get("addresses")) == [
+        {"type": "IPAddress", "value": address},
+    ]
+
+
+def test_what_somebody_adds_to_the_proxies_stays_and_ports_follow_the_gateway(place, mesh):
+    mesh.kubectl("scale", f"--namespace={place.namespace}", "deployment/made-weft", "--replicas=2")
+    changed = standard_gateway(
+        place.namespace, "made", listeners=[HTTP, {"name": "more", "port": 8080, "protocol": "HTTP"}]
+    )
+    changed["metadata"]["annotations"] = {"networking.istio.io/service-type": "ClusterIP"}
+    mesh.apply(changed)
+
+    def service():
+        found = get(place.cluster, "service", place.namespace, "made-weft")["spec"]
+        return found["type"], [each["port"] for each in found["ports"]]
+
+    until(lambda: service() == ("ClusterIP", [80, 8080]))
+    assert get(place.cluster, "deployment", place.namespace, "made-weft")["spec"]["replicas"] == 2
+    said = fetched(place.cluster, place.namespace, "caller", "http://made-weft:8080/")
+    assert said["version"] == "v2"
+
+
+def test_what_was_made_for_a_gateway_goes_with_it(place, mesh):
+    mesh.kubectl("delete", f"--namespace={place.namespace}", f"gateways.{GROUP}", "made")
+    for kind in ("deployments", "services", "serviceaccounts"):
+        until(lambda kind=kind: not get(place.cluster, kind, place.namespace, selector=f"{NAME}=made"))

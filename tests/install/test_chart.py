@@ -43,7 +43,7 @@ GIVEN = {
             "settings": {"concurrency": 2},
         },
         "validation": {"enabled": False},
-        "gateways": {"secretsIn": ["edge", "shop"]},
+        "gateways": {"secretsIn": ["edge", "shop"], "deployments": False},
         "ca": {"secret": "mine"},
         "mesh": {"trustDomain": "example.org", "accessLogFile": "/dev/stdout"},
     },

@@ -107,6 +107,9 @@ class Gateways(_Part, frozen=True):
     # Namespaces in which it may read Secrets, for the certificates that gateways there show; `*`: in all of them. It
     # then watches those alone that a Gateway names, but Kubernetes cannot limit what it may read to these.
     secrets_in: tuple[str, ...] = ()
+    # Whether it makes proxies for the Gateway API's Gateways that name no address, and so may make and change
+    # Deployments, Services and ServiceAccounts.
+    deployments: bool = True
 
 
 class Authority(_Part, frozen=True):
