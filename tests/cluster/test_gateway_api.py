@@ -12,6 +12,7 @@ from tools.kube.cluster import INSIDE
 from cluster import apps
 from cluster.apps import SERVE, caller_of, fetch, fetched, get, of_kind, python
 from cluster.mesh import until
+from fields import proves
 from tools.kube import gateway_api
 
 GROUP = "gateway.networking.k8s.io"
@@ -113,6 +114,7 @@ def test_a_gateway_of_the_standard_is_served_by_pods_with_its_name(place, mesh):
     assert caller_of(said) == f"spiffe://cluster.local/ns/{place.namespace}/sa/default"
 
 
+@proves("Gateway.gateway.networking.k8s.io", "spec.addresses[].type", "spec.addresses[].value")
 def test_the_gateway_and_its_route_say_that_they_are_served(place):
     def programmed():
         found = place.status("gateways", "edge")
