@@ -4,12 +4,10 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from tools.kube.api_server import RequestFailed
-from tools.kube.process import wait_for
 
 from control.proxy import changes
 from kube.cluster import MERGE, client_of, watched
-from tools.kube import gateway_api
+from kube.standard import GROUP, put, served, url
 from weft.control.plane import ControlPlane
 from weft.kube.gateway_status import (
     ClassWanted,
@@ -26,8 +24,6 @@ from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
 from weft.model.outcome import ACCEPTED, RESOLVED, ListenerOutcome, Told, not_accepted
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-GROUP = "gateway.networking.k8s.io"
 PARENT = ParentRef("Gateway", "edge", "public", "http", namespaced=True)
 THEIRS = {"parentRef": {"name": "other"}, "controllerName": "example.com/other", "conditions": []}
 
@@ -86,6 +82,8 @@ def test_a_gateway_tells_of_each_listener():
     assert (said["name"], said["attachedRoutes"]) == ("http", 2)
     assert [each["kind"] for each in said["supportedKinds"]] == ["HTTPRoute", "GRPCRoute"]
     assert made["addresses"] == [{"type": "IPAddress", "value": "10.0.0.1"}]
+    named = msgspec.structs.replace(wanted, addresses=("edge.shop.svc",))
+    assert status_of(made, named, 1, now="now")["addresses"] == [{"type": "Hostname", "value": "edge.shop.svc"}]
     assert "addresses" not in status_of(made, msgspec.structs.replace(wanted, addresses=()), 1, now="now")
 
 
@@ -185,42 +183,8 @@ async def test_a_gateway_is_programmed_when_a_gateways_pod_of_it_is_ready(pods, 
 
 @pytest.fixture(scope="module")
 def cluster(api_server):
-    names = []
-    for manifest in gateway_api.definitions():
-        names.append(manifest["metadata"]["name"])
-        try:
-            api_server.request("POST", CRDS, manifest)
-        except RequestFailed as error:
-            if error.status != 409:
-                raise
-    for name in names:
-        wait_for(lambda name=name: _established(api_server, name), f"definition {name} to be ready", timeout=60)
-    yield api_server
-    for name in names:
-        api_server.request("DELETE", f"{CRDS}/{name}")
-
-
-def _established(server, name):
-    found = server.request("GET", f"{CRDS}/{name}").get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in found)
-
-
-def url(kind, namespace, name="", below=""):
-    plural = {"Gateway": "gateways", "HTTPRoute": "httproutes", "GatewayClass": "gatewayclasses",
-              "BackendTLSPolicy": "backendtlspolicies"}[kind]  # fmt: skip
-    place = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/{GROUP}/v1{place}/{plural}{f'/{name}' if name else ''}{below}"
-
-
-def put(server, kind, namespace, name, spec):
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "spec": spec}
-    try:
-        server.request("POST", url(kind, namespace), body)
-    except RequestFailed as error:
-        if error.status != 409:
-            raise
-        server.request("PATCH", url(kind, namespace, name), {"spec": spec}, kind=MERGE)
+    with served(api_server) as server:
+        yield server
 
 
 @asynccontextmanager

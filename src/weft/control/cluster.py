@@ -44,6 +44,7 @@ from weft.install.names import Names
 from weft.kube import source
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
+from weft.kube.gateway_deployments import GatewayDeployments
 from weft.kube.gateway_status import all_wanted
 from weft.kube.lease import Leader
 from weft.kube.pods import Pods
@@ -250,11 +251,18 @@ class ClusterControl:
     async def _lead(self, kept: RootSecret | None) -> None:
         """What only one may write, as long as this one holds the Lease."""
         roots = PublishedRoots(self._client, self.authority, self._names)
+        gateways = GatewayDeployments(
+            self._client,
+            self.plane.mesh,
+            lambda problems: self.plane.note("gateways", problems),
+            revision=self._settings.revision,
+        )
         self.authority.lead()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(roots.run(), name="published-roots")
                 tasks.create_task(self._statuses.run(), name="statuses")
+                tasks.create_task(gateways.run(), name="gateways")
                 tasks.create_task(Overview(self.plane, self._pods).run(), name="overview")
                 if kept is not None:
                     tasks.create_task(_keep_root(kept), name="root")

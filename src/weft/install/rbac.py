@@ -1,9 +1,9 @@
 """What the control plane may do, and not a verb more. The node agent may do nothing: it has a token for the CA alone.
 
 Everywhere: read what a mesh is made of, write the status of its own kinds, ask whose a token is, keep the root in one
-ConfigMap of each namespace. In its own namespace: the objects it made, by name. Kubernetes cannot limit `create` by
-name, so that verb alone is wider. Secrets of gateways and ConfigMaps of backends' authorities only where
-`gateways.secretsIn` and `gateways.configMapsIn` say so."""
+ConfigMap of each namespace, make proxies for Gateways unless `gateways.deployments` is off. In its own namespace: the
+objects it made, by name. Kubernetes cannot limit `create` by name, so that verb alone is wider. Secrets of gateways and
+ConfigMaps of backends' authorities only where `gateways.secretsIn` and `gateways.configMapsIn` say so."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
         *(_rule(group, [f"{plural}/status" for plural in plurals], ("patch",)) for group, plurals in kinds.items()),
         _rule(GATEWAY_API, _STANDARD, _READ),
         _rule(GATEWAY_API, [f"{plural}/status" for plural in _WITH_STATUS], ("update",)),  # its lists have no owners
+        *(_making_gateways() if values.gateways.deployments else ()),
         _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
         *(_rule("", (kind,), _READ) for kind, _, places in _where_asked(values) if EVERYWHERE in places),
         _rule("", ("configmaps",), ("create",)),
@@ -51,6 +52,14 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
         _rule("admissionregistration.k8s.io", ("validatingwebhookconfigurations",), (*_READ, "patch"),
               only=(names.validator,)),
     ]  # fmt: skip
+
+
+def _making_gateways() -> tuple[dict[str, Any], ...]:
+    """Nothing is deleted: Kubernetes removes what a Gateway owns. A Deployment is looked at first, for whose it is."""
+    return (
+        _rule("apps", ("deployments",), ("get", "create", "patch")),
+        _rule("", ("serviceaccounts", "services"), ("create", "patch")),
+    )
 
 
 def namespace_rules(values: Values) -> list[dict[str, Any]]:

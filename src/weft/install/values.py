@@ -109,6 +109,9 @@ class Gateways(_Part, frozen=True):
     secrets_in: tuple[str, ...] = ()
     # The same of ConfigMaps, for the authorities that BackendTLSPolicies there believe.
     config_maps_in: tuple[str, ...] = ()
+    # Whether it makes proxies for the Gateway API's Gateways that name no address, and so may make and change
+    # Deployments, Services and ServiceAccounts.
+    deployments: bool = True
 
 
 class Authority(_Part, frozen=True):

@@ -6,6 +6,7 @@ entry by entry."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
@@ -156,7 +157,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
         ],
     }
     if wanted.addresses:
-        made["addresses"] = [{"type": "IPAddress", "value": each} for each in wanted.addresses]
+        made["addresses"] = [{"type": _type(each), "value": each} for each in wanted.addresses]
     else:
         made.pop("addresses", None)
     return made
@@ -199,13 +200,24 @@ def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
     lack = _lack(key, [each for each in mesh.instances(key.namespace) if selects(label, each.labels)])
     if lack is not None:
         conditions = tuple(lack if each.type == "Programmed" and each.holds else each for each in conditions)
-    addresses = sorted(
+    told = [
+        value for each in mesh.get(key) if isinstance(each, StandardGateway) for _, value in each.addresses
+    ]  # where somebody's own proxies are
+    addresses = told or sorted(
         address
         for service in mesh.services()
         if service.namespace == key.namespace and service.selector and set(label) <= set(service.selector)
         for address in service.addresses
     )
     return GatewayWanted(conditions, outcome.listeners, tuple(addresses))
+
+
+def _type(address: str) -> str:
+    try:
+        ip_address(address)
+    except ValueError:
+        return "Hostname"
+    return "IPAddress"
 
 
 def _lack(key: ObjectKey, pods: Sequence[Instance]) -> Told | None:

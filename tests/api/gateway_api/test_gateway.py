@@ -80,11 +80,27 @@ def test_listeners_that_cannot_be_are_refused(listener, problem):
 
 
 @pytest.mark.parametrize(
-    "field", ["addresses: [{value: 10.0.0.1}]", "infrastructure: {labels: {a: b}}", "tls: {}", "defaultScope: All"]
+    "field",
+    [
+        "addresses: [{value: 10.0.0.1}]",
+        "addresses: [{type: NamedAddress, value: a}]",
+        "infrastructure: {labels: {a: b}}",
+        "tls: {}",
+        "defaultScope: All",
+    ],
 )
 def test_what_weft_does_not_do_for_a_gateway_is_refused(field):
     found = told(gateway("{name: a, port: 80, protocol: HTTP}", f"\n{field}"))
     assert len(found) == 1 and found[0].startswith("8 weft ")
+
+
+def test_an_address_is_the_host_of_somebodys_own_service():
+    good = gateway("{name: a, port: 80, protocol: HTTP}", "\naddresses: [{type: Hostname, value: edge.shop.svc}]")
+    assert value(good).addresses == (("Hostname", "edge.shop.svc"),)
+    bad = gateway("{name: a, port: 80, protocol: HTTP}", "\naddresses: [{type: Hostname, value: a/b}]")
+    assert told(bad) == [
+        "8 `a/b` is not a host name (the host of the Service before the Gateway's proxies)",
+    ]
 
 
 def test_listeners_have_names_of_their_own():
