@@ -9,7 +9,12 @@ from cluster.traffic import Pods
 from weft.api.mesh_config import ON_DEMAND
 
 UNCALLED = tuple(f"uncalled-{number}" for number in range(10))
-HTTP = ("web", "shared", "kept", "after", *UNCALLED)
+HTTP = (
+    "web",
+    "shared",
+    *(f"{word}-{who}" for word in ("kept-by", "after") for who in ("agent", "discovery")),
+    *UNCALLED,
+)
 
 # Says something before it is spoken to, and then repeats what it hears.
 GREET = """
@@ -78,6 +83,13 @@ class Place:
         address = apps.get(self.cluster, "service", self.namespace, service)["spec"]["clusterIP"]
         return sum(self.stats(pod, rf"^cluster\.hold.*{address}_{port}\.upstream_cx_total$").values())
 
+    def is_served(self, pod):
+        """Whether somebody serves its proxy now, and a control plane knows of it."""
+        if self.stats(pod, r"^control_plane\.connected_state$") != {"control_plane.connected_state": 1}:
+            return False
+        lines = self.mesh.weft("proxy-status", "--kubernetes", check=False).splitlines()
+        return any(pod in line and "SYNCED" in line for line in lines)
+
     def get(self, pod, service):
         """One request, and no second one if it fails: status, and what was said."""
         ((status, said),) = apps.fetch(self.cluster, self.namespace, pod, f"http://{service}.{self.namespace}/")
@@ -144,26 +156,23 @@ def test_what_one_replica_calls_the_other_knows(place):
     assert (place.held(place.one, "shared"), place.held(place.two, "shared")) == (1, 0)
 
 
-def test_an_agent_that_is_killed_loses_nothing(place):
-    assert place.get(place.one, "kept")[0] == 200
-    until(lambda: "kept" in place.known(place.two))
+@pytest.mark.parametrize(("killed", "container"), [("weft-node", "agent"), ("weft-control", "discovery")])
+def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_back(place, killed, container):
+    kept, after = f"kept-by-{container}", f"after-{container}"
+    assert place.get(place.one, kept)[0] == 200
+    until(lambda: kept in place.known(place.two))
     removed = r"_manager\.(cluster|listener)_removed$"
     before = {pod: (place.clusters(pod), place.stats(pod, removed)) for pod in (place.one, place.two)}
-    killed = place.on_node.kill(NAMESPACE, "weft-node", "agent")
-    assert place.get(place.one, "kept")[0] == 200  # whoever is there or not
-    place.on_node.returned(NAMESPACE, "weft-node", "agent", killed)
-    for pod in before:
-        until(
-            lambda pod=pod: (
-                place.stats(pod, r"^control_plane\.connected_state$") == {"control_plane.connected_state": 1}
-            )
-        )
-    assert place.get(place.two, "after")[0] == 200
-    assert place.held(place.two, "after") == 1
+    gone = place.on_node.kill(NAMESPACE, killed, container)
+    assert place.get(place.one, kept)[0] == 200  # whoever is there or not
+    place.on_node.returned(NAMESPACE, killed, container, gone)
+    until(lambda: all(place.is_served(pod) for pod in before))
+    assert place.get(place.two, after)[0] == 200
+    assert place.held(place.two, after) == 1
     for pod, (clusters, count) in before.items():
         assert clusters <= place.clusters(pod)
         assert place.stats(pod, removed) == count
-        assert (place.get(pod, "kept")[0], place.held(pod, "kept")) == (200, int(pod == place.one))
+        assert (place.get(pod, kept)[0], place.held(pod, kept)) == (200, int(pod == place.one))
 
 
 def test_without_the_setting_everything_is_known_again(place):
