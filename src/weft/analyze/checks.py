@@ -48,7 +48,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0002", WARNING, "A field is not acted on, deprecated, or means something else than it seems",
           "The object is in effect without it.", ("IST0133", "IST0002")),
     Check("WFT0003", WARNING, "A kind that changes how a mesh behaves, and that weft does not act on",
-          "An EnvoyFilter, a WasmPlugin or a Gateway API route has no effect. Say it with Istio's typed resources, or "
+          "An EnvoyFilter, a WasmPlugin or a ProxyConfig has no effect. Say it with Istio's typed resources, or "
           "keep whoever acts on it."),
     # Routes
     Check("WFT0101", WARNING, "A VirtualService is for a host that nobody has",
@@ -287,7 +287,8 @@ _CHECKS: tuple[Check, ...] = (
           "Of a name inside TLS, and of a port of bytes, the older Gateway is served. Routes of plain HTTP are merged.",
           ("IST0145",)),
     Check("WFT0703", WARNING, "Servers of one port speak different protocols",
-          "HTTP and TLS cannot be told apart in time on one port of the same workloads: one of them is not served.",
+          "HTTP, TLS and bytes cannot be told apart in time on one port of the same workloads: it speaks what its first "
+          "server speaks, of the oldest Gateway, or without ages the first by name. The other one is not served.",
           ("IST0145",)),
     Check("WFT0704", WARNING, "A server's certificate is not there",
           "The Secret is missing in the namespace of the gateway's pods, or lacks what the server needs: its hosts are "

@@ -42,7 +42,7 @@ def findings(
         *of_claims(facts),
         *of_exports(facts),
         *of_namespaces(facts),
-        *of_gateways(facts),
+        *of_gateways(facts, refused),
         *of_attachments(facts),
         *of_rules(facts),
         *of_tunnels(facts),

@@ -4,41 +4,45 @@ missing or wrong, and hosts that nobody routes."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
 from weft.model.credential import Credential
-from weft.model.gateway import CredentialRef, Gateway, ServerTls, ServerTlsMode
-from weft.model.gateways import AUTHORITIES, narrower
-from weft.model.names import Labels
-from weft.model.service import Protocol
+from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateways import AUTHORITIES, age, narrower, spoken
+from weft.model.names import Labels, ObjectKey
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 _Door = tuple[Labels, int, str]  # the workloads, the port, the address it is bound to
 
 
-def of_gateways(facts: Facts) -> Iterator[Problem]:
+def of_gateways(facts: Facts, refused: Collection[ObjectKey] = ()) -> Iterator[Problem]:
+    """`refused`: objects with errors of their own, which stand in nobody's way."""
     hosts: dict[tuple[_Door, str], Gateway] = {}
-    speaking: dict[_Door, tuple[Gateway, bool]] = {}
-    for gateway in sorted(facts.gateways.values(), key=_age):
+    speaking: dict[_Door, tuple[Gateway, GatewayServer]] = {}
+    for gateway in sorted(facts.gateways.values(), key=age):
+        if gateway.origin is not None and gateway.origin.key in refused:
+            continue
         yield from _of_selector(gateway, facts)
         yield from _of_hosts(gateway, facts)
         for index, server in enumerate(gateway.servers):
             yield from _of_certificate(gateway, index, facts)
             door = (gateway.selector, server.port.number, server.bind)
-            encrypted = server.port.protocol in (Protocol.TLS, Protocol.HTTPS)
-            other, was = speaking.setdefault(door, (gateway, encrypted))
-            if was != encrypted:
+            other, first = speaking.setdefault(door, (gateway, server))
+            if spoken(first) != spoken(server):
                 whose = f"Gateway {other.namespace}/{other.name}" if other is not gateway else "a server above"
-                what = f"port {server.port.number} is {server.port.protocol.value} here, and not to {whose}"
+                what = (
+                    f"port {server.port.number} is {_named(server)} here, and {_named(first)} to {whose}, "
+                    "which comes first: this server is left out"
+                )
                 yield finding(
                     "WFT0703", gateway.origin, f"spec.servers[{index}].port", what, "give each protocol a port"
                 )
                 continue
-            if server.is_http and not encrypted:
+            if server.is_http and not server.encrypted:
                 continue  # their routes are merged
             for place, host in enumerate(server.hosts):
                 name = host.rpartition("/")[2]
@@ -132,5 +136,5 @@ def _names(name: str, host: str) -> bool:
     return name == host or (name.startswith("*.") and "." in host and host.partition(".")[2] == name[2:])
 
 
-def _age(gateway: Gateway) -> tuple[str, str, str]:
-    return (gateway.created or "9999", gateway.namespace, gateway.name)
+def _named(server: GatewayServer) -> str:
+    return server.port.protocol.value.upper()
