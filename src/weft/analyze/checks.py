@@ -130,7 +130,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0208", WARNING, "TLS without the mesh's certificate to a workload of the mesh",
           "`tls.mode: SIMPLE` towards a sidecar: the calls fail. Leave `tls` out.", ("IST0113",)),
     Check("WFT0209", WARNING, "Mutual TLS to a workload without a proxy",
-          "`tls.mode: ISTIO_MUTUAL`, and nobody is there to take it: the calls fail."),
+          "`tls.mode: ISTIO_MUTUAL`, and nobody is there to take it: the calls fail. A gateway takes it where a server's "
+          "own mode is ISTIO_MUTUAL."),
     Check("WFT0210", WARNING, "Mutual TLS to workloads that have it disabled",
           "`tls.mode: ISTIO_MUTUAL` against a PeerAuthentication of mode DISABLE: the calls fail.", ("IST0113",)),
     Check("WFT0211", WARNING, "Behind a headless service some take mutual TLS and some do not",
@@ -237,7 +238,7 @@ _CHECKS: tuple[Check, ...] = (
           "It lets nobody in there: hosts, paths, methods, headers and tokens are HTTP's."),
     Check("WFT0516", WARNING, "A rule that denies or asks means more on a port that does not carry HTTP",
           "What only HTTP has is left out there, so the rule matches every connection that the rest of it matches. Add "
-          "`ports` to its operations."),
+          "`ports` to its operations. At a gateway these are servers of TCP, and of TLS that is passed on."),
     Check("WFT0517", WARNING, "An authorizer for HTTP is to decide about other connections",
           "It cannot be asked, so every connection that the rule matches is denied."),
     Check("WFT0518", WARNING, "A policy names a port that nobody declares",
@@ -287,8 +288,8 @@ _CHECKS: tuple[Check, ...] = (
           "Of a name inside TLS, and of a port of bytes, the older Gateway is served. Routes of plain HTTP are merged.",
           ("IST0145",)),
     Check("WFT0703", WARNING, "Servers of one port speak different protocols",
-          "HTTP, TLS and bytes cannot be told apart in time on one port of the same workloads: it speaks what its first "
-          "server speaks, of the oldest Gateway, or without ages the first by name. The other one is not served.",
+          "HTTP, TLS and bytes cannot be told apart in time on one port of the same workloads: it speaks what the "
+          "oldest Gateway says, or without ages the first by name. The other server is left out.",
           ("IST0145",)),
     Check("WFT0704", WARNING, "A server's certificate is not there",
           "The Secret is missing in the namespace of the gateway's pods, or lacks what the server needs: its hosts are "

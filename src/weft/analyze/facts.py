@@ -14,10 +14,13 @@ import msgspec
 
 from weft.model.attached import Derived, all_derived
 from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.claims import strength
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import CredentialRef, Gateway
 from weft.model.gateway_api import GatewayClass
+from weft.model.gateways import BoundServer, bound
+from weft.model.gateways import age as gateway_age
 from weft.model.instance import Instance, pod_of
 from weft.model.names import Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
@@ -86,6 +89,20 @@ class Facts(msgspec.Struct, frozen=True):
         places = dict.fromkeys((root, namespace))
         there = (each for place in places for each in self.peer_authentications.get(place, ()))
         return peer_modes((each for each in there if selects(each.selector, labels)), root)
+
+    def servers(self, namespace: str, runner: Runner) -> tuple[BoundServer, ...]:
+        """What a gateway serves, as its proxy has it; nothing of whoever is none."""
+        if not runner.instance.gateway:
+            return ()
+        every = (*self.gateways.values(), *(gateway for derived in self.standard for gateway in derived.gateways))
+        own = [each for each in every if each.within in ("", namespace) and selects(each.selector, runner.labels)]
+        leads: dict[int, dict[int, None]] = {}  # from its Services' ports to its own
+        for service in sorted(self.services, key=strength):
+            if service.namespace == namespace and service.selector and selects(service.selector, runner.labels):
+                for port in service.ports:
+                    if (number := runner.instance.port_for(port)) is not None:
+                        leads.setdefault(port.number, {})[number] = None
+        return bound(sorted(own, key=gateway_age), lambda number: leads.get(number, ()))
 
     def services_of(self, host: str) -> tuple[Service, ...]:
         """The services that a host or wildcard means: of that name, covered by it, or a wildcard that covers it."""

@@ -46,11 +46,11 @@ def of_gateways(facts: Facts, refused: Collection[ObjectKey] = ()) -> Iterator[P
                 continue  # their routes are merged
             for place, host in enumerate(server.hosts):
                 name = host.rpartition("/")[2]
-                first = hosts.setdefault((door, name), gateway)
-                if first is not gateway:
+                owner = hosts.setdefault((door, name), gateway)
+                if owner is not gateway:
                     what = (
                         f"{name} at port {server.port.number} of the same workloads is served for "
-                        f"Gateway {first.namespace}/{first.name} already"
+                        f"Gateway {owner.namespace}/{owner.name} already"
                     )
                     field = f"spec.servers[{index}].hosts[{place}]"
                     yield finding("WFT0702", gateway.origin, field, what, "let each host and port have one Gateway")
