@@ -43,3 +43,29 @@ def told(text):
 )
 def test_conditions_that_do_not_hold_are_told_in_the_words_of_the_status(text, expected):
     assert told(WEB + text) == expected
+
+
+CLASS = """
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: istio}
+spec: {controllerName: istio.io/gateway-controller}
+"""
+
+
+def test_a_class_that_nobody_has_is_told_with_wefts_own_and_its_routes_are_not_accepted():
+    foreign = GATEWAY.replace("gatewayClassName: weft", "gatewayClassName: istio")
+    gateway, route = [each for each in of_attachments(facts(WEB + foreign + ROUTE % ("", 80)))][::-1]
+    assert (gateway.code, gateway.where.field, gateway.hint) == (
+        "WFT0906",
+        "spec.gatewayClassName",
+        "weft's class is `weft`",
+    )
+    assert (route.code, route.where.object) == ("WFT0901", "HTTPRoute shop/web")
+    assert "is of the class `istio`" in route.what
+
+
+def test_the_gateways_of_another_controller_are_its_own_to_tell_of():
+    foreign = GATEWAY.replace("gatewayClassName: weft", "gatewayClassName: istio")
+    assert told(WEB + CLASS + foreign + ROUTE % ("", 80)) == []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
-from weft.model.attached import Derived
+from weft.model.attached import OWN_CLASS, Derived
 from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.outcome import GatewayOutcome, Told
 
@@ -23,6 +23,9 @@ def of_attachments(facts: Facts) -> Iterator[Problem]:
             for told in outcome.conditions:
                 if told.type == "Accepted" and not told.holds:
                     yield finding("WFT0904", outcome.origin, "spec.targetRefs", _said(told), "")
+    for gateway in facts.classless:
+        what = f"the class `{gateway.class_name}` is not weft's, and no GatewayClass has it: nothing serves this"
+        yield finding("WFT0906", gateway.origin, "spec.gatewayClassName", what, f"weft's class is `{OWN_CLASS}`")
 
 
 def _of_routes(derived: Derived) -> Iterator[Problem]:

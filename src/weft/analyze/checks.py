@@ -130,8 +130,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0208", WARNING, "TLS without the mesh's certificate to a workload of the mesh",
           "`tls.mode: SIMPLE` towards a sidecar: the calls fail. Leave `tls` out.", ("IST0113",)),
     Check("WFT0209", WARNING, "Mutual TLS to a workload without a proxy",
-          "`tls.mode: ISTIO_MUTUAL`, and nobody is there to take it: the calls fail. A gateway takes it where a server's "
-          "own mode is ISTIO_MUTUAL."),
+          "`tls.mode: ISTIO_MUTUAL`, and nobody is there to take it: the calls fail. A gateway takes it where the mode of "
+          "its own server is ISTIO_MUTUAL."),
     Check("WFT0210", WARNING, "Mutual TLS to workloads that have it disabled",
           "`tls.mode: ISTIO_MUTUAL` against a PeerAuthentication of mode DISABLE: the calls fail.", ("IST0113",)),
     Check("WFT0211", WARNING, "Behind a headless service some take mutual TLS and some do not",
@@ -357,6 +357,9 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0905", WARNING, "A Gateway has no proxy",
           "Its proxies are the gateways of its namespace with the label `gateway.networking.k8s.io/gateway-name` and "
           "its name; there is none."),
+    Check("WFT0906", WARNING, "A Gateway's class is nobody's",
+          "weft serves the class `weft`, and those whose GatewayClass names its controller. This one has another "
+          "`gatewayClassName`, and no GatewayClass says whose that is: nothing serves it."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

@@ -12,13 +12,13 @@ from typing import TypeVar
 
 import msgspec
 
-from weft.model.attached import Derived, all_derived
+from weft.model.attached import OWN_CLASS, Derived, all_derived
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.claims import strength
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import CredentialRef, Gateway
-from weft.model.gateway_api import GatewayClass
+from weft.model.gateway_api import GATEWAY_NAME, GatewayClass, StandardGateway
 from weft.model.gateways import BoundServer, bound
 from weft.model.gateways import age as gateway_age
 from weft.model.instance import Instance, pod_of
@@ -66,6 +66,7 @@ class Facts(msgspec.Struct, frozen=True):
     by_host: Mapping[str, tuple[Service, ...]] = {}
     wildcards: tuple[Service, ...] = ()
     standard: tuple[Derived, ...] = ()  # what came of the Gateway API's objects
+    classless: tuple[StandardGateway, ...] = ()  # their class is not weft's, and no GatewayClass says whose
 
     @property
     def runs(self) -> bool:
@@ -78,8 +79,14 @@ class Facts(msgspec.Struct, frozen=True):
         fewest = min(candidates, key=len, default=self.runners.get(namespace, ()))
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
 
-    def chosen(self, namespace: str, labels: Labels) -> list[tuple[str, Runner]]:
-        """Whom a policy of this namespace is for, with their namespaces: in the root namespace that is everywhere."""
+    def chosen(self, namespace: str, labels: Labels, targets: tuple[str, ...] = ()) -> list[tuple[str, Runner]]:
+        """Whom a policy of this namespace is for, with their namespaces: in the root namespace that is everywhere. With
+        `targets`, each as KIND NAME, it is for the proxies of these Gateways alone."""
+        if targets:
+            own = [each for each in self.selected(namespace, labels) if each.instance.gateway]
+            return [
+                (namespace, each) for each in own if f"Gateway {dict(each.labels).get(GATEWAY_NAME, '')}" in targets
+            ]
         places = self.runners if namespace == self.settings.root_namespace else (namespace,)
         return [(place, runner) for place in places for runner in self.selected(place, labels)]
 
@@ -152,11 +159,18 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         by_host={host: tuple(claims) for host, claims in by_host.items()},
         wildcards=tuple(service for service in services if service.host.startswith("*")),
         standard=all_derived(values),
+        classless=_classless(values),
     )
 
 
 def _of_kind(values: Iterable[Value], kind: type[Kind]) -> tuple[Kind, ...]:
     return tuple(value for value in values if isinstance(value, kind))
+
+
+def _classless(values: Iterable[Value]) -> tuple[StandardGateway, ...]:
+    held = tuple(values)
+    known = {OWN_CLASS, *(each.name for each in _of_kind(held, GatewayClass))}
+    return tuple(each for each in _of_kind(held, StandardGateway) if each.class_name not in known)
 
 
 def _by_namespace(policies: Iterable[PeerAuthentication]) -> dict[str, tuple[PeerAuthentication, ...]]:

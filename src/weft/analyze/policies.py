@@ -35,7 +35,7 @@ def of_policies(facts: Facts) -> Iterator[Problem]:
 
 def guarded_by(policy: AuthorizationPolicy, facts: Facts) -> list[tuple[str, Runner]]:
     """Whom a policy selects, with their namespaces."""
-    return facts.chosen(policy.namespace, policy.selector)
+    return facts.chosen(policy.namespace, policy.selector, policy.targets)
 
 
 def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]:
