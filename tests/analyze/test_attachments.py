@@ -56,7 +56,7 @@ spec: {controllerName: istio.io/gateway-controller}
 
 def test_a_class_that_nobody_has_is_told_with_wefts_own_and_its_routes_are_not_accepted():
     foreign = GATEWAY.replace("gatewayClassName: weft", "gatewayClassName: istio")
-    gateway, route = [each for each in of_attachments(facts(WEB + foreign + ROUTE % ("", 80)))][::-1]
+    gateway, route = reversed(list(of_attachments(facts(WEB + foreign + ROUTE % ("", 80)))))
     assert (gateway.code, gateway.where.field, gateway.hint) == (
         "WFT0906",
         "spec.gatewayClassName",

@@ -58,7 +58,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0102", WARNING, "A VirtualService names a Gateway that does not exist",
           "Nothing serves its routes there. `mesh` stands for all sidecars.", ("IST0101",)),
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
-          "Requests sent there fail with 503.", ("IST0101",)),
+          "Requests sent there fail with 503, connections are closed.", ("IST0101",)),
     Check("WFT0105", WARNING, "A route leads to a host that is hidden from its callers",
           "The host's `exportTo`, or the callers' Sidecar, keeps it from them: requests sent there fail with 503."),
     Check("WFT0106", WARNING, "A route leads to a port that the destination does not have",
@@ -94,11 +94,13 @@ _CHECKS: tuple[Check, ...] = (
           "No workload has the `sourceLabels`, or nothing runs in the `sourceNamespace`: the match is never met."),
     Check("WFT0120", WARNING, "Routes of a kind that no port of the host carries",
           "`http` routes are used on HTTP ports only, `tls` on TLS and HTTPS, `tcp` on all others: here they are used "
-          "nowhere. Often the name of the Service's port lacks its protocol.", ("IST0118",)),
+          "nowhere. Often the name of the Service's port lacks its protocol. At a gateway, TLS that is passed on has `tls` "
+          "routes alone, HTTPS that it ends `http`, TLS that it ends and TCP `tcp`.", ("IST0118",)),
     Check("WFT0121", WARNING, "A VirtualService without hosts that nobody delegates to",
           "It is a delegate, and no route of another VirtualService hands over to it: nothing uses it."),
     Check("WFT0122", WARNING, "A Gateway does not have a VirtualService's host",
-          "The Gateway serves other hosts: these routes are never met there.", ("IST0132",)),
+          "The Gateway serves other hosts, or has this one for the routes of another namespace alone: these routes are "
+          "never met there.", ("IST0132",)),
     Check("WFT0123", WARNING, "A redirect leads to where the request came from",
           "It changes neither path, host, port nor scheme of what it matches: clients go round in circles."),
     Check("WFT0124", WARNING, "A route asks for a method in lower case",
@@ -130,8 +132,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0208", WARNING, "TLS without the mesh's certificate to a workload of the mesh",
           "`tls.mode: SIMPLE` towards a sidecar: the calls fail. Leave `tls` out.", ("IST0113",)),
     Check("WFT0209", WARNING, "Mutual TLS to a workload without a proxy",
-          "`tls.mode: ISTIO_MUTUAL`, and nobody is there to take it: the calls fail. A gateway takes it where the mode of "
-          "its own server is ISTIO_MUTUAL."),
+          "`tls.mode: ISTIO_MUTUAL`, and nobody is there to take it: the calls fail. A gateway takes it where the "
+          "mode of its own server is ISTIO_MUTUAL."),
     Check("WFT0210", WARNING, "Mutual TLS to workloads that have it disabled",
           "`tls.mode: ISTIO_MUTUAL` against a PeerAuthentication of mode DISABLE: the calls fail.", ("IST0113",)),
     Check("WFT0211", WARNING, "Behind a headless service some take mutual TLS and some do not",

@@ -13,6 +13,7 @@ from weft.analyze.conditions import of_conditions
 from weft.analyze.enforcement import of_enforcement
 from weft.analyze.exports import of_exports
 from weft.analyze.facts import Facts
+from weft.analyze.gateway_routes import of_gateway_routes
 from weft.analyze.gateways import of_gateways
 from weft.analyze.namespaces import of_namespaces
 from weft.analyze.policies import of_policies
@@ -47,6 +48,7 @@ def findings(
         *of_rules(facts),
         *of_tunnels(facts),
         *of_routes(facts),
+        *of_gateway_routes(facts),
         *of_shadows(facts),
         *of_conditions(facts),
         *of_actions(facts),

@@ -113,7 +113,7 @@ def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) 
     found: list[BoundServer] = []
     for gateway in gateways:
         for index, server in enumerate(gateway.servers):
-            hosts = tuple(_served(gateway, host) for host in server.hosts)
+            hosts = tuple(served_host(gateway, host) for host in server.hosts)
             for number in tuple(targets(server.port.number)) or (server.port.number,):
                 entry = BoundServer(gateway.key, server, number, hosts, index, gateway.origin)
                 if number in OWN_PORTS or speaking.setdefault(entry.door, spoken(server)) != spoken(server):
@@ -295,7 +295,8 @@ def _in_order(routings: Iterable[VirtualService]) -> list[VirtualService]:
     return sorted(dict.fromkeys(routings), key=lambda each: (each.created or "9999", each.namespace, each.name))
 
 
-def _served(gateway: Gateway, written: str) -> ServedHost:
+def served_host(gateway: Gateway, written: str) -> ServedHost:
+    """HOST, or NAMESPACE/HOST for the routes of one namespace alone."""
     namespace, slash, host = written.rpartition("/")
     if not slash:
         namespace = ANY
