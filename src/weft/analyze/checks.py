@@ -94,8 +94,8 @@ _CHECKS: tuple[Check, ...] = (
           "No workload has the `sourceLabels`, or nothing runs in the `sourceNamespace`: the match is never met."),
     Check("WFT0120", WARNING, "Routes of a kind that no port of the host carries",
           "`http` routes are used on HTTP ports only, `tls` on TLS and HTTPS, `tcp` on all others: here they are used "
-          "nowhere. Often the name of the Service's port lacks its protocol. At a gateway, TLS that is passed on has `tls` "
-          "routes alone, HTTPS that it ends `http`, TLS that it ends and TCP `tcp`.", ("IST0118",)),
+          "nowhere. Often the name of the Service's port lacks its protocol. At a gateway, TLS that is passed on has "
+          "`tls` routes alone, HTTPS that it ends `http`, TLS that it ends and TCP `tcp`.", ("IST0118",)),
     Check("WFT0121", WARNING, "A VirtualService without hosts that nobody delegates to",
           "It is a delegate, and no route of another VirtualService hands over to it: nothing uses it."),
     Check("WFT0122", WARNING, "A Gateway does not have a VirtualService's host",
@@ -155,6 +155,10 @@ _CHECKS: tuple[Check, ...] = (
           "route go to the host itself, which is asked as if it were their goal."),
     Check("WFT0218", WARNING, "The destinations of one route have different tunnels",
           "A proxy opens one tunnel for all connections of a route: that of the first destination."),
+    Check("WFT0219", WARNING, "A rule's Secret is not there",
+          "`credentialName` names a Secret of the namespace of those who call, which are gateways, or the workloads that "
+          "`workloadSelector` selects. Where it is missing, or lacks what the mode needs, they call nobody: 503.",
+          ("IST0101",)),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),
@@ -305,6 +309,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0708", WARNING, "A Gateway selects workloads that are no gateways",
           "A sidecar serves no Gateway. On one machine a Workload has `gateway`, on a cluster a pod has the injection "
           "template `gateway`."),
+    Check("WFT0709", INFO, "A gateway's port is not published",
+          "The Workload publishes others of its ports on the machine. This one is reached from within the mesh alone."),
     # Namespaces, pods and injection
     Check("WFT0801", WARNING, "A namespace has two labels about injection",
           "`istio-injection` wins over `istio.io/rev`, which has no effect. Keep one of them.", ("IST0123",)),

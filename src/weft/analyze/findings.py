@@ -10,6 +10,7 @@ from weft.analyze.attachments import of_attachments
 from weft.analyze.callers import of_callers
 from weft.analyze.claims import of_claims
 from weft.analyze.conditions import of_conditions
+from weft.analyze.credentials import of_credentials
 from weft.analyze.enforcement import of_enforcement
 from weft.analyze.exports import of_exports
 from weft.analyze.facts import Facts
@@ -46,6 +47,7 @@ def findings(
         *of_gateways(facts, refused),
         *of_attachments(facts),
         *of_rules(facts),
+        *of_credentials(facts),
         *of_tunnels(facts),
         *of_routes(facts),
         *of_gateway_routes(facts),

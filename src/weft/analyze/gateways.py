@@ -6,10 +6,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 
+from weft.analyze.credentials import meant_secret
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
-from weft.base.suggest import did_you_mean
 from weft.model.credential import Credential
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
 from weft.model.gateways import AUTHORITIES, age, narrower, spoken
@@ -21,6 +21,8 @@ _Door = tuple[Labels, int, str]  # the workloads, the port, the address it is bo
 
 def of_gateways(facts: Facts, refused: Collection[ObjectKey] = ()) -> Iterator[Problem]:
     """`refused`: objects with errors of their own, which stand in nobody's way."""
+    yield from _of_listeners(facts)
+    yield from _of_publishing(facts)
     hosts: dict[tuple[_Door, str], Gateway] = {}
     speaking: dict[_Door, tuple[Gateway, GatewayServer]] = {}
     for gateway in sorted(facts.gateways.values(), key=age):
@@ -54,6 +56,31 @@ def of_gateways(facts: Facts, refused: Collection[ObjectKey] = ()) -> Iterator[P
                     )
                     field = f"spec.servers[{index}].hosts[{place}]"
                     yield finding("WFT0702", gateway.origin, field, what, "let each host and port have one Gateway")
+
+
+def _of_listeners(facts: Facts) -> Iterator[Problem]:
+    """Of the Gateway API. A certificate that is missing is told in its listener's conditions."""
+    for derived in facts.standard:
+        numbers = {each.name: index for index, each in enumerate(derived.gateway.listeners if derived.gateway else ())}
+        for gateway in derived.gateways:
+            tls = gateway.servers[0].tls
+            field = f"spec.listeners[{numbers.get(gateway.servers[0].name, 0)}]"
+            for reference in tls.credentials if tls is not None else ():
+                held = facts.credentials.get(reference)
+                if held is not None and held.chain:
+                    yield from _of_shown(gateway, 0, field, held)
+
+
+def _of_publishing(facts: Facts) -> Iterator[Problem]:
+    """Who publishes nothing is called from within the mesh. Who publishes some ports may have forgotten others."""
+    for namespace, runners in facts.runners.items():
+        for runner in runners:
+            published = runner.instance.published
+            for number in sorted({each.listens for each in facts.servers(namespace, runner)} if published else ()):
+                if number not in published:
+                    what = f"port {number} is served here and not published: from this machine nobody reaches it"
+                    hint = f"add {{port: {number}, hostPort: …}} to `publish`"
+                    yield finding("WFT0709", runner.instance.origin, "spec.gateway.publish", what, hint)
 
 
 def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
@@ -93,8 +120,8 @@ def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Prob
             field = f"spec.servers[{index}].tls.credentialName{'s' if len(tls.credentials) > 1 else ''}" if tls else ""
             if held is None:
                 what = f"there is no Secret {place}/{reference.name}, or none that can be read: these hosts are closed"
-                names = (each.name for each in facts.credentials if each.namespace == place)
-                yield finding("WFT0704", gateway.origin, field, what, did_you_mean(reference.name, names))
+                hint = meant_secret(reference.name, place, facts)
+                yield finding("WFT0704", gateway.origin, field, what, hint)
             elif not held.chain:
                 what = f"the Secret {place}/{reference.name} has no certificate to show: these hosts are closed"
                 yield finding("WFT0704", gateway.origin, field, what, "it needs `tls.crt` and `tls.key`")
@@ -105,7 +132,7 @@ def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Prob
 
 
 def _of_shown(gateway: Gateway, index: int, field: str, held: Credential) -> Iterator[Problem]:
-    if held.expires < time.time():
+    if 0 < held.expires < time.time():
         day = time.strftime("%Y-%m-%d", time.gmtime(held.expires))
         what = f"the certificate of the Secret {held.namespace}/{held.name} has expired on {day}"
         yield finding("WFT0705", gateway.origin, field, what)
