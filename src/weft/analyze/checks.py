@@ -156,8 +156,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0218", WARNING, "The destinations of one route have different tunnels",
           "A proxy opens one tunnel for all connections of a route: that of the first destination."),
     Check("WFT0219", WARNING, "A rule's Secret is not there",
-          "`credentialName` names a Secret of the namespace of those who call, which are gateways, or the workloads that "
-          "`workloadSelector` selects. Where it is missing, or lacks what the mode needs, they call nobody: 503.",
+          "`credentialName` names a Secret of the namespace of those who call, which are gateways, or the workloads "
+          "that `workloadSelector` selects. Where it is missing, or lacks what the mode needs, they call nobody: 503.",
           ("IST0101",)),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",

@@ -262,7 +262,11 @@ def _of_service(
                 continue
             host = reference.host
             told = _at_service(route, reference, services(host, namespace), routes)
-            outcomes.append(RouteOutcome(route.key, reference, (told, found[route.key].told), route.origin))
+            outcomes.append(
+                RouteOutcome(
+                    route.key, reference, (told, found[route.key].told), route.origin, flaws=found[route.key].flaws
+                )
+            )
             if told.holds:
                 audiences[route.namespace].append((route, reference))
     routings = []
