@@ -167,4 +167,6 @@ def test_somebody_elses_gateway_comes_to_nothing():
     mesh = Mesh()
     for read in map(document, (SERVICE, gateway(HTTP, class_name="other"), route("a"))):
         mesh.apply(read.key, parse(read).values)
-    assert list(mesh.derived()) == []
+    (derived,) = mesh.derived()
+    assert derived.values == () and derived.gateway is None
+    assert [each.ours for each in derived.routes] == [False]  # told as findings, in nobody's status

@@ -157,10 +157,15 @@ def _trusted_proxies(config: Fields) -> int:
 
 
 def _on_demand(config: Fields, meta: Meta) -> bool:
+    at = ("metadata", "annotations", ON_DEMAND)
+    for name in dict(meta.annotations):
+        guess = did_you_mean(name, (ON_DEMAND,)) if name != ON_DEMAND and name.startswith("weft.dev/") else ""
+        if guess.startswith("did you"):
+            config.report.warning((*at[:2], name), f"nobody reads the annotation {name}", guess)
     written = dict(meta.annotations).get(ON_DEMAND, "false")
-    if written not in ("true", "false"):
+    if written not in ("true", "false") and not config.report.is_wrong(at):
         what = f"the annotation {ON_DEMAND} is `{written[:40]}`, which means nothing"
-        config.report.error(("metadata", "annotations", ON_DEMAND), what, 'write "true" or "false", in quotes')
+        config.report.error(at, what, 'write "true" or "false", in quotes')
     return written == "true"
 
 

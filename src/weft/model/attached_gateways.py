@@ -92,7 +92,11 @@ def served(
         for reference in route.parents:
             if reference.place == ("Gateway", gateway.namespace, gateway.name):
                 told = _attach(route, reference, gateway, places, around)
-                outcomes.append(RouteOutcome(route.key, reference, (told, found[route.key].told), route.origin))
+                outcomes.append(
+                    RouteOutcome(
+                        route.key, reference, (told, found[route.key].told), route.origin, flaws=found[route.key].flaws
+                    )
+                )
     serving = [place for place in places if place.serves]
     return Served(
         tuple(_gateway(gateway, place.listener) for place in serving),

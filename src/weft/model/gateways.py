@@ -94,7 +94,7 @@ class Gateways:
 
     def add(self, gateway: Gateway) -> None:
         self._all.append(gateway)
-        self._all.sort(key=lambda each: (each.created or "9999", each.namespace, each.name))
+        self._all.sort(key=age)
 
     def remove(self, gateway: Gateway) -> None:
         self._all.remove(gateway)
@@ -108,15 +108,15 @@ class Gateways:
 
 def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) -> tuple[BoundServer, ...]:
     """`targets`: the ports of the workload that a port of its Services leads to; none if no Service has it."""
-    spoken: dict[tuple[str, int], str] = {}
+    speaking: dict[tuple[str, int], str] = {}
     taken: dict[tuple[str, int], set[str]] = {}
     found: list[BoundServer] = []
     for gateway in gateways:
         for index, server in enumerate(gateway.servers):
-            hosts = tuple(_served(gateway, host) for host in server.hosts)
+            hosts = tuple(served_host(gateway, host) for host in server.hosts)
             for number in tuple(targets(server.port.number)) or (server.port.number,):
                 entry = BoundServer(gateway.key, server, number, hosts, index, gateway.origin)
-                if number in OWN_PORTS or spoken.setdefault(entry.door, _spoken(server)) != _spoken(server):
+                if number in OWN_PORTS or speaking.setdefault(entry.door, spoken(server)) != spoken(server):
                     continue
                 if server.encrypted or not server.is_http:
                     names = taken.setdefault(entry.door, set())
@@ -179,6 +179,16 @@ def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
     if not tls.asks:
         return own
     return (*own, *(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in tls.credentials[:1]))
+
+
+def age(gateway: Gateway) -> tuple[str, str, str]:
+    """The oldest first, then by name. Unknown age is newest."""
+    return (gateway.created or "9999", gateway.namespace, gateway.name)
+
+
+def spoken(server: GatewayServer) -> str:
+    """What all servers of one port must have in common."""
+    return "tls" if server.encrypted else "http" if server.is_http else "tcp"
 
 
 def narrower(one: str, other: str) -> str:
@@ -285,16 +295,13 @@ def _in_order(routings: Iterable[VirtualService]) -> list[VirtualService]:
     return sorted(dict.fromkeys(routings), key=lambda each: (each.created or "9999", each.namespace, each.name))
 
 
-def _served(gateway: Gateway, written: str) -> ServedHost:
+def served_host(gateway: Gateway, written: str) -> ServedHost:
+    """HOST, or NAMESPACE/HOST for the routes of one namespace alone."""
     namespace, slash, host = written.rpartition("/")
     if not slash:
         namespace = ANY
     # No caller's TLS has a dot at the end of a name, and with it another server would have the name.
     return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower().removesuffix("."))
-
-
-def _spoken(server: GatewayServer) -> str:
-    return "tls" if server.encrypted else "http" if server.is_http else "tcp"
 
 
 def _name(server: GatewayServer, served: ServedHost) -> str:
