@@ -1,14 +1,22 @@
 """From outside through a gateway: what is told is what a real one does."""
 
+import re
+from pathlib import Path
+
 import pytest
 from tools.ports import free_port
 
 from authority import Authority
+from explain.worlds import CALLER
 from gateway_rig import application, ask, entry, gateway, trusting
+from golden.render import load
 from translate.test_gateway_tls import pair
+from weft.cli.trial_source import staged
+from weft.control.stage import Stage
 from weft.explain.decision import Kind
 from weft.explain.explain import explain
 from weft.explain.url import request_of
+from weft.files.documents import read_documents
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
 
@@ -103,9 +111,6 @@ async def test_what_is_told_is_what_a_gateway_does():
 
 
 def told(url, headers=()):
-    from golden.render import load
-    from weft.control.stage import Stage
-
     text = (
         MESH
         + "---\napiVersion: weft.dev/v1alpha1\nkind: Workload\nmetadata: {name: edge, namespace: edge, labels: {istio: ingress}}\nspec: {gateway: {}}\n"
@@ -136,3 +141,82 @@ def test_each_step_at_the_edge_is_told():
 def test_headers_that_an_application_may_mistake_are_refused(name, status):
     _, verdict = told("http://shop.example.com/moved" if status else "http://safe.example.com/", headers=((name, "a"),))
     assert verdict.status == (status or 301)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gateways.md").read_text()
+EGRESS = re.findall(r"```yaml\n(.*?)```", PAGE.partition("## Out of the mesh")[2].partition("\n## ")[0], re.DOTALL)[0]
+NOT_THIS = "{action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}"
+
+
+def outward(text, path="/x", caller=CALLER, **request):
+    stage, problems = staged(read_documents(f"{caller}\n---\n{text}".encode(), "egress.yaml").documents)
+    assert not problems
+    found = explain(request_of(f"http://partner.example{path}", caller=stage.find("frontend"), **request), stage)
+    return [(step.proxy, step.what) for step in found.outcomes[0].steps], found.verdict
+
+
+def egress_policy(spec):
+    return f"""---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {{name: out, namespace: edge}}
+spec: {spec}
+"""
+
+
+@pytest.mark.parametrize("spec", ["", "{rules: [{from: [{source: {namespaces: [shop]}}]}]}", "{}", NOT_THIS])
+async def test_a_call_that_goes_out_by_a_gateway_is_told_as_it_goes(spec):
+    """The page's own mesh. What the caller's proxy sends, the test sends to a real gateway."""
+    text = EGRESS + pair("partner", shown := Authority().issue("partner.example"), ca_crt=shown.root)
+    text += egress_policy(spec) if spec else ""
+    steps, verdict = outward(text, "/secret")
+    called = next(what for proxy, what in steps if proxy == "egress-0.edge")
+    assert called == (
+        "from the mesh to port 8443 for partner.example: the listener 0.0.0.0_8443, the server "
+        "https.443.https.egress.edge that has partner.example"
+    )
+    port = free_port()
+    async with application("partner") as partner:
+        kept = ("kind: Gateway\n", "kind: ServiceEntry\n", "kind: VirtualService\n", "kind: AuthorizationPolicy\n")
+        wire = "---\n".join(each for each in text.split("---\n") if any(kind in each for kind in kept))
+        for written, really in (
+            ("{istio: egress}", "{istio: ingress}"),
+            ("{number: 443, name: https, protocol: HTTPS}", f"{{number: {port}, name: https, protocol: HTTPS}}"),
+            ("192.0.2.80", "127.0.0.1"),
+            ("name: https, protocol: HTTP}", f"name: https, protocol: HTTP, targetPort: {partner}}}"),
+        ):
+            assert written in wire
+            wire = wire.replace(written, really)
+        async with gateway(wire, listening=(port,)) as made:
+            client = made.authority.issue("spiffe://cluster.local/ns/shop/sa/frontend")
+            context = trusting(client, shows=client)
+            context.check_hostname = False
+            found = await ask(port, "partner.example", "/secret", tls=context)
+    if found.status == 200:
+        assert (verdict.kind, verdict.why) == (Kind.PASSED_ON, "it goes on to 192.0.2.80:443")
+    else:
+        assert (verdict.kind, verdict.status) == (Kind.DENIED, found.status)
+    assert (verdict.cluster, verdict.workload) == ("outbound|443||egress.edge.svc.cluster.local", "egress-0.edge")
+
+
+def test_the_gateway_is_met_only_by_the_tls_that_it_ends():
+    plain = "---\n".join(each for each in EGRESS.split("---\n") if "name: to-egress" not in each)
+    steps, verdict = outward(plain)
+    assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
+    assert steps[-1][1].endswith("the listener 0.0.0.0_8443, whose servers speak TLS, which this is not")
+    other = EGRESS.replace("sni: partner.example}}\n---", "sni: other.example}}\n---")
+    assert other != EGRESS
+    steps, verdict = outward(other)
+    assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
+    assert "for other.example: the listener 0.0.0.0_8443, and no server of it has that name" in steps[-1][1]
+    http = EGRESS.replace("protocol: HTTPS", "protocol: HTTP").replace("tls: {mode: ISTIO_MUTUAL}", "")
+    steps, verdict = outward(http)
+    assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
+    assert steps[-1][1] == "the server speaks plaintext, and the caller's proxy the mesh's TLS to egress-0.edge"
+
+
+def test_a_gateway_that_leads_to_itself_is_no_way_without_end():
+    round_ = EGRESS.replace("host: partner.example, port: {number: 443}}}]", "host: egress, port: {number: 443}}}]")
+    assert round_ != EGRESS
+    _, verdict = outward(round_)
+    assert (verdict.kind, verdict.why) == (Kind.UNKNOWN, "it comes to egress-0.edge again and again")
