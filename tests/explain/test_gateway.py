@@ -7,6 +7,7 @@ import pytest
 from tools.ports import free_port
 
 from authority import Authority
+from control.test_edges import EDGE as CLOSED
 from explain.worlds import CALLER
 from gateway_rig import application, ask, entry, gateway, trusting
 from golden.render import load
@@ -220,3 +221,28 @@ def test_a_gateway_that_leads_to_itself_is_no_way_without_end():
     assert round_ != EGRESS
     _, verdict = outward(round_)
     assert (verdict.kind, verdict.why) == (Kind.UNKNOWN, "it comes to egress-0.edge again and again")
+
+
+@pytest.mark.parametrize(
+    ("url", "what", "why"),
+    [
+        (
+            "http://shop.example/",
+            "from outside to port 80: the server of Gateway edge/aaa there speaks TCP, and no VirtualService has `tcp` "
+            "routes for it; that of Gateway edge/public for HTTP is left out",
+            "the server is closed: no VirtualService has `tcp` routes for it",
+        ),
+        (
+            "https://shop.example:9443/",
+            "the server of Gateway edge/public there speaks HTTPS, and there is no Secret edge/shop",
+            "the server is closed: there is no Secret edge/shop",
+        ),
+    ],
+)
+def test_why_nobody_comes_in_is_said(url, what, why):
+    stage, _ = staged(read_documents(CLOSED.replace("NAME", "aaa").encode(), "edge.yaml").documents)
+    found = explain(request_of(url, caller=stage.find("edge")), stage)
+    assert (found.outcomes[0].steps[-1].what, found.verdict.why) == (what, why)
+    assert found.verdict.kind is Kind.CLOSED
+    if "9443" in url:
+        assert "from outside to port 9443 of the machine, which is 443 at edge-0.edge for" in str(found)

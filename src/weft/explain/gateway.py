@@ -1,6 +1,6 @@
-"""To a gateway, from outside or from a workload that goes out by it: the listener of the port that was called, the server
-that has the name, the end of the TLS that it ends, and the guards before its routes. From there it goes on as from any
-other proxy.
+"""To a gateway, from outside or from a workload that goes out by it: the listener of the port that was called, the
+server that has the name, the end of the TLS that it ends, and the guards before its routes. From there it goes on as
+from any other proxy.
 
 Rule: nobody knows a caller from outside. Its address is one that nobody has, and where a certificate is asked for, it
 is told that one is.
@@ -30,9 +30,11 @@ from weft.explain.listener import Connection
 from weft.explain.request import Headers, Request, Speaks, headers_of
 from weft.explain.rule import Seen
 from weft.explain.walk import Walk
-from weft.explain.world import Resources, Workload
+from weft.explain.world import Closed, Resources, Workload
+from weft.model.names import host_covers
 
 OUTSIDE = "203.0.113.1"  # nobody's (RFC 5737)
+_BLACK_HOLE = "BlackHoleCluster"
 _MOST_PASSES = 4  # of one request through one gateway; whose routes lead to it itself never ends
 
 # What goes on from there: to a cluster, with the headers that are sent, or none where nobody has looked for any.
@@ -44,9 +46,14 @@ def enter(walk: Walk, request: Request, gateway: Workload, send: Send, cluster: 
     resources, doors = gateway.resources, gateway.doors or {}
     assert resources is not None  # noqa: S101 (a gateway is a proxy)
     port = doors.get(request.port, request.port)
-    taking = _listening(resources, port)
-    where = f"port {request.port}" + (f", which is {port} at {gateway.name}" if port != request.port else "")
+    taking, by = _listening(resources, port), ""
+    if taking is None and request.port in gateway.published:
+        port, by = gateway.published[request.port], " of the machine"
+        taking = _listening(resources, port)
+    where = f"port {request.port}{by}" + (f", which is {port} at {gateway.name}" if port != request.port else "")
     if taking is None:
+        if (shut := _closed(gateway, port)) is not None:
+            return _shut(walk, f"from outside to {where}", shut)
         walk.tell(Stage.LISTENER, f"from outside to {where}: {gateway.name} serves no such port{_served(gateway)}")
         return walk.end(Kind.CLOSED, f"{gateway.name} does not listen on port {port}")
     address = next(iter(gateway.addresses), "")
@@ -57,14 +64,16 @@ def enter(walk: Walk, request: Request, gateway: Workload, send: Send, cluster: 
 
 
 def meet(walk: Walk, gateway: Workload, arrival: Arrival, request: Request, send: Send, cluster: Tcp) -> Verdict:
-    """From a workload of the mesh, or its proxy. Of the way, what the caller has chosen is meant, as before any server."""
+    """From a workload of the mesh, or its proxy. Of the way, what the caller has chosen is meant, as at any server."""
     walk.proxy = walk.workload = gateway.name
     called = (walk.route, walk.cluster, walk.endpoint, walk.endpoints)
     if sum(step.proxy == gateway.name and step.stage is Stage.LISTENER for step in walk.steps) >= _MOST_PASSES:
         raise Unsure(f"it comes to {gateway.name} again and again")
     resources, port = gateway.resources, arrival.connection.port
     taking = _listening(resources, port) if resources is not None else None
-    if taking is None:
+    if taking is None and (known := _closed(gateway, port)) is not None:
+        found = _shut(walk, f"from the mesh to port {port}", known)
+    elif taking is None:
         walk.tell(Stage.LISTENER, f"{gateway.name} serves no port {port}{_served(gateway)}")
         found = walk.end(Kind.CLOSED, f"{gateway.name} does not listen on port {port}", flags="UF")
     else:
@@ -99,6 +108,9 @@ def _taken(
     walk.tell(Stage.LISTENER, f"{told}, {_of(found)}", sources_of(taking.metadata))
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
     identity = ""
+    known = _closed(gateway, connection.port, tuple(found.filter_chain_match.server_names) or ("*",))
+    if known is not None and _goes_nowhere(resources, found):
+        return _shut(walk, "", known)
     if context is None and made is not None:
         return _unopened(walk, gateway, found)
     if context is not None and connection.speaks is not Speaks.TLS:
@@ -140,6 +152,24 @@ def _listening(resources: Resources, port: int) -> Listener | None:
         if each.address.socket_address.port_value == port:
             return each
     return None
+
+
+def _closed(gateway: Workload, port: int, names: tuple[str, ...] = ()) -> Closed | None:
+    """The server there by which nobody comes in; of those with names, the one that has them."""
+    for each in gateway.closed:
+        if each.port == port and (not names or any(host_covers(host, name) for host in each.hosts for name in names)):
+            return each
+    return None
+
+
+def _shut(walk: Walk, where: str, known: Closed) -> Verdict:
+    walk.tell(Stage.LISTENER, f"{where}: {known.what}" if where else known.what, known.sources)
+    return walk.end(Kind.CLOSED, f"the server is closed: {known.why}")
+
+
+def _goes_nowhere(resources: Resources, found: FilterChain) -> bool:
+    ends = (resources.opened(each.typed_config, TcpProxy) for each in found.filters)
+    return any(each is not None and each.cluster == _BLACK_HOLE for each in ends)
 
 
 def _of(found: FilterChain) -> str:
