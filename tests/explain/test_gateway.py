@@ -127,15 +127,16 @@ def told(url, headers=()):
 
 def test_each_step_at_the_edge_is_told():
     steps, _ = told("https://near.example.com/")
-    assert steps[0] == (
+    assert steps[0] == ("the caller is taken to be at 203.0.113.1, where nobody is (--source-address says another)")
+    assert steps[1] == (
         "from outside to port 443 for near.example.com: the listener 0.0.0.0_443, the server https.443.near.public.edge "
         "that has near.example.com"
     )
-    assert steps[1] == (
+    assert steps[2] == (
         "it ends the TLS with kubernetes://shop, and turns away who shows no certificate that it trusts"
     )
     steps, _ = told("http://shop.example.com:8080/")
-    assert steps == ["from outside to port 8080: edge-0.edge serves no such port (it serves 80, 443, 5432)"]
+    assert steps[1:] == ["from outside to port 8080: edge-0.edge serves no such port (it serves 80, 443, 5432)"]
 
 
 @pytest.mark.parametrize(("name", "status"), [("x_user", 400), ("x-user", 0)])
@@ -246,3 +247,56 @@ def test_why_nobody_comes_in_is_said(url, what, why):
     assert found.verdict.kind is Kind.CLOSED
     if "9443" in url:
         assert "from outside to port 9443 of the machine, which is 443 at edge-0.edge for" in str(found)
+
+
+GUARDED = (
+    MESH
+    + """---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: edge, namespace: edge, labels: {istio: ingress}}
+spec: {gateway: {}}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: not-from-there, namespace: edge}
+spec: {action: DENY, rules: [{from: [{source: {remoteIpBlocks: [198.51.100.0/24]}}]}]}
+"""
+)
+
+
+def guarded(url, **more):
+    text = GUARDED.replace("PLAIN", "80").replace("SECURE", "443").replace("BYTES", "5432")
+    stage, _ = staged(read_documents(text.encode(), "edge.yaml").documents)
+    found = explain(request_of(url, caller=stage.find("edge"), **more), stage)
+    return [step.what for step in found.outcomes[0].steps], found.verdict
+
+
+def test_where_a_caller_from_outside_is_can_be_said():
+    steps, verdict = guarded("http://shop.example.com/moved")
+    assert verdict.status == 301 and "203.0.113.1" in steps[0]
+    steps, verdict = guarded("http://shop.example.com/moved", source="198.51.100.7")
+    assert (verdict.kind, verdict.status) == (Kind.DENIED, 403)
+    assert steps[0] == "the caller is at 198.51.100.7"
+
+
+def test_that_a_callers_word_for_where_it_is_is_not_believed_is_said():
+    steps, verdict = guarded("http://shop.example.com/moved", headers=(("x-forwarded-for", "198.51.100.7"),))
+    assert verdict.status == 301
+    assert (
+        "x-forwarded-for is not believed, and the caller is 203.0.113.1: numTrustedProxies of the mesh's settings is 0"
+        in steps
+    )
+
+
+def test_of_a_host_that_is_not_served_is_said_which_ones_are():
+    steps, verdict = guarded("http://other.example/")
+    assert (verdict.kind, verdict.status) == (Kind.ANSWERED, 404)
+    assert verdict.why == "http.80 has no host other.example (it has safe.example.com, shop.example.com)"
+    assert verdict.why in steps
+
+
+def test_rules_that_nobody_has_written_are_not_spoken_of_where_they_do_not_deny():
+    steps, verdict = told("http://shop.example.com/admin")
+    assert verdict.kind is Kind.DENIED
+    assert [each for each in steps if "den" in each] == ["no-admin rule[0] denies it"]

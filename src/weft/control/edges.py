@@ -1,6 +1,6 @@
 """What a gateway does not do although somebody has written it, and why: servers that are left out, ports at which
-nobody listens, names that are closed. A mesh and a gateway's group come in; reasons in words leave, for whoever explains
-or describes the gateway. Rule: what is served is decided elsewhere (`weft.model.gateways`); here it is compared."""
+nobody listens, names that are closed. A mesh and a gateway's group come in; reasons in words leave, for whoever
+explains or describes it. Rule: what is served is decided elsewhere (`weft.model.gateways`); here it is compared."""
 
 from __future__ import annotations
 

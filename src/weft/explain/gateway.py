@@ -3,7 +3,7 @@ server that has the name, the end of the TLS that it ends, and the guards before
 from any other proxy.
 
 Rule: nobody knows a caller from outside. Its address is one that nobody has, and where a certificate is asked for, it
-is told that one is.
+is told that one is. What is assumed is said.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ Tcp = Callable[[TcpProxy], str]
 
 def enter(walk: Walk, request: Request, gateway: Workload, send: Send, cluster: Tcp) -> Verdict:
     resources, doors = gateway.resources, gateway.doors or {}
+    assumed = f"is taken to be at {OUTSIDE}, where nobody is (--source-address says another)"
+    walk.tell(Stage.NAME, f"the caller {f'is at {request.source}' if request.source else assumed}")
     assert resources is not None  # noqa: S101 (a gateway is a proxy)
     port = doors.get(request.port, request.port)
     taking, by = _listening(resources, port), ""
@@ -57,7 +59,9 @@ def enter(walk: Walk, request: Request, gateway: Workload, send: Send, cluster: 
         walk.tell(Stage.LISTENER, f"from outside to {where}: {gateway.name} serves no such port{_served(gateway)}")
         return walk.end(Kind.CLOSED, f"{gateway.name} does not listen on port {port}")
     address = next(iter(gateway.addresses), "")
-    connection = Connection(OUTSIDE, address, port, request.speaks, request.server_name, request.offers)
+    connection = Connection(
+        request.source or OUTSIDE, address, port, request.speaks, request.server_name, request.offers
+    )
     headers = headers_of(request) if request.is_http else None
     arrival = Arrival(connection, headers, request.speaks is Speaks.HTTP2)
     return _taken(walk, gateway, taking, arrival, request, f"from outside to {where}", send, cluster)
