@@ -87,7 +87,8 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(mesh):
-    mesh.cluster.apply(*gateway_api.definitions())
+    definitions = gateway_api.definitions()
+    mesh.cluster.apply(*definitions)
     namespace = mesh.namespace("standard")
     both = apps.service(namespace, "web", ("http", 80, 8080))
     both["spec"]["selector"] = {"of": "web"}
@@ -97,6 +98,7 @@ def place(mesh):
     mesh.wait(namespace, "pod/caller")
     yield Place(mesh, namespace)
     mesh.kubectl("delete", "namespace", namespace, "--wait=false")
+    mesh.kubectl("delete", "customresourcedefinitions", *(each["metadata"]["name"] for each in definitions))
 
 
 def test_a_gateway_of_the_standard_is_served_by_pods_with_its_name(place, mesh):
