@@ -9,6 +9,7 @@ from weft.control.history import Forgotten, History
 from weft.control.question import BadTime, Question, answer, moment
 from weft.control.stage import Stage
 from weft.explain.decision import Kind
+from weft.explain.url import BadSource
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
 from weft.model.settings import Settings
@@ -40,6 +41,13 @@ def test_objects_are_told_with_their_places_and_what_is_wrong_with_them_if_someb
     assert any(line.endswith("nobody is behind it  [Service shop/payments (payments.yaml:4)]") for line in found.lines)
     assert found.problems == (wrong,)
     assert answer(Stage(mesh), question, NOW).problems == ()
+
+
+def test_only_who_comes_to_a_gateway_may_be_anywhere():
+    mesh = Mesh()
+    put(mesh, instance("orders-0", "orders", address="10.244.0.2", meshed=True, workload="orders"))
+    with pytest.raises(BadSource, match=r"`198\.51\.100\.7` is not where orders calls from: it is no gateway"):
+        answer(Stage(mesh), Question("orders", "http://payments/", source="198.51.100.7"), NOW)
 
 
 @pytest.fixture

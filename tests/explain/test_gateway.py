@@ -1,14 +1,23 @@
 """From outside through a gateway: what is told is what a real one does."""
 
+import re
+from pathlib import Path
+
 import pytest
 from tools.ports import free_port
 
 from authority import Authority
+from control.test_edges import EDGE as CLOSED
+from explain.worlds import CALLER
 from gateway_rig import application, ask, entry, gateway, trusting
+from golden.render import load
 from translate.test_gateway_tls import pair
+from weft.cli.trial_source import staged
+from weft.control.stage import Stage
 from weft.explain.decision import Kind
 from weft.explain.explain import explain
 from weft.explain.url import request_of
+from weft.files.documents import read_documents
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
 
@@ -103,9 +112,6 @@ async def test_what_is_told_is_what_a_gateway_does():
 
 
 def told(url, headers=()):
-    from golden.render import load
-    from weft.control.stage import Stage
-
     text = (
         MESH
         + "---\napiVersion: weft.dev/v1alpha1\nkind: Workload\nmetadata: {name: edge, namespace: edge, labels: {istio: ingress}}\nspec: {gateway: {}}\n"
@@ -121,18 +127,176 @@ def told(url, headers=()):
 
 def test_each_step_at_the_edge_is_told():
     steps, _ = told("https://near.example.com/")
-    assert steps[0] == (
+    assert steps[0] == ("the caller is taken to be at 203.0.113.1, where nobody is (--source-address says another)")
+    assert steps[1] == (
         "from outside to port 443 for near.example.com: the listener 0.0.0.0_443, the server https.443.near.public.edge "
         "that has near.example.com"
     )
-    assert steps[1] == (
+    assert steps[2] == (
         "it ends the TLS with kubernetes://shop, and turns away who shows no certificate that it trusts"
     )
     steps, _ = told("http://shop.example.com:8080/")
-    assert steps == ["from outside to port 8080: edge-0.edge serves no such port (it serves 80, 443, 5432)"]
+    assert steps[1:] == ["from outside to port 8080: edge-0.edge serves no such port (it serves 80, 443, 5432)"]
 
 
 @pytest.mark.parametrize(("name", "status"), [("x_user", 400), ("x-user", 0)])
 def test_headers_that_an_application_may_mistake_are_refused(name, status):
     _, verdict = told("http://shop.example.com/moved" if status else "http://safe.example.com/", headers=((name, "a"),))
     assert verdict.status == (status or 301)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "gateways.md").read_text()
+EGRESS = re.findall(r"```yaml\n(.*?)```", PAGE.partition("## Out of the mesh")[2].partition("\n## ")[0], re.DOTALL)[0]
+NOT_THIS = "{action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}"
+
+
+def outward(text, path="/x", caller=CALLER, **request):
+    stage, problems = staged(read_documents(f"{caller}\n---\n{text}".encode(), "egress.yaml").documents)
+    assert not problems
+    found = explain(request_of(f"http://partner.example{path}", caller=stage.find("frontend"), **request), stage)
+    return [(step.proxy, step.what) for step in found.outcomes[0].steps], found.verdict
+
+
+def egress_policy(spec):
+    return f"""---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {{name: out, namespace: edge}}
+spec: {spec}
+"""
+
+
+@pytest.mark.parametrize("spec", ["", "{rules: [{from: [{source: {namespaces: [shop]}}]}]}", "{}", NOT_THIS])
+async def test_a_call_that_goes_out_by_a_gateway_is_told_as_it_goes(spec):
+    """The page's own mesh. What the caller's proxy sends, the test sends to a real gateway."""
+    text = EGRESS + pair("partner", shown := Authority().issue("partner.example"), ca_crt=shown.root)
+    text += egress_policy(spec) if spec else ""
+    steps, verdict = outward(text, "/secret")
+    called = next(what for proxy, what in steps if proxy == "egress-0.edge")
+    assert called == (
+        "from the mesh to port 8443 for partner.example: the listener 0.0.0.0_8443, the server "
+        "https.443.https.egress.edge that has partner.example"
+    )
+    port = free_port()
+    async with application("partner") as partner:
+        kept = ("kind: Gateway\n", "kind: ServiceEntry\n", "kind: VirtualService\n", "kind: AuthorizationPolicy\n")
+        wire = "---\n".join(each for each in text.split("---\n") if any(kind in each for kind in kept))
+        for written, really in (
+            ("{istio: egress}", "{istio: ingress}"),
+            ("{number: 443, name: https, protocol: HTTPS}", f"{{number: {port}, name: https, protocol: HTTPS}}"),
+            ("192.0.2.80", "127.0.0.1"),
+            ("name: https, protocol: HTTP}", f"name: https, protocol: HTTP, targetPort: {partner}}}"),
+        ):
+            assert written in wire
+            wire = wire.replace(written, really)
+        async with gateway(wire, listening=(port,)) as made:
+            client = made.authority.issue("spiffe://cluster.local/ns/shop/sa/frontend")
+            context = trusting(client, shows=client)
+            context.check_hostname = False
+            found = await ask(port, "partner.example", "/secret", tls=context)
+    if found.status == 200:
+        assert (verdict.kind, verdict.why) == (Kind.PASSED_ON, "it goes on to 192.0.2.80:443")
+    else:
+        assert (verdict.kind, verdict.status) == (Kind.DENIED, found.status)
+    assert (verdict.cluster, verdict.workload) == ("outbound|443||egress.edge.svc.cluster.local", "egress-0.edge")
+
+
+def test_the_gateway_is_met_only_by_the_tls_that_it_ends():
+    plain = "---\n".join(each for each in EGRESS.split("---\n") if "name: to-egress" not in each)
+    steps, verdict = outward(plain)
+    assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
+    assert steps[-1][1].endswith("the listener 0.0.0.0_8443, whose servers speak TLS, which this is not")
+    other = EGRESS.replace("sni: partner.example}}\n---", "sni: other.example}}\n---")
+    assert other != EGRESS
+    steps, verdict = outward(other)
+    assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
+    assert "for other.example: the listener 0.0.0.0_8443, and no server of it has that name" in steps[-1][1]
+    http = EGRESS.replace("protocol: HTTPS", "protocol: HTTP").replace("tls: {mode: ISTIO_MUTUAL}", "")
+    steps, verdict = outward(http)
+    assert (verdict.kind, verdict.status) == (Kind.FAILED, 503)
+    assert steps[-1][1] == "the server speaks plaintext, and the caller's proxy the mesh's TLS to egress-0.edge"
+
+
+def test_a_gateway_that_leads_to_itself_is_no_way_without_end():
+    round_ = EGRESS.replace("host: partner.example, port: {number: 443}}}]", "host: egress, port: {number: 443}}}]")
+    assert round_ != EGRESS
+    _, verdict = outward(round_)
+    assert (verdict.kind, verdict.why) == (Kind.UNKNOWN, "it comes to egress-0.edge again and again")
+
+
+@pytest.mark.parametrize(
+    ("url", "what", "why"),
+    [
+        (
+            "http://shop.example/",
+            "from outside to port 80: the server of Gateway edge/aaa there speaks TCP, and no VirtualService has `tcp` "
+            "routes for it; that of Gateway edge/public for HTTP is left out",
+            "the server is closed: no VirtualService has `tcp` routes for it",
+        ),
+        (
+            "https://shop.example:9443/",
+            "the server of Gateway edge/public there speaks HTTPS, and there is no Secret edge/shop",
+            "the server is closed: there is no Secret edge/shop",
+        ),
+    ],
+)
+def test_why_nobody_comes_in_is_said(url, what, why):
+    stage, _ = staged(read_documents(CLOSED.replace("NAME", "aaa").encode(), "edge.yaml").documents)
+    found = explain(request_of(url, caller=stage.find("edge")), stage)
+    assert (found.outcomes[0].steps[-1].what, found.verdict.why) == (what, why)
+    assert found.verdict.kind is Kind.CLOSED
+    if "9443" in url:
+        assert "from outside to port 9443 of the machine, which is 443 at edge-0.edge for" in str(found)
+
+
+GUARDED = (
+    MESH
+    + """---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: edge, namespace: edge, labels: {istio: ingress}}
+spec: {gateway: {}}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: not-from-there, namespace: edge}
+spec: {action: DENY, rules: [{from: [{source: {remoteIpBlocks: [198.51.100.0/24]}}]}]}
+"""
+)
+
+
+def guarded(url, **more):
+    text = GUARDED.replace("PLAIN", "80").replace("SECURE", "443").replace("BYTES", "5432")
+    stage, _ = staged(read_documents(text.encode(), "edge.yaml").documents)
+    found = explain(request_of(url, caller=stage.find("edge"), **more), stage)
+    return [step.what for step in found.outcomes[0].steps], found.verdict
+
+
+def test_where_a_caller_from_outside_is_can_be_said():
+    steps, verdict = guarded("http://shop.example.com/moved")
+    assert verdict.status == 301 and "203.0.113.1" in steps[0]
+    steps, verdict = guarded("http://shop.example.com/moved", source="198.51.100.7")
+    assert (verdict.kind, verdict.status) == (Kind.DENIED, 403)
+    assert steps[0] == "the caller is at 198.51.100.7"
+
+
+def test_that_a_callers_word_for_where_it_is_is_not_believed_is_said():
+    steps, verdict = guarded("http://shop.example.com/moved", headers=(("x-forwarded-for", "198.51.100.7"),))
+    assert verdict.status == 301
+    assert (
+        "x-forwarded-for is not believed, and the caller is 203.0.113.1: numTrustedProxies of the mesh's settings is 0"
+        in steps
+    )
+
+
+def test_of_a_host_that_is_not_served_is_said_which_ones_are():
+    steps, verdict = guarded("http://other.example/")
+    assert (verdict.kind, verdict.status) == (Kind.ANSWERED, 404)
+    assert verdict.why == "http.80 has no host other.example (it has safe.example.com, shop.example.com)"
+    assert verdict.why in steps
+
+
+def test_rules_that_nobody_has_written_are_not_spoken_of_where_they_do_not_deny():
+    steps, verdict = told("http://shop.example.com/admin")
+    assert verdict.kind is Kind.DENIED
+    assert [each for each in steps if "den" in each] == ["no-admin rule[0] denies it"]

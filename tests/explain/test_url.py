@@ -1,7 +1,7 @@
 import pytest
 
 from weft.explain.request import Speaks, Token
-from weft.explain.url import BadMethod, BadUrl, request_of
+from weft.explain.url import BadMethod, BadSource, BadUrl, request_of
 
 
 def test_a_url_says_host_port_and_path():
@@ -75,3 +75,9 @@ def test_a_method_is_one_word(method):
 
 def test_a_method_of_ones_own_is_one_too():
     assert request_of("http://payments/", method="m-search").method == "M-SEARCH"
+
+
+def test_a_caller_from_outside_is_at_an_address():
+    assert request_of("http://shop.example/", source="2001:db8::7").source == "2001:db8::7"
+    with pytest.raises(BadSource, match="`home` is no address"):
+        request_of("http://shop.example/", source="home")

@@ -23,10 +23,10 @@ def of_attachments(facts: Facts) -> Iterator[Problem]:
         if derived.gateway is not None:
             yield from _of_listeners(derived.gateway)
             yield from _of_proxies(derived.gateway, facts)
-        for outcome in derived.policies:
-            for told in outcome.conditions:
+        for policy in derived.policies:
+            for told in policy.conditions:
                 if told.type == "Accepted" and not told.holds:
-                    yield finding("WFT0904", outcome.origin, "spec.targetRefs", _said(told), "")
+                    yield finding("WFT0904", policy.origin, "spec.targetRefs", _said(told), "")
     for origin, flaw in flaws:
         guess = did_you_mean_name(flaw.host, facts.by_host) if flaw.host not in facts.by_host else ""
         hint = guess if guess.startswith("did you") else "what is sent there is answered 500, or closed"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from weft.api.access_log import read_logging
+from weft.api.authorities import authorities
 from weft.api.document import Path
 from weft.api.extension_provider import read_extension_providers
 from weft.api.locality import read_locality
@@ -56,17 +57,8 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | Bundle, ...]:
 
 def _bundle(root: Fields, meta: Meta) -> tuple[Bundle, ...]:
     """Whom a BackendTLSPolicy may believe."""
-    data = root.raw("data")
-    roots = data.get("ca.crt") if isinstance(data, Mapping) else None
-    if not isinstance(roots, str):
-        return ()
-    from cryptography.x509 import load_pem_x509_certificates  # not for those who have no such ConfigMap
-
-    try:
-        load_pem_x509_certificates(roots.encode())
-    except ValueError:
-        return ()  # somebody else's, of another shape
-    return (Bundle(meta.name, meta.namespace, roots, meta.origin),)
+    roots = authorities({"data": root.raw("data")})
+    return (Bundle(meta.name, meta.namespace, roots, meta.origin),) if roots else ()
 
 
 def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:

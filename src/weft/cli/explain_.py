@@ -25,6 +25,12 @@ JWT = typer.Option(
     metavar="TOKEN",
     help="A token that it carries; @FILE reads one. Or its claims as JSON, as if their issuer had signed them.",
 )
+SOURCE = typer.Option(
+    "",
+    "--source-address",
+    metavar="ADDRESS",
+    help="Where a caller from outside is, if FROM is a gateway. Without, it is an address that nobody has.",
+)
 
 
 def explain(
@@ -33,6 +39,7 @@ def explain(
     method: str = METHOD,
     header: list[str] = HEADER,
     jwt: list[str] = JWT,
+    source: str = SOURCE,
     files: list[Path] = typer.Option(
         [], "-f", "--filename", help="Of a mesh that is only written: files, directories."
     ),
@@ -54,10 +61,11 @@ def explain(
              weft explain frontend --to http://orders/ -H 'x-user: ann' --at 14:03
              weft explain frontend --to http://payments/ -f examples/shop
              weft explain web --to http://api/ --jwt '{"iss": "https://issuer.example", "sub": "ann"}'
+             weft explain edge --to https://shop.example/ --source-address 198.51.100.7
     """
     from weft.cli.reach import answered
 
-    question = asked(caller, to, namespace, method, header, jwt, at)
+    question = asked(caller, to, namespace, method, header, jwt, at, source)
     if files:
         _print(_offline(files, question), output)
         return
@@ -68,7 +76,7 @@ def explain(
 
 
 def asked(
-    caller: str, to: str, namespace: str, method: str, header: list[str], jwt: list[str], at: str = ""
+    caller: str, to: str, namespace: str, method: str, header: list[str], jwt: list[str], at: str = "", source: str = ""
 ) -> dict[str, Any]:
     """The question (`weft.control.question`), as it goes over a socket."""
     return {
@@ -78,6 +86,7 @@ def asked(
         "method": method,
         "headers": [_header(each) for each in header],
         "tokens": [_token(each) for each in jwt],
+        "source": source,
         "when": at,
     }
 

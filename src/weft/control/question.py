@@ -19,7 +19,7 @@ from weft.explain.decision import Explanation
 from weft.explain.explain import explain
 from weft.explain.request import Request, Token
 from weft.explain.text import lines
-from weft.explain.url import request_of
+from weft.explain.url import BadSource, request_of
 
 _MOMENT = re.compile(r"@(-?\d{1,9})")
 _END = 999_999  # microseconds: the last of a second
@@ -33,6 +33,7 @@ class Question(msgspec.Struct, frozen=True):
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     tokens: tuple[Token, ...] = ()
+    source: str = ""  # the address of a caller from outside, where the caller is a gateway
     when: str = ""  # `@17`, `@-1`, `@5be1c0ffee12`, `14:03`, `2026-11-16T14:03`; nothing: now
 
 
@@ -61,10 +62,13 @@ def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None 
 
 
 def request_in(stage: Stage, question: Question, now: datetime) -> Request:
-    """Raises what carries a problem: NoSuchWorkload, BadUrl, BadMethod."""
+    """Raises what carries a problem: NoSuchWorkload, BadUrl, BadMethod, BadSource."""
+    if question.source and not stage.instance(question.caller, question.namespace).gateway:
+        raise BadSource(question.source, f"is not where {question.caller} calls from: it is no gateway")
     return request_of(
         question.to,
         caller=stage.find(question.caller, question.namespace),
+        source=question.source,
         method=question.method,
         headers=question.headers,
         tokens=question.tokens,

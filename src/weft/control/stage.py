@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
+from weft.control.edges import closed
 from weft.control.problems import Problems
 from weft.control.push import Push
 from weft.control.reasons.part import sources
@@ -214,12 +215,18 @@ class Stage:
                 self._of_group(group_of(instance)) if instance.proxied else None,
                 self._ports(instance),
                 self._doors(instance) if instance.gateway else None,
+                closed(self.mesh, group_of(instance)) if instance.gateway else (),
+                self._published(instance),
             )
         return found
 
     def _doors(self, instance: Instance) -> dict[int, int]:
         servers = self.mesh.scope(group_of(instance)).servers or ()
         return {server.server.port.number: server.listens for server in reversed(servers)}
+
+    def _published(self, instance: Instance) -> dict[int, int]:
+        written = self._written.get((instance.namespace, instance.workload))
+        return {each.host_port: each.port for each in written.publish} if written is not None else {}
 
     def _ports(self, instance: Instance) -> frozenset[int] | None:
         """Where a Sidecar says what comes in, that may go to 127.0.0.1, or to a socket that is no port."""

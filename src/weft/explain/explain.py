@@ -15,7 +15,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from weft.explain import listener, tls
 from weft.explain.cluster import NoTarget, behind, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
-from weft.explain.gateway import enter
+from weft.explain.gateway import Send, enter, meet
 from weft.explain.http import Forwarded, manage
 from weft.explain.inbound import Arrival, receive
 from weft.explain.listener import Connection
@@ -65,19 +65,33 @@ def _journey(walk: Walk, request: Request, world: World) -> Verdict:
     if server is None:
         return _passed_on(walk, place.address, place.port, headers)
     connection = msgspec.structs.replace(connection, address=place.address, port=place.port)
-    return receive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
+    return _arrive(walk, server, Arrival(connection, headers, request.speaks is Speaks.HTTP2), request, world)
 
 
 def _through(walk: Walk, request: Request, world: World, gateway: Workload, resources: Resources) -> Verdict:
     """A gateway calls nobody by itself: who calls is outside, and comes through it."""
+    send = _onward(walk, world, gateway, resources)
+    return enter(walk, request, gateway, send, lambda proxy: _tcp_cluster(walk, proxy))
+
+
+def _arrive(walk: Walk, server: Workload, arrival: Arrival, request: Request, world: World) -> Verdict:
+    if server.doors is None or server.resources is None:
+        return receive(walk, server, arrival, request, world)
+    send = _onward(walk, world, server, server.resources)
+    return meet(walk, server, arrival, request, send, lambda proxy: _tcp_cluster(walk, proxy))
+
+
+def _onward(walk: Walk, world: World, gateway: Workload, resources: Resources) -> Send:
+    """What a gateway sends on, it sends from its own address."""
 
     def send(connection: Connection, to: str | Forwarded, headers: Headers | None, inner: Request) -> Verdict:
         outbound = _Outbound(walk, inner, world, gateway, resources)
+        own = msgspec.structs.replace(connection, source=next(iter(gateway.addresses), connection.source))
         if isinstance(to, Forwarded):
-            return _after_retries(outbound.send(connection, to.cluster, headers, ()), to.route)
-        return outbound.send(connection, to, headers, ())
+            return _after_retries(outbound.send(own, to.cluster, headers, ()), to.route)
+        return outbound.send(own, to, headers, ())
 
-    return enter(walk, request, gateway, send, lambda proxy: _tcp_cluster(walk, proxy))
+    return send
 
 
 class _Outbound:
@@ -163,7 +177,7 @@ class _Outbound:
                 connection.source, place.address, place.port, spoken, connection.server_name, connection.offers
             )
         inner = headers if headers is not None else headers_of(request) if request.is_http else None
-        result = receive(walk, server, Arrival(arriving, inner, http2, made), request, self._world)
+        result = _arrive(walk, server, Arrival(arriving, inner, http2, made), request, self._world)
         if result.kind is Kind.CLOSED and headers is not None:
             return _failed(walk, headers, result.why, result.flags, "upstream_reset_before_response_started")
         return result

@@ -1,8 +1,9 @@
-"""From outside to a gateway: the listener of the port that was called, the server that has the name, the end of the TLS
-that it ends, and the guards before its routes. From there it goes on as from any other proxy.
+"""To a gateway, from outside or from a workload that goes out by it: the listener of the port that was called, the
+server that has the name, the end of the TLS that it ends, and the guards before its routes. From there it goes on as
+from any other proxy.
 
 Rule: nobody knows a caller from outside. Its address is one that nobody has, and where a certificate is asked for, it
-is told that one is.
+is told that one is. What is assumed is said.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ from envoy.extensions.filters.network.rbac.v3.rbac_pb2 import RBAC
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
 
-from weft.explain import listener, matchers, rbac
+from weft.explain import listener, matchers, rbac, tls
 from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.http import Forwarded, manage
+from weft.explain.inbound import Arrival
 from weft.explain.listener import Connection
 from weft.explain.request import Headers, Request, Speaks, headers_of
 from weft.explain.rule import Seen
 from weft.explain.walk import Walk
-from weft.explain.world import Resources, Workload
+from weft.explain.world import Closed, Resources, Workload
+from weft.model.names import host_covers
 
 OUTSIDE = "203.0.113.1"  # nobody's (RFC 5737)
+_BLACK_HOLE = "BlackHoleCluster"
+_MOST_PASSES = 4  # of one request through one gateway; whose routes lead to it itself never ends
 
 # What goes on from there: to a cluster, with the headers that are sent, or none where nobody has looked for any.
 Send = Callable[[Connection, str | Forwarded, Headers | None, Request], Verdict]
@@ -39,30 +44,111 @@ Tcp = Callable[[TcpProxy], str]
 
 def enter(walk: Walk, request: Request, gateway: Workload, send: Send, cluster: Tcp) -> Verdict:
     resources, doors = gateway.resources, gateway.doors or {}
+    assumed = f"is taken to be at {OUTSIDE}, where nobody is (--source-address says another)"
+    walk.tell(Stage.NAME, f"the caller {f'is at {request.source}' if request.source else assumed}")
     assert resources is not None  # noqa: S101 (a gateway is a proxy)
     port = doors.get(request.port, request.port)
-    taking = _listening(resources, port)
-    where = f"port {request.port}" + (f", which is {port} at {gateway.name}" if port != request.port else "")
+    taking, by = _listening(resources, port), ""
+    if taking is None and request.port in gateway.published:
+        port, by = gateway.published[request.port], " of the machine"
+        taking = _listening(resources, port)
+    where = f"port {request.port}{by}" + (f", which is {port} at {gateway.name}" if port != request.port else "")
     if taking is None:
-        known = ", ".join(map(str, sorted(doors))) or "none"
-        walk.tell(Stage.LISTENER, f"from outside to {where}: {gateway.name} serves no such port (it serves {known})")
+        if (shut := _closed(gateway, port)) is not None:
+            return _shut(walk, f"from outside to {where}", shut)
+        walk.tell(Stage.LISTENER, f"from outside to {where}: {gateway.name} serves no such port{_served(gateway)}")
         return walk.end(Kind.CLOSED, f"{gateway.name} does not listen on port {port}")
     address = next(iter(gateway.addresses), "")
-    connection = Connection(OUTSIDE, address, port, request.speaks, request.server_name, request.offers)
+    connection = Connection(
+        request.source or OUTSIDE, address, port, request.speaks, request.server_name, request.offers
+    )
+    headers = headers_of(request) if request.is_http else None
+    arrival = Arrival(connection, headers, request.speaks is Speaks.HTTP2)
+    return _taken(walk, gateway, taking, arrival, request, f"from outside to {where}", send, cluster)
+
+
+def meet(walk: Walk, gateway: Workload, arrival: Arrival, request: Request, send: Send, cluster: Tcp) -> Verdict:
+    """From a workload of the mesh, or its proxy. Of the way, what the caller has chosen is meant, as at any server."""
+    walk.proxy = walk.workload = gateway.name
+    called = (walk.route, walk.cluster, walk.endpoint, walk.endpoints)
+    if sum(step.proxy == gateway.name and step.stage is Stage.LISTENER for step in walk.steps) >= _MOST_PASSES:
+        raise Unsure(f"it comes to {gateway.name} again and again")
+    resources, port = gateway.resources, arrival.connection.port
+    taking = _listening(resources, port) if resources is not None else None
+    if taking is None and (known := _closed(gateway, port)) is not None:
+        found = _shut(walk, f"from the mesh to port {port}", known)
+    elif taking is None:
+        walk.tell(Stage.LISTENER, f"{gateway.name} serves no port {port}{_served(gateway)}")
+        found = walk.end(Kind.CLOSED, f"{gateway.name} does not listen on port {port}", flags="UF")
+    else:
+        found = _taken(walk, gateway, taking, arrival, request, f"from the mesh to port {port}", send, cluster)
+    if not called[1]:
+        return found
+    route, cluster_name, endpoint, endpoints = called
+    return msgspec.structs.replace(found, route=route, cluster=cluster_name, endpoint=endpoint, endpoints=endpoints)
+
+
+def _taken(
+    walk: Walk,
+    gateway: Workload,
+    taking: Listener,
+    arrival: Arrival,
+    request: Request,
+    told: str,
+    send: Send,
+    cluster: Tcp,
+) -> Verdict:
+    resources, connection, made = gateway.resources, arrival.connection, arrival.offer
+    assert resources is not None  # noqa: S101 (whoever has a listener is a proxy)
     found = listener.chain(taking, connection)
-    how = f" for {request.server_name}" if request.speaks is Speaks.TLS else ""
-    told = f"from outside to {where}{how}: the listener {taking.name}"
+    how = f" for {connection.server_name}" if connection.speaks is Speaks.TLS and connection.server_name else ""
+    told = f"{told}{how}: the listener {taking.name}"
     if found is None:
-        walk.tell(Stage.LISTENER, f"{told}, and no server of it has that name", sources_of(taking.metadata))
-        return walk.end(Kind.CLOSED, "no server has the name", detail="filter_chain_not_found")
+        plain = connection.speaks is not Speaks.TLS
+        why = "whose servers speak TLS, which this is not" if plain else "and no server of it has that name"
+        walk.tell(Stage.LISTENER, f"{told}, {why}", sources_of(taking.metadata))
+        why = "the servers speak TLS, and this is none" if plain else "no server has the name"
+        return walk.end(Kind.CLOSED, why, detail="filter_chain_not_found")
     walk.tell(Stage.LISTENER, f"{told}, {_of(found)}", sources_of(taking.metadata))
     context = resources.opened(found.transport_socket.typed_config, DownstreamTlsContext)
-    if context is not None and request.speaks is not Speaks.TLS:
+    identity = ""
+    known = _closed(gateway, connection.port, tuple(found.filter_chain_match.server_names) or ("*",))
+    if known is not None and _goes_nowhere(resources, found):
+        return _shut(walk, "", known)
+    if context is None and made is not None:
+        return _unopened(walk, gateway, found)
+    if context is not None and connection.speaks is not Speaks.TLS:
         walk.tell(Stage.TLS, "the server speaks TLS, and this is none")
         return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
-    if context is not None:
+    if context is not None and made is not None:
+        identity = made.identity
+        shown = gateway.identity if _is_of_mesh(context) else ""
+        if not tls.takes_server(walk, made, shown) or not tls.takes_client(walk, context, identity):
+            return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
+    elif context is not None:
         request = _opened(walk, context, request)
-    return _filters(walk, resources, found, connection, request, send, cluster, encrypted=context is not None)
+        headers = headers_of(request) if request.is_http else None
+        arrival = Arrival(connection, headers, request.speaks is Speaks.HTTP2)
+    return _filters(walk, resources, found, arrival, identity, request, send, cluster, encrypted=context is not None)
+
+
+def _unopened(walk: Walk, gateway: Workload, found: FilterChain) -> Verdict:
+    """The mesh's TLS at a server that ends none."""
+    if any(each.name.endswith("http_connection_manager") for each in found.filters):
+        walk.tell(Stage.TLS, f"the server speaks plaintext, and the caller's proxy the mesh's TLS to {gateway.name}")
+        return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
+    raise Unsure(f"{gateway.name} passes the TLS of the caller's proxy on as it is, and whoever gets it decides")
+
+
+def _is_of_mesh(context: DownstreamTlsContext) -> bool:
+    """Its own certificate comes from whoever gives each proxy its identity; those of Secrets come with its config."""
+    shown = context.common_tls_context.tls_certificate_sds_secret_configs
+    return any(each.sds_config.WhichOneof("config_source_specifier") == "api_config_source" for each in shown)
+
+
+def _served(gateway: Workload) -> str:
+    known = ", ".join(map(str, sorted(gateway.doors or {})))
+    return f" (it serves {known})" if known else " (it serves none)"
 
 
 def _listening(resources: Resources, port: int) -> Listener | None:
@@ -70,6 +156,24 @@ def _listening(resources: Resources, port: int) -> Listener | None:
         if each.address.socket_address.port_value == port:
             return each
     return None
+
+
+def _closed(gateway: Workload, port: int, names: tuple[str, ...] = ()) -> Closed | None:
+    """The server there by which nobody comes in; of those with names, the one that has them."""
+    for each in gateway.closed:
+        if each.port == port and (not names or any(host_covers(host, name) for host in each.hosts for name in names)):
+            return each
+    return None
+
+
+def _shut(walk: Walk, where: str, known: Closed) -> Verdict:
+    walk.tell(Stage.LISTENER, f"{where}: {known.what}" if where else known.what, known.sources)
+    return walk.end(Kind.CLOSED, f"the server is closed: {known.why}")
+
+
+def _goes_nowhere(resources: Resources, found: FilterChain) -> bool:
+    ends = (resources.opened(each.typed_config, TcpProxy) for each in found.filters)
+    return any(each is not None and each.cluster == _BLACK_HOLE for each in ends)
 
 
 def _of(found: FilterChain) -> str:
@@ -98,14 +202,16 @@ def _filters(
     walk: Walk,
     resources: Resources,
     found: FilterChain,
-    connection: Connection,
+    arrival: Arrival,
+    identity: str,
     request: Request,
     send: Send,
     cluster: Tcp,
     *,
     encrypted: bool,
 ) -> Verdict:
-    seen = Seen(connection, headers=Headers())
+    connection = arrival.connection
+    seen = Seen(connection, (identity,) if identity else (), headers=Headers())
     for each in found.filters:
         if (rules := resources.opened(each.typed_config, RBAC)) is not None:
             if why := rbac.denied(walk, rules, seen):
@@ -116,15 +222,17 @@ def _filters(
                 walk.tell(Stage.POLICY, f"asks the authorizer {authorizer} about the connection")
                 raise Unsure(f"the authorizer {authorizer} decides")
         elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
-            if not request.is_http:
+            if arrival.headers is None:
                 walk.tell(Stage.LISTENER, "the server expects HTTP, which this is not")
                 return walk.end(Kind.CLOSED, "the server expects HTTP", detail="http1.codec_error")
-            seen.headers, seen.http2 = headers_of(request), request.speaks is Speaks.HTTP2
+            seen.headers, seen.http2 = arrival.headers, arrival.http2
             seen.headers.set("x-forwarded-proto", "https" if encrypted else "http")
             if (refusal := _underscores(walk, manager, seen)) is not None:
                 return refusal
             result = manage(walk, resources, manager, request, seen)
-            return result if isinstance(result, Verdict) else send(connection, result, seen.headers, request)
+            spoken = Speaks.HTTP2 if arrival.http2 else Speaks.HTTP
+            inner = msgspec.structs.replace(request, speaks=spoken, server_name="", offers=())
+            return result if isinstance(result, Verdict) else send(connection, result, seen.headers, inner)
         elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
             return send(connection, cluster(proxy), None, request)
     raise Unsure(f"the chain {found.name} ends nowhere")

@@ -30,6 +30,8 @@ from weft.explain.walk import Walk
 from weft.explain.world import Resources
 
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade")
+_NOBODY = "nobody"  # a gateway's virtual host for all that it does not serve, and its route
+_MOST_HOSTS = 8  # of which it is told that they are served
 _ROUTER = "envoy.filters.http.router"
 _SILENT = ("envoy.filters.http.header_to_metadata",)  # only marks for the log
 _GRPC_WEB = "envoy.filters.http.grpc_web"
@@ -107,6 +109,9 @@ def _tidy(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | N
             headers.set("x-forwarded-for", f"{before},{source}")
             seen.remote = nearest if is_address(nearest) else source
             return None
+        if before and not manager.xff_num_trusted_hops:
+            said = f"x-forwarded-for is not believed, and the caller is {source}"
+            walk.tell(Stage.ROUTE, f"{said}: numTrustedProxies of the mesh's settings is 0")
         headers.set("x-forwarded-for", f"{before},{source}" if before else source)
     forwarded = (headers.joined("x-forwarded-for") or "").rpartition(",")[2].strip()
     seen.remote = forwarded if is_address(forwarded) else seen.connection.source
@@ -139,6 +144,8 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
         pass  # a workload's own has but one way
     else:
         told = f"{authority} is the virtual host {host.name} of {configuration.name}"
+        if host.name == _NOBODY and not sources:
+            told = f"{configuration.name} has no host {authority}{_hosts(configuration)}"
         walk.tell(Stage.ROUTE, told, sources, about=host.name)
     if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
         walk.tell(Stage.ROUTE, "it is for HTTPS alone", sources)
@@ -148,10 +155,19 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
         walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)
         return None
     walk.route = found.name
+    if host.name == _NOBODY and not sources:
+        return found  # what it has not has been said
     walk.tell(
         Stage.ROUTE, f"the route {found.name or '(unnamed)'} takes it: {_matched(found)}", sources_of(found.metadata)
     )
     return found
+
+
+def _hosts(configuration: RouteConfiguration) -> str:
+    named = (each.domains[0] for each in configuration.virtual_hosts if each.name != _NOBODY and each.domains)
+    known = list(dict.fromkeys(named))
+    more = f" and {len(known) - _MOST_HOSTS} more" if len(known) > _MOST_HOSTS else ""
+    return f" (it has {', '.join(known[:_MOST_HOSTS])}{more})" if known else " (it has none)"
 
 
 def _matched(route: Route) -> str:
@@ -245,6 +261,9 @@ def _act(walk: Walk, resources: Resources, route: Route, seen: Seen) -> Forwarde
         )
     if route.HasField("direct_response"):
         status = route.direct_response.status
+        if route.name == _NOBODY and not sources:
+            why = next(step.what for step in reversed(walk.steps) if step.stage is Stage.ROUTE)
+            return walk.end(Kind.ANSWERED, why, status=status, detail="direct_response")
         walk.tell(Stage.ROUTE, f"the route itself answers {status}", sources)
         # With these, HTTP says where something is, and Envoy says: here.
         where = location(RedirectAction(), headers, route.match) if status == 201 or 300 <= status < 400 else ""

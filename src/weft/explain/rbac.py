@@ -41,7 +41,8 @@ def denied(walk: Walk, config: http_rbac.RBAC | network_rbac.RBAC, seen: Seen) -
         walk.tell(Stage.POLICY, f"{_named(matched)} denies it", policy_source(matched))
         return detail(matched)
     asked = tuple(source for name in sorted(rules.policies) for source in policy_source(name))
-    walk.tell(Stage.POLICY, "no rule that denies matches", tuple(dict.fromkeys(asked)))
+    if asked:  # else it is one that every gateway has, and nobody has written
+        walk.tell(Stage.POLICY, "no rule that denies matches", tuple(dict.fromkeys(asked)))
     return None
 
 

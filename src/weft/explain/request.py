@@ -46,6 +46,7 @@ class Request(msgspec.Struct, frozen=True):
     server_name: str = ""  # of the application's own TLS, as are the protocols it offers
     offers: tuple[str, ...] = ()
     tokens: tuple[Token, ...] = ()
+    source: str = ""  # the address of a caller from outside, who comes to a gateway
     now: int = 0  # in seconds since 1970, for tokens; 0: none is too old or too young
 
     @property

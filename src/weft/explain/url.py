@@ -38,6 +38,14 @@ class BadMethod(Exception):
         self.problem = Problem(Where(), what, "it is one word, for example: -X POST")
 
 
+class BadSource(Exception):
+    def __init__(self, source: str, what: str = "is no address") -> None:
+        what = f"`{source}` {what}"
+        super().__init__(what)
+        hint = "it is where a caller from outside is, at a gateway: weft explain GATEWAY --source-address 198.51.100.7"
+        self.problem = Problem(Where(), what, hint)
+
+
 def request_of(
     url: str,
     *,
@@ -45,9 +53,12 @@ def request_of(
     method: str = "GET",
     headers: Iterable[tuple[str, str]] = (),
     tokens: Iterable[Token] = (),
+    source: str = "",
     now: int = 0,
 ) -> Request:
-    """Without a scheme it is HTTP. Raises BadUrl, BadMethod."""
+    """Without a scheme it is HTTP. Raises BadUrl, BadMethod, BadSource."""
+    if source and not is_address(source):
+        raise BadSource(source)
     try:
         split = urlsplit(url if "://" in url else f"http://{url}")
         host, given_port = split.hostname or "", split.port
@@ -93,5 +104,6 @@ def request_of(
         server_name=host if _SPEAKS[scheme] is Speaks.TLS else "",
         offers=_OFFERS.get(scheme, ()),
         tokens=carried,
+        source=source,
         now=now,
     )

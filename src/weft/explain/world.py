@@ -66,6 +66,16 @@ class Resources:
         return found
 
 
+class Closed(msgspec.Struct, frozen=True):
+    """A server of a gateway by which nobody comes in."""
+
+    port: int  # at which it would listen
+    hosts: tuple[str, ...]
+    why: str
+    what: str  # the same, with whose server it is
+    sources: tuple[Source, ...] = ()
+
+
 class Workload(msgspec.Struct, frozen=True, eq=False):
     """Somebody at an address, with a proxy or without."""
 
@@ -75,6 +85,8 @@ class Workload(msgspec.Struct, frozen=True, eq=False):
     resources: Resources | None = None  # None: no proxy
     ports: frozenset[int] | None = None  # on which its application listens; None: not known, so on all
     doors: Mapping[int, int] | None = None  # of a gateway: where each port leads that callers know; None: it is none
+    closed: tuple[Closed, ...] = ()  # of a gateway
+    published: Mapping[int, int] = {}  # of a gateway: where each port of the machine leads
 
 
 class NoPort(msgspec.Struct, frozen=True):

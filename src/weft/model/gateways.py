@@ -22,6 +22,7 @@ from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
 
 ANY = "*"
 AUTHORITIES = "-cacert"  # Istio's: after the name of a Secret, that of the one with whom to trust
+_FEW_NAMES = 50  # of one port inside TLS: each server is told of all others, which is their square
 
 
 class ServedHost(msgspec.Struct, frozen=True):
@@ -158,12 +159,13 @@ def edge(
         if gateways not in indexes:
             indexes[gateways] = _by_host(routing for gateway in gateways for routing in routings(gateway))
         known, names = indexes[gateways], owners.get(held[0].door, {})
-        domains = {domain for server in held for domain in (*_domains(server, known), *_within(server, names))}
+        domains = {domain for server in held for domain in _domains(server, known)} | _beside(name, held, names)
         for domain in sorted(domains):
-            door = _door(name, domain, held, known)
-            if _owner(domain, names) not in ("", name):
-                door = msgspec.structs.replace(door, routes=(), misdirected=True)
-            doors.setdefault(domain, []).append(door)
+            misdirected = _owner(domain, names) not in ("", name)
+            number = held[0].server.port.number
+            doors.setdefault(domain, []).append(
+                Door(name, number, gateways, misdirected=True) if misdirected else _door(name, domain, held, known)
+            )
     met = {each for held in doors.values() for door in held for each in door.routes}
     met.update(each for found in streams.values() for each in found)
     destinations = {host for each in met for host in leads_to(each)} | set(asked)
@@ -271,14 +273,20 @@ def _domains(server: BoundServer, known: _ByHost) -> set[str]:
     return found
 
 
-def _within(server: BoundServer, names: Mapping[str, str]) -> set[str]:
-    """Names of others that would be taken for its own."""
-    wide = [each.host for each in server.hosts if each.host.startswith("*")]
-    return {
+def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
+    """Names of others that callers may ask for in a connection for this one: always those that would be taken for its
+    own; and the rest, for one certificate may be good for both, as long as there are few. Where one of these is wider
+    than its own names, these are here, too, so that nobody is sent away from where they belong."""
+    own = {each.host for server in held for each in server.hosts}
+    wide = [host for host in own if host.startswith("*")]
+    few = len(names) <= _FEW_NAMES
+    others = [
         host
-        for host, owner in (names.items() if wide else ())
-        if owner != server.route_name and any(host_covers(each, host) for each in wide)
-    }
+        for host, owner in (names.items() if wide or few else ())
+        if owner != route_name and (few or any(host_covers(each, host) for each in wide))
+    ]
+    wider = [host for host in others if host.startswith("*")]
+    return {*others, *(host for host in own if any(host_covers(each, host) for each in wider))}
 
 
 def _owner(domain: str, names: Mapping[str, str]) -> str:
@@ -300,7 +308,8 @@ def served_host(gateway: Gateway, written: str) -> ServedHost:
     namespace, slash, host = written.rpartition("/")
     if not slash:
         namespace = ANY
-    return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower())
+    # No caller's TLS has a dot at the end of a name, and with it another server would have the name.
+    return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower().removesuffix("."))
 
 
 def _name(server: GatewayServer, served: ServedHost) -> str:

@@ -52,6 +52,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
 
     policy: ObjectKey
     service: str
+    host: str  # of the service
     conditions: tuple[Told, ...]
     origin: Origin | None = None
 
