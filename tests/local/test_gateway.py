@@ -78,6 +78,7 @@ def test_a_published_port_that_no_gateway_serves_is_said_at_its_line():
     mesh.apply(KEY, (WORKLOAD,))
     (problem,) = unserved(mesh)
     assert str(problem).startswith("edge.yaml:9: Workload shop/edge: warning: port 443 is published, and no Gateway")
+    assert "class `weft`" in problem.hint and "gateway.networking.k8s.io/gateway-name" in problem.hint
     server = GatewayServer(ServicePort(443, "https", Protocol.TLS), hosts=("*",))
     gateway = Gateway("g", "shop", (server,), labels_of({"app": "edge"}))
     mesh.apply(ObjectKey("Gateway", "shop", "g"), (gateway,))

@@ -19,8 +19,7 @@ def of_attachments(facts: Facts) -> Iterator[Problem]:
     flaws: dict[tuple[Origin | None, Flaw], None] = {}  # each once, however many parents its route has
     for derived in facts.standard:
         yield from _of_routes(derived)
-        for outcome in derived.routes:
-            flaws.update(((outcome.origin, flaw), None) for flaw in outcome.flaws)
+        flaws.update(((each.origin, flaw), None) for each in derived.routes for flaw in each.flaws)
         if derived.gateway is not None:
             yield from _of_listeners(derived.gateway)
             yield from _of_proxies(derived.gateway, facts)
