@@ -46,7 +46,7 @@ def test_objects_are_told_with_their_places_and_what_is_wrong_with_them_if_someb
 def test_only_who_comes_to_a_gateway_may_be_anywhere():
     mesh = Mesh()
     put(mesh, instance("orders-0", "orders", address="10.244.0.2", meshed=True, workload="orders"))
-    with pytest.raises(BadSource, match="`198.51.100.7` is not where orders calls from: it is no gateway"):
+    with pytest.raises(BadSource, match=r"`198\.51\.100\.7` is not where orders calls from: it is no gateway"):
         answer(Stage(mesh), Question("orders", "http://payments/", source="198.51.100.7"), NOW)
 
 
