@@ -70,7 +70,7 @@ def test_a_rule_whose_secret_is_missing_calls_nobody():
     def why(*more):
         stage, group = stage_of("zzz", RULE, *more)
         rules = [each for _, held in stage.mesh.values() for each in held if isinstance(each, DestinationRule)]
-        return unsent(stage.mesh, group, rules[0])
+        return unsent(stage.mesh, group, rules[0], 443)
 
     shown = Authority().issue("partner.example")
     assert why() == "there is no Secret edge/partner"

@@ -10,10 +10,10 @@ import msgspec
 
 from weft.control.reasons.part import sources
 from weft.explain.world import Closed
-from weft.model.destination_rule import ClientTlsMode, DestinationRule, levels
+from weft.model.destination_rule import ClientTlsMode, DestinationRule, effective
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer
 from weft.model.gateways import AUTHORITIES, BoundServer
-from weft.model.group import Group
+from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.translate.gateway_tls import missing
 from weft.translate.view import group_view
@@ -72,22 +72,23 @@ def closed(mesh: Mesh, group: Group) -> tuple[Closed, ...]:
     return tuple(found)
 
 
-def unsent(mesh: Mesh, group: Group, rule: DestinationRule) -> str:
+def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: str = "") -> str:
     """Why nobody is called by a rule whose TLS comes out of a Secret; "" if that is there."""
-    for level in levels(rule):
-        tls = level.tls
-        if tls is None or not tls.credential:
-            continue
-        place = f"{group.namespace}/{tls.credential}"
-        own = mesh.credential(CredentialRef(tls.credential, group.namespace))
-        other = mesh.credential(CredentialRef(f"{tls.credential}{AUTHORITIES}", group.namespace))
-        trusted = [each for each in (own, other) if each is not None]
-        if not trusted:
-            return f"there is no Secret {place}"
-        if tls.mode is ClientTlsMode.MUTUAL and (own is None or not own.chain):
-            return f"the Secret {place} has no certificate with its key"
-        if tls.verify and not any(each.roots for each in trusted):
-            return f"the Secret {place} has no `ca.crt`"
+    tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
+    if tls is None or not tls.credential:
+        return ""
+    if group.kind is not ProxyKind.GATEWAY and not rule.workload_selector:
+        return f"its rule takes a Secret ({tls.credential}), which sidecars do only where it selects them"
+    place = f"{group.namespace}/{tls.credential}"
+    own = mesh.credential(CredentialRef(tls.credential, group.namespace))
+    other = mesh.credential(CredentialRef(f"{tls.credential}{AUTHORITIES}", group.namespace))
+    trusted = [each for each in (own, other) if each is not None]
+    if not trusted:
+        return f"there is no Secret {place}"
+    if tls.mode is ClientTlsMode.MUTUAL and (own is None or not own.chain):
+        return f"the Secret {place} has no certificate with its key"
+    if tls.verify and not any(each.roots for each in trusted):
+        return f"the Secret {place} has no `ca.crt`"
     return ""
 
 
