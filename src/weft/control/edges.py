@@ -47,7 +47,8 @@ def unanswered(mesh: Mesh, bound: BoundServer, group: Group) -> str:
     view = group_view(mesh, group)
     tls = bound.server.tls
     if tls is not None and bound.server.encrypted and (lacking := missing(tls, view)):
-        return "; ".join(lacking)
+        absent = [each for each in tls.credentials if mesh.credential(_placed(each, group)) is None]
+        return "; ".join(lacking) + "".join(_elsewhere(mesh, _placed(each, group)) for each in absent)
     if bound.server.is_http:
         return ""
     routings = mesh.edge(mesh.scope(group)).streams.get(bound, ())
@@ -84,12 +85,23 @@ def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: s
     other = mesh.credential(CredentialRef(f"{tls.credential}{AUTHORITIES}", group.namespace))
     trusted = [each for each in (own, other) if each is not None]
     if not trusted:
-        return f"there is no Secret {place}"
+        elsewhere = _elsewhere(mesh, CredentialRef(tls.credential, group.namespace))
+        return f"there is no Secret {place}{elsewhere}"
     if tls.mode is ClientTlsMode.MUTUAL and (own is None or not own.chain):
         return f"the Secret {place} has no certificate with its key"
     if tls.verify and not any(each.roots for each in trusted):
         return f"the Secret {place} has no `ca.crt`"
     return ""
+
+
+def _placed(reference: CredentialRef, group: Group) -> CredentialRef:
+    return CredentialRef(reference.name, reference.namespace or group.namespace)
+
+
+def _elsewhere(mesh: Mesh, wanted: CredentialRef) -> str:
+    """A Secret of that name in another namespace is mostly the one that is meant."""
+    found = sorted(each.namespace for each in mesh.credentials() if each.name == wanted.name)
+    return f" (there is one in {', '.join(found)}; it must be in {wanted.namespace})" if found else ""
 
 
 def _spoken(server: GatewayServer) -> str:
