@@ -34,7 +34,7 @@ def told(text):
             [
                 "WFT0901 spec.parentRefs[0] Gateway shop/edge https is no listener; there are http (80) "
                 "(NoMatchingParent)",
-                "WFT0902 spec.rules Service shop/web has no port 81; it has 80 (BackendNotFound)",
+                "WFT0902 spec.rules[0] Service shop/web has no port 81; it has 80 (BackendNotFound)",
                 "WFT0905 metadata.name no workload of shop has the label gateway.networking.k8s.io/gateway-name: edge: "
                 "nothing serves this",
             ],
@@ -42,4 +42,37 @@ def told(text):
     ],
 )
 def test_conditions_that_do_not_hold_are_told_in_the_words_of_the_status(text, expected):
-    assert told(WEB + text) == expected
+    assert sorted(told(WEB + text)) == expected
+
+
+CLASS = """
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: istio}
+spec: {controllerName: istio.io/gateway-controller}
+"""
+
+
+def test_a_class_that_nobody_has_is_told_with_wefts_own_and_its_routes_are_not_accepted():
+    foreign = GATEWAY.replace("gatewayClassName: weft", "gatewayClassName: istio")
+    gateway, route = reversed(list(of_attachments(facts(WEB + foreign + ROUTE % ("", 80)))))
+    assert (gateway.code, gateway.where.field, gateway.hint) == (
+        "WFT0906",
+        "spec.gatewayClassName",
+        "weft's class is `weft`",
+    )
+    assert (route.code, route.where.object) == ("WFT0901", "HTTPRoute shop/web")
+    assert "is of the class `istio`" in route.what
+
+
+def test_the_gateways_of_another_controller_are_its_own_to_tell_of():
+    foreign = GATEWAY.replace("gatewayClassName: weft", "gatewayClassName: istio")
+    assert told(WEB + CLASS + foreign + ROUTE % ("", 80)) == []
+
+
+def test_each_backend_is_told_once_at_its_own_rule_with_a_guess():
+    route = (ROUTE % (", port: 80}, {name: edge", 80)).replace("name: web, port: 80", "name: wbe, port: 80")
+    (problem,) = [each for each in of_attachments(facts(WEB + GATEWAY + route)) if each.code == "WFT0902"]
+    assert problem.where.field == "spec.rules[0]"
+    assert problem.hint == "did you mean `web.shop.svc.cluster.local`?"

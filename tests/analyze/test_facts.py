@@ -27,3 +27,12 @@ def test_a_host_means_its_services_those_it_covers_and_the_wildcard_that_covers_
 
 def test_every_place_where_something_is_counts_as_a_namespace():
     assert {"shop", "istio-system"} <= facts(WEB).namespaces
+
+
+def test_a_policy_bound_to_a_gateway_is_for_its_proxies_alone():
+    head = "---\napiVersion: weft.dev/v1alpha1\nkind: Workload\n"
+    pod = head + "metadata: {name: %s, namespace: shop, labels: {%s}}\nspec: {gateway: {}}\n"
+    label = "gateway.networking.k8s.io/gateway-name"
+    found = facts(WEB + pod % ("edge", f"{label}: edge") + pod % ("lobby", f"{label}: lobby"))
+    assert [runner.name for _, runner in found.chosen("shop", (), ("Gateway edge",))] == ["edge"]
+    assert found.chosen("shop", (), ("Gateway other",)) == []

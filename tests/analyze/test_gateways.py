@@ -36,3 +36,32 @@ def test_routes_of_plain_http_are_merged_so_that_two_gateways_may_have_one_host(
 def test_a_certificates_wildcard_is_one_label():
     assert _names("*.example.com", "a.example.com") and _names("*.example.com", "*.example.com")
     assert not _names("*.example.com", "a.b.example.com") and not _names("a.example.com", "*.example.com")
+
+
+def server(protocol, number=80, name="x"):
+    return f"{{port: {{number: {number}, name: {name}, protocol: {protocol}}}, hosts: ['*']}}"
+
+
+def of_port(name, protocol):
+    return istio("Gateway", f"{{selector: {{app: web}}, servers: [{server(protocol)}]}}", name)
+
+
+def test_of_http_and_bytes_on_one_port_the_first_by_name_is_served_and_the_other_is_told_of():
+    for first, second in (("HTTP", "TCP"), ("TCP", "HTTP")):
+        both = WEB + of_port("zzz", second) + of_port("aaa", first)
+        assert found(both) == [("WFT0703", "Gateway shop/zzz")]
+        told = next(each.what for each in of_gateways(facts(both)) if each.code == "WFT0703")
+        assert told == (
+            f"port 80 is {second} here, and {first} to Gateway shop/aaa, which comes first: this server is left out"
+        )
+
+
+def test_kinds_of_http_share_a_port():
+    assert found(WEB + of_port("a", "HTTP") + of_port("b", "HTTP2") + of_port("c", "GRPC")) == []
+
+
+def test_a_refused_gateway_stands_in_nobodys_way():
+    both = facts(WEB + gateway("a", "a.com") + gateway("b", "a.com"))
+    refused = [both.gateways["shop/a"].origin.key]
+    assert [each.code for each in of_gateways(both)].count("WFT0702") == 1
+    assert "WFT0702" not in [each.code for each in of_gateways(both, refused)]

@@ -115,3 +115,35 @@ def test_a_port_that_only_the_workload_declares_counts():
     own = WEB.replace("ports: [{name: http, port: 8080}]", "ports: [{port: 8080}, {port: 9000, protocol: tcp}]")
     (line,) = said(own + policy("{action: DENY, rules: [{to: [{operation: {paths: [/a]}}]}]}"))
     assert "port 9000 does not carry HTTP, so this rule denies every connection" in line
+
+
+def test_a_listener_that_ends_tls_carries_http_whatever_its_port_is_called():
+    found = said(
+        """
+        apiVersion: weft.dev/v1alpha1
+        kind: Workload
+        metadata: {name: edge, namespace: edge, labels: {gateway.networking.k8s.io/gateway-name: gapi}}
+        spec: {gateway: {}}
+        ---
+        apiVersion: v1
+        kind: Service
+        metadata: {name: edge, namespace: edge}
+        spec: {selector: {gateway.networking.k8s.io/gateway-name: gapi}, ports: [{name: https, port: 443}]}
+        ---
+        apiVersion: gateway.networking.k8s.io/v1
+        kind: Gateway
+        metadata: {name: gapi, namespace: edge}
+        spec:
+          gatewayClassName: weft
+          listeners: [{name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: edge}]}}]
+        ---
+        apiVersion: security.istio.io/v1
+        kind: AuthorizationPolicy
+        metadata: {name: no-admin, namespace: edge}
+        spec:
+          targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: gapi}]
+          action: DENY
+          rules: [{to: [{operation: {paths: [/admin*]}}]}]
+        """
+    )
+    assert not [each for each in found if "carry HTTP" in each]

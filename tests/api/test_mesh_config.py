@@ -162,3 +162,12 @@ def test_on_demand_scope_is_an_annotation():
     assert value(written('"true"')).on_demand
     assert not value(written('"false"')).on_demand and not value(config("{}")).on_demand
     assert "is `yes`, which means nothing" in told(written('"yes"'))[0]
+    assert len(told(written("true"))) == 1  # in quotes, and nothing else is wrong with it
+
+
+def test_an_annotation_that_is_nearly_right_is_told():
+    text = config("{}").replace(
+        "namespace: istio-system", 'namespace: istio-system, annotations: {weft.dev/ondemand: "true"}'
+    )
+    (said,) = told(text)
+    assert "nobody reads the annotation weft.dev/ondemand" in said and "weft.dev/on-demand" in said

@@ -17,7 +17,8 @@ RESTRICTED = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 
-# Tells each caller its own headers. `/ready` says 503 after `/switch/off`. Listens on every address, or on $BIND.
+# Tells each caller its own headers, and $VERSION. `/ready` says 503 after `/switch/off`. Listens on every address, or on
+# $BIND.
 SERVE = """
 import http.server, json, os, sys, threading
 ready = threading.Event()
@@ -28,7 +29,8 @@ class App(http.server.BaseHTTPRequestHandler):
         if self.path.startswith("/switch/"):
             (ready.set if self.path == "/switch/on" else ready.clear)()
         headers = {name.lower(): value for name, value in self.headers.items()}
-        body = json.dumps({"headers": headers, "caller": self.client_address[0]}).encode()
+        said = {"headers": headers, "caller": self.client_address[0], "version": os.environ.get("VERSION", "")}
+        body = json.dumps(said).encode()
         self.send_response(503 if self.path == "/ready" and not ready.is_set() else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

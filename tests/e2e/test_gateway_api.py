@@ -511,6 +511,33 @@ async def test_calls_are_told_apart_and_changed_as_requests_are(mesh):
     assert await who(mesh, "/e2e.Echo/Said", method="POST", headers={"x-kind": "b"}) == 404
 
 
+LOGGED = {
+    "apiVersion": "telemetry.istio.io/v1",
+    "kind": "Telemetry",
+    "metadata": {"name": "logged", "namespace": "istio-system"},
+    "spec": {"accessLogging": [{"providers": [{"name": "envoy"}]}]},
+}
+
+
+@proves("HTTPRoute", "spec.rules[].name")
+@proves("GRPCRoute", "spec.rules[].name")
+@pytest.mark.parametrize("kind", ["HTTPRoute", "GRPCRoute"])
+async def test_the_log_tells_by_which_rule_a_request_went(mesh, kind):
+    """The second by its place, as nobody gave it a name."""
+    named = {"name": "the-named-one", "matches": [{"headers": [{"name": "x-named", "value": "yes"}]}]}
+    rules = [{**named, "backendRefs": [backend()]}, {"backendRefs": [backend()]}]
+    await mesh.try_out(LOGGED, http_route("app", *rules) | {"kind": kind})
+    await mesh.get("client", f"http://app/{kind}.by/Name", headers={"x-named": "yes"})
+    await mesh.get("client", f"http://app/{kind}.by/Place")
+    said = ""
+    async with asyncio.timeout(40):
+        while f"/{kind}.by/Name" not in said or f"/{kind}.by/Place" not in said:  # Envoy writes it when it gets round
+            said = await weft(f"weft logs --proxy client --mesh {mesh.engine.name}", mesh.directory)
+    by_path = {word: line for line in said.splitlines() for word in ("Name", "Place") if f"/{kind}.by/{word}" in line}
+    assert " the-named-one " in f"{by_path['Name']} ", by_path
+    assert " shop.app.1 " in f"{by_path['Place']} ", by_path
+
+
 async def test_every_command_knows_the_routes(mesh):
     """By the object that each was written in, with its line."""
     await mesh.try_out(http_route("app", rule(path("/two"), to="two"), {"backendRefs": [backend("nobody")]}))

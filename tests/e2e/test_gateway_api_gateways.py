@@ -15,7 +15,7 @@ import pytest
 from ca.making import ca, p256
 from e2e.objects import service, standard, text, workload
 from fields import proves
-from weft.ca.certificates import Signing, Validity, certificate_pem, key_pem, make_server
+from weft.ca.certificates import Signing, Validity, certificate_pem, key_pem, make_leaf, make_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -67,8 +67,20 @@ server.serve_forever()
 """
 
 
+URI = "spiffe://example.com/known"
+
+
+def only_a_uri():
+    key, now = p256(), time.time()
+    return key_pem(key) + certificate_pem(make_leaf(SIGNING, key.public_key(), URI, Validity(now - 60, now + 3600)))
+
+
 def files(control):
     held = secret("", "safe.example.com")["stringData"]
+    tls_of_its_own = {
+        "command": [sys.executable, "-c", SAFE],
+        "annotations": {"sidecar.istio.io/inject": "false"},
+    }
     label = {"gateway.networking.k8s.io/gateway-name": "edge"}
     published = [(80, HTTP), (443, HTTPS), (9000, TCP), (8443, PASSED)]
     edge = {
@@ -88,13 +100,9 @@ def files(control):
             workload("app", control=control, serve="http=8080 namer=9000 grpc=9090"),
             workload("two", control=control, serve="http=8080 namer=9000 grpc=9090", version="v2"),
             workload("away", control=control, serve="http=8080", namespace="far", version="v3"),
-            workload(
-                "safe",
-                control=control,
-                command=[sys.executable, "-c", SAFE],
-                environment={"PEM": held["tls.key"] + held["tls.crt"]},
-                annotations={"sidecar.istio.io/inject": "false"},  # its TLS is its own
-            ),
+            workload("safe", control=control, environment={"PEM": held["tls.key"] + held["tls.crt"]}, **tls_of_its_own),
+            workload("known", control=control, environment={"PEM": only_a_uri()}, **tls_of_its_own),
+            service("known", {"name": "http", "port": 80, "targetPort": 8443}),
             service(
                 "safe",
                 {"name": "http", "port": 80, "targetPort": 8443},
@@ -446,8 +454,8 @@ async def test_a_route_that_changes_is_followed(mesh):
         assert await ask("shop.example.com") == name
 
 
-def believing(server="safe.example.com", section="", names=(), **whom):
-    target = {"group": "", "kind": "Service", "name": "safe", **({"sectionName": section} if section else {})}
+def believing(server="safe.example.com", section="", names=(), service="safe", **whom):
+    target = {"group": "", "kind": "Service", "name": service, **({"sectionName": section} if section else {})}
     validation = {"hostname": server, **whom, **({"subjectAltNames": list(names)} if names else {})}
     return standard("BackendTLSPolicy", "safe", {"targetRefs": [target], "validation": validation})
 
@@ -489,6 +497,54 @@ async def test_a_backend_is_called_over_tls_and_believed_by_its_name(mesh, polic
     await settled(mesh, gateway(), route("safe", to("safe"), hosts=["shop.example.com"]), roots, believing(**whom))
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com") == answer
+
+
+@proves("BackendTLSPolicy", "spec.validation.subjectAltNames[].uri", "spec.validation.subjectAltNames[].type")
+@pytest.mark.parametrize(
+    ("names", "answer"),
+    [
+        ([{"type": "URI", "uri": URI}], "known"),
+        ([{"type": "URI", "uri": f"{URI}/other"}], 503),
+        ([{"type": "URI", "uri": f"{URI}/other"}, {"type": "URI", "uri": URI}], "known"),
+        ([], 503),
+    ],
+)
+async def test_a_backend_is_believed_by_the_uri_in_its_certificate(mesh, names, answer):
+    roots = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "roots", "namespace": "shop"},
+        "data": {"ca.crt": certificate_pem(ROOT)},
+    }
+    whom = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "roots"}]}
+    policy = believing("known.example.com", names=names, service="known", **whom)
+    await settled(mesh, gateway(), route("known", to("known"), hosts=["shop.example.com"]), roots, policy)
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == answer
+
+
+@pytest.mark.parametrize("kind", ["TCPRoute", "TLSRoute"])
+async def test_connections_for_who_is_not_there_are_closed_by_weight(mesh, kind):
+    """And go to nobody else."""
+    rule = {"backendRefs": [{"name": "safe", "port": 443}, {"name": "nobody", "port": 443}]}
+    hosts = {"hosts": ["safe.example.com"]} if kind == "TLSRoute" else {}
+    split = route("safe", rule, kind=kind, version="v1alpha2", **hosts)
+    passed = listener("tls", 8443, "TLS", tls={"mode": "Passthrough"})
+    plain = listener("tcp", 8443, "TCP")
+    await settled(mesh, gateway(passed if kind == "TLSRoute" else plain), split)
+
+    async def answered():
+        return await ask("safe.example.com", port=PASSED, name="safe.example.com")
+
+    async with asyncio.timeout(20):
+        while await answered() != "safe":
+            await asyncio.sleep(0.05)
+    found = [await answered() for _ in range(60)]
+    assert set(found) - {"safe"} <= {"ConnectionResetError", "closed", "SSLEOFError", "SSLError"}, found
+    assert 15 <= found.count("safe") <= 45, found
+    rule["backendRefs"].pop(0)
+    await settled(mesh, gateway(passed if kind == "TLSRoute" else plain), split)
+    assert "safe" not in [await answered() for _ in range(5)]
 
 
 @proves(

@@ -15,7 +15,11 @@ CHART = Path(__file__).resolve().parent.parent.parent / "deploy" / "chart"
 
 GIVEN = {
     "default": {},
-    "revision": {"revision": "1-2-3", "injection": {"redirectBy": "node"}, "gateways": {"secretsIn": ["*"]}},
+    "revision": {
+        "revision": "1-2-3",
+        "injection": {"redirectBy": "node"},
+        "gateways": {"secretsIn": ["*"], "configMapsIn": ["*"]},
+    },
     "chosen": {
         "namespace": "mesh",
         "image": "example.org/weft:1",
@@ -43,7 +47,7 @@ GIVEN = {
             "settings": {"concurrency": 2},
         },
         "validation": {"enabled": False},
-        "gateways": {"secretsIn": ["edge", "shop"]},
+        "gateways": {"secretsIn": ["edge", "shop"], "configMapsIn": ["shop"], "deployments": False},
         "ca": {"secret": "mine"},
         "mesh": {"trustDomain": "example.org", "accessLogFile": "/dev/stdout"},
     },

@@ -36,6 +36,12 @@ NEEDED = [
     ("create", "leases", {"group": "coordination.k8s.io", "namespace": "istio-system"}),
     ("get", "leases", {"group": "coordination.k8s.io", "namespace": "istio-system", "name": "weft-leader"}),
     ("patch", "leases", {"group": "coordination.k8s.io", "namespace": "istio-system", "name": "weft-leader"}),
+    ("get", "deployments", {"group": "apps", "namespace": "shop", "name": "edge-weft"}),
+    *(
+        (verb, resource, {"group": group, "namespace": "shop", "name": "edge-weft"})
+        for group, resource in (("apps", "deployments"), ("", "services"), ("", "serviceaccounts"))
+        for verb in ("create", "patch")
+    ),
     ("watch", "mutatingwebhookconfigurations", {"group": ADMISSION, "name": "istio-sidecar-injector"}),
     ("patch", "mutatingwebhookconfigurations", {"group": ADMISSION, "name": "istio-sidecar-injector"}),
     ("patch", "validatingwebhookconfigurations", {"group": ADMISSION, "name": "istio-validator-istio-system"}),
@@ -61,7 +67,8 @@ DENIED = [
     ("patch", "namespaces", {"name": "shop"}),
     ("patch", "nodes", {"name": "x"}),
     ("get", "nodes", {"name": "x", "subresource": "proxy"}),
-    ("patch", "services", {"namespace": "shop", "name": "x"}),
+    ("delete", "services", {"namespace": "shop", "name": "x"}),
+    ("delete", "serviceaccounts", {"namespace": "shop", "name": "x"}),
     ("patch", "customresourcedefinitions", {"group": "apiextensions.k8s.io", "name": "x"}),
     ("patch", "virtualservices", {"group": "networking.istio.io", "namespace": "shop", "name": "x"}),
     ("create", "virtualservices", {"group": "networking.istio.io", "namespace": "shop"}),
@@ -74,7 +81,9 @@ DENIED = [
     ("create", "subjectaccessreviews", {"group": "authorization.k8s.io"}),
     ("impersonate", "users", {}),
     ("patch", "leases", {"group": "coordination.k8s.io", "namespace": "kube-system", "name": "weft-leader"}),
-    ("patch", "deployments", {"group": "apps", "namespace": "istio-system", "name": "weft-control"}),
+    ("list", "deployments", {"group": "apps"}),
+    ("delete", "deployments", {"group": "apps", "namespace": "shop", "name": "edge-weft"}),
+    ("patch", "daemonsets", {"group": "apps", "namespace": "istio-system", "name": "weft-node"}),
 ]
 
 
@@ -120,18 +129,47 @@ def test_a_revision_may_touch_only_its_own_names():
     assert all("a" in name.split("-") for name in set(names) - shared), names
 
 
-def test_secrets_of_gateways_are_read_only_where_somebody_says_so():
-    assert not [rule for rule in cluster_rules(values_of({})) if "secrets" in rule["resources"]]
-    named = roles(values_of({"gateways": {"secretsIn": ["edge"]}}))
+ASKED = [("secretsIn", "secrets"), ("configMapsIn", "configmaps")]
+
+
+@pytest.mark.parametrize(("setting", "kind"), ASKED)
+def test_what_gateways_and_backends_need_is_read_only_where_somebody_says_so(setting, kind):
+    named = roles(values_of({"gateways": {setting: ["edge"]}}))
     (role,) = [each for each in named if each["metadata"].get("namespace") == "edge" and each["kind"] == "Role"]
-    assert role["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]}]
+    assert role["rules"] == [{"apiGroups": [""], "resources": [kind], "verbs": ["get", "list", "watch"]}]
     (binding,) = [each for each in named if each["kind"] == "RoleBinding" and each["metadata"]["namespace"] == "edge"]
     assert binding["subjects"][0]["name"] == "weft-control"
-    everywhere = values_of({"gateways": {"secretsIn": ["edge", "*"]}})
-    assert [rule for rule in cluster_rules(everywhere) if rule["resources"] == ["secrets"]]
+    everywhere = values_of({"gateways": {setting: ["edge", "*"]}})
+    assert _reads_all(cluster_rules(everywhere), kind) and not _reads_all(cluster_rules(values_of({})), kind)
     assert not [each for each in roles(everywhere) if each["metadata"].get("namespace") == "edge"]
 
 
-def test_a_namespace_of_gateways_must_be_one():
+def test_who_makes_no_gateways_may_make_and_change_nothing_of_others():
+    def written(values):
+        return {
+            resource
+            for rule in cluster_rules(values)
+            if {"create", "patch"} & set(rule["verbs"])
+            for resource in rule["resources"]
+        }
+
+    made = {"deployments", "serviceaccounts", "services"}
+    assert made <= written(values_of({}))
+    assert not made & written(values_of({"gateways": {"deployments": False}}))
+
+
+def _reads_all(rules, kind):
+    return any(
+        each["resources"] == [kind] and "list" in each["verbs"] and "resourceNames" not in each for each in rules
+    )
+
+
+@pytest.mark.parametrize(("setting", "kind"), ASKED)
+def test_a_namespace_of_gateways_must_be_one(setting, kind):
     with pytest.raises(ValuesError, match="`Edge` is not a namespace"):
-        values_of({"gateways": {"secretsIn": ["Edge"]}})
+        values_of({"gateways": {setting: ["Edge"]}})
+
+
+def test_it_may_write_what_became_of_the_standards_policies(judge):
+    more = {"group": "gateway.networking.k8s.io", "namespace": "shop", "name": "x", "subresource": "status"}
+    assert judge.may(CONTROL, "update", "backendtlspolicies", **more)

@@ -4,18 +4,26 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from tools.kube.api_server import RequestFailed
-from tools.kube.process import wait_for
 
+from control.proxy import changes
 from kube.cluster import MERGE, client_of, watched
-from tools.kube import gateway_api
-from weft.kube.gateway_status import ClassWanted, GatewayWanted, RouteWanted, all_wanted, is_right, status_of
+from kube.standard import GROUP, put, served, url
+from weft.control.plane import ControlPlane
+from weft.kube.gateway_status import (
+    ClassWanted,
+    GatewayWanted,
+    PolicyWanted,
+    RouteWanted,
+    all_wanted,
+    is_right,
+    status_of,
+)
 from weft.kube.status import StatusWriter
-from weft.model.gateway_api import CONTROLLER, ParentRef, RouteKind
+from weft.model.gateway_api import CONTROLLER, GATEWAY_KIND, GATEWAY_NAME, ParentRef, RouteKind
+from weft.model.instance import Instance
+from weft.model.names import ObjectKey, labels_of
 from weft.model.outcome import ACCEPTED, RESOLVED, ListenerOutcome, Told, not_accepted
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-GROUP = "gateway.networking.k8s.io"
 PARENT = ParentRef("Gateway", "edge", "public", "http", namespaced=True)
 THEIRS = {"parentRef": {"name": "other"}, "controllerName": "example.com/other", "conditions": []}
 
@@ -74,6 +82,8 @@ def test_a_gateway_tells_of_each_listener():
     assert (said["name"], said["attachedRoutes"]) == ("http", 2)
     assert [each["kind"] for each in said["supportedKinds"]] == ["HTTPRoute", "GRPCRoute"]
     assert made["addresses"] == [{"type": "IPAddress", "value": "10.0.0.1"}]
+    named = msgspec.structs.replace(wanted, addresses=("edge.shop.svc",))
+    assert status_of(made, named, 1, now="now")["addresses"] == [{"type": "Hostname", "value": "edge.shop.svc"}]
     assert "addresses" not in status_of(made, msgspec.structs.replace(wanted, addresses=()), 1, now="now")
 
 
@@ -81,46 +91,100 @@ def test_a_class_is_accepted():
     assert status_of({}, ClassWanted((ACCEPTED,)), 1, now="then")["conditions"][0]["status"] == "True"
 
 
+def test_a_policys_entries_stand_beside_those_of_others_and_are_no_more_than_allowed():
+    theirs = [{"ancestorRef": {"name": f"g{number}"}, "controllerName": "example.com/other"} for number in range(15)]
+    ancestors = tuple((ParentRef("Gateway", "edge", name, namespaced=True), (ACCEPTED,)) for name in ("a", "b"))
+    made = status_of({"ancestors": theirs}, PolicyWanted(ancestors), 1, now="then")
+    assert made["ancestors"][:15] == theirs
+    (ours,) = made["ancestors"][15:]
+    assert ours["ancestorRef"] == {"group": GROUP, "kind": "Gateway", "namespace": "edge", "name": "a"}
+    assert is_right(made, PolicyWanted(ancestors), 1)
+
+
+MESH = """
+apiVersion: v1
+kind: Service
+metadata: {name: NAME, namespace: shop}
+spec: {ports: [{name: http, port: 80}]}
+"""
+LED = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec: {gatewayClassName: weft, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web, namespace: shop}
+spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 80}]}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: BackendTLSPolicy
+metadata: {name: safe, namespace: shop}
+spec:
+  targetRefs: TARGETS
+  validation: {hostname: a.example.com, wellKnownCACertificates: WHOM}
+"""
+
+
+def all_of(plane):
+    return all_wanted(plane.mesh, plane.faulty(), plane.problems())
+
+
+async def wanted_of(*targets, whom="System"):
+    plane = ControlPlane()
+    written = [{"group": "", "kind": "Service", "name": name} for name in targets]
+    services = [MESH.replace("NAME", name) for name in ("web", "db")]
+    plane.apply(changes("---".join([*services, LED.replace("TARGETS", str(written)).replace("WHOM", whom)])))
+    found = all_of(plane)[ObjectKey("BackendTLSPolicy", "shop", "safe")]
+    await plane.close()
+    return {(each.kind, each.name): [told.reason for told in conditions] for each, conditions in found.ancestors}
+
+
+async def test_a_policy_tells_at_the_gateways_that_call_its_service_and_else_at_the_service():
+    well = ["Accepted", "ResolvedRefs"]
+    assert await wanted_of("web") == {("Gateway", "edge"): well}
+    assert await wanted_of("db") == {("Service", "db"): well}
+    assert await wanted_of("web", "db") == {("Gateway", "edge"): well, ("Service", "db"): well}
+    assert await wanted_of("none") == {("Service", "none"): ["TargetNotFound", "ResolvedRefs"]}
+
+
+async def test_a_policy_that_cannot_be_read_is_told_where_it_would_count():
+    assert await wanted_of("web", whom="Nobody") == {("Gateway", "edge"): ["Invalid"]}
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason"),
+    [
+        ([], "NoResources"),
+        ([{"gateway": False}], "NoResources"),
+        ([{"ready": False}], "Pending"),
+        ([{"ready": False}, {"gateway": False}], "Pending"),
+        ([{"ready": False}, {}], "Programmed"),
+        ([{"labels": ()}], "NoResources"),
+        ([{"namespace": "other"}], "NoResources"),
+    ],
+)
+async def test_a_gateway_is_programmed_when_a_gateways_pod_of_it_is_ready(pods, reason):
+    plane = ControlPlane()
+    plane.apply(changes(LED.partition("---")[0]))
+    for number, pod in enumerate(pods):
+        name = f"edge-{number}"
+        usual = {"namespace": "shop", "labels": labels_of({GATEWAY_NAME: "edge"}), "gateway": True}
+        instance = Instance(name=name, addresses=(f"10.0.0.{number}",), **(usual | pod))
+        plane.put(ObjectKey("Pod", instance.namespace, name), (instance,))
+    told = {each.type: each for each in all_of(plane)[ObjectKey(GATEWAY_KIND, "shop", "edge")].conditions}["Programmed"]
+    await plane.close()
+    assert (told.reason, told.holds) == (reason, reason == "Programmed")
+
+
 # With a real API server, and the standard's own definitions
 
 
 @pytest.fixture(scope="module")
 def cluster(api_server):
-    names = []
-    for manifest in gateway_api.definitions():
-        names.append(manifest["metadata"]["name"])
-        try:
-            api_server.request("POST", CRDS, manifest)
-        except RequestFailed as error:
-            if error.status != 409:
-                raise
-    for name in names:
-        wait_for(lambda name=name: _established(api_server, name), f"definition {name} to be ready", timeout=60)
-    yield api_server
-    for name in names:
-        api_server.request("DELETE", f"{CRDS}/{name}")
-
-
-def _established(server, name):
-    found = server.request("GET", f"{CRDS}/{name}").get("status", {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in found)
-
-
-def url(kind, namespace, name="", below=""):
-    plural = {"Gateway": "gateways", "HTTPRoute": "httproutes", "GatewayClass": "gatewayclasses"}[kind]
-    place = f"/namespaces/{namespace}" if namespace else ""
-    return f"/apis/{GROUP}/v1{place}/{plural}{f'/{name}' if name else ''}{below}"
-
-
-def put(server, kind, namespace, name, spec):
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    body = {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "spec": spec}
-    try:
-        server.request("POST", url(kind, namespace), body)
-    except RequestFailed as error:
-        if error.status != 409:
-            raise
-        server.request("PATCH", url(kind, namespace, name), {"spec": spec}, kind=MERGE)
+    with served(api_server) as server:
+        yield server
 
 
 @asynccontextmanager
@@ -234,6 +298,18 @@ async def test_statuses_are_written_as_the_standard_has_them(cluster):
         (entry,) = own(found)
         assert conditions(entry)["Accepted"] == ("False", "UnsupportedValue")
         assert "sessionPersistence" in entry["conditions"][0]["message"]
+
+        target = {"group": "", "kind": "Service", "name": "web"}
+        authority = {"group": "", "kind": "ConfigMap", "name": "none"}
+        validation = {"hostname": "web.example.com", "caCertificateRefs": [authority]}
+        put(cluster, "BackendTLSPolicy", namespace, "web", {"targetRefs": [target], "validation": validation})
+        found = await status(cluster, "BackendTLSPolicy", namespace, "web", lambda each: bool(each.get("ancestors")))
+        (entry,) = found["ancestors"]
+        reference = {"group": GROUP, "kind": "Gateway", "namespace": namespace, "name": "edge"}
+        assert (entry["ancestorRef"], entry["controllerName"]) == (reference, CONTROLLER)
+        assert conditions(entry) == {
+            "Accepted": ("False", "NoValidCACertificate"), "ResolvedRefs": ("False", "InvalidCACertificateRef"),
+        }  # fmt: skip
 
         put(cluster, "HTTPRoute", namespace, "web", {"rules": [{"backendRefs": [{"name": "nobody", "port": 80}]}]})
         found = await status(

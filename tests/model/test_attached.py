@@ -129,15 +129,3 @@ def test_all_values_together_come_to_what_the_mesh_made_of_them():
     texts = (SERVICE, route("a", "/a"), route("b", "/b", "office"))
     values = [value for text in texts for value in parse(document(text)).values]
     assert list(all_derived(values)) == list(mesh_of(*texts).derived())
-
-
-def test_many_objects_that_come_together_are_looked_at_once_and_come_to_the_same():
-    texts = (SERVICE, route("a", "/a"), route("b", "/b"))
-    one, other = mesh_of(*texts), Mesh()
-    with other.together():
-        assert not any(touched.hosts for touched in put(other, *texts[1:]))
-        put(other, SERVICE)
-        assert list(other.derived()) == []
-    assert other.settle().hosts == {HOST}
-    assert list(other.derived()) == list(one.derived())
-    assert not other.settle()

@@ -155,8 +155,18 @@ def test_a_listener_that_asks_only_for_unknown_kinds_takes_no_route():
     assert found.routings == ()
 
 
+def test_a_listener_on_a_port_of_the_proxys_own_is_not_served_and_told_so():
+    found = derived(SERVICE, gateway("{name: http, port: 15021, protocol: HTTP}"))
+    (listener,) = found.gateway.listeners
+    told = {each.type: (each.holds, each.reason) for each in listener.conditions}
+    assert (told["Accepted"], told["Programmed"]) == ((False, "PortUnavailable"), (False, "Invalid"))
+    assert found.gateways == ()
+
+
 def test_somebody_elses_gateway_comes_to_nothing():
     mesh = Mesh()
     for read in map(document, (SERVICE, gateway(HTTP, class_name="other"), route("a"))):
         mesh.apply(read.key, parse(read).values)
-    assert list(mesh.derived()) == []
+    (derived,) = mesh.derived()
+    assert derived.values == () and derived.gateway is None
+    assert [each.ours for each in derived.routes] == [False]  # told as findings, in nobody's status

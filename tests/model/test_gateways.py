@@ -77,6 +77,12 @@ def test_a_port_speaks_what_its_oldest_server_speaks_and_a_name_in_tls_has_one_o
     assert found[1].route_name == "https.443.second.later.edge"
 
 
+def test_a_name_with_a_dot_at_its_end_is_the_same_name():
+    made = gateway(server("a.com.", "./*.B.com.", port=443, protocol=Protocol.HTTPS, tls=SIMPLE))
+    (found,) = bound([made], unmapped)
+    assert [(each.namespace, each.host) for each in found.hosts] == [("*", "a.com"), ("edge", "*.b.com")]
+
+
 def test_one_set_of_bytes_has_one_port():
     tcp = {"port": 5432, "protocol": Protocol.TCP}
     found = bound([gateway(server("a.com", **tcp), server("b.com", name="b", **tcp))], unmapped)
@@ -149,7 +155,37 @@ def test_a_name_of_a_nearer_server_is_not_answered_by_a_wider_one():
         ("wide", "*.a.com", False),
         ("wide", "x.a.com", True),
         ("near", "x.a.com", False),
+        ("near", "*.a.com", True),
     }
+
+
+def misdirecting(*hosts, routed):
+    """For each server, by its host: the names that it has heard of, and whether they are another's."""
+    https = {"port": 443, "protocol": Protocol.HTTPS, "tls": SIMPLE}
+    found = served(bound([gateway(*(server(host, name=host, **https) for host in hosts))], unmapped), routing(*routed))
+    told = {host: {} for host in hosts}
+    for name, doors in found.doors.items():
+        for door in doors:
+            told[door.route_name.removeprefix("https.443.").removesuffix(".public.edge")][name] = door.misdirected
+    return told
+
+
+def test_a_connection_for_one_name_is_not_one_for_its_neighbours():
+    told = misdirecting("a.com", "b.com", routed=["a.com", "b.com"])
+    assert told == {"a.com": {"a.com": False, "b.com": True}, "b.com": {"a.com": True, "b.com": False}}
+
+
+def test_whose_own_name_nobody_routes_is_not_sent_to_a_wider_server():
+    told = misdirecting("x.a.com", "*.a.com", routed=["*.a.com"])
+    assert told["x.a.com"] == {"x.a.com": False, "*.a.com": True}
+    assert misdirecting("x.a.com", "*", routed=["b.com"])["x.a.com"] == {"x.a.com": False, "*": True}
+
+
+def test_of_very_many_neighbours_only_those_are_told_of_that_would_be_taken_for_ones_own():
+    many = [f"n{number}.a.com" for number in range(51)]
+    told = misdirecting(*many, "*.b.com", "x.b.com", routed=[*many, "*.b.com"])
+    assert told["n0.a.com"] == {"n0.a.com": False}
+    assert told["*.b.com"] == {"*.b.com": False, "x.b.com": True}
 
 
 def test_the_narrower_of_two():

@@ -8,7 +8,7 @@ from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.scope import Scope
 from weft.model.service import Protocol, Resolution, Service, ServicePort, StaticEndpoint
 from weft.model.settings import Settings
-from weft.model.sidecar import IngressListener, OutboundPolicy, Sidecar
+from weft.model.sidecar import OutboundPolicy, Sidecar
 from weft.model.touched import EVERYWHERE, Touched
 
 SHOP = Scope("shop")
@@ -147,30 +147,6 @@ def test_written_endpoints_use_their_own_ports():
 def test_a_root_sidecar_touches_every_scope():
     assert put(Mesh(), Sidecar("default", "istio-system")).scopes == {EVERYWHERE}
     assert put(Mesh(), Sidecar("default", "shop")).scopes == {"shop"}
-
-
-def test_inbound_ports_are_the_target_ports_of_the_services_that_select_the_group():
-    mesh = Mesh()
-    put(mesh, service("orders"), service("cart"), instance("orders-0", "orders"))
-    assert [(port.number, port.protocol) for port in mesh.inbound_ports(group("orders"))] == [(8080, Protocol.HTTP)]
-
-
-def test_a_workloads_own_word_counts_where_no_service_declares_a_protocol():
-    mesh = Mesh()
-    put(
-        mesh,
-        service("orders", protocol=Protocol.UNDECLARED),
-        instance("orders-0", "orders", protocols=((8080, Protocol.HTTP), (3306, Protocol.MYSQL))),
-    )
-    ports = [(port.number, port.protocol) for port in mesh.inbound_ports(group("orders"))]
-    assert ports == [(3306, Protocol.MYSQL), (8080, Protocol.HTTP)]
-
-
-def test_a_sidecars_ingress_replaces_the_ports_of_services():
-    mesh = Mesh()
-    ingress = IngressListener(ServicePort(9080, "http", Protocol.HTTP), "127.0.0.1:8080")
-    put(mesh, service("orders"), Sidecar("orders", "shop", ingress=(ingress,)))
-    assert [(p.number, p.default_endpoint) for p in mesh.inbound_ports(group("orders"))] == [(9080, "127.0.0.1:8080")]
 
 
 def test_settings_touch_everyone_and_go_back_to_the_default_when_removed():

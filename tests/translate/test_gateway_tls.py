@@ -331,6 +331,18 @@ async def test_a_server_that_asks_for_certificates_is_not_got_round_by_another_n
         assert (await made.ask("open.example.com", tls=trusting(shown))).status == 200
 
 
+async def test_who_has_come_for_one_name_is_sent_to_the_door_of_another(edge, authority):
+    """As a browser does whose connection has a certificate that is good for both."""
+    shown = authority.issue("*.example.com")
+    both = [
+        server("{mode: SIMPLE, credentialName: shop}", hosts=f"[{name}.example.com]", name=name) for name in ("a", "b")
+    ]
+    async with edge(gateways(*both) + pair("shop", shown)) as made:
+        assert (await made.ask("a.example.com", tls=trusting(shown))).status == 200
+        assert (await made.ask("b.example.com", name="a.example.com", tls=trusting(shown))).status == 421
+        assert (await made.ask("c.example.com", name="a.example.com", tls=trusting(shown))).status == 404
+
+
 async def test_the_meshs_own_certificates_are_asked_for_and_shown(edge):
     async with edge(gateways(server("{mode: ISTIO_MUTUAL}"))) as made:
         mesh = made.made.authority

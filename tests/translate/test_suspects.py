@@ -100,3 +100,20 @@ def test_at_a_gateway_they_are_tried_in_the_listener_that_was_refused_and_by_its
     lineup = of_routes(service_view(mesh, edge, mesh.scope(edge), "a.com"), 81)
     assert lineup.suspects == (Suspect(ObjectKey("VirtualService", "shop", "a"), 8),)
     assert b"outbound|80||payments" in lineup.trial((0,)).body
+
+
+def test_they_are_not_looked_for_at_a_door_that_only_sends_their_callers_elsewhere():
+    server = "{port: {number: 443, name: %s, protocol: HTTPS}, hosts: ['%s'], tls: {mode: SIMPLE, credentialName: c}}"
+    gateway = f"selector: {{istio: ingress}}\nservers: [{server % ('b', 'b.com')}, {server % ('a', 'a.com')}]"
+    mesh = mesh_of(
+        edge=rule(gateway, name="edge", kind="Gateway"),
+        a=rule(
+            "hosts: [a.com]\ngateways: [edge]\nhttp: [{route: [{destination: {host: payments}}]}]",
+            name="a",
+            kind="VirtualService",
+        ),
+    )
+    edge = Group(ProxyKind.GATEWAY, "shop", labels_of({"istio": "ingress"}))
+    view = service_view(mesh, edge, mesh.scope(edge), "a.com")
+    assert [door.misdirected for door in view.doors] == [True, False]
+    assert [each.key.name for each in of_routes(view, 443).suspects] == ["a"]

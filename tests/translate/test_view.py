@@ -111,13 +111,17 @@ def test_the_endpoints_of_a_headless_service_are_those_of_its_tcp_ports():
     [
         (ProxyKind.GATEWAY, (), True, False),
         (ProxyKind.GATEWAY, (), False, True),
-        (ProxyKind.SIDECAR, (), True, True),  # everybody would need the Secret
-        (ProxyKind.SIDECAR, labels_of({"app": "web"}), True, False),
-        (ProxyKind.SIDECAR, labels_of({"app": "web"}), False, True),
+        (ProxyKind.SIDECAR, (), True, True),
+        (
+            ProxyKind.SIDECAR,
+            labels_of({"app": "web"}),
+            True,
+            True,
+        ),  # it might be a gateway's, brought to a pod of theirs
         (ProxyKind.GRPC, labels_of({"app": "web"}), True, True),  # an application is no place for the mesh's keys
     ],
 )
-def test_a_secret_is_followed_by_gateways_and_by_whom_a_rule_selects(kind, selector, held, closed):
+def test_a_secret_is_brought_to_gateways_alone(kind, selector, held, closed):
     mesh, caller = Mesh(), Group(kind, "shop", labels_of({"app": "web"}))
     tls = ClientTls(ClientTlsMode.MUTUAL, credential="partner")
     port = TrafficPolicy(tls=tls)

@@ -8,34 +8,41 @@ from collections.abc import Iterator
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding
 from weft.base.problem import Problem
-from weft.model.attached import Derived
+from weft.base.suggest import did_you_mean_name
+from weft.model.attached import OWN_CLASS, Derived
 from weft.model.gateway_api import GATEWAY_NAME
-from weft.model.outcome import GatewayOutcome, Told
+from weft.model.names import Origin
+from weft.model.outcome import Flaw, GatewayOutcome, Told
 
 
 def of_attachments(facts: Facts) -> Iterator[Problem]:
+    flaws: dict[tuple[Origin | None, Flaw], None] = {}  # each once, however many parents its route has
     for derived in facts.standard:
         yield from _of_routes(derived)
+        for outcome in derived.routes:
+            flaws.update(((outcome.origin, flaw), None) for flaw in outcome.flaws)
         if derived.gateway is not None:
             yield from _of_listeners(derived.gateway)
             yield from _of_proxies(derived.gateway, facts)
-        for outcome in derived.policies:
-            for told in outcome.conditions:
+        for policy in derived.policies:
+            for told in policy.conditions:
                 if told.type == "Accepted" and not told.holds:
-                    yield finding("WFT0904", outcome.origin, "spec.targetRefs", _said(told), "")
+                    yield finding("WFT0904", policy.origin, "spec.targetRefs", _said(told), "")
+    for origin, flaw in flaws:
+        guess = did_you_mean_name(flaw.host, facts.by_host) if flaw.host not in facts.by_host else ""
+        hint = guess if guess.startswith("did you") else "what is sent there is answered 500, or closed"
+        field = f"spec.rules[{flaw.rule}]"
+        yield finding("WFT0902", origin, field, f"{flaw.message} ({flaw.reason})", hint, line=flaw.line)
+    for gateway in facts.classless:
+        what = f"the class `{gateway.class_name}` is not weft's, and no GatewayClass has it: nothing serves this"
+        yield finding("WFT0906", gateway.origin, "spec.gatewayClassName", what, f"weft's class is `{OWN_CLASS}`")
 
 
 def _of_routes(derived: Derived) -> Iterator[Problem]:
     for outcome in derived.routes:
         for told in outcome.conditions:
-            if told.holds:
-                continue
-            if told.type == "Accepted":
+            if told.type == "Accepted" and not told.holds:
                 yield finding("WFT0901", outcome.origin, f"spec.parentRefs[{outcome.parent.index}]", _said(told), "")
-            else:
-                yield finding(
-                    "WFT0902", outcome.origin, "spec.rules", _said(told), "what is sent there is answered 500"
-                )
 
 
 def _of_listeners(outcome: GatewayOutcome) -> Iterator[Problem]:

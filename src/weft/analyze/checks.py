@@ -48,7 +48,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0002", WARNING, "A field is not acted on, deprecated, or means something else than it seems",
           "The object is in effect without it.", ("IST0133", "IST0002")),
     Check("WFT0003", WARNING, "A kind that changes how a mesh behaves, and that weft does not act on",
-          "An EnvoyFilter, a WasmPlugin or a Gateway API route has no effect. Say it with Istio's typed resources, or "
+          "An EnvoyFilter, a WasmPlugin or a ProxyConfig has no effect. Say it with Istio's typed resources, or "
           "keep whoever acts on it."),
     # Routes
     Check("WFT0101", WARNING, "A VirtualService is for a host that nobody has",
@@ -58,7 +58,7 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0102", WARNING, "A VirtualService names a Gateway that does not exist",
           "Nothing serves its routes there. `mesh` stands for all sidecars.", ("IST0101",)),
     Check("WFT0104", WARNING, "A route leads to a host that does not exist",
-          "Requests sent there fail with 503.", ("IST0101",)),
+          "Requests sent there fail with 503, connections are closed.", ("IST0101",)),
     Check("WFT0105", WARNING, "A route leads to a host that is hidden from its callers",
           "The host's `exportTo`, or the callers' Sidecar, keeps it from them: requests sent there fail with 503."),
     Check("WFT0106", WARNING, "A route leads to a port that the destination does not have",
@@ -94,11 +94,13 @@ _CHECKS: tuple[Check, ...] = (
           "No workload has the `sourceLabels`, or nothing runs in the `sourceNamespace`: the match is never met."),
     Check("WFT0120", WARNING, "Routes of a kind that no port of the host carries",
           "`http` routes are used on HTTP ports only, `tls` on TLS and HTTPS, `tcp` on all others: here they are used "
-          "nowhere. Often the name of the Service's port lacks its protocol.", ("IST0118",)),
+          "nowhere. Often the name of the Service's port lacks its protocol. At a gateway, TLS that is passed on has "
+          "`tls` routes alone, HTTPS that it ends `http`, TLS that it ends and TCP `tcp`.", ("IST0118",)),
     Check("WFT0121", WARNING, "A VirtualService without hosts that nobody delegates to",
           "It is a delegate, and no route of another VirtualService hands over to it: nothing uses it."),
     Check("WFT0122", WARNING, "A Gateway does not have a VirtualService's host",
-          "The Gateway serves other hosts: these routes are never met there.", ("IST0132",)),
+          "The Gateway serves other hosts, or has this one for the routes of another namespace alone: these routes are "
+          "never met there.", ("IST0132",)),
     Check("WFT0123", WARNING, "A redirect leads to where the request came from",
           "It changes neither path, host, port nor scheme of what it matches: clients go round in circles."),
     Check("WFT0124", WARNING, "A route asks for a method in lower case",
@@ -130,7 +132,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0208", WARNING, "TLS without the mesh's certificate to a workload of the mesh",
           "`tls.mode: SIMPLE` towards a sidecar: the calls fail. Leave `tls` out.", ("IST0113",)),
     Check("WFT0209", WARNING, "Mutual TLS to a workload without a proxy",
-          "`tls.mode: ISTIO_MUTUAL`, and nobody is there to take it: the calls fail."),
+          "`tls.mode: ISTIO_MUTUAL`, and nobody is there to take it: the calls fail. A gateway takes it where the "
+          "mode of its own server is ISTIO_MUTUAL."),
     Check("WFT0210", WARNING, "Mutual TLS to workloads that have it disabled",
           "`tls.mode: ISTIO_MUTUAL` against a PeerAuthentication of mode DISABLE: the calls fail.", ("IST0113",)),
     Check("WFT0211", WARNING, "Behind a headless service some take mutual TLS and some do not",
@@ -152,6 +155,10 @@ _CHECKS: tuple[Check, ...] = (
           "route go to the host itself, which is asked as if it were their goal."),
     Check("WFT0218", WARNING, "The destinations of one route have different tunnels",
           "A proxy opens one tunnel for all connections of a route: that of the first destination."),
+    Check("WFT0219", WARNING, "A rule's Secret is not there",
+          "`credentialName` names a Secret of the namespace of those who call, which are gateways, or the workloads "
+          "that `workloadSelector` selects. Where it is missing, or lacks what the mode needs, they call nobody: 503.",
+          ("IST0101",)),
     # Services
     Check("WFT0301", WARNING, "A service selects nobody",
           "No workload of its namespace has its labels: nobody answers its calls.", ("IST0127",)),
@@ -237,7 +244,7 @@ _CHECKS: tuple[Check, ...] = (
           "It lets nobody in there: hosts, paths, methods, headers and tokens are HTTP's."),
     Check("WFT0516", WARNING, "A rule that denies or asks means more on a port that does not carry HTTP",
           "What only HTTP has is left out there, so the rule matches every connection that the rest of it matches. Add "
-          "`ports` to its operations."),
+          "`ports` to its operations. At a gateway these are servers of TCP, and of TLS that is passed on."),
     Check("WFT0517", WARNING, "An authorizer for HTTP is to decide about other connections",
           "It cannot be asked, so every connection that the rule matches is denied."),
     Check("WFT0518", WARNING, "A policy names a port that nobody declares",
@@ -287,7 +294,8 @@ _CHECKS: tuple[Check, ...] = (
           "Of a name inside TLS, and of a port of bytes, the older Gateway is served. Routes of plain HTTP are merged.",
           ("IST0145",)),
     Check("WFT0703", WARNING, "Servers of one port speak different protocols",
-          "HTTP and TLS cannot be told apart in time on one port of the same workloads: one of them is not served.",
+          "HTTP, TLS and bytes cannot be told apart in time on one port of the same workloads: it speaks what the "
+          "oldest Gateway says, or without ages the first by name. The other server is left out.",
           ("IST0145",)),
     Check("WFT0704", WARNING, "A server's certificate is not there",
           "The Secret is missing in the namespace of the gateway's pods, or lacks what the server needs: its hosts are "
@@ -301,6 +309,8 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0708", WARNING, "A Gateway selects workloads that are no gateways",
           "A sidecar serves no Gateway. On one machine a Workload has `gateway`, on a cluster a pod has the injection "
           "template `gateway`."),
+    Check("WFT0709", INFO, "A gateway's port is not published",
+          "The Workload publishes others of its ports on the machine. This one is reached from within the mesh alone."),
     # Namespaces, pods and injection
     Check("WFT0801", WARNING, "A namespace has two labels about injection",
           "`istio-injection` wins over `istio.io/rev`, which has no effect. Keep one of them.", ("IST0123",)),
@@ -355,6 +365,9 @@ _CHECKS: tuple[Check, ...] = (
     Check("WFT0905", WARNING, "A Gateway has no proxy",
           "Its proxies are the gateways of its namespace with the label `gateway.networking.k8s.io/gateway-name` and "
           "its name; there is none."),
+    Check("WFT0906", WARNING, "A Gateway's class is nobody's",
+          "weft serves the class `weft`, and those whose GatewayClass names its controller. This one has another "
+          "`gatewayClassName`, and no GatewayClass says whose that is: nothing serves it."),
 )  # fmt: skip
 
 CHECKS: Mapping[str, Check] = {check.code: check for check in _CHECKS}

@@ -12,12 +12,15 @@ from typing import TypeVar
 
 import msgspec
 
-from weft.model.attached import Derived, all_derived
+from weft.model.attached import OWN_CLASS, Derived, all_derived
 from weft.model.authorization_policy import AuthorizationPolicy
+from weft.model.claims import strength
 from weft.model.credential import Credential
 from weft.model.destination_rule import DestinationRule
 from weft.model.gateway import CredentialRef, Gateway
-from weft.model.gateway_api import GatewayClass
+from weft.model.gateway_api import GATEWAY_NAME, GatewayClass, StandardGateway
+from weft.model.gateways import BoundServer, bound
+from weft.model.gateways import age as gateway_age
 from weft.model.instance import Instance, pod_of
 from weft.model.names import Labels, host_covers, selects
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, peer_modes
@@ -63,6 +66,7 @@ class Facts(msgspec.Struct, frozen=True):
     by_host: Mapping[str, tuple[Service, ...]] = {}
     wildcards: tuple[Service, ...] = ()
     standard: tuple[Derived, ...] = ()  # what came of the Gateway API's objects
+    classless: tuple[StandardGateway, ...] = ()  # their class is not weft's, and no GatewayClass says whose
 
     @property
     def runs(self) -> bool:
@@ -75,8 +79,14 @@ class Facts(msgspec.Struct, frozen=True):
         fewest = min(candidates, key=len, default=self.runners.get(namespace, ()))
         return tuple(runner for runner in fewest if selects(labels, runner.labels))
 
-    def chosen(self, namespace: str, labels: Labels) -> list[tuple[str, Runner]]:
-        """Whom a policy of this namespace is for, with their namespaces: in the root namespace that is everywhere."""
+    def chosen(self, namespace: str, labels: Labels, targets: tuple[str, ...] = ()) -> list[tuple[str, Runner]]:
+        """Whom a policy of this namespace is for, with their namespaces: in the root namespace that is everywhere. With
+        `targets`, each as KIND NAME, it is for the proxies of these Gateways alone."""
+        if targets:
+            own = [each for each in self.selected(namespace, labels) if each.instance.gateway]
+            return [
+                (namespace, each) for each in own if f"Gateway {dict(each.labels).get(GATEWAY_NAME, '')}" in targets
+            ]
         places = self.runners if namespace == self.settings.root_namespace else (namespace,)
         return [(place, runner) for place in places for runner in self.selected(place, labels)]
 
@@ -86,6 +96,20 @@ class Facts(msgspec.Struct, frozen=True):
         places = dict.fromkeys((root, namespace))
         there = (each for place in places for each in self.peer_authentications.get(place, ()))
         return peer_modes((each for each in there if selects(each.selector, labels)), root)
+
+    def servers(self, namespace: str, runner: Runner) -> tuple[BoundServer, ...]:
+        """What a gateway serves, as its proxy has it; nothing of whoever is none."""
+        if not runner.instance.gateway:
+            return ()
+        every = (*self.gateways.values(), *(gateway for derived in self.standard for gateway in derived.gateways))
+        own = [each for each in every if each.within in ("", namespace) and selects(each.selector, runner.labels)]
+        leads: dict[int, dict[int, None]] = {}  # from its Services' ports to its own
+        for service in sorted(self.services, key=strength):
+            if service.namespace == namespace and service.selector and selects(service.selector, runner.labels):
+                for port in service.ports:
+                    if (number := runner.instance.port_for(port)) is not None:
+                        leads.setdefault(port.number, {})[number] = None
+        return bound(sorted(own, key=gateway_age), lambda number: leads.get(number, ()))
 
     def services_of(self, host: str) -> tuple[Service, ...]:
         """The services that a host or wildcard means: of that name, covered by it, or a wildcard that covers it."""
@@ -135,11 +159,18 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         by_host={host: tuple(claims) for host, claims in by_host.items()},
         wildcards=tuple(service for service in services if service.host.startswith("*")),
         standard=all_derived(values),
+        classless=_classless(values),
     )
 
 
 def _of_kind(values: Iterable[Value], kind: type[Kind]) -> tuple[Kind, ...]:
     return tuple(value for value in values if isinstance(value, kind))
+
+
+def _classless(values: Iterable[Value]) -> tuple[StandardGateway, ...]:
+    held = tuple(values)
+    known = {OWN_CLASS, *(each.name for each in _of_kind(held, GatewayClass))}
+    return tuple(each for each in _of_kind(held, StandardGateway) if each.class_name not in known)
 
 
 def _by_namespace(policies: Iterable[PeerAuthentication]) -> dict[str, tuple[PeerAuthentication, ...]]:

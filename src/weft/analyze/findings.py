@@ -10,9 +10,11 @@ from weft.analyze.attachments import of_attachments
 from weft.analyze.callers import of_callers
 from weft.analyze.claims import of_claims
 from weft.analyze.conditions import of_conditions
+from weft.analyze.credentials import of_credentials
 from weft.analyze.enforcement import of_enforcement
 from weft.analyze.exports import of_exports
 from weft.analyze.facts import Facts
+from weft.analyze.gateway_routes import of_gateway_routes
 from weft.analyze.gateways import of_gateways
 from weft.analyze.namespaces import of_namespaces
 from weft.analyze.policies import of_policies
@@ -42,11 +44,13 @@ def findings(
         *of_claims(facts),
         *of_exports(facts),
         *of_namespaces(facts),
-        *of_gateways(facts),
+        *of_gateways(facts, refused),
         *of_attachments(facts),
         *of_rules(facts),
+        *of_credentials(facts),
         *of_tunnels(facts),
         *of_routes(facts),
+        *of_gateway_routes(facts),
         *of_shadows(facts),
         *of_conditions(facts),
         *of_actions(facts),

@@ -4,52 +4,83 @@ missing or wrong, and hosts that nobody routes."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from weft.analyze.credentials import meant_secret
 from weft.analyze.facts import Facts
 from weft.analyze.finding import finding, meant_labels, written
 from weft.base.problem import Problem
-from weft.base.suggest import did_you_mean
 from weft.model.credential import Credential
-from weft.model.gateway import CredentialRef, Gateway, ServerTls, ServerTlsMode
-from weft.model.gateways import AUTHORITIES, narrower
-from weft.model.names import Labels
-from weft.model.service import Protocol
+from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls, ServerTlsMode
+from weft.model.gateways import AUTHORITIES, age, narrower, spoken
+from weft.model.names import Labels, ObjectKey
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
 _Door = tuple[Labels, int, str]  # the workloads, the port, the address it is bound to
 
 
-def of_gateways(facts: Facts) -> Iterator[Problem]:
+def of_gateways(facts: Facts, refused: Collection[ObjectKey] = ()) -> Iterator[Problem]:
+    """`refused`: objects with errors of their own, which stand in nobody's way."""
+    yield from _of_listeners(facts)
+    yield from _of_publishing(facts)
     hosts: dict[tuple[_Door, str], Gateway] = {}
-    speaking: dict[_Door, tuple[Gateway, bool]] = {}
-    for gateway in sorted(facts.gateways.values(), key=_age):
+    speaking: dict[_Door, tuple[Gateway, GatewayServer]] = {}
+    for gateway in sorted(facts.gateways.values(), key=age):
+        if gateway.origin is not None and gateway.origin.key in refused:
+            continue
         yield from _of_selector(gateway, facts)
         yield from _of_hosts(gateway, facts)
         for index, server in enumerate(gateway.servers):
             yield from _of_certificate(gateway, index, facts)
             door = (gateway.selector, server.port.number, server.bind)
-            encrypted = server.port.protocol in (Protocol.TLS, Protocol.HTTPS)
-            other, was = speaking.setdefault(door, (gateway, encrypted))
-            if was != encrypted:
+            other, first = speaking.setdefault(door, (gateway, server))
+            if spoken(first) != spoken(server):
                 whose = f"Gateway {other.namespace}/{other.name}" if other is not gateway else "a server above"
-                what = f"port {server.port.number} is {server.port.protocol.value} here, and not to {whose}"
+                what = (
+                    f"port {server.port.number} is {_named(server)} here, and {_named(first)} to {whose}, "
+                    "which comes first: this server is left out"
+                )
                 yield finding(
                     "WFT0703", gateway.origin, f"spec.servers[{index}].port", what, "give each protocol a port"
                 )
                 continue
-            if server.is_http and not encrypted:
+            if server.is_http and not server.encrypted:
                 continue  # their routes are merged
             for place, host in enumerate(server.hosts):
                 name = host.rpartition("/")[2]
-                first = hosts.setdefault((door, name), gateway)
-                if first is not gateway:
+                owner = hosts.setdefault((door, name), gateway)
+                if owner is not gateway:
                     what = (
                         f"{name} at port {server.port.number} of the same workloads is served for "
-                        f"Gateway {first.namespace}/{first.name} already"
+                        f"Gateway {owner.namespace}/{owner.name} already"
                     )
                     field = f"spec.servers[{index}].hosts[{place}]"
                     yield finding("WFT0702", gateway.origin, field, what, "let each host and port have one Gateway")
+
+
+def _of_listeners(facts: Facts) -> Iterator[Problem]:
+    """Of the Gateway API. A certificate that is missing is told in its listener's conditions."""
+    for derived in facts.standard:
+        numbers = {each.name: index for index, each in enumerate(derived.gateway.listeners if derived.gateway else ())}
+        for gateway in derived.gateways:
+            tls = gateway.servers[0].tls
+            field = f"spec.listeners[{numbers.get(gateway.servers[0].name, 0)}]"
+            for reference in tls.credentials if tls is not None else ():
+                held = facts.credentials.get(reference)
+                if held is not None and held.chain:
+                    yield from _of_shown(gateway, 0, field, held)
+
+
+def _of_publishing(facts: Facts) -> Iterator[Problem]:
+    """Who publishes nothing is called from within the mesh. Who publishes some ports may have forgotten others."""
+    for namespace, runners in facts.runners.items():
+        for runner in runners:
+            published = runner.instance.published
+            for number in sorted({each.listens for each in facts.servers(namespace, runner)} if published else ()):
+                if number not in published:
+                    what = f"port {number} is served here and not published: from this machine nobody reaches it"
+                    hint = f"add {{port: {number}, hostPort: …}} to `publish`"
+                    yield finding("WFT0709", runner.instance.origin, "spec.gateway.publish", what, hint)
 
 
 def _of_selector(gateway: Gateway, facts: Facts) -> Iterator[Problem]:
@@ -89,8 +120,8 @@ def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Prob
             field = f"spec.servers[{index}].tls.credentialName{'s' if len(tls.credentials) > 1 else ''}" if tls else ""
             if held is None:
                 what = f"there is no Secret {place}/{reference.name}, or none that can be read: these hosts are closed"
-                names = (each.name for each in facts.credentials if each.namespace == place)
-                yield finding("WFT0704", gateway.origin, field, what, did_you_mean(reference.name, names))
+                hint = meant_secret(reference.name, place, facts)
+                yield finding("WFT0704", gateway.origin, field, what, hint)
             elif not held.chain:
                 what = f"the Secret {place}/{reference.name} has no certificate to show: these hosts are closed"
                 yield finding("WFT0704", gateway.origin, field, what, "it needs `tls.crt` and `tls.key`")
@@ -101,7 +132,7 @@ def _of_certificate(gateway: Gateway, index: int, facts: Facts) -> Iterator[Prob
 
 
 def _of_shown(gateway: Gateway, index: int, field: str, held: Credential) -> Iterator[Problem]:
-    if held.expires < time.time():
+    if 0 < held.expires < time.time():
         day = time.strftime("%Y-%m-%d", time.gmtime(held.expires))
         what = f"the certificate of the Secret {held.namespace}/{held.name} has expired on {day}"
         yield finding("WFT0705", gateway.origin, field, what)
@@ -132,5 +163,5 @@ def _names(name: str, host: str) -> bool:
     return name == host or (name.startswith("*.") and "." in host and host.partition(".")[2] == name[2:])
 
 
-def _age(gateway: Gateway) -> tuple[str, str, str]:
-    return (gateway.created or "9999", gateway.namespace, gateway.name)
+def _named(server: GatewayServer) -> str:
+    return server.port.protocol.value.upper()

@@ -29,13 +29,13 @@ def of_policies(facts: Facts) -> Iterator[Problem]:
         if not policy.dry_run:
             places = [(namespace, runner.name) for namespace, runner in guarded]
             others = sorted({port for place in places for port in ports.tcp.get(place, ())})
-            hint = next((port for place in places for port in sorted(ports.http.get(place, ()))), 8080)
-            yield from _of_ports(policy, others, hint, facts)
+            http = {port for place in places for port in ports.http.get(place, ())}
+            yield from _of_ports(policy, others, http, facts)
 
 
 def guarded_by(policy: AuthorizationPolicy, facts: Facts) -> list[tuple[str, Runner]]:
     """Whom a policy selects, with their namespaces."""
-    return facts.chosen(policy.namespace, policy.selector)
+    return facts.chosen(policy.namespace, policy.selector, policy.targets)
 
 
 def _of_provider(policy: AuthorizationPolicy, facts: Facts) -> Iterator[Problem]:
@@ -81,7 +81,7 @@ def _of_numbers(policy: AuthorizationPolicy, guarded: list[tuple[str, Runner]], 
                 yield finding("WFT0518", policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)
 
 
-def _of_ports(policy: AuthorizationPolicy, ports: list[int], http_port: int, facts: Facts) -> Iterator[Problem]:
+def _of_ports(policy: AuthorizationPolicy, ports: list[int], http: set[int], facts: Facts) -> Iterator[Problem]:
     """A rule that asks for what only HTTP has, for workloads with ports that carry something else."""
     http_only = policy.action is Action.CUSTOM and not _asks_about_connections(policy, facts)
     for number, rule in enumerate(policy.rules):
@@ -98,8 +98,9 @@ def _of_ports(policy: AuthorizationPolicy, ports: list[int], http_port: int, fac
         else:
             verb = {Action.DENY: "denies", Action.AUDIT: "marks", Action.CUSTOM: "asks about"}[policy.action]
             code, outcome = "WFT0516", f"so this rule {verb} every connection that the rest of it matches"
-        what = f"{plural} not carry HTTP, {outcome}"
-        hint = f'add `ports` to its operations, such as ports: ["{http_port}"]'
+        alone = "not carry HTTP" if http.isdisjoint(met) else "not carry HTTP for every name"
+        what = f"{plural} {alone}, {outcome}"
+        hint = f'add `ports` to its operations, such as ports: ["{min(http.difference(ports), default=8080)}"]'
         if policy.action is Action.ALLOW:
             hint = "let callers of that port in by a rule without hosts, paths, methods, headers or tokens"
         yield finding(code, policy.origin, f"spec.rules[{number}]", what, hint, line=rule.line)

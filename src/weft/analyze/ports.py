@@ -30,7 +30,7 @@ class Ports:
                 for port in service.ports:
                     number = runner.instance.port_for(port) or port.number
                     self._targets[place].add((port.number, number))
-                    if port.protocol is not Protocol.UDP:
+                    if port.protocol is not Protocol.UDP and not runner.instance.gateway:
                         decided.setdefault((place, number), port.protocol)
         for namespace, runners in facts.runners.items():
             for runner in runners:
@@ -38,6 +38,10 @@ class Ports:
                     own = ((namespace, runner.name), number)
                     if decided.get(own, Protocol.UNDECLARED) is Protocol.UNDECLARED:
                         decided[own] = protocol
+                # A gateway is told by its Gateways what its ports carry; inside TLS one may carry both, by name.
+                for server in facts.servers(namespace, runner):
+                    kept = self.http if server.server.is_http else self.tcp
+                    kept[(namespace, runner.name)].add(server.listens)
         for (place, number), protocol in decided.items():
             if protocol not in (Protocol.UDP, Protocol.UNDECLARED):
                 (self.http if protocol.is_http else self.tcp)[place].add(number)

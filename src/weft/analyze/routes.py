@@ -1,5 +1,6 @@
-"""VirtualServices for hosts that nobody has, for gateways that are not there or that nothing serves yet, with routes
-for what nobody speaks. Where their routes lead is looked at by whoever sees them: `translate/findings.py`."""
+"""VirtualServices for hosts that nobody has, for gateways that are not there, with routes for what nobody speaks. What
+comes of them at a gateway is `gateway_routes.py`'s; where their routes lead is looked at by whoever sees them:
+`translate/findings.py`."""
 
 from __future__ import annotations
 
@@ -10,8 +11,6 @@ from weft.analyze.finding import finding, meant_host
 from weft.api.syntax import is_address
 from weft.base.problem import Problem
 from weft.base.suggest import did_you_mean
-from weft.model.gateway import Gateway
-from weft.model.names import host_covers
 from weft.model.service import Protocol
 from weft.model.virtual_service import VirtualService
 
@@ -51,9 +50,6 @@ def _of_hosts(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
 
 
 def _of_gateways(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
-    for name in routing.gateways if "mesh" not in routing.gateways else ():
-        if name in facts.gateways:
-            yield from _of_served(routing, name, facts.gateways[name])
     for index, name in enumerate(routing.gateways):
         if name != "mesh" and name not in facts.gateways:
             what = f"the gateway {name} does not exist"
@@ -80,12 +76,3 @@ def _of_kinds(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
             what = f"no port of {routing.hosts[0]} carries {name}, only {carried}: these routes are never used"
             hint = "is the Service's port named for its protocol, or has it the right `appProtocol`?"
             yield finding("WFT0120", routing.origin, f"spec.{name}", what, hint)
-
-
-def _of_served(routing: VirtualService, name: str, gateway: Gateway) -> Iterator[Problem]:
-    served = {host.rpartition("/")[2] for server in gateway.servers for host in server.hosts}
-    for index, host in enumerate(routing.hosts):
-        if not any(host_covers(each, host) or host_covers(host, each) for each in served):
-            what = f"the gateway {name} does not serve {host}: these routes are never met there"
-            listed = ", ".join(sorted(served)[:5])
-            yield finding("WFT0122", routing.origin, f"spec.hosts[{index}]", what, f"it serves {listed}")

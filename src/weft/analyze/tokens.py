@@ -25,14 +25,14 @@ def of_tokens(facts: Facts) -> Iterator[Problem]:
     ports = Ports(facts)
     for each in facts.authentications:
         yield from of_nobody("WFT0541", each, facts, "the RequestAuthentication is for nobody")
-        chosen = facts.chosen(each.namespace, each.selector)
+        chosen = facts.chosen(each.namespace, each.selector, each.targets)
         checked |= {(namespace, runner.name) for namespace, runner in chosen if each.rules or each.refused}
         yield from _of_keys(each, chosen, facts)
         yield from _of_undeclared(each, chosen, ports)
         for place, runner in chosen:
             issuers[(place, runner.name)] |= {rule.issuer for rule in each.rules}
     for policy in facts.policies:
-        guarded = facts.chosen(policy.namespace, policy.selector)
+        guarded = facts.chosen(policy.namespace, policy.selector, policy.targets)
         yield from _of_issuers(policy, guarded, issuers)
         if policy.refused or not guarded or any((place, runner.name) in checked for place, runner in guarded):
             continue

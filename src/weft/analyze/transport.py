@@ -11,6 +11,7 @@ from weft.analyze.nobody import of_nobody
 from weft.analyze.ports import Ports
 from weft.base.problem import Problem
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, effective
+from weft.model.gateway import ServerTlsMode
 from weft.model.names import selects
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.service import Protocol, Service, ServicePort
@@ -78,6 +79,15 @@ def _against(
                     "they fail",
                     "leave `tls` out: proxies use mutual TLS by themselves",
                 )
+        if runner.instance.gateway:
+            if tls.mode is ClientTlsMode.ISTIO_MUTUAL and not _takes_own_tls(service, runner, number, facts):
+                return (
+                    "WFT0209",
+                    f"calls to {at} are mutual TLS, and the gateway {runner.name} has no server there that takes it: "
+                    "they fail",
+                    "let the server's `tls.mode` be ISTIO_MUTUAL, or leave `tls` out here",
+                )
+            continue
         if tls.mode is ClientTlsMode.ISTIO_MUTUAL and not runner.instance.speaks_tls(number):
             return (
                 "WFT0209",
@@ -91,6 +101,16 @@ def _against(
                 "leave `tls` out, or let the PeerAuthentication be PERMISSIVE",
             )
     return _WELL
+
+
+def _takes_own_tls(service: Service, runner: Runner, number: int, facts: Facts) -> bool:
+    """Whether a gateway may take the mesh's TLS on a port: it ends it there, or passes on what it does not open."""
+    there = [each.server for each in facts.servers(service.namespace, runner) if each.listens == number]
+    return any(
+        server.encrypted
+        and (server.tls is None or server.tls.mode in (ServerTlsMode.ISTIO_MUTUAL, ServerTlsMode.PASSTHROUGH))
+        for server in there
+    )
 
 
 def _behind(service: Service, subset: Subset | None, facts: Facts) -> tuple[Runner, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from weft.api.access_log import read_logging
+from weft.api.authorities import authorities
 from weft.api.document import Path
 from weft.api.extension_provider import read_extension_providers
 from weft.api.locality import read_locality
@@ -56,17 +57,8 @@ def read_config_map(root: Fields, meta: Meta) -> tuple[Settings | Bundle, ...]:
 
 def _bundle(root: Fields, meta: Meta) -> tuple[Bundle, ...]:
     """Whom a BackendTLSPolicy may believe."""
-    data = root.raw("data")
-    roots = data.get("ca.crt") if isinstance(data, Mapping) else None
-    if not isinstance(roots, str):
-        return ()
-    from cryptography.x509 import load_pem_x509_certificates  # not for those who have no such ConfigMap
-
-    try:
-        load_pem_x509_certificates(roots.encode())
-    except ValueError:
-        return ()  # somebody else's, of another shape
-    return (Bundle(meta.name, meta.namespace, roots, meta.origin),)
+    roots = authorities({"data": root.raw("data")})
+    return (Bundle(meta.name, meta.namespace, roots, meta.origin),) if roots else ()
 
 
 def _is_mesh_config(meta: Meta, *, from_file: bool) -> bool:
@@ -165,10 +157,15 @@ def _trusted_proxies(config: Fields) -> int:
 
 
 def _on_demand(config: Fields, meta: Meta) -> bool:
+    at = ("metadata", "annotations", ON_DEMAND)
+    for name in dict(meta.annotations):
+        guess = did_you_mean(name, (ON_DEMAND,)) if name != ON_DEMAND and name.startswith("weft.dev/") else ""
+        if guess.startswith("did you"):
+            config.report.warning((*at[:2], name), f"nobody reads the annotation {name}", guess)
     written = dict(meta.annotations).get(ON_DEMAND, "false")
-    if written not in ("true", "false"):
+    if written not in ("true", "false") and not config.report.is_wrong(at):
         what = f"the annotation {ON_DEMAND} is `{written[:40]}`, which means nothing"
-        config.report.error(("metadata", "annotations", ON_DEMAND), what, 'write "true" or "false", in quotes')
+        config.report.error(at, what, 'write "true" or "false", in quotes')
     return written == "true"
 
 

@@ -27,6 +27,7 @@ from weft.ca.server import CaServer
 from weft.ca.service import CertificateService
 from weft.ca.serving import ServingCertificate
 from weft.control.access import Access
+from weft.control.backend_authorities import BackendAuthorities
 from weft.control.debug_access import DebugAccess, debug_routes
 from weft.control.front import Front
 from weft.control.gateway_credentials import GatewayCredentials
@@ -43,6 +44,7 @@ from weft.install.names import Names
 from weft.kube import source
 from weft.kube.client import Client
 from weft.kube.error import ApiError, KubeError
+from weft.kube.gateway_deployments import GatewayDeployments
 from weft.kube.gateway_status import all_wanted
 from weft.kube.lease import Leader
 from weft.kube.pods import Pods
@@ -91,6 +93,8 @@ class ClusterControl:
         self._refusals = Refusals(client, self._names, settings.replica, self.plane)
         self._injection = Injection(client, self._names, settings.domain)
         self._credentials = GatewayCredentials(client, self.plane, self._pods)
+        own = (settings.namespace, self._names.mesh_config)
+        self._authorities = BackendAuthorities(client, self.plane, own)
         self._loaded = self._leaving = False
         self.ports: dict[str, int] = {}  # where it is served, for who let the kernel choose
 
@@ -125,6 +129,7 @@ class ClusterControl:
                 tasks.create_task(self._injection.run(), name="injection")
                 tasks.create_task(self._follow(), name="source")
                 tasks.create_task(self._credentials.run(), name="credentials")
+                tasks.create_task(self._authorities.run(), name="authorities")
                 tasks.create_task(self._judge(), name="judge")
                 tasks.create_task(self._refusals.run(), name="refusals")
                 tasks.create_task(self._leader.run(lambda: self._lead(kept)), name="leader")
@@ -246,11 +251,18 @@ class ClusterControl:
     async def _lead(self, kept: RootSecret | None) -> None:
         """What only one may write, as long as this one holds the Lease."""
         roots = PublishedRoots(self._client, self.authority, self._names)
+        gateways = GatewayDeployments(
+            self._client,
+            self.plane.mesh,
+            lambda problems: self.plane.note("gateways", problems),
+            revision=self._settings.revision,
+        )
         self.authority.lead()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(roots.run(), name="published-roots")
                 tasks.create_task(self._statuses.run(), name="statuses")
+                tasks.create_task(gateways.run(), name="gateways")
                 tasks.create_task(Overview(self.plane, self._pods).run(), name="overview")
                 if kept is not None:
                     tasks.create_task(_keep_root(kept), name="root")

@@ -14,7 +14,7 @@ from weft.control.plane import ControlPlane
 from weft.kube.client import Client
 from weft.kube.pods import PodRecord, Pods
 from weft.kube.reflector import Timing
-from weft.kube.secrets import Name, Secrets
+from weft.kube.singles import GATEWAY_SECRETS, Name, Singles
 from weft.model.destination_rule import credentials_of
 from weft.model.gateway import CredentialRef
 from weft.model.gateway_api import RouteKind
@@ -32,7 +32,7 @@ _QUIET = 0.1  # seconds in which further changes are awaited before anybody look
 class GatewayCredentials:
     def __init__(self, client: Client, plane: ControlPlane, pods: Pods, timing: Timing = Timing()) -> None:  # noqa: B008
         self._plane, self._pods = plane, pods
-        self._secrets = Secrets(client, timing)
+        self._secrets = Singles(client, GATEWAY_SECRETS, timing)
         self._changed = asyncio.Event()
         plane.on_change.append(self._on_change)
         pods.on_change.append(self._on_pod)

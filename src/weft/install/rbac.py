@@ -1,8 +1,9 @@
 """What the control plane may do, and not a verb more. The node agent may do nothing: it has a token for the CA alone.
 
 Everywhere: read what a mesh is made of, write the status of its own kinds, ask whose a token is, keep the root in one
-ConfigMap of each namespace. In its own namespace: the objects it made, by name. Kubernetes cannot limit `create` by
-name, so that verb alone is wider. Secrets of gateways only where `gateways.secretsIn` says so."""
+ConfigMap of each namespace, make proxies for Gateways unless `gateways.deployments` is off. In its own namespace: the
+objects it made, by name. Kubernetes cannot limit `create` by name, so that verb alone is wider. Secrets of gateways and
+ConfigMaps of backends' authorities only where `gateways.secretsIn` and `gateways.configMapsIn` say so."""
 
 from __future__ import annotations
 
@@ -17,9 +18,16 @@ from weft.model.proxy import ROOT_CONFIG_MAP
 
 _READ = ("get", "list", "watch")
 # The standard's kinds, which weft reads and does not install.
-_WITH_STATUS = ("gatewayclasses", "gateways", "grpcroutes", "httproutes", "tcproutes", "tlsroutes")
-_STANDARD = (*_WITH_STATUS, "backendtlspolicies", "referencegrants")
-_SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": list(_READ)}
+_WITH_STATUS = (
+    "backendtlspolicies",
+    "gatewayclasses",
+    "gateways",
+    "grpcroutes",
+    "httproutes",
+    "tcproutes",
+    "tlsroutes",
+)
+_STANDARD = (*_WITH_STATUS, "referencegrants")
 _GROUPS = tuple(sorted({definition.group for definition in DEFINITIONS}))
 
 
@@ -34,8 +42,9 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
         *(_rule(group, [f"{plural}/status" for plural in plurals], ("patch",)) for group, plurals in kinds.items()),
         _rule(GATEWAY_API, _STANDARD, _READ),
         _rule(GATEWAY_API, [f"{plural}/status" for plural in _WITH_STATUS], ("update",)),  # its lists have no owners
+        *(_making_gateways() if values.gateways.deployments else ()),
         _rule("authentication.k8s.io", ("tokenreviews",), ("create",)),
-        *([_SECRETS] if EVERYWHERE in values.gateways.secrets_in else ()),
+        *(_rule("", (kind,), _READ) for kind, _, places in _where_asked(values) if EVERYWHERE in places),
         _rule("", ("configmaps",), ("create",)),
         _rule("", ("configmaps",), (*_READ, "patch"), only=(ROOT_CONFIG_MAP,)),
         _rule("admissionregistration.k8s.io", ("mutatingwebhookconfigurations",), (*_READ, "patch"),
@@ -43,6 +52,14 @@ def cluster_rules(values: Values) -> list[dict[str, Any]]:
         _rule("admissionregistration.k8s.io", ("validatingwebhookconfigurations",), (*_READ, "patch"),
               only=(names.validator,)),
     ]  # fmt: skip
+
+
+def _making_gateways() -> tuple[dict[str, Any], ...]:
+    """Nothing is deleted: Kubernetes removes what a Gateway owns. A Deployment is looked at first, for whose it is."""
+    return (
+        _rule("apps", ("deployments",), ("get", "create", "patch")),
+        _rule("", ("serviceaccounts", "services"), ("create", "patch")),
+    )
 
 
 def namespace_rules(values: Values) -> list[dict[str, Any]]:
@@ -65,17 +82,24 @@ def roles(values: Values) -> list[dict[str, Any]]:
         {**_object("ClusterRoleBinding", names, everywhere), **_binding("ClusterRole", names, everywhere)},
         {**_object("Role", names, here), "rules": namespace_rules(values)},
         {**_object("RoleBinding", names, here), **_binding("Role", names, here)},
-        *_reading_secrets(values, names),
+        *_reading(values, names),
     ]
 
 
-def _reading_secrets(values: Values, names: Names) -> Iterator[dict[str, Any]]:
+def _reading(values: Values, names: Names) -> Iterator[dict[str, Any]]:
     """In each namespace that somebody has named for it; where all are, they need no role of their own."""
-    name = f"{names.cluster_control}-gateways"
-    for place in values.gateways.secrets_in if EVERYWHERE not in values.gateways.secrets_in else ():
-        metadata = {**names.metadata(name, namespaced=False), "namespace": place}
-        yield {**_object("Role", names, name), "metadata": metadata, "rules": [_SECRETS]}
-        yield {**_object("RoleBinding", names, name), "metadata": metadata, **_binding("Role", names, name)}
+    for kind, purpose, places in _where_asked(values):
+        name = f"{names.cluster_control}-{purpose}"
+        for place in places if EVERYWHERE not in places else ():
+            metadata = {**names.metadata(name, namespaced=False), "namespace": place}
+            yield {**_object("Role", names, name), "metadata": metadata, "rules": [_rule("", (kind,), _READ)]}
+            yield {**_object("RoleBinding", names, name), "metadata": metadata, **_binding("Role", names, name)}
+
+
+def _where_asked(values: Values) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """What is read only where somebody says so: what it is, for whom, and in which namespaces."""
+    yield "configmaps", "authorities", values.gateways.config_maps_in
+    yield "secrets", "gateways", values.gateways.secrets_in
 
 
 def _rule(group: str, resources: Any, verbs: tuple[str, ...], *, only: tuple[str, ...] = ()) -> dict[str, Any]:

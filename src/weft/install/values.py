@@ -107,6 +107,11 @@ class Gateways(_Part, frozen=True):
     # Namespaces in which it may read Secrets, for the certificates that gateways there show; `*`: in all of them. It
     # then watches those alone that a Gateway names, but Kubernetes cannot limit what it may read to these.
     secrets_in: tuple[str, ...] = ()
+    # The same of ConfigMaps, for the authorities that BackendTLSPolicies there believe.
+    config_maps_in: tuple[str, ...] = ()
+    # Whether it makes proxies for the Gateway API's Gateways that name no address, and so may make and change
+    # Deployments, Services and ServiceAccounts.
+    deployments: bool = True
 
 
 class Authority(_Part, frozen=True):
@@ -187,10 +192,11 @@ def _check(values: Values) -> None:
     for name in (values.namespace, *values.injection.excluded_namespaces):
         if not is_dns_label(name):
             raise ValuesError(f"`{name}` is not a namespace", "lower-case letters, digits and -", field="namespace")
-    for name in values.gateways.secrets_in:
-        if name != EVERYWHERE and not is_dns_label(name):
-            hint = f"lower-case letters, digits and -; or {EVERYWHERE} for all"
-            raise ValuesError(f"`{name}` is not a namespace", hint, field="gateways.secretsIn")
+    for field, places in (("secretsIn", values.gateways.secrets_in), ("configMapsIn", values.gateways.config_maps_in)):
+        for name in places:
+            if name != EVERYWHERE and not is_dns_label(name):
+                hint = f"lower-case letters, digits and -; or {EVERYWHERE} for all"
+                raise ValuesError(f"`{name}` is not a namespace", hint, field=f"gateways.{field}")
     if "kube-system" not in values.injection.excluded_namespaces:
         hint = "a webhook that nobody answers would keep the cluster from coming up; add it to the list"
         raise ValuesError("kube-system must be left alone", hint, field="injection.excludedNamespaces")

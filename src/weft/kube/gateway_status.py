@@ -1,36 +1,47 @@
 """What became of the Gateway API's objects, in the shapes of the standard's statuses: a route has an entry for each
-parent, a Gateway conditions of its own and of each listener. Outcomes come in, whole statuses leave; `status.py` writes
-them. Rule: what other controllers wrote stays as it is, entry by entry."""
+parent, a Gateway conditions of its own and of each listener, a policy an entry for each Gateway that it counts for.
+Outcomes come in, whole statuses leave; `status.py` writes them. Rule: what other controllers wrote stays as it is,
+entry by entry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
 
 from weft.base.problem import Problem, Severity
-from weft.model.attached import OWN_CLASS, Derived
+from weft.model.attached import OWN_CLASS
 from weft.model.gateway_api import (
     CONTROLLER,
     GATEWAY_KIND,
     GATEWAY_NAME,
     GROUP,
+    BackendTls,
     GatewayClass,
     ParentRef,
     StandardGateway,
     StandardRoute,
 )
+from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, selects
 from weft.model.outcome import ACCEPTED, GatewayOutcome, ListenerOutcome, Told, not_accepted
 from weft.model.value import Value
+from weft.model.virtual_service import destinations
 
 _LONGEST = 4_096
+_MOST_ANCESTORS = 16  # that the standard lets a policy have
+Entries = tuple[tuple[ParentRef, tuple[Told, ...]], ...]
 
 
 class RouteWanted(msgspec.Struct, frozen=True):
-    parents: tuple[tuple[ParentRef, tuple[Told, ...]], ...] = ()
+    parents: Entries = ()
+
+
+class PolicyWanted(msgspec.Struct, frozen=True):
+    ancestors: Entries = ()
 
 
 class GatewayWanted(msgspec.Struct, frozen=True):
@@ -43,7 +54,7 @@ class ClassWanted(msgspec.Struct, frozen=True):
     conditions: tuple[Told, ...]
 
 
-Wanted = RouteWanted | GatewayWanted | ClassWanted
+Wanted = RouteWanted | PolicyWanted | GatewayWanted | ClassWanted
 
 
 def all_wanted(
@@ -58,6 +69,8 @@ def all_wanted(
     parents: dict[ObjectKey, dict[int, tuple[ParentRef, tuple[Told, ...]]]] = {}
     ours = set()  # Gateways
     classes = {OWN_CLASS}
+    policies: dict[ObjectKey, list[tuple[str, str, tuple[Told, ...]]]] = {}
+    leading = _leading(mesh)
     for derived in mesh.derived():
         for outcome in derived.routes:
             if outcome.ours:
@@ -65,7 +78,9 @@ def all_wanted(
                 held[outcome.parent.index] = (outcome.parent, outcome.conditions)
         if derived.gateway is not None:
             ours.add(derived.gateway.gateway)
-            found[derived.gateway.gateway] = _gateway(derived, derived.gateway, mesh)
+            found[derived.gateway.gateway] = _gateway(derived.gateway, mesh)
+        for each in derived.policies:
+            policies.setdefault(each.policy, []).append((each.service, each.host, each.conditions))
     for key, values in mesh.values():
         for value in values:
             if isinstance(value, StandardRoute):
@@ -84,7 +99,12 @@ def all_wanted(
     for key, values in refused.items():
         message = _message(errors.get(str(key), ()))
         for value in values:
-            if isinstance(value, StandardRoute):
+            if isinstance(value, BackendTls):
+                held_back = (not_accepted("Invalid", message),)
+                policies[key] = [
+                    (each.service, each.host, held_back) for each in values if isinstance(each, BackendTls)
+                ]
+            elif isinstance(value, StandardRoute):
                 told = not_accepted("UnsupportedValue", message)
                 meant = (
                     each
@@ -96,6 +116,8 @@ def all_wanted(
                 found[key] = GatewayWanted((not_accepted("Invalid", message),))
             elif isinstance(value, GatewayClass) and value.controller == CONTROLLER:
                 found[key] = ClassWanted((not_accepted("InvalidParameters", message),))
+    for key, targets in policies.items():
+        found[key] = _policy(key, targets, leading)
     return found
 
 
@@ -110,7 +132,11 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
     says the same."""
     match wanted:
         case RouteWanted():
-            return {**status, "parents": _parents(_entries(status, "parents"), wanted, generation, now)}
+            parents = _told(_entries(status, "parents"), "parentRef", wanted.parents, generation, now)
+            return {**status, "parents": parents}
+        case PolicyWanted():
+            ancestors = _told(_entries(status, "ancestors"), "ancestorRef", wanted.ancestors, generation, now)
+            return {**status, "ancestors": ancestors[:_MOST_ANCESTORS]}
         case ClassWanted():
             conditions = _conditions(_entries(status, "conditions"), wanted.conditions, generation, now)
             return {**status, "conditions": conditions}
@@ -131,22 +157,53 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
         ],
     }
     if wanted.addresses:
-        made["addresses"] = [{"type": "IPAddress", "value": each} for each in wanted.addresses]
+        made["addresses"] = [{"type": _type(each), "value": each} for each in wanted.addresses]
     else:
         made.pop("addresses", None)
     return made
 
 
-def _gateway(derived: Derived, outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
+def _leading(mesh: Mesh) -> dict[str, list[ObjectKey]]:
+    """By host: the Gateways whose routes lead there."""
+    found: dict[str, list[ObjectKey]] = {}
+    for derived in mesh.derived():
+        if derived.gateway is not None:
+            for host in {each.host for routing in derived.routings for _, each in destinations(routing)}:
+                found.setdefault(host, []).append(derived.gateway.gateway)
+    return found
+
+
+def _policy(
+    key: ObjectKey,
+    targets: Iterable[tuple[str, str, tuple[Told, ...]]],
+    leading: Mapping[str, Iterable[ObjectKey]],
+) -> PolicyWanted:
+    """Its ancestors are the Gateways from which its Services are called; of a Service that only workloads call, the
+    Service. If it counts for several Services there, a condition holds if it does for all."""
+    told: dict[ParentRef, dict[str, Told]] = {}
+    for service, host, conditions in targets:
+        gateways = [ParentRef("Gateway", each.namespace, each.name, namespaced=True) for each in leading.get(host, ())]
+        itself = ParentRef("Service", key.namespace, service, group="", namespaced=True)
+        for ancestor in gateways or [itself]:
+            held = told.setdefault(ancestor, {})
+            for each in conditions:
+                if each.type not in held or held[each.type].holds:
+                    held[each.type] = each
+    return PolicyWanted(tuple((each, tuple(told[each].values())) for each in sorted(told, key=lambda each: each.place)))
+
+
+def _gateway(outcome: GatewayOutcome, mesh: Mesh) -> GatewayWanted:
     """Whether there are proxies to serve it, too, and where they are reached."""
     key = outcome.gateway
     label = ((GATEWAY_NAME, key.name),)
     conditions = outcome.conditions
-    if not any(selects(label, each.labels) for each in mesh.instances(key.namespace)):
-        what = f"no pod of {key.namespace} has the label {GATEWAY_NAME}: {key.name}"
-        none = Told("Programmed", holds=False, reason="NoResources", message=what)
-        conditions = tuple(none if each.type == "Programmed" and each.holds else each for each in conditions)
-    addresses = sorted(
+    lack = _lack(key, [each for each in mesh.instances(key.namespace) if selects(label, each.labels)])
+    if lack is not None:
+        conditions = tuple(lack if each.type == "Programmed" and each.holds else each for each in conditions)
+    told = [
+        value for each in mesh.get(key) if isinstance(each, StandardGateway) for _, value in each.addresses
+    ]  # where somebody's own proxies are
+    addresses = told or sorted(
         address
         for service in mesh.services()
         if service.namespace == key.namespace and service.selector and set(label) <= set(service.selector)
@@ -155,18 +212,41 @@ def _gateway(derived: Derived, outcome: GatewayOutcome, mesh: Mesh) -> GatewayWa
     return GatewayWanted(conditions, outcome.listeners, tuple(addresses))
 
 
-def _parents(
-    entries: Sequence[Mapping[str, Any]], wanted: RouteWanted, generation: int, now: str
+def _type(address: str) -> str:
+    try:
+        ip_address(address)
+    except ValueError:
+        return "Hostname"
+    return "IPAddress"
+
+
+def _lack(key: ObjectKey, pods: Sequence[Instance]) -> Told | None:
+    """Why nobody serves a Gateway yet. A gateway's pod is ready when its proxy has its configuration."""
+    named = f"the label {GATEWAY_NAME}: {key.name}"
+    gateways = [each for each in pods if each.gateway]
+    if any(each.ready for each in gateways):
+        return None
+    if gateways:
+        what = f"no gateway's pod of {key.namespace} with {named} is ready: {', '.join(each.name for each in gateways)}"
+        return Told("Programmed", holds=False, reason="Pending", message=what)
+    what = f"no gateway's pod of {key.namespace} has {named}"
+    if pods:
+        what = f"{what}; there are others: {', '.join(each.name for each in pods)}"
+    return Told("Programmed", holds=False, reason="NoResources", message=what)
+
+
+def _told(
+    entries: Sequence[Mapping[str, Any]], name: str, wanted: Entries, generation: int, now: str
 ) -> list[Mapping[str, Any]]:
     others = [each for each in entries if each.get("controllerName") != CONTROLLER]
     before = [each for each in entries if each.get("controllerName") == CONTROLLER]
     made: list[Mapping[str, Any]] = list(others)
-    for parent, told in wanted.parents:
+    for parent, told in wanted:
         reference = _reference(parent)
-        known: Mapping[str, Any] = next((each for each in before if each.get("parentRef") == reference), {})
+        known: Mapping[str, Any] = next((each for each in before if each.get(name) == reference), {})
         made.append(
             {
-                "parentRef": reference,
+                name: reference,
                 "controllerName": CONTROLLER,
                 "conditions": _conditions(_entries(known, "conditions"), told, generation, now),
             }
@@ -175,7 +255,7 @@ def _parents(
 
 
 def _reference(parent: ParentRef) -> dict[str, Any]:
-    """As it stands in the route."""
+    """As it stands in the route; of a policy's ancestor, whole."""
     found: dict[str, Any] = {"group": GROUP if parent.group is None else parent.group, "kind": parent.kind}
     if parent.namespaced:
         found["namespace"] = parent.namespace

@@ -57,7 +57,7 @@ async def uses(client: Client) -> list[Use]:
         if revision and pod.status.phase not in _OVER:
             counted.setdefault(pod.metadata.namespace, Counter())[revision] += 1
     namespaces = (await client.list(NAMESPACES, _Object)).items
-    chosen = {each.metadata.name: _chosen(each.metadata.labels or {}) for each in namespaces}
+    chosen = {each.metadata.name: chosen_revision(each.metadata.labels or {}) for each in namespaces}
     return [
         Use(name, revision, dict(sorted(counted.get(name, Counter()).items())))
         for name, revision in sorted(chosen.items())
@@ -78,6 +78,14 @@ async def move(client: Client, namespace: str, revision: str) -> list[tuple[Reso
             await restart(client, resource, namespace, found.metadata.name)
             restarted.append((resource, found.metadata.name))
     return restarted
+
+
+def chosen_revision(labels: Mapping[str, str]) -> str:
+    """Whose proxies new pods of a namespace with these labels get; "": nobody's. `istio-injection`
+    wins over the revision, as it does in the webhooks' selectors."""
+    if INJECTION_LABEL in labels:
+        return DEFAULT if labels[INJECTION_LABEL] == "enabled" else ""
+    return labels.get(REVISION_LABEL, "")
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -147,10 +155,3 @@ def _revision_of(pod: _Pod) -> str:
             if volume.csi.driver.endswith(f".{IDENTITY_DRIVER}"):
                 return volume.csi.driver.removesuffix(f".{IDENTITY_DRIVER}")
     return ""
-
-
-def _chosen(labels: Mapping[str, str]) -> str:
-    """`istio-injection` wins over the revision, as it does in the webhooks' selectors."""
-    if INJECTION_LABEL in labels:
-        return DEFAULT if labels[INJECTION_LABEL] == "enabled" else ""
-    return labels.get(REVISION_LABEL, "")

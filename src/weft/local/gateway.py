@@ -16,6 +16,8 @@ from weft.base.problem import Problem, Severity
 from weft.local.front_door import Publication
 from weft.local.pod import Pod, PodPlan
 from weft.local.sidecar import proxy_plan
+from weft.model.attached import OWN_CLASS
+from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.group import ProxyKind, group_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, where_of
@@ -91,7 +93,10 @@ def unserved(mesh: Mesh) -> Iterator[Problem]:
                 if each.port not in ports:
                     where = where_of(workload.origin, line=each.line)
                     what = f"port {each.port} is published, and no Gateway serves it: calls are closed at once"
-                    hint = "a Gateway does, whose selector is among the Workload's labels and which has a server there"
+                    hint = (
+                        "a Gateway does that has a server there, and whose selector is among the Workload's labels; of "
+                        f"the Gateway API, one of the class `{OWN_CLASS}` that the label {GATEWAY_NAME} names"
+                    )
                     yield Problem(where, what, hint, Severity.WARNING)
 
 

@@ -187,9 +187,12 @@ class Attached:
     ) -> Derived:
         gateway = self._gateways.get(parent)
         if gateway is None:
-            return Derived(routes=tuple(_orphaned(parent, routes)))
+            return Derived(routes=tuple(_orphaned(parent, routes, "does not exist")))
         if not self._is_ours(gateway):
-            return Derived()
+            if gateway.class_name in self._classes:
+                return Derived()  # another controller's, who tells its routes
+            why = f"is of the class `{gateway.class_name}`, which is nobody's; weft's is `{OWN_CLASS}`"
+            return Derived(routes=tuple(_orphaned(parent, routes, why)))
         grants = tuple(each for _, each in sorted(self._grants.items()))
         found = {route.key: resolved(route, services, grants) for route in routes}
         made = served(gateway, routes, found, Surroundings(grants, self._labels, credential))
@@ -211,8 +214,8 @@ def _place(gateway: StandardGateway) -> Parent:
     return ("Gateway", gateway.namespace, gateway.name)
 
 
-def _orphaned(parent: Parent, routes: list[StandardRoute]) -> Iterator[RouteOutcome]:
-    told = not_accepted("NoMatchingParent", f"Gateway {parent[1]}/{parent[2]} does not exist")
+def _orphaned(parent: Parent, routes: list[StandardRoute], why: str) -> Iterator[RouteOutcome]:
+    told = not_accepted("NoMatchingParent", f"Gateway {parent[1]}/{parent[2]} {why}")
     for route in routes:
         for reference in route.parents:
             if reference.place == parent:
@@ -259,7 +262,11 @@ def _of_service(
                 continue
             host = reference.host
             told = _at_service(route, reference, services(host, namespace), routes)
-            outcomes.append(RouteOutcome(route.key, reference, (told, found[route.key].told), route.origin))
+            outcomes.append(
+                RouteOutcome(
+                    route.key, reference, (told, found[route.key].told), route.origin, flaws=found[route.key].flaws
+                )
+            )
             if told.holds:
                 audiences[route.namespace].append((route, reference))
     routings = []

@@ -42,6 +42,7 @@ from weft.model.outcome import (
     not_accepted,
     unresolved,
 )
+from weft.model.proxy import OWN_PORTS
 from weft.model.service import Protocol, ServicePort
 from weft.model.virtual_service import DirectResponse, HttpRoute, L4Match, L4Route, VirtualService
 
@@ -91,7 +92,11 @@ def served(
         for reference in route.parents:
             if reference.place == ("Gateway", gateway.namespace, gateway.name):
                 told = _attach(route, reference, gateway, places, around)
-                outcomes.append(RouteOutcome(route.key, reference, (told, found[route.key].told), route.origin))
+                outcomes.append(
+                    RouteOutcome(
+                        route.key, reference, (told, found[route.key].told), route.origin, flaws=found[route.key].flaws
+                    )
+                )
     serving = [place for place in places if place.serves]
     return Served(
         tuple(_gateway(gateway, place.listener) for place in serving),
@@ -115,6 +120,8 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
         name = (listener.port, below, listener.hostname)
         if listener.protocol not in _PROTOCOLS:
             accepted = not_accepted("UnsupportedProtocol", f"weft serves no {listener.protocol}")
+        elif listener.port in OWN_PORTS:
+            accepted = not_accepted("PortUnavailable", f"port {listener.port} is the proxy's own")
         elif spoken.setdefault(listener.port, below) != below:
             what = f"port {listener.port} speaks {spoken[listener.port]} already"
             conflict = Told("Conflicted", holds=True, reason="ProtocolConflict", message=what)

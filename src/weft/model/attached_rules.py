@@ -21,7 +21,7 @@ from weft.model.gateway_api import (
     RouteRule,
     StandardRoute,
 )
-from weft.model.outcome import RESOLVED, Told, unresolved
+from weft.model.outcome import RESOLVED, Flaw, Told, unresolved
 from weft.model.service import Protocol, Service
 from weft.model.virtual_service import (
     Destination,
@@ -46,6 +46,7 @@ class Resolved(msgspec.Struct, frozen=True):
     http: tuple[tuple[Precedence, HttpRoute], ...] = ()  # one for each match
     streams: tuple[L4Route, ...] = ()
     told: Told = RESOLVED
+    flaws: tuple[Flaw, ...] = ()
 
 
 def resolved(
@@ -56,18 +57,18 @@ def resolved(
     permitted = _Permission(route, tuple(grants) if grants is not None else None)
     http: list[tuple[Precedence, HttpRoute]] = []
     streams: list[L4Route] = []
-    flaws: dict[tuple[str, str], None] = {}
+    flaws: dict[Flaw, None] = {}
 
-    def usable(backend: Backend) -> bool:
+    def usable(backend: Backend, rule: int) -> bool:
         flaw = _flaw(backend, services, permitted)
         if flaw is not None:
-            flaws[flaw] = None
+            flaws[Flaw(rule, backend.line or route.rules[rule].line, *flaw, backend.host)] = None
         return flaw is None
 
     for number, rule in enumerate(route.rules):
-        good = tuple(each for each in rule.backends if usable(each))
+        good = tuple(each for each in rule.backends if usable(each, number))
         if route.kind.is_http:
-            made = _http(rule, good, tuple(each for each in rule.mirrors if usable(each[0])), called)
+            made = _http(rule, good, tuple(each for each in rule.mirrors if usable(each[0], number)), called)
             http += (
                 ((*precedence(route.kind, match), *route.age, number, place), replace(made, match=(match,)))
                 for place, match in enumerate(rule.matches)
@@ -78,8 +79,8 @@ def resolved(
             streams.append(L4Route((L4Match(sni_hosts=route.hostnames),), taking, rule.line, lost))
     told = RESOLVED
     if flaws:
-        told = unresolved(next(iter(flaws))[0], "; ".join(message for _, message in flaws))
-    return Resolved(tuple(http), tuple(streams), told)
+        told = unresolved(next(iter(flaws)).reason, "; ".join(dict.fromkeys(flaw.message for flaw in flaws)))
+    return Resolved(tuple(http), tuple(streams), told, tuple(flaws))
 
 
 def precedence(kind: RouteKind, match: HttpMatch) -> Precedence:

@@ -41,7 +41,7 @@ def called_over_tls(
         if accepted.holds and not resolved.holds:
             accepted = not_accepted("NoValidCACertificate", resolved.message)
         key = ObjectKey("BackendTLSPolicy", policy.namespace, policy.name)
-        outcomes.append(PolicyOutcome(key, policy.service, (accepted, resolved), policy.origin))
+        outcomes.append(PolicyOutcome(key, policy.service, policy.host, (accepted, resolved), policy.origin))
     first = whole or next(iter(ports.values()), None)
     if first is None:
         return (), tuple(outcomes)

@@ -22,6 +22,7 @@ from weft.model.virtual_service import HttpRoute, L4Route, VirtualService
 
 ANY = "*"
 AUTHORITIES = "-cacert"  # Istio's: after the name of a Secret, that of the one with whom to trust
+_FEW_NAMES = 50  # of one port inside TLS: each server is told of all others, which is their square
 
 
 class ServedHost(msgspec.Struct, frozen=True):
@@ -94,7 +95,7 @@ class Gateways:
 
     def add(self, gateway: Gateway) -> None:
         self._all.append(gateway)
-        self._all.sort(key=lambda each: (each.created or "9999", each.namespace, each.name))
+        self._all.sort(key=age)
 
     def remove(self, gateway: Gateway) -> None:
         self._all.remove(gateway)
@@ -108,15 +109,15 @@ class Gateways:
 
 def bound(gateways: Iterable[Gateway], targets: Callable[[int], Iterable[int]]) -> tuple[BoundServer, ...]:
     """`targets`: the ports of the workload that a port of its Services leads to; none if no Service has it."""
-    spoken: dict[tuple[str, int], str] = {}
+    speaking: dict[tuple[str, int], str] = {}
     taken: dict[tuple[str, int], set[str]] = {}
     found: list[BoundServer] = []
     for gateway in gateways:
         for index, server in enumerate(gateway.servers):
-            hosts = tuple(_served(gateway, host) for host in server.hosts)
+            hosts = tuple(served_host(gateway, host) for host in server.hosts)
             for number in tuple(targets(server.port.number)) or (server.port.number,):
                 entry = BoundServer(gateway.key, server, number, hosts, index, gateway.origin)
-                if number in OWN_PORTS or spoken.setdefault(entry.door, _spoken(server)) != _spoken(server):
+                if number in OWN_PORTS or speaking.setdefault(entry.door, spoken(server)) != spoken(server):
                     continue
                 if server.encrypted or not server.is_http:
                     names = taken.setdefault(entry.door, set())
@@ -158,12 +159,13 @@ def edge(
         if gateways not in indexes:
             indexes[gateways] = _by_host(routing for gateway in gateways for routing in routings(gateway))
         known, names = indexes[gateways], owners.get(held[0].door, {})
-        domains = {domain for server in held for domain in (*_domains(server, known), *_within(server, names))}
+        domains = {domain for server in held for domain in _domains(server, known)} | _beside(name, held, names)
         for domain in sorted(domains):
-            door = _door(name, domain, held, known)
-            if _owner(domain, names) not in ("", name):
-                door = msgspec.structs.replace(door, routes=(), misdirected=True)
-            doors.setdefault(domain, []).append(door)
+            misdirected = _owner(domain, names) not in ("", name)
+            number = held[0].server.port.number
+            doors.setdefault(domain, []).append(
+                Door(name, number, gateways, misdirected=True) if misdirected else _door(name, domain, held, known)
+            )
     met = {each for held in doors.values() for door in held for each in door.routes}
     met.update(each for found in streams.values() for each in found)
     destinations = {host for each in met for host in leads_to(each)} | set(asked)
@@ -179,6 +181,16 @@ def references(tls: ServerTls | None) -> tuple[CredentialRef, ...]:
     if not tls.asks:
         return own
     return (*own, *(CredentialRef(f"{each.name}{AUTHORITIES}", each.namespace) for each in tls.credentials[:1]))
+
+
+def age(gateway: Gateway) -> tuple[str, str, str]:
+    """The oldest first, then by name. Unknown age is newest."""
+    return (gateway.created or "9999", gateway.namespace, gateway.name)
+
+
+def spoken(server: GatewayServer) -> str:
+    """What all servers of one port must have in common."""
+    return "tls" if server.encrypted else "http" if server.is_http else "tcp"
 
 
 def narrower(one: str, other: str) -> str:
@@ -261,14 +273,20 @@ def _domains(server: BoundServer, known: _ByHost) -> set[str]:
     return found
 
 
-def _within(server: BoundServer, names: Mapping[str, str]) -> set[str]:
-    """Names of others that would be taken for its own."""
-    wide = [each.host for each in server.hosts if each.host.startswith("*")]
-    return {
+def _beside(route_name: str, held: Sequence[BoundServer], names: Mapping[str, str]) -> set[str]:
+    """Names of others that callers may ask for in a connection for this one: always those that would be taken for its
+    own; and the rest, for one certificate may be good for both, as long as there are few. Where one of these is wider
+    than its own names, these are here, too, so that nobody is sent away from where they belong."""
+    own = {each.host for server in held for each in server.hosts}
+    wide = [host for host in own if host.startswith("*")]
+    few = len(names) <= _FEW_NAMES
+    others = [
         host
-        for host, owner in (names.items() if wide else ())
-        if owner != server.route_name and any(host_covers(each, host) for each in wide)
-    }
+        for host, owner in (names.items() if wide or few else ())
+        if owner != route_name and (few or any(host_covers(each, host) for each in wide))
+    ]
+    wider = [host for host in others if host.startswith("*")]
+    return {*others, *(host for host in own if any(host_covers(each, host) for each in wider))}
 
 
 def _owner(domain: str, names: Mapping[str, str]) -> str:
@@ -285,15 +303,13 @@ def _in_order(routings: Iterable[VirtualService]) -> list[VirtualService]:
     return sorted(dict.fromkeys(routings), key=lambda each: (each.created or "9999", each.namespace, each.name))
 
 
-def _served(gateway: Gateway, written: str) -> ServedHost:
+def served_host(gateway: Gateway, written: str) -> ServedHost:
+    """HOST, or NAMESPACE/HOST for the routes of one namespace alone."""
     namespace, slash, host = written.rpartition("/")
     if not slash:
         namespace = ANY
-    return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower())
-
-
-def _spoken(server: GatewayServer) -> str:
-    return "tls" if server.encrypted else "http" if server.is_http else "tcp"
+    # No caller's TLS has a dot at the end of a name, and with it another server would have the name.
+    return ServedHost(gateway.namespace if namespace == "." else namespace, host.lower().removesuffix("."))
 
 
 def _name(server: GatewayServer, served: ServedHost) -> str:

@@ -1,32 +1,33 @@
 """The state of the mesh: every value there is, indexed for the questions that translation asks.
 
 Values come in by object (`apply`), and out goes what the change touched, so that nobody looks at the rest. It and the
-indexes it owns (`registry.py`, `routings.py`, `rules.py`, `sidecars.py`, `gateways.py`, `credentials.py`,
-`policies.py`) are all of the model that is not frozen; they belong to the control plane's loop and are never shared
-between threads.
+indexes it owns (`registry.py`, `routings.py`, `rules.py`, `sidecars.py`, `gateways.py`, `edges.py`, `credentials.py`,
+`policies.py`, `attached.py`, `settling.py`) are all of the model that is not frozen; they belong to the control plane's
+loop and are never shared between threads.
 """
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import msgspec
 
 from weft.model.access_log import Reporter
-from weft.model.attached import Attached, Derived, Parent
+from weft.model.attached import Attached, Derived
 from weft.model.authorization_policy import AuthorizationPolicy
-from weft.model.claims import strength
+from weft.model.called_ports import inbound_ports, published, targets
 from weft.model.credential import Credential
 from weft.model.credentials import Credentials
 from weft.model.destination_rule import DestinationRule
+from weft.model.edges import Edges
 from weft.model.endpoint import Endpoint, Off, endpoint_at, endpoint_of, written_endpoint
 from weft.model.endpoint_slice import EndpointSlice
 from weft.model.extension_provider import Authorizer
 from weft.model.gateway import CredentialRef, Gateway
 from weft.model.gateway_api import BackendTls, Bundle, GatewayClass, ReferenceGrant, StandardGateway, StandardRoute
-from weft.model.gateways import AUTHORITIES, Edge, Gateways, bound, edge
+from weft.model.gateways import AUTHORITIES, Edge, Gateways, bound
 from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
@@ -38,17 +39,16 @@ from weft.model.request_authentication import RequestAuthentication
 from weft.model.routings import Routings
 from weft.model.rules import Rules
 from weft.model.scope import Scope, scope_of
-from weft.model.service import Protocol, Resolution, Service, ServicePort
+from weft.model.service import Resolution, Service, ServicePort
 from weft.model.settings import Namespace, Settings
+from weft.model.settling import Settling
 from weft.model.sidecar import Outbound, Sidecar
 from weft.model.sidecars import Sidecars
 from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched, joined
 from weft.model.value import Value
-from weft.model.virtual_service import MESH, Destination, VirtualService, destinations
-
-_MOST_EDGES = 256  # that are remembered; a gateway whose Services change leaves old ones behind
+from weft.model.virtual_service import MESH, Destination, VirtualService
 
 
 class Index(typing.Protocol):
@@ -75,9 +75,7 @@ class Mesh:
         self._credentials = Credentials()
         self._policies = Policies()
         self._attached = Attached()
-        self._derived: dict[Parent, Derived] = {}  # what came of the Gateway API's objects
-        self._unsettled: set[Parent] = set()  # of whose objects it is not known yet
-        self._held = False
+        self._settling = Settling(self._attached)
         self._indexes: dict[type, Index] = {
             Service: self._registry,
             VirtualService: self._routings,
@@ -94,7 +92,7 @@ class Mesh:
             ),
         }
         self._modes: dict[tuple[str, Labels], PeerModes] = {}  # what the policies come to, by namespace and labels
-        self._edges: dict[Scope, Edge] = {}  # what gateways serve, as long as no route changes
+        self._edges = Edges(self._routings, self.delegate)
 
     # Changing
 
@@ -112,13 +110,12 @@ class Mesh:
                 return self._move_instance(old, new)
             case (EndpointSlice() as old,), (EndpointSlice() as new,):
                 return self._move_slice(old, new)
-        parents = {parent for value in before for parent in self._attached.changed_by(value)}
+        self._settling.notice(before)
         for value in before:
             touched |= self._remove(value)
         for value in values:
             touched |= self._add(value)
-        parents.update(parent for value in (*before, *values) for parent in self._attached.changed_by(value))
-        self._unsettled |= parents
+        self._settling.notice((*before, *values))
         touched |= self.settle()
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
@@ -126,33 +123,18 @@ class Mesh:
             touched |= Touched(inbound=frozenset({EVERYWHERE}), scopes=frozenset({EVERYWHERE}))
         return touched
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
+    def together(self) -> AbstractContextManager[None]:
         """Many objects come at once: what several of them come to together is looked at when the last is there. Whoever
         opens this settles it."""
-        held, self._held = self._held, True
-        try:
-            yield
-        finally:
-            self._held = held
+        return self._settling.together()
 
     def settle(self) -> Touched:
         """See what the Gateway API's objects come to now."""
-        if self._held:
-            return Touched()
-        parents, self._unsettled = sorted(self._unsettled), set()
-        return joined(self._derive(parent) for parent in parents) if parents else Touched()
-
-    def _derive(self, parent: Parent) -> Touched:
-        """What comes of the Gateway API's objects for one parent, in the place of what came of them before."""
-        before = self._derived.pop(parent, Derived())
-        after = self._attached.derive(parent, self._service_of, self.credential)
-        if after != Derived():
-            self._derived[parent] = after
-        old, new = dict.fromkeys(before.values), dict.fromkeys(after.values)
-        touched = [self._remove(value) for value in old if value not in new]
-        touched += [self._add(value) for value in new if value not in old]
-        return joined(touched)
+        touched: list[Touched] = []
+        for gone, new in self._settling.settle(self._service_of, self.credential):
+            touched += [self._remove(value) for value in gone]
+            touched += [self._add(value) for value in new]
+        return joined(touched) if touched else Touched()
 
     def _service_of(self, host: str, namespace: str) -> Service | None:
         claims = self._registry.services.to(host)
@@ -187,13 +169,13 @@ class Mesh:
             case Service():
                 return self._touched_by_service(value)
             case VirtualService():
-                self._edges.clear()
+                self._edges.forget()
                 hosts = self._routings.changed_by(value)
                 # A VirtualService for gateways alone, often for `*`, is nothing to all the sidecars.
                 alone = MESH not in value.gateways and bool(value.hosts)
                 return Touched(gateways=True, at_gateways=hosts) if alone else Touched(hosts=hosts)
             case Gateway():
-                self._edges.clear()
+                self._edges.forget()
                 return Touched(gateways=True)
             case Credential():
                 names = {value.name, value.name.removesuffix(AUTHORITIES)}
@@ -212,7 +194,7 @@ class Mesh:
     def _set(self, settings: Settings) -> Touched:
         before, self.settings = self.settings, settings
         self._modes.clear()
-        self._edges.clear()
+        self._edges.forget()
         everywhere = frozenset({EVERYWHERE})
         # Another root namespace has other policies for the mesh, and endpoints take TLS or not by them.
         moved = before.root_namespace != settings.root_namespace
@@ -284,7 +266,7 @@ class Mesh:
 
     def derived(self) -> Iterator[Derived]:
         """What came of the Gateway API's objects, parent by parent."""
-        yield from self._derived.values()
+        return self._settling.derived()
 
     def get(self, key: ObjectKey) -> tuple[Value, ...]:
         return self._values.get(key, ())
@@ -425,9 +407,10 @@ class Mesh:
         asked = tuple(provider.host for provider in self.authorizers(group))
         if group.kind is ProxyKind.GATEWAY:
             tokens = self.policies(RequestAuthentication, group)
-            servers = (rule.key_server for each in tokens for rule in each.rules)
-            asked += tuple(server.host for server in servers if server is not None and server.meshed)
-            return Scope(group.namespace, asked=asked, servers=bound(self._gateways.of(group), self._targets(group)))
+            keys = (rule.key_server for each in tokens for rule in each.rules)
+            asked += tuple(server.host for server in keys if server is not None and server.meshed)
+            servers = bound(self._gateways.of(group), targets(group, self._registry))
+            return Scope(group.namespace, asked=asked, servers=servers)
         outbound = self.outbound_policy(group)
         if isinstance(outbound, Destination):
             asked = (*asked, outbound.host)
@@ -435,17 +418,7 @@ class Mesh:
 
     def edge(self, scope: Scope) -> Edge:
         """What gateways of this scope answer for, and lead to."""
-        known = self._edges.get(scope)
-        if known is None:
-            if len(self._edges) >= _MOST_EDGES:
-                self._edges.clear()
-            known = self._edges[scope] = edge(
-                scope.servers or (),
-                lambda gateway: self.bound_to(gateway, scope.namespace),
-                self._leads_to,
-                scope.asked,
-            )
-        return known
+        return self._edges.of(scope, self.settings)
 
     def credential(self, reference: CredentialRef) -> Credential | None:
         return self._credentials.of(reference)
@@ -461,28 +434,9 @@ class Mesh:
         """Those that select a group's workloads, the oldest first."""
         return self._gateways.of(group)
 
-    def _leads_to(self, routing: VirtualService) -> Iterator[str]:
-        for route in routing.http:
-            found = self.delegate(route.delegate.namespace, route.delegate.name) if route.delegate else None
-            if found is not None:
-                yield from (destination.host for _, destination in destinations(found))
-        yield from (destination.host for _, destination in destinations(routing))
-
     def published(self, group: Group) -> tuple[int, ...]:
         """The ports of a gateway that callers of its machine reach, too."""
-        instances = self._registry.samples(group.namespace, group.labels)
-        return tuple(sorted({port for instance in instances for port in instance.published}))
-
-    def _targets(self, group: Group) -> Callable[[int], Iterable[int]]:
-        """Where its Services' ports lead to at a group's workloads."""
-        nobody = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
-        instances = self._registry.samples(group.namespace, group.labels) or [nobody]
-        found: dict[int, dict[int, None]] = {}
-        for service in sorted(self._registry.selecting(instances[0]), key=strength):
-            for port in service.ports:
-                numbers = (instance.port_for(port) for instance in instances)
-                found.setdefault(port.number, {}).update(dict.fromkeys(each for each in numbers if each is not None))
-        return lambda number: found.get(number, ())
+        return published(group, self._registry)
 
     def outbound_policy(self, group: Group) -> Outbound:
         sidecar = self.sidecar(group)
@@ -490,48 +444,4 @@ class Mesh:
 
     def inbound_ports(self, group: Group) -> tuple[InboundPort, ...]:
         """On which ports a group's workloads are called: a Sidecar's ingress, or the services that select them."""
-        sidecar = self.sidecar(group)
-        if sidecar is not None and sidecar.ingress:
-            return tuple(
-                InboundPort(
-                    number=listener.port.number,
-                    protocol=listener.port.protocol,
-                    service_port=listener.port.number,
-                    default_endpoint=listener.default_endpoint,
-                    pool=listener.pool or sidecar.inbound_pool,
-                )
-                for listener in sidecar.ingress
-            )
-        nobody = Instance(name="", namespace=group.namespace, addresses=(), labels=group.labels)
-        instances = self._registry.samples(group.namespace, group.labels) or [nobody]
-        ports: dict[int, InboundPort] = {}
-        for service in sorted(self._registry.selecting(instances[0]), key=strength):
-            for port in service.ports:
-                if port.protocol is Protocol.UDP:
-                    continue
-                # Pods with the same labels may serve a named port at different numbers, as during a rollout.
-                for number in dict.fromkeys(instance.port_for(port) for instance in instances):
-                    if number is not None:
-                        ports[number] = self._inbound_port(ports.get(number), number, service, port, group)
-        for number, protocol in dict.fromkeys(each for instance in instances for each in instance.protocols):
-            known = ports.get(number)
-            if known is None:
-                ports[number] = InboundPort(number=number, protocol=protocol)
-            elif known.protocol is Protocol.UNDECLARED:
-                ports[number] = msgspec.structs.replace(known, protocol=protocol)
-        pool = sidecar.inbound_pool if sidecar is not None else None
-        return tuple(msgspec.structs.replace(ports[number], pool=pool) for number in sorted(ports))
-
-    def _inbound_port(
-        self, known: InboundPort | None, number: int, service: Service, port: ServicePort, group: Group
-    ) -> InboundPort:
-        """What one more service port makes of an inbound port. The first one decides how it is spoken to."""
-        if known is not None:
-            return msgspec.structs.replace(known, services=(*known.services, service))
-        return InboundPort(
-            number=number,
-            protocol=port.protocol,
-            services=(service,),
-            service_port=port.number,
-            rule=self.destination_rule(service.host, service, group),
-        )
+        return inbound_ports(group, self.sidecar(group), self._registry, self.destination_rule)

@@ -18,6 +18,16 @@ class Told(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class Flaw(msgspec.Struct, frozen=True):
+    """A backend of a route that nothing can be sent to."""
+
+    rule: int  # among the route's rules
+    line: int
+    reason: str
+    message: str
+    host: str
+
+
 class RouteOutcome(msgspec.Struct, frozen=True):
     """Of one route at one of its parents."""
 
@@ -26,6 +36,7 @@ class RouteOutcome(msgspec.Struct, frozen=True):
     conditions: tuple[Told, ...]
     origin: Origin | None = None
     ours: bool = True  # else it is for somebody else to say in its status
+    flaws: tuple[Flaw, ...] = ()  # of which the conditions tell in one
 
 
 class ListenerOutcome(msgspec.Struct, frozen=True):
@@ -41,6 +52,7 @@ class PolicyOutcome(msgspec.Struct, frozen=True):
 
     policy: ObjectKey
     service: str
+    host: str  # of the service
     conditions: tuple[Told, ...]
     origin: Origin | None = None
 

@@ -23,14 +23,15 @@ def virtual_host(view: ServiceView, door: Door) -> VirtualHost:
     sources = keys(*(routing.origin for routing in door.routes))
     # With a dot at its end it is the same name; who wrote it so must not be taken for somebody else's caller.
     claimed = (view.host,) if view.host == "*" else (view.host, f"{view.host}.")
-    host = EnvoyVirtualHost(name=f"{view.host}:{door.port}", domains=claimed, include_request_attempt_count=True)
-    host.request_body_buffer_limit.value = _KEPT_BODY
-    if door.redirects:
-        host.require_tls = EnvoyVirtualHost.ALL
-    host.metadata.CopyFrom(of_objects(sources))
+    host = EnvoyVirtualHost(name=f"{view.host}:{door.port}", domains=claimed)
     if door.misdirected:
         host.routes.append(_elsewhere())
     else:
+        host.include_request_attempt_count = True
+        host.request_body_buffer_limit.value = _KEPT_BODY
+        if door.redirects:
+            host.require_tls = EnvoyVirtualHost.ALL
+        host.metadata.CopyFrom(of_objects(sources))
         host.routes.extend(routes(through(view, door), door.port))
     fragment: bytes = RouteConfiguration(virtual_hosts=[host]).SerializeToString(deterministic=True)
     return VirtualHost(host.name, fragment, sources, claimed, frozenset(domain.lower() for domain in claimed))

@@ -83,7 +83,7 @@ def of_guards(view: GroupView, listener: str = VIRTUAL_INBOUND) -> Lineup:
 
 def of_routes(view: ServiceView, port: int) -> Lineup:
     """The routes of a host, each by its own line, whichever object it is written in."""
-    door = next((each for each in view.doors if each.port == port), None)
+    door = next((each for each in view.doors if each.port == port and not each.misdirected), None)
     view = through(view, door) if door is not None else view
     written = [(number, each.resolved) for number, each in enumerate(chosen(view, port)) if each.resolved.origins]
     made = routes(view, port)

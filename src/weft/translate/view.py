@@ -255,12 +255,13 @@ def _usable(
     mesh: Mesh, rule: DestinationRule | None, group: Group
 ) -> tuple[DestinationRule | None, tuple[Credential, ...]]:
     """The rule as a group can follow it, and the Secrets of its namespace that it takes for it. Where one is missing
-    nobody is called; nor by sidecars that the rule does not select: they would need everybody's Secrets."""
+    nobody is called; nor by any proxy but a gateway: whoever may write a rule could have a gateway's key brought to
+    their own pod, and Kubernetes would not have let them read it."""
     named = credentials_of(rule)
     if rule is None or not named:
         return rule, ()
     found: dict[str, tuple[Credential, ...]] = {}
-    if group.kind is ProxyKind.GATEWAY or (group.kind is ProxyKind.SIDECAR and rule.workload_selector):
+    if group.kind is ProxyKind.GATEWAY:
         for name in sorted(named):
             references = (CredentialRef(f"{name}{AUTHORITIES}", group.namespace), CredentialRef(name, group.namespace))
             found[name] = tuple(each for ref in references if (each := mesh.credential(ref)) is not None)

@@ -35,6 +35,10 @@ def test_every_target_is_called_under_the_name():
             '{hostname: a.b, wellKnownCACertificates: System, caCertificateRefs: [{group: "", kind: ConfigMap, name: s}]}',
             "`wellKnownCACertificates` stands here as well (keep one of the two)",
         ),
+        (
+            "{hostname: a.b, wellKnownCACertificates: System, subjectAltNames: [{type: URI, hostname: c.d}]}",
+            "`type: URI` needs `uri`",
+        ),
     ],
 )
 def test_whom_to_believe_must_be_said_once(validation, problem):

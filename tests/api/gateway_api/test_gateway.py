@@ -69,16 +69,38 @@ def test_tls_may_pass_unopened():
             "{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: Selector}}}",
             "7 `from: Selector` needs a `selector`",
         ),
+        (
+            "{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: 'a,metadata.name!=b'}]}}",
+            "7 `a,metadata.name!=b` is not the name of a Secret (lower-case letters, digits, - and .)",
+        ),
     ],
 )
 def test_listeners_that_cannot_be_are_refused(listener, problem):
     assert told(gateway(listener)) == [problem]
 
 
-@pytest.mark.parametrize("field", ["addresses: [{value: 10.0.0.1}]", "infrastructure: {labels: {a: b}}", "tls: {}"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "addresses: [{value: 10.0.0.1}]",
+        "addresses: [{type: NamedAddress, value: a}]",
+        "infrastructure: {labels: {a: b}}",
+        "tls: {}",
+        "defaultScope: All",
+    ],
+)
 def test_what_weft_does_not_do_for_a_gateway_is_refused(field):
     found = told(gateway("{name: a, port: 80, protocol: HTTP}", f"\n{field}"))
     assert len(found) == 1 and found[0].startswith("8 weft ")
+
+
+def test_an_address_is_the_host_of_somebodys_own_service():
+    good = gateway("{name: a, port: 80, protocol: HTTP}", "\naddresses: [{type: Hostname, value: edge.shop.svc}]")
+    assert value(good).addresses == (("Hostname", "edge.shop.svc"),)
+    bad = gateway("{name: a, port: 80, protocol: HTTP}", "\naddresses: [{type: Hostname, value: a/b}]")
+    assert told(bad) == [
+        "8 `a/b` is not a host name (the host of the Service before the Gateway's proxies)",
+    ]
 
 
 def test_listeners_have_names_of_their_own():

@@ -64,3 +64,9 @@ def test_a_route_of_nobody_is_told():
     assert told(standard("HTTPRoute", "hostnames: [a.b]")) == [
         "4 warning: the route belongs to nobody, and has no effect (name a Gateway or a Service in `parentRefs`)"
     ]
+
+
+def test_a_service_without_its_group_is_told_of_clusters():
+    (said,) = told(http_route(RULE, "[{kind: Service, name: web}]"))
+    assert said.startswith('5 warning: without `group: ""`') and said.endswith('(write group: "")')
+    assert told(http_route(RULE, '[{group: "", kind: Service, name: web}]')) == []

@@ -49,7 +49,10 @@ def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, 
         kind = item.choice("type", ("Hostname", "URI"))
         if not kind:
             item.lacks("type", what="`type` is required", hint="Hostname or URI")
-        names.append(item.text("hostname", most=253) if kind == "Hostname" else item.text("uri", most=253))
+        field = "hostname" if kind == "Hostname" else "uri"
+        if kind and not item.has(field):
+            item.lacks(field, what=f"`type: {kind}` needs `{field}`")
+        names.append(item.text(field, most=253))
         item.told_elsewhere("hostname", "uri")
     system = fields.choice("wellKnownCACertificates", ("System",)) == "System"
     bundles = []

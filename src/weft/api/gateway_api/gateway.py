@@ -24,8 +24,8 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    spec.refused("addresses", "weft gives a Gateway no addresses", "they are those of the Service before its proxies")
-    spec.refused("infrastructure", "weft makes nothing for a Gateway that could be labelled", "label the workload")
+    what = "weft labels nothing that it makes for a Gateway"
+    spec.refused("infrastructure", what, "label the Deployment and the Service yourself: weft leaves that alone")
     spec.refused("tls", "weft does not act on `tls` of a whole Gateway", "write `tls` in its listeners")
     spec.refused("allowedListeners", "weft reads no ListenerSets", "write all listeners into the Gateway")
     spec.refused("defaultScope", "weft has no default Gateways", "let routes name the Gateway")
@@ -40,10 +40,22 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
             namespace=meta.namespace,
             class_name=spec.text("gatewayClassName", required=True, most=253),
             listeners=listeners,
+            addresses=tuple(_address(item) for item in spec.items("addresses")),
             created=meta.created,
             origin=meta.origin,
         ),
     )
+
+
+def _address(item: Fields) -> tuple[str, str]:
+    """As for Istio: the host of a Service before proxies that somebody runs."""
+    kind, value = item.text("type", default="IPAddress", most=253), item.text("value", most=253)
+    if kind != "Hostname":
+        what = f"weft gives a Gateway no address of the type {kind}"
+        item.error("type", what, "`Hostname`, and the host of the Service before proxies that you run; or no address")
+    elif not is_host(value):
+        item.error("value", f"`{value}` is not a host name", "the host of the Service before the Gateway's proxies")
+    return kind, value
 
 
 def _listener(item: Fields, meta: Meta) -> Listener:
@@ -97,9 +109,12 @@ def _certificate(item: Fields, meta: Meta) -> CertificateRef:
     namespace = item.text("namespace", most=63) or meta.namespace
     if not is_dns_label(namespace):
         item.error("namespace", f"`{namespace}` is not a namespace")
+    name = item.text("name", required=True, most=253)
+    if name and (not is_host(name) or name != name.lower()):
+        item.error("name", f"`{name[:80]}` is not the name of a Secret", "lower-case letters, digits, - and .")
     return CertificateRef(
         namespace,
-        item.text("name", required=True, most=253),
+        name,
         item.text("group", most=253),
         item.text("kind", default="Secret", most=63),
     )

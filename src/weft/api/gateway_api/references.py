@@ -33,6 +33,11 @@ def _parent(item: Fields, meta: Meta, index: int) -> ParentRef | None:
     if (group, kind) == (GROUP, "Gateway"):
         return ParentRef(kind, namespace, name, section, port, group=written, index=index, namespaced=named)
     if kind == "Service" and group in ("", GROUP):  # many leave the group out, and no other Service can be meant
+        if group:
+            what = (
+                f'without `group: ""` this is a Service of {GROUP}, which there is not: on a cluster it does not bind'
+            )
+            item.warning("kind", what, 'write group: ""')
         if section:
             item.error("sectionName", "a Service has no sections", "name a `port` of it")
         host = service_host(name, namespace, meta.domain)

@@ -1,7 +1,8 @@
-"""Single Secrets, each watched by its own name: nobody is told of any other, whatever the account may read.
+"""Single Secrets or ConfigMaps, each watched by its own name: nobody is told of any other, whatever the account may
+read.
 
-Who knows which are needed says so (`want`), as often as that changes; documents for `api/` leave, batch by batch. Rule:
-what is wanted no more is forgotten at once, and a Secret that cannot be read is told of and stops no other.
+Who knows which are needed says so (`want`), as often as that changes; documents leave, batch by batch. Rule: what is
+wanted no more is forgotten at once, and one that cannot be read is told of and stops no other.
 """
 
 from __future__ import annotations
@@ -10,28 +11,42 @@ import asyncio
 import logging
 from collections.abc import Collection
 
+import msgspec
+
 from weft.api.document import Change
 from weft.base.problem import Problem, Where
 from weft.kube.client import Client
 from weft.kube.documents import Documents
 from weft.kube.objects import Written
 from weft.kube.reflector import Event, Timing, reflect
-from weft.kube.resource import SECRETS
+from weft.kube.resource import CONFIG_MAPS, SECRETS, Resource
 from weft.model.names import ObjectKey
 
 log = logging.getLogger("weft.kube")
 
-MOST = 1_000  # watches; each is a connection's stream, and a Gateway may name as many as it likes
+MOST = 1_000  # watches; each is a connection's stream, and whoever names them may name as many as they like
 _AFTER_DEFECT = 5.0  # seconds before a watch that failed is started again
 
 Name = tuple[str, str]  # namespace, name
 
 
-class Secrets:
+class Sort(msgspec.Struct, frozen=True):
+    """What is watched, who names it, and the setting by which it may be read."""
+
+    resource: Resource
+    named_by: str
+    setting: str
+
+
+GATEWAY_SECRETS = Sort(SECRETS, "Gateway", "gateways.secretsIn")
+BACKEND_AUTHORITIES = Sort(CONFIG_MAPS, "BackendTLSPolicy", "gateways.configMapsIn")
+
+
+class Singles:
     """Belongs to one task."""
 
-    def __init__(self, client: Client, timing: Timing = Timing()) -> None:  # noqa: B008 - frozen
-        self._client, self._timing = client, timing
+    def __init__(self, client: Client, sort: Sort, timing: Timing = Timing()) -> None:  # noqa: B008 - frozen
+        self._client, self._sort, self._timing = client, sort, timing
         self._watches: dict[Name, asyncio.Task[None]] = {}
         self._arrived: asyncio.Queue[tuple[Name, tuple[Event[Written], ...]]] = asyncio.Queue()
         self._gone: list[Change] = []
@@ -45,14 +60,17 @@ class Secrets:
 
     def want(self, names: Collection[Name]) -> None:
         """These and no others, from now on. Of too many, those stay that are watched: whoever names a thousand more
-        must not take the certificates of everybody else away."""
+        must not take what is everybody else's away."""
         chosen = set(sorted(names, key=lambda name: (name not in self._watches, name))[:MOST])
         if len(names) > MOST:
-            log.warning("Gateways name %d Secrets; %d are watched", len(names), MOST)
+            kind = self._sort.resource.kind
+            log.warning(
+                "objects of the kind %s name %d %ss; %d are watched", self._sort.named_by, len(names), kind, MOST
+            )
         for name in self._watches.keys() - chosen:
             self._watches.pop(name).cancel()
             self._problems.pop(name, None)
-            self._gone.append(self._documents.gone(_key(name)))
+            self._gone.append(self._documents.gone(self._key(name)))
         for name in sorted(chosen - self._watches.keys()):
             self._watches[name] = asyncio.create_task(self._watch(name))
         if self._gone:
@@ -81,26 +99,29 @@ class Secrets:
     def _change(self, name: Name, event: Event[Written]) -> Change | None:
         if (event.namespace, event.name) != name:
             return None  # nobody asked for it
-        key = _key(name)
-        return self._documents.gone(key) if event.object is None else self._documents.change(SECRETS, key, event.object)
+        key = self._key(name)
+        if event.object is None:
+            return self._documents.gone(key)
+        return self._documents.change(self._sort.resource, key, event.object)
 
     async def _watch(self, name: Name) -> None:
         namespace, called = name
+        sort, kind = self._sort, self._sort.resource.kind
 
         def met(problem: Problem | None) -> None:
             if problem is None:
                 self._problems.pop(name, None)
             else:
-                hint = f"let it read the Secrets there: weft install --set gateways.secretsIn=[{namespace}]"
-                what = f"this Secret, which a Gateway names, cannot be read: {problem.what}"
-                self._problems[name] = Problem(Where(object=str(_key(name))), what, hint)
+                hint = f"let it read the {kind}s there: weft install --set {sort.setting}=[{namespace}]"
+                what = f"this {kind}, which a {sort.named_by} names, cannot be read: {problem.what}"
+                self._problems[name] = Problem(Where(object=str(self._key(name))), what, hint)
             self._told.set()
 
         while True:
             try:
                 batches = reflect(
                     self._client,
-                    SECRETS,
+                    sort.resource,
                     Written,
                     namespace=namespace,
                     fields=f"metadata.name={called}",
@@ -111,9 +132,8 @@ class Secrets:
                     self._arrived.put_nowait((name, batch))
                     self._told.set()
             except Exception:  # a defect of ours: the others go on
-                log.exception("cannot watch %s; it stays as it was", _key(name))
+                log.exception("cannot watch %s; it stays as it was", self._key(name))
             await asyncio.sleep(_AFTER_DEFECT)
 
-
-def _key(name: Name) -> ObjectKey:
-    return ObjectKey("Secret", *name)
+    def _key(self, name: Name) -> ObjectKey:
+        return ObjectKey(self._sort.resource.kind, *name)

@@ -1,15 +1,15 @@
-"""Secrets by their names, from a real API server."""
+"""Secrets and ConfigMaps by their names, from a real API server."""
 
 import asyncio
 import base64
 from contextlib import asynccontextmanager
 
 from kube.following import QUICK
-from weft.kube import secrets as module
+from weft.kube import singles as module
 from weft.kube.client import Client
 from weft.kube.config import Connection
-from weft.kube.resource import SECRETS
-from weft.kube.secrets import Secrets
+from weft.kube.resource import CONFIG_MAPS, SECRETS
+from weft.kube.singles import BACKEND_AUTHORITIES, GATEWAY_SECRETS, Singles
 
 
 def secret(namespace, name, text):
@@ -18,8 +18,8 @@ def secret(namespace, name, text):
 
 
 @asynccontextmanager
-async def watching(client):
-    made = Secrets(client, QUICK)
+async def watching(client, sort=GATEWAY_SECRETS):
+    made = Singles(client, sort, QUICK)
     try:
         yield made
     finally:
@@ -74,6 +74,24 @@ async def test_one_that_may_not_be_read_is_a_problem_with_the_next_step(api_serv
         assert secrets.problems == ()
 
 
+async def test_config_maps_are_read_by_their_names_as_well_and_are_no_secrets(api_server, client, namespace):
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.crt": "one"}}
+    for name in ("roots", "other"):
+        await client.create(CONFIG_MAPS, {**body, "metadata": {"name": name}}, namespace=namespace)
+    async with watching(client, BACKEND_AUTHORITIES) as singles:
+        singles.want({(namespace, "roots")})
+        async with asyncio.timeout(30):
+            (change,) = await singles.changes()
+        assert (str(change.key), change.document.body["data"]) == (f"ConfigMap {namespace}/roots", {"ca.crt": "one"})
+    async with limited(api_server, namespace) as stranger, watching(stranger, BACKEND_AUTHORITIES) as singles:
+        singles.want({(namespace, "roots")})
+        async with asyncio.timeout(30):
+            while not singles.problems:
+                await singles.changes()
+        assert "which a BackendTLSPolicy names" in singles.problems[0].what
+        assert f"--set gateways.configMapsIn=[{namespace}]" in singles.problems[0].hint
+
+
 @asynccontextmanager
 async def limited(api_server, namespace):
     """Who may read the Secrets of one namespace, as weft's own account with `gateways.secretsIn`."""
@@ -98,7 +116,7 @@ async def limited(api_server, namespace):
 async def test_there_is_an_end_to_how_many_are_watched(monkeypatch):
     monkeypatch.setattr(module, "MOST", 2)
     monkeypatch.setattr(module, "reflect", silent)
-    secrets = Secrets(None)
+    secrets = Singles(None, GATEWAY_SECRETS)
     secrets.want({("shop", name) for name in "abc"})
     assert sorted(secrets._watches) == [("shop", "a"), ("shop", "b")]
     await secrets.close()

@@ -1,0 +1,108 @@
+"""VirtualServices at the Gateways they name: hosts that a Gateway does not have for them, routes of a kind that it does
+not look at there, and connections that lead nowhere. Where requests lead is looked at by whoever sees them:
+`translate/findings.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.analyze.facts import Facts
+from weft.analyze.finding import finding
+from weft.base.problem import Problem
+from weft.base.suggest import did_you_mean_name
+from weft.model.gateway import Gateway, GatewayServer
+from weft.model.gateways import ServedHost, narrower, served_host
+from weft.model.virtual_service import Destination, VirtualService
+
+_MESH = "mesh"
+
+
+def of_gateway_routes(facts: Facts) -> Iterator[Problem]:
+    for routing in facts.virtual_services:
+        named = [name for name in routing.gateways if name != _MESH]
+        known = [facts.gateways[name] for name in named if name in facts.gateways]
+        if _MESH not in routing.gateways:
+            for gateway in known:
+                yield from _of_hosts(routing, gateway)
+            if len(known) == len(named):
+                yield from _of_kinds(routing, known)
+        if known:
+            yield from _of_streams(routing, facts)
+
+
+def _of_hosts(routing: VirtualService, gateway: Gateway) -> Iterator[Problem]:
+    served = [served_host(gateway, host) for server in gateway.servers for host in server.hosts]
+    for index, host in enumerate(routing.hosts):
+        met = [each for each in served if narrower(each.host, host)]
+        if any(each.admits(routing) for each in met):
+            continue
+        if met:
+            owners = " or ".join(dict.fromkeys(each.namespace for each in met))
+            what = (
+                f"the gateway {gateway.key} takes routes for {host} from namespace {owners} alone: these are never met"
+            )
+            hint = f"move it there, or let the server's host be `{routing.namespace}/{met[0].host}`"
+        else:
+            what = f"the gateway {gateway.key} does not serve {host}: these routes are never met there"
+            hint = f"it serves {', '.join(sorted({each.host for each in served})[:5])}"
+        yield finding("WFT0122", routing.origin, f"spec.hosts[{index}]", what, hint)
+
+
+def _of_kinds(routing: VirtualService, gateways: list[Gateway]) -> Iterator[Problem]:
+    """Of a server's connections either the requests are looked at, or the name that TLS asks for, or nothing."""
+    meeting = [server for gateway in gateways for server in gateway.servers if _meets(routing, gateway, server)]
+    if not meeting:
+        return  # which is told of its hosts
+    for kind, routes in (("http", routing.http), ("tls", routing.tls), ("tcp", routing.tcp)):
+        if routes and not any(_looked_at(server) == kind for server in meeting):
+            server = meeting[0]
+            mode = f" with tls.mode {server.tls.mode}" if server.encrypted and server.tls is not None else ""
+            does = f"port {server.port.number} is {server.port.protocol.value.upper()}{mode}"
+            what = (
+                f"{', '.join(routing.hosts[:3])} has no {kind} at these gateways: {does}; these routes are never used"
+            )
+            yield finding("WFT0120", routing.origin, f"spec.{kind}", what, f"write `{_looked_at(server)}` routes")
+
+
+def _meets(routing: VirtualService, gateway: Gateway, server: GatewayServer) -> bool:
+    own: list[ServedHost] = [served_host(gateway, host) for host in server.hosts]
+    return any(each.admits(routing) and narrower(each.host, host) for each in own for host in routing.hosts)
+
+
+def _looked_at(server: GatewayServer) -> str:
+    """The kind of routes that a server has."""
+    if server.is_http:
+        return "http"
+    return "tls" if server.encrypted and not (server.tls is not None and server.tls.terminates) else "tcp"
+
+
+def _of_streams(routing: VirtualService, facts: Facts) -> Iterator[Problem]:
+    if _MESH in routing.gateways and any(facts.services_of(host) for host in routing.hosts):
+        return  # whoever calls these sees them
+    for stream in (*routing.tls, *routing.tcp):
+        for each in stream.route:
+            code, what, hint = _against(each.destination, facts)
+            if code:
+                line = each.line or stream.line
+                yield finding(code, routing.origin, "", f"{what}: connections sent there are closed", hint, line=line)
+
+
+def _against(destination: Destination, facts: Facts) -> tuple[str, str, str]:
+    """The check that finds a destination wrong, what is wrong, and a hint; empty if nothing."""
+    host = destination.host
+    services = facts.by_host.get(host, ()) or facts.services_of(host)
+    if not services:
+        return "WFT0104", f"destination {host} does not exist", did_you_mean_name(host, facts.by_host)
+    ports = {port.number for service in services for port in service.ports}
+    if destination.port and destination.port not in ports:
+        return (
+            "WFT0106",
+            f"destination {host} has no port {destination.port}",
+            f"it has {', '.join(map(str, sorted(ports))) or 'none'}",
+        )
+    subsets = {subset.name for rule in facts.rules if rule.host == host for subset in rule.subsets}
+    if destination.subset and destination.subset not in subsets:
+        named = ", ".join(sorted(subsets))
+        hint = f"a DestinationRule for it names {named}" if subsets else "no DestinationRule names subsets"
+        return "WFT0107", f"destination {host} has no subset {destination.subset!r}", hint
+    return "", "", ""

@@ -1,0 +1,82 @@
+"""Which ConfigMaps of a cluster say whom to believe where a backend speaks TLS, and their way into the mesh.
+
+A ConfigMap is watched as long as a BackendTLSPolicy names it. Rule: no other is ever read, and of these nothing but
+their authorities: what else stands there is never taken for the mesh's settings, whatever the ConfigMap is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from weft.api.authorities import authorities
+from weft.api.document import Change
+from weft.control.plane import ControlPlane
+from weft.kube.client import Client
+from weft.kube.reflector import Timing
+from weft.kube.singles import BACKEND_AUTHORITIES, Name, Singles
+from weft.model.gateway_api import BackendTls, Bundle
+from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
+
+log = logging.getLogger("weft.control.backend_authorities")
+
+_KIND = "BackendTLSPolicy"
+_QUIET = 0.1  # seconds in which further changes are awaited before anybody looks
+
+
+class BackendAuthorities:
+    """`own`: the ConfigMap of the mesh's settings, which is read elsewhere and is nobody's authority."""
+
+    def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: Timing = Timing()) -> None:  # noqa: B008
+        self._plane, self._own = plane, own
+        self._config_maps = Singles(client, BACKEND_AUTHORITIES, timing)
+        self._changed = asyncio.Event()
+        plane.on_change.append(self._on_change)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._choose())
+                tasks.create_task(self._take())
+        finally:
+            await self._config_maps.close()
+
+    def _on_change(self, changed: frozenset[ObjectKey]) -> None:
+        if any(key.kind == _KIND for key in changed):
+            self._changed.set()
+
+    async def _choose(self) -> None:
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(_QUIET)
+            self._changed.clear()
+            self._config_maps.want(named(self._plane.mesh) - {self._own})
+
+    async def _take(self) -> None:
+        while True:
+            changes = await self._config_maps.changes()
+            try:
+                self._plane.note("authorities", self._config_maps.problems)
+                if changes:
+                    self._plane.apply((), None, [(change.key, _bundles(change)) for change in changes])
+            except Exception:  # a defect of ours: what comes next is taken in
+                log.exception("ConfigMaps of backends' authorities could not be taken in")
+
+
+def named(mesh: Mesh) -> frozenset[Name]:
+    """The ConfigMaps that policies name, each in its policy's own namespace."""
+    return frozenset(
+        (value.namespace, name)
+        for key, values in mesh.values()
+        if key.kind == _KIND
+        for value in values
+        if isinstance(value, BackendTls)
+        for name in value.bundles
+    )
+
+
+def _bundles(change: Change) -> tuple[Bundle, ...]:
+    roots = authorities(change.document.body) if change.document is not None else ""
+    return (Bundle(change.key.name, change.key.namespace, roots),) if roots else ()

@@ -1,0 +1,55 @@
+"""Secrets of DestinationRules; the case of WFT0219 has the plain one."""
+
+import msgspec
+
+from analyze.meshes import facts, istio
+from weft.analyze.credentials import meant_secret, of_credentials
+from weft.model.credential import Credential
+from weft.model.gateway import CredentialRef
+
+EDGE = """
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: edge, namespace: edge, labels: {app: edge}}
+spec: {gateway: {}}
+"""
+
+
+def rule(mode, more=""):
+    tls = f"{{mode: {mode}, credentialName: outer}}"
+    return istio("DestinationRule", f"{{host: outer.example, {more}trafficPolicy: {{tls: {tls}}}}}", namespace="edge")
+
+
+def told(text, *held):
+    known = {each.reference: each for each in held}
+    return [(each.what, each.hint) for each in of_credentials(msgspec.structs.replace(facts(text), credentials=known))]
+
+
+def secret(name="outer", namespace="edge", *, chain=b"", roots=b""):
+    return Credential(name=name, namespace=namespace, chain=chain, roots=roots)
+
+
+def test_a_secret_that_is_elsewhere_is_told_with_where_it_must_be():
+    ((what, hint),) = told(EDGE + rule("SIMPLE"), secret(namespace="shop", roots=b"r"))
+    assert what.startswith("there is no Secret edge/outer")
+    assert hint == "there is one in shop; it must be in edge"
+
+
+def test_what_a_mode_needs_must_be_in_it():
+    assert told(EDGE + rule("SIMPLE"), secret(roots=b"r")) == []
+    assert told(EDGE + rule("SIMPLE"), secret("outer-cacert", roots=b"r")) == []
+    ((what, _),) = told(EDGE + rule("SIMPLE"), secret(chain=b"c"))
+    assert "does not say whom to trust" in what
+    assert told(EDGE + rule("MUTUAL"), secret(chain=b"c", roots=b"r")) == []
+    ((what, _),) = told(EDGE + rule("MUTUAL"), secret(roots=b"r"))
+    assert "has no certificate to show" in what
+
+
+def test_where_no_gateway_runs_nobody_is_missed():
+    assert told(EDGE.replace("gateway: {}", "command: [sleep]") + rule("SIMPLE")) == []
+
+
+def test_a_name_that_is_close_is_guessed():
+    known = facts(EDGE)
+    known = msgspec.structs.replace(known, credentials={CredentialRef("outer", "edge"): secret()})
+    assert "outer" in meant_secret("outre", "edge", known)

@@ -1,0 +1,190 @@
+"""On-demand scope on a real cluster, behind a node's agent and the cluster's own DNS: proxies are told of what their
+pods call, that first call arrives, and whoever comes back takes nothing away."""
+
+import pytest
+
+from cluster import apps
+from cluster.mesh import NAMESPACE, until
+from cluster.traffic import Pods
+from weft.api.mesh_config import ON_DEMAND
+
+UNCALLED = tuple(f"uncalled-{number}" for number in range(10))
+HTTP = (
+    "web",
+    "shared",
+    *(f"{word}-{who}" for word in ("kept-by", "after") for who in ("agent", "discovery")),
+    *UNCALLED,
+)
+
+# Says something before it is spoken to, and then repeats what it hears.
+GREET = """
+import socketserver
+class Greeter(socketserver.BaseRequestHandler):
+    def handle(self):
+        self.request.sendall(b"greetings\\n")
+        while heard := self.request.recv(4096):
+            self.request.sendall(heard)
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+Server(("", 9001), Greeter).serve_forever()
+"""
+
+CALL = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 9001), timeout=10) as connection, connection.makefile("rwb") as file:
+    said = file.readline()
+    file.write(b"hello\\n")
+    file.flush()
+    connection.shutdown(socket.SHUT_WR)
+    print((said + file.read()).decode())
+"""
+
+
+class Place:
+    """Two replicas of `client`, each with a proxy, and many services that only they could call."""
+
+    def __init__(self, mesh, namespace):
+        self.mesh, self.cluster, self.namespace = mesh, mesh.cluster, namespace
+        pods = apps.get(mesh.cluster, "pods", namespace, selector="app=client")
+        self.one, self.two = sorted(each["metadata"]["name"] for each in pods)
+        self.on_node = Pods(mesh, client=(namespace, self.one))
+
+    def switch(self, written):
+        """Returns when proxies have followed; `written` as the annotation has it, or nothing to take it away."""
+        change = f"{ON_DEMAND}={written}" if written else f"{ON_DEMAND}-"
+        self.mesh.kubectl("annotate", "configmap", f"--namespace={NAMESPACE}", "istio", change, "--overwrite")
+        for pod in (self.one, self.two):
+            until(lambda pod=pod: ("virtualOutboundAgain" in self.listeners(pod)) == (written == "true"))
+
+    def ask(self, pod, path):
+        """The admin API of the pod's Envoy."""
+        ((status, said),) = apps.fetch(self.cluster, self.namespace, pod, f"http://127.0.0.1:15000{path}")
+        assert status == 200, said
+        return said
+
+    def listeners(self, pod):
+        return {each["name"] for each in self.ask(pod, "/listeners?format=json")["listener_statuses"]}
+
+    def clusters(self, pod):
+        return {each["name"] for each in self.ask(pod, "/clusters?format=json")["cluster_statuses"]}
+
+    def known(self, pod):
+        """Services of this namespace that the proxy can call."""
+        hosts = {name.split("|")[-1] for name in self.clusters(pod) if name.startswith("outbound|")}
+        return {host.split(".")[0] for host in hosts if host.endswith(f".{self.namespace}.svc.cluster.local")}
+
+    def stats(self, pod, pattern):
+        found = self.ask(pod, f"/stats?format=json&filter={pattern}")["stats"]
+        return {each["name"]: each["value"] for each in found if "name" in each}
+
+    def held(self, pod, service, port=80):
+        """How many connections to it went on after they were held."""
+        address = apps.get(self.cluster, "service", self.namespace, service)["spec"]["clusterIP"]
+        return sum(self.stats(pod, rf"^cluster\.hold.*{address}_{port}\.upstream_cx_total$").values())
+
+    def is_served(self, pod):
+        """Whether somebody serves its proxy now, and a control plane knows of it."""
+        if self.stats(pod, r"^control_plane\.connected_state$") != {"control_plane.connected_state": 1}:
+            return False
+        lines = self.mesh.weft("proxy-status", "--kubernetes", check=False).splitlines()
+        return any(pod in line and "SYNCED" in line for line in lines)
+
+    def get(self, pod, service):
+        """One request, and no second one if it fails: status, and what was said."""
+        ((status, said),) = apps.fetch(self.cluster, self.namespace, pod, f"http://{service}.{self.namespace}/")
+        return status, said
+
+
+@pytest.fixture(scope="module")
+def place(mesh):
+    namespace = mesh.namespace("demand")
+    ready = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}
+    serve = apps.python("app", apps.SERVE, "8080", readinessProbe=ready)
+    web = apps.template("web", apps.spec(serve, apps.python("greeter", GREET)))
+    client = apps.template("client", apps.spec(apps.python("app", apps.SERVE, "8080")))
+    selected = {"selector": {"app": "web"}}
+    mesh.apply(
+        apps.strict(namespace),
+        apps.of_kind("apps/v1", "Deployment", namespace, "web", {"replicas": 1, **web}),
+        apps.of_kind("apps/v1", "Deployment", namespace, "client", {"replicas": 2, **client}),
+        *(apps.service(namespace, name, ("http", 80, 8080), **selected) for name in HTTP),
+        apps.service(namespace, "greeter", ("tcp", 9001, 9001), **selected),
+    )
+    mesh.rolled_out(namespace)
+    found = Place(mesh, namespace)
+    for pod in (found.one, found.two):
+        until(lambda pod=pod: found.known(pod) == {*HTTP, "greeter"})
+    found.before = {pod: found.clusters(pod) for pod in (found.one, found.two)}
+    try:
+        found.switch("true")
+        yield found
+    finally:
+        found.switch("")
+        mesh.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def test_a_proxy_has_nothing_that_its_pod_never_called(place):
+    until(lambda: not place.known(place.one) & set(UNCALLED))
+    assert len(place.clusters(place.one)) < len(place.before[place.one]) - len(UNCALLED)
+
+
+def test_the_first_request_arrives_by_mutual_tls(place):
+    assert "web" not in place.known(place.one)
+    status, said = place.get(place.one, "web")
+    assert (status, apps.caller_of(said)) == (200, f"spiffe://cluster.local/ns/{place.namespace}/sa/default")
+    assert place.held(place.one, "web") == 1
+    assert "web" in place.known(place.one)
+    assert not place.known(place.one) & set(UNCALLED)
+    assert place.get(place.one, "web")[0] == 200
+    assert place.held(place.one, "web") == 1
+
+
+def test_a_server_that_speaks_first_is_heard_in_the_first_connection(place):
+    assert "greeter" not in place.known(place.one)
+    name = f"greeter.{place.namespace}"
+    words = [f"--namespace={place.namespace}", "exec", place.one, "-c", "app", "--", "python3", "-c", CALL, name]
+    assert place.mesh.kubectl(*words).split() == ["greetings", "hello"]
+    assert place.held(place.one, "greeter", 9001) == 1
+
+
+def test_what_one_replica_calls_the_other_knows(place):
+    assert "shared" not in place.known(place.two)
+    assert place.get(place.one, "shared")[0] == 200
+    until(lambda: "shared" in place.known(place.two))
+    assert place.get(place.two, "shared")[0] == 200
+    assert (place.held(place.one, "shared"), place.held(place.two, "shared")) == (1, 0)
+
+
+@pytest.mark.parametrize(("killed", "container"), [("weft-node", "agent"), ("weft-control", "discovery")])
+def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_back(place, killed, container):
+    kept, after = f"kept-by-{container}", f"after-{container}"
+    assert place.get(place.one, kept)[0] == 200
+    until(lambda: kept in place.known(place.two))
+    removed = r"_manager\.(cluster|listener)_removed$"
+    before = {pod: (place.clusters(pod), place.stats(pod, removed)) for pod in (place.one, place.two)}
+    gone = place.on_node.kill(NAMESPACE, killed, container)
+    assert place.get(place.one, kept)[0] == 200  # whoever is there or not
+    place.on_node.returned(NAMESPACE, killed, container, gone)
+    until(lambda: all(place.is_served(pod) for pod in before))
+    assert place.get(place.two, after)[0] == 200
+    assert place.held(place.two, after) == 1
+    for pod, (clusters, count) in before.items():
+        assert clusters <= place.clusters(pod)
+        assert place.stats(pod, removed) == count
+        assert (place.get(pod, kept)[0], place.held(pod, kept)) == (200, int(pod == place.one))
+
+
+def test_without_the_setting_everything_is_known_again(place):
+    assert place.get(place.one, "web")[0] == 200
+    place.switch("false")
+    for pod in (place.one, place.two):
+        until(lambda pod=pod: place.before[pod] <= place.clusters(pod))
+        # What is left is what connections that were held once may still go by.
+        assert all(name.startswith("hold|") for name in place.clusters(pod) - place.before[pod])
+        for name in ("web", *UNCALLED[:2]):
+            assert place.get(pod, name)[0] == 200
+    place.switch("true")
+    for pod in (place.one, place.two):
+        until(lambda pod=pod: not place.known(pod) & set(UNCALLED[:2]))
+        assert "web" in place.known(pod)
