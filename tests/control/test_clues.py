@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from control.test_edges import stage_of
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
 from weft.control.clues import Wrong, stale
@@ -150,3 +151,26 @@ def test_problems_of_a_refused_route_are_told_where_it_would_have_been_in_force(
     )
     assert answer(shop(), Question("client", "http://web/"), NOW, wrong).problems == wrong.problems
     assert answer(shop(), Question("client", "http://api/"), NOW, wrong).problems == ()
+
+
+def bound(gateway, namespace="shop", host="other.example"):
+    return f"""---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: other, namespace: {namespace}}}
+spec: {{hosts: ["{host}"], gateways: [{gateway}], http: [{{route: [{{destination: {{host: web}}}}]}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("gateway", "what"),
+    [
+        ("edge/nowhere", "it has the host other.example, and is bound to edge/nowhere, which edge-0 does not serve"),
+        ("mesh", "it has the host other.example, and is for sidecars"),
+        ("edge/public", "it has the host other.example, and no server of edge/public takes it from shop"),
+    ],
+)
+def test_of_a_host_that_a_gateway_does_not_serve_it_is_said_who_has_routes_for_it(gateway, what):
+    stage, _ = stage_of("zzz", bound(gateway), bound("edge/public", host="unlike.example"))
+    found = answer(stage, Question("edge", "http://other.example/"), NOW, Wrong()).problems
+    assert [(each.where.object, each.what) for each in found] == [("VirtualService shop/other", what)]

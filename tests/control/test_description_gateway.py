@@ -1,11 +1,15 @@
 from authority import Authority
 from control.reasons.test_gateways import EDGE, TO_PAYMENTS
 from control.reasons.told import mesh_of, rule
+from control.test_edges import EDGE as CLOSED
 from translate.test_gateway_tls import pair
+from weft.base.problem import Problem, Where
+from weft.cli.trial_source import staged
 from weft.control.description import describe_pod
 from weft.control.description_gateway import served
 from weft.control.description_text import pod_lines
 from weft.control.stage import Stage
+from weft.files.documents import read_documents
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, labels_of
 
@@ -48,3 +52,72 @@ def test_a_gateway_is_described_by_what_it_serves():
 
 def test_nobody_else_serves_anything():
     assert served(edge(), Instance("web-0", "shop", ())) == ()
+
+
+def told(text, word="edge", problems=()):
+    stage, _ = staged(read_documents(text.encode(), "edge.yaml").documents)
+    return list(pod_lines(describe_pod(stage.mesh, stage, problems, word)))
+
+
+def test_a_server_that_is_left_out_is_told_with_why_and_one_of_bytes_closes():
+    lines = told(CLOSED.replace("NAME", "aaa"))
+    at = lines.index("Gateway edge/public (edge.yaml:14): port 80/HTTP, left out")
+    assert lines[at + 1 : at + 3] == [
+        "   Hosts: shop.example",
+        "   Not served: port 80 speaks TCP, as Gateway edge/aaa says",
+    ]
+    assert "   VirtualServices: none, so that connections are closed" in lines
+    assert not [line for line in lines if "404" in line]
+    routed = """---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec: {hosts: ["*"], gateways: [edge/aaa], http: [{route: [{destination: {host: web}}]}]}
+"""
+    lines = told(CLOSED.replace("NAME", "aaa") + routed)
+    assert "   Closed: no VirtualService has `tcp` routes for it" in lines
+
+
+ATTACHED = """
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: edge, namespace: edge, labels: {gateway.networking.k8s.io/gateway-name: public}}
+spec: {gateway: {}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: public, namespace: edge}
+spec: {gatewayClassName: weft, listeners: [{name: http, port: 80, protocol: HTTP}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web, namespace: edge}
+spec: {parentRefs: [{name: public}], hostnames: [web.example], rules: [{backendRefs: [{name: web, port: 80}]}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: inside, namespace: edge}
+spec: {parentRefs: [{group: "", kind: Service, name: web}], rules: [{backendRefs: [{name: web, port: 80}]}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: edge}
+spec: {selector: {app: web}, ports: [{name: http, port: 80}]}
+---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: web, namespace: edge, labels: {app: web}}
+spec: {command: [serve]}
+"""
+
+
+def test_what_the_gateway_api_says_is_told_by_its_own_names():
+    wrong = Problem(Where("edge.yaml", 6, "Gateway.gateway.networking.k8s.io edge/public"), "something is wrong")
+    lines = told(ATTACHED, problems=(wrong,))
+    assert "Gateway edge/public (edge.yaml:7), listener http: port 80/HTTP" in lines
+    assert "   Routes: HTTPRoute edge/web" in lines
+    assert any("something is wrong" in line for line in lines)
+    lines = told(ATTACHED, "web")
+    at = "not in force for sidecars of its namespace, at gateway edge/public (listener http)"
+    assert f"   HTTPRoute: edge/web (edge.yaml:12), {at}" in lines
+    assert "   HTTPRoute: edge/inside (edge.yaml:17)" in lines

@@ -70,9 +70,20 @@ def test_a_rule_whose_secret_is_missing_calls_nobody():
     def why(*more):
         stage, group = stage_of("zzz", RULE, *more)
         rules = [each for _, held in stage.mesh.values() for each in held if isinstance(each, DestinationRule)]
-        return unsent(stage.mesh, group, rules[0])
+        return unsent(stage.mesh, group, rules[0], 443)
 
     shown = Authority().issue("partner.example")
     assert why() == "there is no Secret edge/partner"
     assert why(pair("partner", shown)) == "the Secret edge/partner has no `ca.crt`"
     assert why(pair("partner", shown, ca_crt=shown.root)) == ""
+
+
+def test_a_secret_of_that_name_in_another_namespace_is_mentioned():
+    shown = Authority().issue("shop.example")
+    there = "".join(pair(name, shown).replace("namespace: edge", "namespace: shop") for name in ("shop", "partner"))
+    stage, group = stage_of("zzz", RULE, there)
+    (https,) = closed(stage.mesh, group)
+    assert https.why == "there is no Secret edge/shop (there is one in shop; it must be in edge)"
+    (rule,) = [each for _, held in stage.mesh.values() for each in held if isinstance(each, DestinationRule)]
+    said = "there is no Secret edge/partner (there is one in shop; it must be in edge)"
+    assert unsent(stage.mesh, group, rule, 443) == said

@@ -87,3 +87,9 @@ def test_who_made_each_row_is_asked_by_where_it_is():
     assert [row[-1] for row in table(routes(DUMP, "80"), verbose=False, why=lambda name, at: f"{name}@{at}").rows] == [
         "80@"
     ]
+
+
+def test_a_route_of_the_gateway_api_is_named_by_its_own_kind():
+    noted = {"filter_metadata": {"weft": {"sources": [{"kind": "HTTPRoute", "namespace": "edge", "name": "web"}]}}}
+    made = {"name": "http.80", "virtual_hosts": [host("web.example:80", route(metadata=noted))]}
+    assert table([made]).rows[0][-1] == "HTTPRoute web.edge"

@@ -78,6 +78,9 @@ class RigWorld:
     def behind(self, address, port):
         return None
 
+    def uncalled(self, caller, cluster):
+        return ""
+
     def no_port(self, address, port):
         if address not in self.virtual or port in (80, TCP_PORT, OPEN_PORT):
             return None

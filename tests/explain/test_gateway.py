@@ -300,3 +300,10 @@ def test_rules_that_nobody_has_written_are_not_spoken_of_where_they_do_not_deny(
     steps, verdict = told("http://shop.example.com/admin")
     assert verdict.kind is Kind.DENIED
     assert [each for each in steps if "den" in each] == ["no-admin rule[0] denies it"]
+
+
+def test_a_rule_whose_secret_is_missing_is_in_the_verdict():
+    steps, verdict = outward(EGRESS)
+    said = "nobody of outbound|443||partner.example is called: there is no Secret edge/partner"
+    assert (verdict.kind, verdict.status, verdict.why) == (Kind.FAILED, 503, said)
+    assert steps[-1][0] == "egress-0.edge"

@@ -38,6 +38,7 @@ class SmallWorld:
     def __init__(self, *texts, bypassed=()):
         mesh, problems = load("\n---\n".join((CALLER, *(texts or (ORDERS,)))))
         self.problems, self.bypassed = problems, set(bypassed)
+        self.secretless = {}  # by cluster: what is said of a rule that needs a Secret
         self.lacking = {}  # by (address, port): what is said of a service without that port
         self.sent = {}  # by (address, port) of a service: whom the network sends it to
         self.workloads, self.addresses, self.names = {}, {}, {}
@@ -69,6 +70,9 @@ class SmallWorld:
 
     def behind(self, address, port):
         return self.sent.get((address, port))
+
+    def uncalled(self, caller, cluster):
+        return self.secretless.get(cluster, "")
 
     def no_port(self, address, port):
         return self.lacking.get((address, port))

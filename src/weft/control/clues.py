@@ -22,11 +22,12 @@ from weft.explain.world import Workload
 from weft.model.authorization_policy import AuthorizationPolicy
 from weft.model.group import group_of
 from weft.model.instance import Instance
-from weft.model.names import ObjectKey, Origin, where_of
+from weft.model.names import ObjectKey, Origin, host_covers, where_of
 from weft.model.peer_authentication import PeerAuthentication
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import exported
 from weft.model.service import Service
+from weft.model.virtual_service import MESH, VirtualService
 
 _WELL = (Kind.DELIVERED, Kind.PASSED_ON)
 
@@ -88,6 +89,8 @@ def _caller(stage: Stage, request: Request) -> Instance | None:
 def _of_failure(
     stage: Stage, request: Request, explanation: Explanation, caller: Instance, called: Service | None
 ) -> Iterator[Problem]:
+    if caller.gateway and explanation.verdict.status == 404 and explanation.verdict.route == "nobody":
+        yield from _uncounted(stage, request.host.lower().rstrip("."), caller)
     known = caller.gateway or request.address  # a gateway is called by names of the world
     if called is None and not known and not stage.resolve(request.host, Workload(request.caller)):
         what = f"no Service and no ServiceEntry has the name {request.host}"
@@ -101,6 +104,31 @@ def _of_failure(
             yield _clue(where_of(service.origin), lacking(service, request.port), hint)
             continue
         yield from _not_ready(stage, service)
+
+
+def _uncounted(stage: Stage, host: str, gateway: Instance) -> Iterator[Problem]:
+    """VirtualServices that have the host, and whose routes the gateway does not take."""
+    bound = stage.mesh.scope(group_of(gateway)).servers or ()
+    served = {each.gateway for each in bound}
+    for _, values in stage.mesh.values():
+        for each in values:
+            if not isinstance(each, VirtualService) or not any(host_covers(name, host) for name in each.hosts):
+                continue
+            gateways = [name for name in each.gateways if name != MESH]
+            ours = [name for name in gateways if name in served]
+            if not ours:
+                to = (
+                    f"bound to {', '.join(gateways)}, which {gateway.name} does not serve"
+                    if gateways
+                    else "for sidecars"
+                )
+                hint = f"bind it to one of {', '.join(sorted(served))}" if served else "write a Gateway that selects it"
+                yield _clue(where_of(each.origin), f"it has the host {host}, and is {to}", hint)
+            elif not any(server.admits(each, host) for server in bound):
+                taking = (name for server in bound if server.gateway in ours for name in server.hosts)
+                hosts = ", ".join(dict.fromkeys(f"{name.namespace}/{name.host}" for name in taking))
+                what = f"it has the host {host}, and no server of {', '.join(ours)} takes it from {each.namespace}"
+                yield _clue(where_of(each.origin), what, f"their hosts are {hosts}")
 
 
 def _who_is_meant(stage: Stage, host: str, namespace: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
-from weft.control.description_gateway import ServedFacts, served
+from weft.control.description_gateway import LeftOutFacts, ServedFacts, not_served, served
 from weft.control.description_routes import Routing, Rule, named, routings, rules
 from weft.control.stage import Stage
 from weft.inject.webhooks import INJECT_LABEL
@@ -112,6 +112,7 @@ class PodFacts(msgspec.Struct, frozen=True):
     telemetry: tuple[Where, ...]
     problems: tuple[Problem, ...]
     served: tuple[ServedFacts, ...] = ()  # of a gateway
+    left_out: tuple[LeftOutFacts, ...] = ()  # of a gateway: servers that it does not have, though they are for it
     calls: Calling | None = None  # where it is told of a service when it first calls it
 
 
@@ -150,7 +151,7 @@ def describe_pod(
     authorization = mesh.policies(AuthorizationPolicy, group)
     authentication = mesh.policies(RequestAuthentication, group)
     peer = mesh.policies(PeerAuthentication, group)
-    at_edge = served(mesh, pod)
+    at_edge, unserved = served(mesh, pod), not_served(mesh, pod)
     sidecar = mesh.sidecar(group)
     telemetry = mesh.policies(Telemetry, group)
     policies: list[Policy] = [*authorization, *authentication, *peer, *telemetry]
@@ -159,6 +160,7 @@ def describe_pod(
         *(str(each.origin.key) for each in (pod, sidecar) if each is not None and each.origin is not None),
         *(named(each).object for each in policies),
         *(each.gateway.object for each in at_edge),
+        *(str(each.origin.key) for each in (mesh.gateways_of(group) if pod.gateway else ()) if each.origin is not None),
         *(routing.object for each in at_edge for routing in each.routings),
         *(found for each in services for found in _objects(each)),
         *(found for each in selecting for found in _claiming(mesh, each, refused)),
@@ -180,6 +182,7 @@ def describe_pod(
         telemetry=tuple(map(named, telemetry)) if pod.proxied else (),
         problems=_about(problems, involved),
         served=at_edge,
+        left_out=unserved,
         calls=_calling(mesh, stage, group) if pod.meshed else None,
     )
 

@@ -10,6 +10,7 @@ import msgspec
 
 from weft.base.problem import Where
 from weft.control.description_routes import named
+from weft.control.edges import left_out, unanswered
 from weft.model.gateway import CredentialRef
 from weft.model.gateways import BoundServer
 from weft.model.group import group_of
@@ -38,19 +39,56 @@ class ServedFacts(msgspec.Struct, frozen=True):
     redirects: bool = False
     shows: tuple[Shown, ...] = ()
     routings: tuple[Where, ...] = ()  # the VirtualServices that it has, the oldest first
+    listener: str = ""  # of a Gateway of the Gateway API
+    closed: str = ""  # why nobody is answered, if nobody is
+
+
+class LeftOutFacts(msgspec.Struct, frozen=True):
+    """A server that is for a gateway, and that it does not have."""
+
+    gateway: Where
+    port: int
+    protocol: str
+    hosts: tuple[str, ...]
+    why: str
 
 
 def served(mesh: Mesh, pod: Instance) -> tuple[ServedFacts, ...]:
     if not pod.gateway:
         return ()
     scope = mesh.scope(group_of(pod))
-    return tuple(_served(mesh, server, pod.namespace) for server in scope.servers or ())
+    return tuple(_served(mesh, server, pod) for server in scope.servers or ())
+
+
+def not_served(mesh: Mesh, pod: Instance) -> tuple[LeftOutFacts, ...]:
+    return tuple(
+        LeftOutFacts(
+            where_of(each.gateway.origin, _named(each.gateway.key)),
+            each.server.port.number,
+            each.server.port.protocol,
+            each.server.hosts,
+            each.why,
+        )
+        for each in (left_out(mesh, group_of(pod)) if pod.gateway else ())
+    )
+
+
+def gateway_word(key: str) -> str:
+    """NAMESPACE/NAME; of the Gateway API each listener is one to us, and is called by both names."""
+    name, _, listener = key.partition("~")
+    return f"{name} (listener {listener})" if listener else name
+
+
+def left_out_lines(each: LeftOutFacts) -> Iterator[str]:
+    yield f"{each.gateway.object}{_place(each.gateway)}: port {each.port}/{each.protocol.upper()}, left out"
+    yield f"   Hosts: {', '.join(each.hosts)}"
+    yield f"   Not served: {each.why}"
 
 
 def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
     """For a person."""
     for each in servers:
-        place = f" ({each.gateway.file}:{each.gateway.line})" if each.gateway.file else ""
+        place = f"{_place(each.gateway)}{f', listener {each.listener}' if each.listener else ''}"
         where = f", which listens on {each.listens}" if each.listens != each.port else ""
         yield f"{each.gateway.object}{place}: port {each.port}/{each.protocol.upper()}{where}"
         yield f"   Hosts: {', '.join(each.hosts)}"
@@ -63,14 +101,34 @@ def served_lines(servers: tuple[ServedFacts, ...]) -> Iterator[str]:
             yield f"      Shows {shown.name}{''.join(f', {word}' for word in told)}"
         if each.redirects:
             yield "   Sends its callers to HTTPS"
-        listed = ", ".join(f"{each.object.removeprefix('VirtualService ')}" for each in each.routings)
-        yield f"   VirtualServices: {listed or 'none, so that every request is answered with 404'}"
+        yield f"   {_routed(each)}"
+        if each.closed and each.routings and all(shown.there for shown in each.shows):
+            yield f"   Closed: {each.closed}"
 
 
-def _served(mesh: Mesh, bound: BoundServer, namespace: str) -> ServedFacts:
-    server, tls = bound.server, bound.server.tls
+def _routed(each: ServedFacts) -> str:
+    listed = [where.object for where in each.routings]
+    if not listed and each.closed:
+        return "VirtualServices: none, so that connections are closed"
+    if not listed:
+        return "VirtualServices: none, so that every request is answered with 404"
+    if all(name.startswith("VirtualService ") for name in listed):
+        return f"VirtualServices: {', '.join(name.removeprefix('VirtualService ') for name in listed)}"
+    return f"Routes: {', '.join(listed)}"
+
+
+def _named(key: str) -> str:
+    return f"Gateway {key.partition('~')[0]}"
+
+
+def _place(where: Where) -> str:
+    return f" ({where.file}:{where.line})" if where.file else ""
+
+
+def _served(mesh: Mesh, bound: BoundServer, pod: Instance) -> ServedFacts:
+    server, tls, namespace = bound.server, bound.server.tls, pod.namespace
     return ServedFacts(
-        gateway=where_of(bound.origin, f"Gateway {bound.gateway}"),
+        gateway=where_of(bound.origin, _named(bound.gateway)),
         port=server.port.number,
         listens=bound.listens,
         protocol=server.port.protocol,
@@ -79,6 +137,8 @@ def _served(mesh: Mesh, bound: BoundServer, namespace: str) -> ServedFacts:
         redirects=server.redirects,
         shows=tuple(_shown(mesh, bound, namespace)),
         routings=tuple(named(each) for each in _routings(mesh, bound, namespace)),
+        listener=bound.gateway.partition("~")[2],
+        closed=unanswered(mesh, bound, group_of(pod)),
     )
 
 

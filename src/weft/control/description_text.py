@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from weft.base.problem import Problem, Where
 from weft.control.description import Guard, Mode, PodFacts, Port, ServiceFacts, ServicePicture
-from weft.control.description_gateway import served_lines
+from weft.control.description_gateway import gateway_word, left_out_lines, served_lines
 from weft.control.description_routes import Routing, Rule, labels
 
 _BAR = "-" * 20
@@ -34,6 +34,9 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
     for served in pod.served:
         yield _BAR
         yield from served_lines((served,))
+    for left in pod.left_out:
+        yield _BAR
+        yield from left_out_lines(left)
     if pod.served:
         yield _BAR
         yield from _guards("AuthorizationPolicies", pod.authorization, "none, so that everybody may call it")
@@ -110,8 +113,9 @@ def _rule_lines(rule: Rule, whom: str) -> Iterator[str]:
 def _routing_lines(routing: Routing, whom: str) -> Iterator[str]:
     notes = "" if routing.in_force else ", not in force for sidecars of its namespace"
     if routing.gateways:
-        notes += f", at gateway {', '.join(routing.gateways)}"
-    yield f"   {_titled('VirtualService', routing.where)}{notes}"
+        notes += f", at gateway {', '.join(map(gateway_word, routing.gateways))}"
+    kind = routing.where.object.partition(" ")[0] or "VirtualService"
+    yield f"   {_titled(kind, routing.where)}{notes}"
     for route in routing.routes:
         name = f" {route.name}" if route.name else ""
         line = f" (line {route.where.line})" if route.where.file and route.where.line else ""

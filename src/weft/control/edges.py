@@ -10,10 +10,10 @@ import msgspec
 
 from weft.control.reasons.part import sources
 from weft.explain.world import Closed
-from weft.model.destination_rule import ClientTlsMode, DestinationRule, levels
+from weft.model.destination_rule import ClientTlsMode, DestinationRule, effective
 from weft.model.gateway import CredentialRef, Gateway, GatewayServer
 from weft.model.gateways import AUTHORITIES, BoundServer
-from weft.model.group import Group
+from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.translate.gateway_tls import missing
 from weft.translate.view import group_view
@@ -47,7 +47,8 @@ def unanswered(mesh: Mesh, bound: BoundServer, group: Group) -> str:
     view = group_view(mesh, group)
     tls = bound.server.tls
     if tls is not None and bound.server.encrypted and (lacking := missing(tls, view)):
-        return "; ".join(lacking)
+        absent = [each for each in tls.credentials if mesh.credential(_placed(each, group)) is None]
+        return "; ".join(lacking) + "".join(_elsewhere(mesh, _placed(each, group)) for each in absent)
     if bound.server.is_http:
         return ""
     routings = mesh.edge(mesh.scope(group)).streams.get(bound, ())
@@ -72,23 +73,35 @@ def closed(mesh: Mesh, group: Group) -> tuple[Closed, ...]:
     return tuple(found)
 
 
-def unsent(mesh: Mesh, group: Group, rule: DestinationRule) -> str:
+def unsent(mesh: Mesh, group: Group, rule: DestinationRule, port: int, subset: str = "") -> str:
     """Why nobody is called by a rule whose TLS comes out of a Secret; "" if that is there."""
-    for level in levels(rule):
-        tls = level.tls
-        if tls is None or not tls.credential:
-            continue
-        place = f"{group.namespace}/{tls.credential}"
-        own = mesh.credential(CredentialRef(tls.credential, group.namespace))
-        other = mesh.credential(CredentialRef(f"{tls.credential}{AUTHORITIES}", group.namespace))
-        trusted = [each for each in (own, other) if each is not None]
-        if not trusted:
-            return f"there is no Secret {place}"
-        if tls.mode is ClientTlsMode.MUTUAL and (own is None or not own.chain):
-            return f"the Secret {place} has no certificate with its key"
-        if tls.verify and not any(each.roots for each in trusted):
-            return f"the Secret {place} has no `ca.crt`"
+    tls = effective(rule, port, next((each for each in rule.subsets if each.name == subset), None)).tls
+    if tls is None or not tls.credential:
+        return ""
+    if group.kind is not ProxyKind.GATEWAY and not rule.workload_selector:
+        return f"its rule takes a Secret ({tls.credential}), which sidecars do only where it selects them"
+    place = f"{group.namespace}/{tls.credential}"
+    own = mesh.credential(CredentialRef(tls.credential, group.namespace))
+    other = mesh.credential(CredentialRef(f"{tls.credential}{AUTHORITIES}", group.namespace))
+    trusted = [each for each in (own, other) if each is not None]
+    if not trusted:
+        elsewhere = _elsewhere(mesh, CredentialRef(tls.credential, group.namespace))
+        return f"there is no Secret {place}{elsewhere}"
+    if tls.mode is ClientTlsMode.MUTUAL and (own is None or not own.chain):
+        return f"the Secret {place} has no certificate with its key"
+    if tls.verify and not any(each.roots for each in trusted):
+        return f"the Secret {place} has no `ca.crt`"
     return ""
+
+
+def _placed(reference: CredentialRef, group: Group) -> CredentialRef:
+    return CredentialRef(reference.name, reference.namespace or group.namespace)
+
+
+def _elsewhere(mesh: Mesh, wanted: CredentialRef) -> str:
+    """A Secret of that name in another namespace is mostly the one that is meant."""
+    found = sorted(each.namespace for each in mesh.credentials() if each.name == wanted.name)
+    return f" (there is one in {', '.join(found)}; it must be in {wanted.namespace})" if found else ""
 
 
 def _spoken(server: GatewayServer) -> str:

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from weft.base.problem import Problem, Where
 from weft.base.suggest import did_you_mean
-from weft.control.edges import closed
+from weft.control.edges import closed, unsent
 from weft.control.problems import Problems
 from weft.control.push import Push
 from weft.control.reasons.part import sources
@@ -99,6 +99,15 @@ class Stage:
             if address in service.addresses and _is_of_service(service) and service.port(port) is None:
                 return NoPort(lacking(service, port), sources(service.origin))
         return None
+
+    def uncalled(self, caller: Workload, cluster: str) -> str:
+        group = self.group_of(caller.name)
+        _, port, subset, host = cluster.split("|") if cluster.count("|") == 3 else ("", "0", "", "")
+        service = self.mesh.service(host, self.mesh.scope(group)) if group is not None else None
+        if group is None or service is None:
+            return ""
+        rule = self.mesh.destination_rule(host, service, group)
+        return unsent(self.mesh, group, rule, int(port), subset) if rule is not None else ""
 
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         namespace, name = caller.name.rpartition(".")[2], host.lower().rstrip(".")

@@ -82,7 +82,7 @@ class Met:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.groups: set[Group] = set()
-        self.behind, self.no_port = stage.behind, stage.no_port
+        self.behind, self.no_port, self.uncalled = stage.behind, stage.no_port, stage.uncalled
         self.resolve, self.intercepts, self.after_call = stage.resolve, stage.intercepts, stage.after_call
 
     def workload(self, name: str) -> Workload | None:

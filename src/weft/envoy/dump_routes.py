@@ -1,4 +1,4 @@
-"""Route configurations of a dump as rows: one for each route, with the VirtualService that made it."""
+"""Route configurations of a dump as rows: one for each route, with the VirtualService or HTTPRoute that made it."""
 
 from __future__ import annotations
 
@@ -64,8 +64,16 @@ def _rows(route_configuration: dict[str, Any], name: str) -> list[tuple[str, tup
         for position, route in enumerate(found):
             if text(route, "route", "cluster") != _PASSTHROUGH:
                 where = f"virtual_hosts[{place}].routes[{position}]"
-                rows.append((where, (*beginning, match(route), managed_by(route))))
+                rows.append((where, (*beginning, match(route), managed_by(route) or _attached(route))))
     return rows
+
+
+def _attached(route: dict[str, Any]) -> str:
+    """Routes of the Gateway API have no name of Istio's; weft itself has noted whose they are."""
+    for each in items(route, "metadata", "filter_metadata", "weft", "sources"):
+        if text(each, "kind").endswith("Route"):
+            return f"{text(each, 'kind')} {text(each, 'name')}.{text(each, 'namespace')}"
+    return ""
 
 
 def _domains(domains: list[str]) -> str:

@@ -49,6 +49,9 @@ def find(
         return Target(cluster, place, _at(world, place))
     found = _places(resources, cluster, caller, world)
     if not found:
+        if why := world.uncalled(caller, name):
+            walk.tell(Stage.CLUSTER, f"{name}: nobody is called, because {why}", sources, about=name)
+            return NoTarget(f"nobody of {name} is called: {why}", "UH", "no_healthy_upstream")
         walk.tell(Stage.CLUSTER, f"{name}: nobody is behind it", sources, about=name)
         return NoTarget(f"nobody is behind {name}", "UH", "no_healthy_upstream")
     groups: dict[object, list[tuple[Place, Workload | None]]] = {}

@@ -140,11 +140,12 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
         walk.tell(Stage.ROUTE, f"no virtual host of {configuration.name} is called {authority}")
         return None
     sources = sources_of(host.metadata)
-    if not sources and len(configuration.virtual_hosts) == 1:
+    nobody = host.name == _NOBODY and not sources
+    if not sources and not nobody and len(configuration.virtual_hosts) == 1:
         pass  # a workload's own has but one way
     else:
         told = f"{authority} is the virtual host {host.name} of {configuration.name}"
-        if host.name == _NOBODY and not sources:
+        if nobody:
             told = f"{configuration.name} has no host {authority}{_hosts(configuration)}"
         walk.tell(Stage.ROUTE, told, sources, about=host.name)
     if host.require_tls == VirtualHost.ALL and seen.headers.value(":scheme") == "http":
@@ -155,7 +156,7 @@ def _route(walk: Walk, resources: Resources, configuration: RouteConfiguration, 
         walk.tell(Stage.ROUTE, f"none of its {len(host.routes)} routes takes {seen.headers.value(':path')}", sources)
         return None
     walk.route = found.name
-    if host.name == _NOBODY and not sources:
+    if nobody:
         return found  # what it has not has been said
     walk.tell(
         Stage.ROUTE, f"the route {found.name or '(unnamed)'} takes it: {_matched(found)}", sources_of(found.metadata)

@@ -112,6 +112,10 @@ class World(Protocol):
         """Whose own address it is, if it is that of a service without this port: nobody answers there."""
         ...
 
+    def uncalled(self, caller: Workload, cluster: str) -> str:
+        """Why the caller's proxy may call nobody of a cluster that has no endpoints; "" if nobody knows."""
+        ...
+
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         """The addresses of a name, as the caller's application learns them, or its proxy; the name itself where a proxy
         asks somebody outside of the mesh."""
