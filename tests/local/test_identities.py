@@ -91,11 +91,11 @@ spec:
 
 
 async def test_certificates_of_seconds_and_a_new_root_cost_no_request_though_each_one_is_a_handshake():
-    async with mesh(SERVICE, web(), CALLER, ONE_EACH, trust=Trust(certificate_ttl=timedelta(seconds=2))) as rig:
+    async with mesh(SERVICE, web(), CALLER, ONE_EACH, trust=Trust(certificate_ttl=timedelta(seconds=4))) as rig:
         await rig.until_ready("caller-0", "web-0")
         identities, address, answers = rig.engine._identities, rig.address(), []
         before = identities.authority.bundle()[0]
-        while rig.pod("web").status({}).identity.renewals < 5 or identities.authority.bundle()[0] == before:
+        while rig.pod("web").status({}).identity.renewals < 3 or identities.authority.bundle()[0] == before:
             answers.append(await rig.fetch("caller", address))
             if len(answers) == 20:
                 rig.engine.rotate_ca(timedelta(seconds=0.5))
