@@ -98,6 +98,9 @@ class _World:
     def after_call(self, caller: Workload, address: str, port: int) -> Resources:
         return caller.resources or Resources.from_bytes(())
 
+    def uncalled(self, caller: Workload, cluster: str) -> str:
+        return ""
+
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
         return True
 
