@@ -89,6 +89,7 @@ class Place:
 def place(mesh):
     definitions = gateway_api.definitions()
     mesh.cluster.apply(*definitions)
+    mesh.install("--set", "gateways.deployments=true")
     namespace = mesh.namespace("standard")
     both = apps.service(namespace, "web", ("http", 80, 8080))
     both["spec"]["selector"] = {"of": "web"}
@@ -99,6 +100,7 @@ def place(mesh):
     yield Place(mesh, namespace)
     mesh.kubectl("delete", "namespace", namespace, "--wait=false")
     mesh.kubectl("delete", "customresourcedefinitions", *(each["metadata"]["name"] for each in definitions))
+    mesh.install()
 
 
 def test_a_gateway_of_the_standard_is_served_by_pods_with_its_name(place, mesh):

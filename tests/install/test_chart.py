@@ -47,7 +47,7 @@ GIVEN = {
             "settings": {"concurrency": 2},
         },
         "validation": {"enabled": False},
-        "gateways": {"secretsIn": ["edge", "shop"], "configMapsIn": ["shop"], "deployments": False},
+        "gateways": {"secretsIn": ["edge", "shop"], "configMapsIn": ["shop"], "deployments": True},
         "ca": {"secret": "mine"},
         "mesh": {"trustDomain": "example.org", "accessLogFile": "/dev/stdout"},
     },

@@ -1,7 +1,7 @@
 """What the control plane may do, and not a verb more. The node agent may do nothing: it has a token for the CA alone.
 
 Everywhere: read what a mesh is made of, write the status of its own kinds, ask whose a token is, keep the root in one
-ConfigMap of each namespace, make proxies for Gateways unless `gateways.deployments` is off. In its own namespace: the
+ConfigMap of each namespace, make proxies for Gateways where `gateways.deployments` is on. In its own namespace: the
 objects it made, by name. Kubernetes cannot limit `create` by name, so that verb alone is wider. Secrets of gateways and
 ConfigMaps of backends' authorities only where `gateways.secretsIn` and `gateways.configMapsIn` say so."""
 

@@ -110,8 +110,8 @@ class Gateways(_Part, frozen=True):
     # The same of ConfigMaps, for the authorities that BackendTLSPolicies there believe.
     config_maps_in: tuple[str, ...] = ()
     # Whether it makes proxies for the Gateway API's Gateways that name no address, and so may make and change
-    # Deployments, Services and ServiceAccounts.
-    deployments: bool = True
+    # Deployments, Services and ServiceAccounts. Who may do that may run anything as anybody, so somebody must say it.
+    deployments: bool = False
 
 
 class Authority(_Part, frozen=True):
