@@ -545,7 +545,7 @@ async def test_every_command_knows_the_routes(mesh):
     said = await weft(f"weft explain client --to http://app/two/x {at}", mesh.directory)
     assert "two" in said and "HTTPRoute shop/app" in said, said
     said = await weft(f"weft describe service app {at}", mesh.directory)
-    assert "HTTPRoute shop/app" in said and "path is or is below /two" in said, said
+    assert "HTTPRoute: shop/app" in said and "path is or is below /two" in said, said
     said = await weft(f"weft why client route 80 {at}", mesh.directory)
     assert "HTTPRoute shop/app" in said, said
     said = await weft(f"weft analyze {mesh.directory}", mesh.directory)
