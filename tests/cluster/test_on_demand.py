@@ -115,6 +115,8 @@ def place(mesh):
     found = Place(mesh, namespace)
     for pod in (found.one, found.two):
         until(lambda pod=pod: found.known(pod) == {*HTTP, "greeter"})
+    # What other tests have left goes with its clusters, of which these count each.
+    until(lambda: "Terminating" not in mesh.kubectl("get", "namespaces"), timeout=240)
     found.before = {pod: found.clusters(pod) for pod in (found.one, found.two)}
     try:
         found.switch("true")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from weft.cli.output import fail, say
 
 # Seconds for which a replica that is told to end still answers: so long, the API server may still send it webhooks, and
-# one that is not answered is a pod that is refused.
-LINGER = 5.0
+# one that is not answered is a pod that is refused. On a busy node five were not always enough.
+LINGER = 10.0
 
 if TYPE_CHECKING:
     from datetime import timedelta
