@@ -159,3 +159,24 @@ async def test_who_never_shakes_hands_is_counted_and_sent_away(monkeypatch, tmp_
             assert await found.text() == "hello\n"
         writer.close()
         refused.close()
+
+
+async def test_who_is_leaving_still_answers_and_keeps_no_connection():
+    app = web.Application()
+    app.router.add_get("/", answer)
+    site = HttpSite(app)
+    port = await site.listen("127.0.0.1", 0)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for leaving in (False, True):
+            if leaving:
+                site.leave()
+            writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200") and await reader.readexactly(6) == b"hello\n"
+            assert (b"connection: close" in head.lower()) is leaving
+        assert await ends(reader)
+        writer.close()
+        assert await get(port) == "hello\n"
+    finally:
+        await site.close()

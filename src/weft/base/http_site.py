@@ -35,6 +35,8 @@ class HttpSite:
         most_of_one_host: int | None = None,
     ) -> None:
         self._most_of_one_host = most_of_one_host or MOST_OF_ONE_HOST
+        self._leaving = False
+        app.on_response_prepare.append(self._part)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -54,6 +56,15 @@ class HttpSite:
         self._accepting = asyncio.create_task(self._accept(self._listening), name=f"http-{port}")
         bound: int = self._listening.getsockname()[1]
         return bound
+
+    def leave(self) -> None:
+        """Answer on, and end each connection with its next answer: who keeps one would ask until the last moment."""
+        self._leaving = True
+
+    async def _part(self, _request: web.Request, response: web.StreamResponse) -> None:
+        if self._leaving:
+            response.force_close()
+            response.headers["Connection"] = "close"  # its own header is written already
 
     async def close(self) -> None:
         """What has been asked is answered first."""

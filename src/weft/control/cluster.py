@@ -145,6 +145,7 @@ class ClusterControl:
     def leave(self) -> None:
         """Nobody should be sent here any more. Who is, until that is known everywhere, is still served."""
         self._leaving = True
+        self._injection.leave()
 
     async def _open_authority(self) -> tuple[Authority, RootSecret | None]:
         settings, terms = self._settings, Terms(skew=self._settings.skew)

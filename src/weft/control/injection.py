@@ -43,6 +43,10 @@ class Injection:
         self._domain = domain
         self._server: Server | None = None
 
+    def leave(self) -> None:
+        if self._server is not None:
+            self._server.leave()
+
     async def open(self, host: str | None, port: int, certificate: ServingCertificate) -> int:
         """Returns the port. Raises KubeError, SettingsError or OSError."""
         version = msgspec.json.decode(await self._client.raw("GET", "/version"), type=_Version)

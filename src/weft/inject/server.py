@@ -60,6 +60,11 @@ class Server:
         self._site = HttpSite(application, tls=self._tls)
         self.port = await self._site.listen(host, port)
 
+    def leave(self) -> None:
+        """Nobody should ask here any more; who does is answered, and told to ask elsewhere the next time."""
+        if self._site is not None:
+            self._site.leave()
+
     async def stop(self) -> None:
         """Answers what has been asked, and ends."""
         if self._site is not None:
