@@ -5,35 +5,18 @@ from __future__ import annotations
 import re
 
 from weft.api.gateway_api.filters import BACKEND, GRPC, read_filters
-from weft.api.gateway_api.http_route import read_backends, read_named, refuse_persistence
-from weft.api.gateway_api.references import read_hostnames, read_parents
+from weft.api.gateway_api.http_route import EVERYTHING, read_backends, read_named, read_requests, refuse_persistence
 from weft.api.metadata import Meta
 from weft.api.reader import Fields
 from weft.model.gateway_api import RouteKind, RouteRule, StandardRoute
 from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, StringMatch
 
-_EVERYTHING = HttpMatch(uri=StringMatch(MatchKind.PATH_PREFIX, "/"))
 _SERVICE = re.compile(r"[a-zA-Z0-9_.]+", re.ASCII)
 _METHOD = re.compile(r"[a-zA-Z0-9_]+", re.ASCII)
 
 
 def read_grpc_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
-    spec = root.fields("spec", required=True)
-    if spec is None:
-        return ()
-    rules = tuple(_rule(item, meta, index) for index, item in enumerate(spec.items("rules")))
-    return (
-        StandardRoute(
-            kind=RouteKind.GRPC,
-            name=meta.name,
-            namespace=meta.namespace,
-            parents=read_parents(spec, meta),
-            hostnames=read_hostnames(spec),
-            rules=rules or (RouteRule(matches=(_EVERYTHING,), line=spec.line),),
-            created=meta.created,
-            origin=meta.origin,
-        ),
-    )
+    return read_requests(root, meta, RouteKind.GRPC, _rule)
 
 
 def _rule(item: Fields, meta: Meta, index: int) -> RouteRule:
@@ -46,7 +29,7 @@ def _rule(item: Fields, meta: Meta, index: int) -> RouteRule:
             line=item.line,
             origin=meta.origin,
         ),
-        matches=tuple(_match(match) for match in item.items("matches")) or (_EVERYTHING,),
+        matches=tuple(_match(match) for match in item.items("matches")) or (EVERYTHING,),
         backends=read_backends(item, meta, BACKEND),
         mirrors=filters.mirrors,
         line=item.line,

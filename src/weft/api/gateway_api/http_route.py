@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from weft.api.gateway_api.filters import BACKEND, HTTP, Filters, read_filters
@@ -16,25 +17,32 @@ from weft.model.gateway_api import Backend, RouteKind, RouteRule, StandardRoute
 from weft.model.virtual_service import HttpMatch, HttpRoute, MatchKind, Retries, StringMatch
 
 _NEVER = timedelta(0)
-_EVERYTHING = HttpMatch(uri=StringMatch(MatchKind.PATH_PREFIX, "/"))
+EVERYTHING = HttpMatch(uri=StringMatch(MatchKind.PATH_PREFIX, "/"))
 # What never left, or came back unread: as without a word about retries (`translate/retries.py`).
 _UNREAD = "connect-failure,refused-stream,reset-before-request"
 _ATTEMPTS = 2
 
 
 def read_http_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
+    return read_requests(root, meta, RouteKind.HTTP, _rule)
+
+
+def read_requests(
+    root: Fields, meta: Meta, kind: RouteKind, read_rule: Callable[[Fields, Meta, int], RouteRule]
+) -> tuple[StandardRoute, ...]:
+    """What routes of requests have in common; without a rule they take everything."""
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    rules = tuple(_rule(item, meta, index) for index, item in enumerate(spec.items("rules")))
+    rules = tuple(read_rule(item, meta, index) for index, item in enumerate(spec.items("rules")))
     return (
         StandardRoute(
-            kind=RouteKind.HTTP,
+            kind=kind,
             name=meta.name,
             namespace=meta.namespace,
             parents=read_parents(spec, meta),
             hostnames=read_hostnames(spec),
-            rules=rules or (RouteRule(matches=(_EVERYTHING,), line=spec.line),),
+            rules=rules or (RouteRule(matches=(EVERYTHING,), line=spec.line),),
             created=meta.created,
             origin=meta.origin,
         ),
@@ -43,7 +51,7 @@ def read_http_route(root: Fields, meta: Meta) -> tuple[StandardRoute, ...]:
 
 def _rule(item: Fields, meta: Meta, index: int) -> RouteRule:
     refuse_persistence(item)
-    matches = tuple(_match(match) for match in item.items("matches")) or (_EVERYTHING,)
+    matches = tuple(_match(match) for match in item.items("matches")) or (EVERYTHING,)
     filters = read_filters(item, meta, HTTP)
     if filters.prefix_replaced:
         _check_prefixes(item, matches)
