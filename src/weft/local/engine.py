@@ -70,6 +70,10 @@ STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a seco
 _STOP_TIMEOUT = 20.0  # seconds for pods to end in good order; then their processes are killed
 _ACK_TIMEOUT = 1.0
 _OPEN_FILES = 65_536
+# Kinds that say what becomes of calls, and nothing of what names and addresses mean.
+_ABOUT_CALLS = frozenset(
+    {"VirtualService", "DestinationRule", "AuthorizationPolicy", "RequestAuthentication", "PeerAuthentication"}
+)
 
 
 class Engine:
@@ -241,7 +245,8 @@ class Engine:
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
         self._vouch()
-        self._forget_names()
+        if any(key.kind not in _ABOUT_CALLS for key in changed):
+            self._forget_names()
         for key in changed:
             if key.kind == "Workload":
                 values = self.control.mesh.get(key)
