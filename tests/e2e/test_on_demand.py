@@ -34,6 +34,7 @@ ON = {
     "metadata": {"name": "istio", "namespace": "istio-system", "annotations": {"weft.dev/on-demand": "true"}},
     "data": {"mesh": "{}"},
 }
+LISTENERS = {"virtualOutboundAgain", "virtualOutboundUnknown"}
 OTHERS = ("web", "other", "third", "fourth", "many", "stream")
 
 
@@ -104,13 +105,14 @@ async def test_a_server_that_speaks_first_is_heard_in_the_first_call(mesh):
     call = {"host": address(mesh, "web"), "port": 9001, "send": "hi\n", "half_close": True, "wait_first": True}
     answer = await mesh.tell("twins", "tcp", **call)
     assert answer["first"].startswith("greetings from web"), answer
-    assert f"{address(mesh, 'web')}_9001" in await held(mesh, mesh.pod("twins").name)
+    assert address(mesh, "web") in await held(mesh, mesh.pod("twins").name)
 
 
-async def held(mesh, pod) -> dict[str, int]:
+async def held(mesh, pod, came_to=15001) -> dict[str, int]:
     """Connections that went on after they were held, by address."""
-    found = await mesh.stats(pod, r"^cluster\.hold.*upstream_cx_total$")
-    return {name.removeprefix("cluster.hold|").removesuffix(".upstream_cx_total"): each for name, each in found.items()}
+    found = await mesh.stats(pod, rf"^cluster\.hold\|{came_to}.*upstream_cx_total$")
+    names = {name.removesuffix(".upstream_cx_total").rpartition("|")[2]: each for name, each in found.items()}
+    return {name.replace("_", ":"): each for name, each in names.items()}
 
 
 def address(mesh, name, family=4) -> str:
@@ -129,7 +131,7 @@ async def test_only_the_first_connection_is_held(mesh):
     for _ in range(5):
         answer = await mesh.get("client", f"http://{virtual}/", headers={"host": "other"}, keep_alive=False)
         assert answer["status"] == 200
-    assert (await held(mesh, mesh.pod("client").name))[f"{virtual}_80"] == 1
+    assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
 async def test_an_undeclared_port_is_found_out_in_the_first_call_too(mesh):
@@ -141,7 +143,7 @@ async def test_the_first_call_over_ipv6_arrives(mesh):
     virtual = address(mesh, "third", 6)
     answer = await mesh.get("client", f"http://[{virtual}]/")
     assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
-    assert (await held(mesh, mesh.pod("client").name))[f"[{virtual.replace(':', '_')}]_80"] == 1
+    assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
 async def test_what_one_replica_calls_all_of_them_know(mesh):
@@ -150,8 +152,8 @@ async def test_what_one_replica_calls_all_of_them_know(mesh):
     await tell(mesh.sockets, one.name, "http", url=f"http://{virtual}/")
     await mesh.synced()
     assert (await tell(mesh.sockets, two.name, "http", url=f"http://{virtual}/"))[0]["status"] == 200
-    assert f"{virtual}_80" in await held(mesh, one.name)
-    assert f"{virtual}_80" not in await held(mesh, two.name)
+    assert virtual in await held(mesh, one.name)
+    assert virtual not in await held(mesh, two.name)
 
 
 async def test_fifty_first_calls_at_once_are_one_push(mesh):
@@ -186,14 +188,39 @@ async def test_a_route_that_is_changed_later_leads_to_services_that_nobody_calle
 
 
 async def test_an_address_of_nobody_is_closed_where_only_services_may_be_called(mesh):
-    assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200  # and so its port is others', too
+    assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     there = nobody(address(mesh, "web"), 7)
     for port in (80, 9000):
-        for count in (1, 2):  # the second does not wait for an answer that has come
+        for _ in (1, 2):  # the second does not wait for an answer that has come
+            before = await rounds(mesh, "locked", there)
             answer = await mesh.tell("locked", "tcp", host=there, port=port, send="hello", timeout=3)
             assert (answer["received"], "Timeout" in answer["error"]) == ("", False), answer
-            # It went round once, and no more.
-            assert (await held(mesh, mesh.pod("locked").name))[f"{there}_{port}"] == count
+            assert await rounds(mesh, "locked", there) == (before[0] + 1, 0)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+async def test_who_is_held_again_at_a_port_that_others_share_goes_on_as_one_who_is_unknown(mesh, family):
+    """It goes round twice, and no more."""
+    there = f"{ip_address(address(mesh, 'web', family)) + 90}"
+    elsewhere = istio(
+        "VirtualService",
+        "elsewhere",
+        {"hosts": ["elsewhere.example"], "http": [{"route": [{"destination": {"host": "web"}}]}]},
+    )
+    await mesh.try_out(elsewhere)
+    assert "0.0.0.0_80" in names(mesh, "client", LISTENER) & names(mesh, "locked", LISTENER)
+    passed = r"^cluster\.PassthroughCluster\.upstream_cx_total$"
+    for caller, passes in (("locked", 0), ("client", 1)):
+        before = await rounds(mesh, caller, there), await mesh.stat(caller, passed)
+        answer = await mesh.tell(caller, "tcp", host=there, port=80, send="GET / HTTP/1.0\r\n\r\n", timeout=2)
+        assert answer["received"] == ""
+        assert await rounds(mesh, caller, there) == (before[0][0] + 1, before[0][1] + 1)
+        assert await mesh.stat(caller, passed) == before[1] + passes
+
+
+async def rounds(mesh, workload, called):
+    pod = mesh.pod(workload).name
+    return tuple([(await held(mesh, pod, came_to)).get(called, 0) for came_to in (15001, 15002)])
 
 
 async def test_a_service_that_takes_an_address_of_nobody_is_called_there(mesh):
@@ -249,7 +276,7 @@ async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_
     proxy = stage.find("client")
     for kind in ("listener", "cluster"):
         told = {each.name: each.parts for each in every(mesh.control.mesh, stage, proxy, kind)}
-        of_holds = {name for name in told if name.startswith("hold|") or name == "virtualOutboundAgain"}
+        of_holds = {name for name in told if name.startswith("hold|") or name in LISTENERS}
         assert of_holds and all(told[name][0].rules[0].name == "held-calls" for name in of_holds)
     lines = list(pod_lines(describe_pod(mesh.control.mesh, stage, (), "client")))
     assert any(line.startswith("On demand: it knows ") and "of 6 services" in line for line in lines), lines
@@ -277,7 +304,7 @@ async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):
 async def test_without_the_setting_everything_is_told_and_with_it_again_only_what_was_called(mesh):
     called = names(mesh, "client", CLUSTER)
     await mesh.edit({"settings.yaml": text({**ON, "metadata": {**ON["metadata"], "annotations": {}}})})
-    assert "virtualOutboundAgain" not in names(mesh, "client", LISTENER)
+    assert LISTENERS.isdisjoint(names(mesh, "client", LISTENER))
     assert len(names(mesh, "twins", CLUSTER)) > len(OTHERS)
     assert "80" in names(mesh, "named", ROUTE)
     assert (await mesh.get("client", "http://web/"))["status"] == 200
