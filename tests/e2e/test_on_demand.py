@@ -28,12 +28,27 @@ from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+LABELS = {
+    "path": "%REQ(:PATH)%",
+    "cluster": "%UPSTREAM_CLUSTER_RAW%",
+    "flags": "%RESPONSE_FLAGS%",
+    "local": "%DOWNSTREAM_LOCAL_ADDRESS%",
+    "remote": "%DOWNSTREAM_REMOTE_ADDRESS%",
+    "route": "%ROUTE_NAME%",
+    "peer": "%DOWNSTREAM_PEER_URI_SAN% %UPSTREAM_PEER_URI_SAN%",
+    "to": "%UPSTREAM_HOST%",
+}
+PROVIDER = {"name": "json", "envoyFileAccessLog": {"path": "/dev/stdout", "logFormat": {"labels": LABELS}}}
 ON = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
     "metadata": {"name": "istio", "namespace": "istio-system", "annotations": {"weft.dev/on-demand": "true"}},
-    "data": {"mesh": "{}"},
+    "data": {"mesh": json.dumps({"extensionProviders": [PROVIDER]})},
 }
+LOGGED = istio("Telemetry", "logs", {"accessLogging": [{"providers": [{"name": "json"}]}]}) | {
+    "apiVersion": "telemetry.istio.io/v1"
+}
+SAME = ("cluster", "flags", "local", "peer", "route", "to")
 LISTENERS = {"virtualOutboundAgain", "virtualOutboundUnknown"}
 OTHERS = ("web", "other", "third", "fourth", "many", "stream")
 
@@ -106,6 +121,46 @@ async def test_a_server_that_speaks_first_is_heard_in_the_first_call(mesh):
     answer = await mesh.tell("twins", "tcp", **call)
     assert answer["first"].startswith("greetings from web"), answer
     assert address(mesh, "web") in await held(mesh, mesh.pod("twins").name)
+
+
+async def test_who_ends_his_side_with_his_first_bytes_is_answered_in_the_first_call(mesh):
+    """As `nc -N` does. The end is there before the call goes on, and whoever reads it first must not take it for all."""
+    port, selector = {"name": "tcp", "port": 9000}, {"app": "web"}
+    await mesh.try_out(*(service(f"first-{number}", port, selector=selector) for number in range(60)))
+    calls = [{"host": address(mesh, f"first-{number}"), "port": 9000, "send": "hello"} for number in range(60)]
+    answers = [await mesh.tell("client", "tcp", **call, half_close=True) for call in calls]
+    assert [answer["received"] for answer in answers] == ["hello<end of file seen>"] * 60, answers
+    went_on = await held(mesh, mesh.pod("client").name)
+    assert [went_on[call["host"]] for call in calls] == [1] * 60
+
+
+async def test_who_tries_one_port_after_the_other_is_held_by_one_cluster(mesh):
+    there = nobody(address(mesh, "web"), 77)
+    for port in range(20_000, 20_200):
+        assert (await mesh.tell("locked", "tcp", host=there, port=port, send="x", timeout=3))["received"] == ""
+    assert (await held(mesh, mesh.pod("locked").name))[there] == 200
+    clusters = (await envoy(mesh, "locked", "/clusters?format=json"))["cluster_statuses"]
+    assert [each["name"] for each in clusters if there in each["name"]] == [f"hold|15001|{there}"]
+
+
+async def test_a_first_call_is_logged_once_and_as_every_other(mesh):
+    await mesh.try_out(http_service("logged") | {"spec": http_service("web")["spec"]}, LOGGED)
+    virtual, (first, second) = address(mesh, "logged"), ("/of-all-the-first", "/of-all-the-second")
+    for path in (first, second):
+        answer = await mesh.get("twins", f"http://{virtual}{path}", keep_alive=False)
+        assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
+    assert (await held(mesh, mesh.pod("twins").name))[virtual] == 1
+    for name in ("twins", "web"):
+        log = mesh.engine.find_pod(mesh.pod(name).name).log.proxy
+
+        def lines(path, log=log):
+            return [json.loads(line) for line in log.tail() if f'"{path}"' in line]
+
+        await eventually(lambda lines=lines: lines(first) and lines(second))
+        (one,), (two,) = lines(first), lines(second)
+        assert {key: one[key] for key in SAME} == {key: two[key] for key in SAME}
+        callers = [each["remote"].rpartition(":")[0] for each in (one, two)]
+        assert callers == [mesh.pod("twins").addresses[0]] * 2
 
 
 async def held(mesh, pod, came_to=15001) -> dict[str, int]:
