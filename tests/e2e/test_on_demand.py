@@ -4,6 +4,7 @@ proxy has nothing of all the others."""
 from __future__ import annotations
 
 import json
+import subprocess
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -24,6 +25,7 @@ from weft.envoy import command
 from weft.envoy.difference import differences
 from weft.explain.decision import Kind
 from weft.model.group import Group
+from weft.netns.interception import Interception
 from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -161,6 +163,25 @@ async def test_a_first_call_is_logged_once_and_as_every_other(mesh):
         assert {key: one[key] for key in SAME} == {key: two[key] for key in SAME}
         callers = [each["remote"].rpartition(":")[0] for each in (one, two)]
         assert callers == [mesh.pod("twins").addresses[0]] * 2
+
+
+@pytest.mark.parametrize(("family", "program"), [(4, "iptables"), (6, "ip6tables")])
+async def test_where_the_pods_rules_do_not_know_the_mark_no_held_call_leaves_it(mesh, family, program):
+    """It would go unprotected: the mesh's bridge knows the way to the service. Nobody's rules are so; but if."""
+    late = http_service(f"late-{family}") | {"spec": http_service("web")["spec"]}
+    await mesh.try_out({**late, "spec": {**late["spec"], "ports": [{"name": "tcp", "port": 9000}]}})
+    table = ["nsenter", "-t", str(mesh.pod("client").pid), "-n", program, "-t", "nat"]
+    rules = [each.split() for each in Interception().rules(family).splitlines() if "--dscp" in each]
+    assert len(rules) == 4
+    call = {"host": address(mesh, f"late-{family}", family), "port": 9000, "send": "hello", "timeout": 10}
+    for _, chain, *rule in rules:
+        subprocess.run([*table, "-D", chain, *rule], check=True)
+    try:
+        assert (await mesh.tell("client", "tcp", **call, half_close=True))["received"] == ""
+    finally:
+        for _, chain, *rule in reversed(rules):
+            subprocess.run([*table, "-I", chain, *rule], check=True)
+    assert (await mesh.tell("client", "tcp", **call, half_close=True))["received"] == "hello<end of file seen>"
 
 
 async def held(mesh, pod, came_to=15001) -> dict[str, int]:

@@ -47,15 +47,18 @@ def test_a_range_that_somebody_wrote_is_not_held():
 
 @pytest.mark.parametrize("family", [4, 6])
 def test_the_answer_leads_where_the_call_was_going_with_the_mark_that_a_rule_of_the_pod_knows(family):
-    address, option = {4: ("10.96.0.1", (0, socket.IP_TOS)), 6: ("fd00::1", (41, socket.IPV6_TCLASS))}[family]
+    address, options = {
+        4: ("10.96.0.1", [(0, socket.IP_TOS), (0, socket.IP_TTL)]),
+        6: ("fd00::1", [(41, socket.IPV6_TCLASS), (41, socket.IPV6_UNICAST_HOPS)]),
+    }[family]
     rules = Interception().rules(family).splitlines()
     for name, port in zip(held(address), (15002, 15003), strict=True):
         cluster = Cluster.FromString(hold.answer(name).body)
         assert (cluster.type, cluster.lb_policy) == (Cluster.ORIGINAL_DST, Cluster.CLUSTER_PROVIDED)
         (limits,) = cluster.circuit_breakers.thresholds
         assert limits.max_connections.value == 2**32 - 1
-        (mark,) = cluster.upstream_bind_config.socket_options
-        assert (mark.level, mark.name) == option
+        mark, hops = set_to = cluster.upstream_bind_config.socket_options
+        assert [(each.level, each.name) for each in set_to] == options and hops.int_value == 1
         marked = f"-A ISTIO_OUTPUT -p tcp -m dscp --dscp {mark.int_value >> 2} "
         first = [rule for rule in rules if rule.startswith("-A ISTIO_OUTPUT")][:4]
         assert [rule for rule in first if rule.startswith(marked)] == [
@@ -71,6 +74,7 @@ def test_who_comes_back_is_handed_on_once_and_nobody_reads_what_he_sends():
     for each, port in ((again, 15002), (unknown, 15003)):
         places = [each.address.socket_address, *(more.address.socket_address for more in each.additional_addresses)]
         assert [(place.address, place.port_value) for place in places] == [("127.0.0.1", port), ("::1", port)]
+        assert each.freebind.value, "where there is no IPv6, there is no ::1"
         (rest,) = each.filter_chains
         assert TcpProxy.FromString(rest.filters[0].typed_config.value).cluster == PASSTHROUGH
 

@@ -39,6 +39,12 @@ _HOLD = "hold"
 CHAINS = (_HOLD, names.AGAIN, names.UNKNOWN)
 
 _MOST = 2**32 - 1
+# Whether it is of IPv6: where a connection's mark is set, and how far its packets may go.
+_OPTIONS = {
+    False: (socket.IPPROTO_IP, socket.IP_TOS, socket.IP_TTL),
+    True: (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, socket.IPV6_UNICAST_HOPS),
+}
+_NO_HOPS = 1  # should a pod's rules not know the mark, the next router drops what would leave unprotected
 
 
 def chains(ranges: tuple[str, ...]) -> tuple[FilterChain, ...]:
@@ -77,11 +83,11 @@ def answer(name: str) -> Built:
     )
     _, port, address = name.split("|")
     mark, _ = MARKS[int(port)]
-    option = result.upstream_bind_config.socket_options.add(int_value=mark << 2, state=SocketOption.STATE_PREBIND)
-    if ":" in address:
-        option.level, option.name = socket.IPPROTO_IPV6, socket.IPV6_TCLASS
-    else:
-        option.level, option.name = socket.IPPROTO_IP, socket.IP_TOS
+    level, class_of, hops = _OPTIONS[":" in address]
+    result.upstream_bind_config.socket_options.extend(
+        SocketOption(level=level, name=option, int_value=value, state=SocketOption.STATE_PREBIND)
+        for option, value in ((class_of, mark << 2), (hops, _NO_HOPS))
+    )
     limits = result.circuit_breakers.thresholds.add()
     for limit in (limits.max_connections, limits.max_pending_requests):
         limit.value = _MOST
