@@ -48,8 +48,7 @@ def namespace(api_server):
 
 
 def edge(namespace):
-    annotations = {"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "gateway"}
-    manifest = pod("edge-0", namespace, "10.0.0.1", labels={"istio": "ingress"}, annotations=annotations)
+    manifest = pod("edge-0", namespace, "10.0.0.1", labels={"istio": "ingress"}, gateway=True)
     manifest["metadata"]["uid"] = "u1"
     return record_of(msgspec.convert(manifest, Pod))
 

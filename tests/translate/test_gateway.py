@@ -88,6 +88,28 @@ async def test_routes_of_all_that_are_bound_to_it_are_merged_and_those_for_the_m
     assert (await ask(shop.port, "shop.example.com", "/mesh")).seen["app"] == "web"
 
 
+async def test_routes_for_any_host_are_merged_where_the_server_has_the_name_and_not_under_its_wildcard(shop):
+    shop.apply(
+        """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: any, namespace: shop, creationTimestamp: "2026-01-03T00:00:00Z"}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  http:
+    - match: [{uri: {prefix: /any}}]
+      directResponse: {status: 297}
+    - directResponse: {status: 296}
+"""
+    )
+    await shop.until_has("*.example.org:")
+    assert (await ask(shop.port, "shop.example.com", "/any")).status == 297
+    assert (await ask(shop.port, "shop.example.com", "/")).seen["app"] == "web"  # the oldest that catches everything
+    assert (await ask(shop.port, "a.example.org", "/any")).seen["app"] == "web"  # a name that is the other's own
+    assert (await ask(shop.port, "b.example.org", "/any")).status == 297
+
+
 async def test_routes_of_a_namespace_that_the_server_does_not_name_are_not_taken(shop):
     assert (await ask(shop.port, "b.example.org")).status == 404
     shop.apply(
