@@ -49,7 +49,7 @@ def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ..
     loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
     loop.filter_chain_match.destination_port.value = OUTBOUND_PORT
     result.filter_chains.extend([loop, chain(f"{name}-catchall-tcp", bytes_to(((rest(policy), 1),), settings))])
-    result.filter_chains.extend(hold.chains(ranges, rest(policy), settings))
+    result.filter_chains.extend(hold.chains(ranges))
     return build(name, result)
 
 
@@ -91,7 +91,7 @@ def shared_port(
         result.default_filter_chain.CopyFrom(Listener.FromString(whole).filter_chains[0])
     else:
         result.default_filter_chain.CopyFrom(chain("PassthroughFilterChain", bytes_to(((rest(policy), 1),), settings)))
-    result.filter_chains.extend(hold.chains(hold.without(ranges, taken), rest(policy), settings))
+    result.filter_chains.extend(hold.chains(hold.without(ranges, taken)))
     if any(entry.reads_server_name for entry in shared):
         result.listener_filters.append(tls_inspector())
     if http:
