@@ -53,18 +53,17 @@ class Agent(Relay):
         path = address.removeprefix("unix:")
         self.door = Door(Doorway(path=Path(path), uid=PROXY_UID, gid=PROXY_GID), "")
         self.door._server = await asyncio.start_unix_server(self.door._enter, path)
-        await self._serve()
+        await self.serve()
         return address
 
-    async def replaced(self) -> Agent:
-        """This one is killed; returns the next, which knows nothing."""
+    async def killed(self) -> Agent:
+        """Returns the next, which knows nothing, and does not serve yet."""
         await self.close()
         after = Agent(self.directory, self.placed, self.number + 1)
-        after.door, self.door = self.door, None
-        await after._serve()
+        after.door = self.door
         return after
 
-    async def _serve(self) -> None:
+    async def serve(self) -> None:
         inner = f"{self.directory}/agent-{self.number}.sock"
         await self._server.listen(f"unix:{inner}")
         self.door._inner = inner

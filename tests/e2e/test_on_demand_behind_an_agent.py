@@ -108,15 +108,22 @@ async def test_nothing_is_taken_from_proxies_when_a_new_agent_meets_a_control_pl
     target = [address(mesh, "web"), 9000]
     await mesh.tell("client", "steady_start", streams=[], held={"tcp": target})
     await eventually(lambda: messages(mesh, 1))
-    await eventually(lambda: served(agent) == 2)
+    await eventually(lambda: all_served(agent))
     before = await mesh.stats(pod, CHANGES)
     await line.shut()
     await eventually(lambda: not agent.upstream.connected)
     forget(mesh)
     await line.open()
-    after = await agent.replaced()
+    after = await agent.killed()
+    say = after._copy.wanted_frames
+    after._copy.wanted_frames = list  # it is slow to ask
     try:
-        await eventually(lambda: served(after) == 2)  # the client's, and that of `web`
+        await after.serve()
+        await eventually(lambda: all_asked(after))
+        await mesh.get("client", f"http://{target[0]}/")  # while nobody knows that it may
+        after._copy.wanted_frames = say
+        after._copy.changed()
+        await eventually(lambda: all_served(after))
         assert await mesh.stats(pod, CHANGES) == before
         # The control plane knows of the call again, and of no other.
         assert {host for each in mesh.control.calls.groups().values() for host in each.hosts} == {HOST}
@@ -130,10 +137,15 @@ async def test_nothing_is_taken_from_proxies_when_a_new_agent_meets_a_control_pl
 CHANGES = r"(cluster|listener)_manager\.(cluster|listener)_(added|modified|removed)$"
 
 
-def served(agent) -> int:
-    """How many proxies have asked for all, and answered all that there was for them."""
-    whole = (each for each in agent.streams() if each.types.keys() >= {CLUSTER, LISTENER})
-    return sum(all(one.sync is Sync.SYNCED for one in each.types.values()) for each in whole)
+def all_asked(agent) -> bool:
+    """The client's proxy, and that of `web`."""
+    return [each.types.keys() >= {CLUSTER, LISTENER} for each in agent.streams()] == [True, True]
+
+
+def all_served(agent) -> bool:
+    """They have answered all that there was for them."""
+    states = {one.sync for each in agent.streams() for one in each.types.values()}
+    return all_asked(agent) and states == {Sync.SYNCED}
 
 
 def forget(mesh):
