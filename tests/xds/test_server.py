@@ -447,6 +447,8 @@ async def test_a_client_is_told_nothing_while_what_it_has_is_being_asked_for(sna
     await until(lambda: any(LISTENER in each.types for each in server.streams()))
     await fresh.send(CLUSTER)
     assert await fresh.take() == ["a", "b"]  # nobody waits for another
+    (waiting,) = (each for each in server.streams() if each.node.id == "pod-1")
+    assert {each.sync for each in waiting.types.values()} == {Sync.NOT_SENT}
     snapshots.update("shop", {CLUSTER: blobs("c"), LISTENER: blobs("m")})
     known.set()
     removed = []
