@@ -103,11 +103,12 @@ HEAVY = {
     "dns",
     "google.protobuf",
     "grpc",
+    "http.client",
     "importlib.metadata",
     "jwt",
     "pydantic",
 }
-HEAVY |= {"pyroute2", "rich", "yaml", "weft.local.engine", "weft.kube"}
+HEAVY |= {"pyroute2", "rich", "ssl", "yaml", "weft.local.engine", "weft.kube"}
 SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 
 
@@ -153,7 +154,7 @@ def test_help_loads_nothing_that_takes_long(nowhere, arguments):
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_files_are_looked_at_without_what_serves_a_mesh(nowhere, arguments, needed):
-    assert loaded(nowhere, *arguments, names=HEAVY | {"http.client", "ssl"}) == needed
+    assert loaded(nowhere, *arguments, names=HEAVY) == needed
 
 
 @pytest.mark.root

@@ -14,11 +14,11 @@ import pytest_asyncio
 from e2e.looking import envoy
 from e2e.mesh import eventually, running_mesh, tell
 from e2e.objects import http_service, istio, service, text, virtual_service, workload
+from weft.control.answer import answer as explained
 from weft.control.config_dump import as_json
 from weft.control.description import describe_pod
 from weft.control.description_text import pod_lines
 from weft.control.question import Question
-from weft.control.question import answer as explained
 from weft.control.why import every
 from weft.envoy import command
 from weft.envoy.difference import differences
