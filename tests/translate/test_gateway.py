@@ -4,7 +4,7 @@ import pytest
 from tools.ports import free_port
 
 from fields import proves
-from gateway_rig import application, ask, entry, gateway, until
+from gateway_rig import application, ask, entry, gateway, underscores, until
 from weft.api.document import Change
 from weft.model.names import ObjectKey
 
@@ -157,8 +157,21 @@ async def test_nothing_that_a_caller_says_of_itself_is_believed(shop):
     found = await ask(shop.port, "shop.example.com", headers=said)
     assert found.header("x-forwarded-client-cert") is None
     assert found.header("x-forwarded-for").startswith("10.9.9.9,")  # who really called stands last
-    assert (await ask(shop.port, "shop.example.com", headers=(("x_user", "admin"),))).status == 400
     assert (await ask(shop.port, "shop.example.com", "/x/../cart")).seen["line"] == "GET /cart HTTP/1.1"
+
+
+async def test_headers_with_underscores_are_taken_as_in_istio_unless_the_mesh_says_otherwise(shop):
+    async def asked():
+        return await ask(shop.port, "shop.example.com", headers=(("x_user", "admin"),))
+
+    assert (await asked()).header("x_user") == "admin"
+    for word, action in (("drop", "DROP_HEADER"), ("reject", "REJECT_REQUEST")):
+        shop.apply(underscores(word).strip("-\n"))
+        await shop.until_has(action)
+        if word == "drop":
+            assert (await asked()).header("x_user") is None
+        else:
+            assert (await asked()).status == 400
 
 
 @proves("Gateway", "spec.servers[].tls.httpsRedirect")
