@@ -15,11 +15,11 @@ import pytest_asyncio
 from e2e.looking import envoy
 from e2e.mesh import eventually, running_mesh, tell
 from e2e.objects import http_service, istio, service, text, virtual_service, workload
+from weft.control.answer import answer as explained
 from weft.control.config_dump import as_json
 from weft.control.description import describe_pod
 from weft.control.description_text import pod_lines
 from weft.control.question import Question
-from weft.control.question import answer as explained
 from weft.control.why import every
 from weft.envoy import command
 from weft.envoy.difference import differences
@@ -134,6 +134,16 @@ async def test_who_ends_his_side_with_his_first_bytes_is_answered_in_the_first_c
     assert [answer["received"] for answer in answers] == ["hello<end of file seen>"] * 60, answers
     went_on = await held(mesh, mesh.pod("client").name)
     assert [went_on[call["host"]] for call in calls] == [1] * 60
+
+
+@pytest.mark.parametrize("port", [15001, 15002, 15003])
+async def test_who_calls_the_proxys_own_ports_does_not_send_it_round(mesh, port):
+    for host in ("127.0.0.1", "::1"):
+        called = await mesh.tell("client", "tcp", host=host, port=port, send="x", timeout=5)
+        assert called.get("received", "") == "", called
+    name = {15001: "0.0.0.0_15001", 15002: "127.0.0.1_15002", 15003: "127.0.0.1_15003"}[port]
+    found = await mesh.stats(mesh.pod("client").name, rf"^listener\.{name}\.downstream_cx_active$")
+    assert set(found.values()) == {0}, found
 
 
 async def test_who_tries_one_port_after_the_other_is_held_by_one_cluster(mesh):

@@ -10,7 +10,7 @@ from weft.model.sidecar import OutboundPolicy
 from weft.netns.interception import Interception
 from weft.translate import hold
 from weft.translate.listeners import http_port, shared_port, virtual_outbound
-from weft.translate.names import PASSTHROUGH, called_at, called_host, held
+from weft.translate.names import BLACK_HOLE, PASSTHROUGH, called_at, called_host, held
 
 RANGES = ("10.96.0.0/16", "fd00::/112")
 ANY = OutboundPolicy.ALLOW_ANY
@@ -75,8 +75,10 @@ def test_who_comes_back_is_handed_on_once_and_nobody_reads_what_he_sends():
         places = [each.address.socket_address, *(more.address.socket_address for more in each.additional_addresses)]
         assert [(place.address, place.port_value) for place in places] == [("127.0.0.1", port), ("::1", port)]
         assert each.freebind.value, "where there is no IPv6, there is no ::1"
-        (rest,) = each.filter_chains
-        assert TcpProxy.FromString(rest.filters[0].typed_config.value).cluster == PASSTHROUGH
+        round_, rest = each.filter_chains
+        assert round_.filter_chain_match.destination_port.value == port
+        clusters = [TcpProxy.FromString(made.filters[0].typed_config.value).cluster for made in (round_, rest)]
+        assert clusters == [BLACK_HOLE, PASSTHROUGH]
 
 
 def test_names_and_addresses_are_each_others():

@@ -28,6 +28,7 @@ from weft.model.proxy import GATEWAY_TEMPLATE
 log = logging.getLogger("weft.kube")
 
 MANAGER = "weft-gateways"  # the owner of what we write, in the objects' managedFields
+REVISION_OF = "gateway.weft.dev/revision"  # label of what we make: whose it is, for whoever takes that revision away
 SERVICE_TYPE = "networking.istio.io/service-type"  # Istio's annotation of a Gateway
 GATEWAYS = Resource(GROUP, "v1", "gateways", "Gateway")
 
@@ -164,7 +165,7 @@ def objects(
     metadata = {
         "name": name,
         "namespace": gateway.namespace,
-        "labels": {**label, _CLASS_LABEL: gateway.class_name},
+        "labels": {**label, _CLASS_LABEL: gateway.class_name, REVISION_OF: revision},
         "ownerReferences": [{"apiVersion": f"{GROUP}/v1", "kind": "Gateway", "name": gateway.name, "uid": uid}],
     }
     chosen = {} if revision == DEFAULT else {REVISION_LABEL: revision}

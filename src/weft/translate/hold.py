@@ -29,7 +29,7 @@ from weft.model.proxy import AGAIN_PORT, MARKS, UNKNOWN_PORT
 from weft.model.settings import Settings
 from weft.translate import names
 from weft.translate.built import Built, build
-from weft.translate.chains import bytes_to, chain, original_destination
+from weft.translate.chains import bytes_to, chain, going_round, original_destination
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.streams import matching
 
@@ -99,7 +99,7 @@ def _on_loopback(name: str, port: int, rest: str, settings: Settings) -> Listene
     result.address.CopyFrom(socket_address("127.0.0.1", port))
     result.additional_addresses.append(AdditionalAddress(address=socket_address("::1", port)))
     result.freebind.value = True  # in a pod without IPv6 there is no ::1, and nobody comes that way
-    result.filter_chains.append(chain(name, bytes_to(((rest, 1),), settings)))
+    result.filter_chains.extend([going_round(name, port, settings), chain(name, bytes_to(((rest, 1),), settings))])
     return result
 
 
