@@ -197,7 +197,7 @@ async def judging(server):
 
         def judge():
             problems = seen.problems.all()
-            writer.judge_all(problems, all_wanted(seen.mesh, seen.intake.refused, problems))
+            writer.judge_standard(all_wanted(seen.mesh, seen.intake.refused, problems))
 
         async def follow():
             while True:
