@@ -60,8 +60,9 @@ RUNS = {
     "gateway": Run(
         ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP"),
         (
-            "Gateway", "GatewayPort8080", "GatewayHTTPListenerIsolation", "ReferenceGrant", "BackendTLSPolicy",
-            "BackendTLSPolicySANValidation", "HTTPRoute", "HTTPRouteDestinationPortMatching",
+            "Gateway", "GatewayPort8080", "GatewayAddressEmpty", "GatewayInfrastructurePropagation",
+            "GatewayHTTPListenerIsolation", "ReferenceGrant", "BackendTLSPolicy", "BackendTLSPolicySANValidation",
+            "HTTPRoute", "HTTPRouteDestinationPortMatching",
             "HTTPRouteBackendRequestHeaderModification", "HTTPRouteQueryParamMatching", "HTTPRouteMethodMatching",
             "HTTPRouteResponseHeaderModification", "HTTPRoutePortRedirect", "HTTPRouteSchemeRedirect",
             "HTTPRoutePathRedirect", "HTTPRouteHostRewrite", "HTTPRoutePathRewrite", "HTTPRouteRequestMirror",
