@@ -161,7 +161,7 @@ def objects(
 ) -> dict[Resource, dict[str, Any]]:
     """In the order of making. The injector completes the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
-    metadata = {
+    metadata: dict[str, Any] = {
         "name": name,
         "namespace": gateway.namespace,
         "labels": {**dict(gateway.labels), **label, _CLASS_LABEL: gateway.class_name},
