@@ -162,17 +162,18 @@ def objects(
 ) -> dict[Resource, dict[str, Any]]:
     """In the order of making. The injector completes the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
-    metadata = {
+    metadata: dict[str, Any] = {
         "name": name,
         "namespace": gateway.namespace,
-        "labels": {**label, _CLASS_LABEL: gateway.class_name, REVISION_OF: revision},
+        "labels": {**dict(gateway.labels), **label, _CLASS_LABEL: gateway.class_name, REVISION_OF: revision},
+        **({"annotations": dict(gateway.annotations)} if gateway.annotations else {}),
         "ownerReferences": [{"apiVersion": f"{GROUP}/v1", "kind": "Gateway", "name": gateway.name, "uid": uid}],
     }
     chosen = {} if revision == DEFAULT else {REVISION_LABEL: revision}
     pods = {
         "metadata": {
-            "labels": {**label, **chosen, "sidecar.istio.io/inject": "true"},
-            "annotations": {"inject.istio.io/templates": GATEWAY_TEMPLATE},
+            "labels": {**dict(gateway.labels), **label, **chosen, "sidecar.istio.io/inject": "true"},
+            "annotations": {**dict(gateway.annotations), "inject.istio.io/templates": GATEWAY_TEMPLATE},
         },
         "spec": {"serviceAccountName": name, "containers": [{"name": "istio-proxy", "image": "auto"}]},
     }
