@@ -171,3 +171,22 @@ def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_m
     assert cluster not in stage.after_call(stage.workload(stage.find("frontend")), "10.96.0.8").clusters
     everything = Stage(mesh)
     assert cluster in everything.workload(everything.find("orders")).resources.clusters, "who has called is not known"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_first_call_to_an_address_of_nobody_goes_on_as_an_unknown_one(shared):
+    """Also at a port that hosts without an address share, where it is held a second time."""
+    mesh = shop()
+    if shared:
+        put(mesh, service("outside", selector=None, external=True))
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=True),))
+    stage = Stage(mesh, calls=Calls())
+    told = explain(Request("nobody", address="10.96.0.9", caller=stage.find("orders")), stage)
+    steps = [step.what for step in told.outcomes[0].steps]
+    assert (told.verdict.kind, told.verdict.cluster) == (Kind.PASSED_ON, "PassthroughCluster"), steps
+    taking = (
+        ["0.0.0.0_80", "0.0.0.0_80", "virtualOutboundUnknown"]
+        if shared
+        else ["virtualOutbound", "virtualOutboundAgain"]
+    )
+    assert [what.split()[2] for what in steps if what.startswith("the listener")] == taking, steps
