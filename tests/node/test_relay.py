@@ -337,7 +337,7 @@ async def test_what_an_envoy_calls_is_asked_for_before_the_next_agent_tells_it_a
         before = await envoy.counted(CHANGES)
         machine.control.want = lambda group, names, had=(): machine.control.snapshots.replace(group, whole)
         say = machine.relay._copy.wanted_frames
-        machine.relay._copy.wanted_frames = lambda: []  # it is slow to ask
+        machine.relay._copy.wanted_frames = list  # it is slow to ask
         await machine.add("web-0")
         await until(lambda: any(each.types.keys() >= EVERY for each in machine.relay.streams()))
         assert await envoy.ask() == (200, "web")
