@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import ssl
 import sys
 import time
 
 import pytest
+from tools.ports import free_port
 
 from ca.making import ca, p256
 from e2e.objects import service, standard, text, workload
@@ -22,12 +22,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = p256()
 ROOT = ca("the root of these tests", KEY)
 SIGNING = Signing(ROOT, KEY, ())
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 SERVICE = {"group": "", "kind": "Service", "namespace": "shop"}
@@ -209,6 +203,14 @@ async def test_a_route_is_met_at_its_hostnames(mesh):
     assert await ask("other.example.com") == 404
     assert outcomes(mesh) == {("app", "Accepted"): True, ("app", "ResolvedRefs"): True}
     assert listeners(mesh)["http"][1] == 1
+
+
+async def test_a_headless_service_is_called_at_its_pods_wherever_they_listen(mesh):
+    pods = service("pods", {"name": "http", "port": 80, "targetPort": 8080}, clusterIP="None")
+    pods["spec"]["selector"] = {"app": "two"}
+    await settled(mesh, gateway(), pods, route("app", to("pods"), hosts=["shop.example.com"]))
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "two"
 
 
 async def eventually_answers(host, path="/", port=HTTP, **more):

@@ -64,12 +64,12 @@ async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_
     await line.shut()
     await eventually(lambda: not agent.upstream.connected)
     call = asyncio.create_task(mesh.get("client", f"http://{virtual}/", method="POST", body="some bytes"))
-    await eventually(lambda: any(f"hold|{virtual}:80" in names for names in agent._copy._wanted.values()))
+    await eventually(lambda: any(f"hold|15001|{virtual}" in names for names in agent._copy._wanted.values()))
     assert (await mesh.get("client", "http://web/"))["status"] == 200  # what is known needs nobody
     await line.open()
     answer = await call
     assert (answer["status"], answer["body"]["body"]) == (200, "some bytes"), answer
-    assert (await held(mesh, mesh.pod("client").name))[f"{virtual}_80"] == 1
+    assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
 async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arrives(relayed):

@@ -37,6 +37,16 @@ def test_pods_of_another_revision_ask_for_its_injector():
     assert template["annotations"] == {"inject.istio.io/templates": "gateway"}
 
 
+def test_everything_that_is_made_carries_what_the_gateway_says_and_what_it_is_found_by():
+    own = {"labels": (("team", "shop"), (NAME, "another")), "annotations": (("example.com/what", "a b"),)}
+    gateway = StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),), **own)
+    made = objects(gateway, "u", service_type="ClusterIP")
+    for holder in (*made.values(), made[DEPLOYMENTS]["spec"]["template"]):
+        metadata = holder["metadata"]
+        assert (metadata["labels"]["team"], metadata["labels"][NAME]) == ("shop", "edge")
+        assert metadata["annotations"]["example.com/what"] == "a b"
+
+
 # With a real API server, and the standard's own definitions
 
 

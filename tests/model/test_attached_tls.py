@@ -6,6 +6,7 @@ from weft.model.destination_rule import (
     ClientTlsMode,
     ConnectionPool,
     DestinationRule,
+    Subset,
     TrafficPolicy,
     completed,
     effective,
@@ -49,10 +50,18 @@ def test_a_port_has_its_own_policy_before_that_of_all():
             [("old", "Accepted"), ("new", "Conflicted")],
         ),
         ([policy(bundles=("gone",))], SERVICE, [("x", "NoValidCACertificate")]),
+        ([policy(other_kinds=("Secret",))], SERVICE, [("x", "NoValidCACertificate")]),
     ],
 )
 def test_a_policy_that_is_not_in_effect_says_why(policies, service, expected):
     assert reasons(called_over_tls(policies, service, ROOTS)[1]) == expected
+
+
+def test_an_authority_of_another_kind_is_told_apart_from_one_that_is_not_there():
+    for whom, reason in (({"bundles": ("gone",)}, "InvalidCACertificateRef"), ({"other_kinds": ("A",)}, "InvalidKind")):
+        (rule,), (outcome,) = called_over_tls([policy(**whom)], SERVICE, ROOTS)
+        assert outcome.conditions[1].reason == reason
+        assert rule.policy.tls.mode is ClientTlsMode.CLOSED
 
 
 def test_if_nobody_can_be_believed_nobody_is_called():
@@ -70,3 +79,30 @@ def test_a_written_rule_keeps_what_it_says_and_gets_the_rest():
         assert (found.tls.server_name, found.connection_pool) == (name, pool)
     off = DestinationRule("w", "shop", "web.shop", TrafficPolicy(tls=ClientTls(ClientTlsMode.DISABLE)))
     assert effective(completed(off, made), 80).tls.mode is ClientTlsMode.DISABLE
+
+
+def test_a_port_of_a_rule_or_of_a_subset_that_does_not_speak_of_tls_leaves_it_to_the_policy():
+    (made,), _ = called_over_tls([policy("all", system=True), policy("one", "b", system=True)], SERVICE, {})
+    pool, off = ConnectionPool(max_connections=7), ClientTls(ClientTlsMode.DISABLE)
+    silent = TrafficPolicy(ports=((80, TrafficPolicy(connection_pool=pool)), (81, TrafficPolicy(connection_pool=pool))))
+    spoken = TrafficPolicy(ports=((80, TrafficPolicy(tls=off)),))
+    subsets = (
+        Subset("silent", policy=silent),
+        Subset("spoken", policy=spoken),
+        Subset("off", policy=TrafficPolicy(tls=off)),
+    )
+    for whole in (None, TrafficPolicy(), TrafficPolicy(tls=off), silent):
+        rule = completed(DestinationRule("w", "shop", "web.shop", whole, subsets=subsets), made)
+        for port, name in ((80, "all.example.com"), (81, "one.example.com")):
+            found = effective(rule, port, rule.subsets[0])
+            assert (found.tls.server_name, found.connection_pool) == (name, pool)
+        assert [effective(rule, 80, each).tls for each in rule.subsets[1:]] == [off, off]
+    assert effective(rule, 80).tls.server_name == "all.example.com"
+
+
+def test_a_policy_for_one_port_changes_nothing_at_others():
+    (made,), _ = called_over_tls([policy("one", "b", system=True)], SERVICE, {})
+    pool, off = ConnectionPool(max_connections=7), ClientTls(ClientTlsMode.DISABLE)
+    whole = TrafficPolicy(tls=off, ports=((80, TrafficPolicy(connection_pool=pool)),))
+    rule = completed(DestinationRule("w", "shop", "web.shop", whole), made)
+    assert (effective(rule, 80).tls, effective(rule, 81).tls) == (None, off)

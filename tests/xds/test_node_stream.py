@@ -201,7 +201,7 @@ def test_what_an_agent_says_of_a_proxy_takes_little_room(rig):
     assert [len(error) for error in proxy.errors] == [512] * 8
 
 
-HELD = "hold|10.96.0.1:80"
+HELD = "hold|15001|10.96.0.1"
 
 
 def test_what_proxies_wait_for_is_said_once_for_their_group(rig):
@@ -213,7 +213,7 @@ def test_what_proxies_wait_for_is_said_once_for_their_group(rig):
 
 def test_what_proxies_waited_for_is_known_before_their_group_is_made_again(rig):
     """Or it would be made without, and they would lose it."""
-    rig.copy.want("web", ["hold|10.96.0.2:80"])
+    rig.copy.want("web", ["hold|15001|10.96.0.2"])
     rig.control.put("web", CLUSTER, **{HELD: "1", "outbound|80||a": "1"})
     rig.control.put("web", LISTENER, virtualOutboundAgain="1")
     rig.settle()
@@ -222,7 +222,7 @@ def test_what_proxies_waited_for_is_known_before_their_group_is_made_again(rig):
     rig.connect()
     rig.settle()
     ((group, wanted, was_held),) = rig.control.wanted
-    assert (group, set(wanted), was_held) == ("web", {HELD, "outbound|80||a", "hold|10.96.0.2:80"}, False)
+    assert (group, set(wanted), was_held) == ("web", {HELD, "outbound|80||a", "hold|15001|10.96.0.2"}, False)
 
 
 def test_what_is_wanted_for_a_group_that_is_not_here_waits_for_it(rig):

@@ -418,11 +418,11 @@ async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
 async def test_the_observer_hears_what_is_held_and_what_a_client_had(observer, client):
     await client.send(CLUSTER, initial_resource_versions={"a": "1", "c": "1"})
     await client.take()
-    await client.send(CLUSTER, resource_names_subscribe=["hold|10.96.0.1:80", "other"])
+    await client.send(CLUSTER, resource_names_subscribe=["hold|15001|10.96.0.1", "other"])
     await client.take()
     (first, second) = observer.wants
     assert (first[1], set(first[2])) == ((), {"a", "c"})
-    assert second[1:] == (("hold|10.96.0.1:80",), ())
+    assert second[1:] == (("hold|15001|10.96.0.1",), ())
 
 
 class Asking(Observer):

@@ -28,6 +28,7 @@ from weft.model.proxy import GATEWAY_TEMPLATE
 log = logging.getLogger("weft.kube")
 
 MANAGER = "weft-gateways"  # the owner of what we write, in the objects' managedFields
+REVISION_OF = "gateway.weft.dev/revision"  # label of what we make: whose it is, for whoever takes that revision away
 SERVICE_TYPE = "networking.istio.io/service-type"  # Istio's annotation of a Gateway
 GATEWAYS = Resource(GROUP, "v1", "gateways", "Gateway")
 
@@ -161,17 +162,18 @@ def objects(
 ) -> dict[Resource, dict[str, Any]]:
     """In the order of making. The injector completes the pods."""
     name, label = name_of(gateway), {GATEWAY_NAME: gateway.name}
-    metadata = {
+    metadata: dict[str, Any] = {
         "name": name,
         "namespace": gateway.namespace,
-        "labels": {**label, _CLASS_LABEL: gateway.class_name},
+        "labels": {**dict(gateway.labels), **label, _CLASS_LABEL: gateway.class_name, REVISION_OF: revision},
+        **({"annotations": dict(gateway.annotations)} if gateway.annotations else {}),
         "ownerReferences": [{"apiVersion": f"{GROUP}/v1", "kind": "Gateway", "name": gateway.name, "uid": uid}],
     }
     chosen = {} if revision == DEFAULT else {REVISION_LABEL: revision}
     pods = {
         "metadata": {
-            "labels": {**label, **chosen, "sidecar.istio.io/inject": "true"},
-            "annotations": {"inject.istio.io/templates": GATEWAY_TEMPLATE},
+            "labels": {**dict(gateway.labels), **label, **chosen, "sidecar.istio.io/inject": "true"},
+            "annotations": {**dict(gateway.annotations), "inject.istio.io/templates": GATEWAY_TEMPLATE},
         },
         "spec": {"serviceAccountName": name, "containers": [{"name": "istio-proxy", "image": "auto"}]},
     }
