@@ -14,7 +14,7 @@ from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 i
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.explain import listener, tls
-from weft.explain.cluster import NoTarget, behind, find, speaks_http2
+from weft.explain.cluster import NoTarget, behind, by_weight, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.gateway import Send, enter, meet
 from weft.explain.http import Forwarded, manage
@@ -129,19 +129,23 @@ class _Outbound:
                 if proxy.HasField("on_demand"):
                     return self._hold(connection)
                 if proxy.HasField("tunneling_config"):
-                    return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config)
+                    return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config, offers)
                 return self.send(connection, _tcp_cluster(walk, proxy), None, offers)
         raise Unsure(f"the chain {chain.name} ends nowhere")
 
-    def _tunnel(self, connection: Connection, cluster: str, tunnel: TcpProxy.TunnelingConfig) -> Verdict:
-        """Into an HTTP request to whoever is behind the cluster; what he does with it is his affair."""
+    def _tunnel(
+        self, connection: Connection, cluster: str, tunnel: TcpProxy.TunnelingConfig, offers: tuple[str, ...]
+    ) -> Verdict:
+        """Into an HTTP request to whoever is behind the cluster; what he does with it is his affair. If it does not
+        come to him, the application sees no more than the end of its connection."""
         walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
-        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
-        if isinstance(target, NoTarget):
-            return walk.end(Kind.CLOSED, target.why, flags=target.flags, detail=target.detail)
-        asked = f"{target.place.address}:{target.place.port}"
-        walk.tell(Stage.ENDPOINT, f"{asked} is asked by {method} for a tunnel to {tunnel.hostname}")
-        return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {asked} carries it there")
+        walk.tell(Stage.FILTER, f"its bytes go into a {method}, which asks for a tunnel to {tunnel.hostname}")
+        asking = Request(tunnel.hostname, connection.port, method, caller=self._request.caller)
+        outbound = _Outbound(walk, asking, self._world, self._caller, self._resources)
+        found = outbound.send(connection, cluster, headers_of(asking), offers)
+        if found.kind in (Kind.DELIVERED, Kind.PASSED_ON):
+            return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {walk.endpoint} carries it there")
+        return msgspec.structs.replace(found, kind=Kind.CLOSED, status=0)
 
     def _hold(self, connection: Connection) -> Verdict:
         """It comes again when the proxy has been told. What nobody takes then either goes where the unknown goes."""
@@ -228,9 +232,9 @@ def _tcp_cluster(walk: Walk, proxy: TcpProxy) -> str:
     if proxy.WhichOneof("cluster_specifier") == "cluster":
         return str(proxy.cluster)
     parts = proxy.weighted_clusters.clusters
-    chosen = walk.choose([(part.weight, part) for part in parts])
+    chosen, weight = by_weight(walk, parts, lambda part: part.weight)
     total = sum(part.weight for part in parts)
-    walk.tell(Stage.ROUTE, f"by weight {chosen.weight} of {total} it goes to {chosen.name}")
+    walk.tell(Stage.ROUTE, f"by weight {weight} of {total} it goes to {chosen.name}")
     return str(chosen.name)
 
 
