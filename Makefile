@@ -10,7 +10,7 @@ BENCH_PACKAGES := nginx-light haproxy
 KUBE_PACKAGES := containerd runc containernetworking-plugins
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-explain test-kube kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
+.PHONY: help demo test test-explain test-kube conformance kube-build kube-up kube-down check bless manifests reference bench bench-kube image format lock \
   packages test-packages bench-packages kube-packages clean
 
 help: ## Show this list
@@ -27,6 +27,9 @@ test-explain: $(READY) ## Send ten thousand generated requests through real Envo
 
 test-kube: kube-build packages kube-packages ## Run the tests that need Kubernetes: a real API server, a real node
 	$(BIN)/python -m tools.kube.suite
+
+conformance: kube-build packages kube-packages ## Run the Gateway API's own conformance suite against weft on a cluster
+	$(BIN)/python -m tools.kube.conformance
 
 kube-build: $(READY) ## Build Kubernetes and istioctl into ~/.cache/weft; the first time takes a quarter of an hour and more
 	@command -v go >/dev/null || [ -n "$$GOPROXY" ] || \

@@ -30,26 +30,31 @@ def path() -> Path:
 
 
 def ensure(*, tell: Callable[[str], None]) -> None:
-    if path().exists():
-        return
+    if not path().exists():
+        flags = f"-X {PACKAGE}/pkg/version.buildVersion={RELEASE}"
+        compile_package(f"{PACKAGE}/istioctl/cmd/istioctl", path(), flags=flags, tell=tell)
+
+
+def compile_package(package: str, target: Path, *, flags: str = "", tell: Callable[[str], None]) -> None:
+    """Any program of Istio's, by its package; `target` appears when it is whole."""
     directory = build.cache().parent / "module" / path().name
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "go.mod").write_text(_module())
-    part = path().with_name(f".{path().name}.{os.getpid()}.part")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    name = package.removeprefix(f"{PACKAGE}/")
     begun = time.monotonic()
-    tell(f"building istioctl {RELEASE}")
+    tell(f"building {name} of Istio {RELEASE}")
     # Istio asks for a newer Go than Kubernetes; whichever is there fetches that one by itself.
     newer = {"GOTOOLCHAIN": "auto", "GOWORK": "off", "GOFLAGS": "-mod=mod -buildvcs=false", "CGO_ENABLED": "0"}
-    flags = f"-s -w -X {PACKAGE}/pkg/version.buildVersion={RELEASE}"
     command: list[Path | str] = ["nice", "-n", "19", go.find(build.cache().parent, tell), "build", "-trimpath"]
-    command += ["-ldflags", flags, "-o", part, f"{PACKAGE}/istioctl/cmd/istioctl"]
+    command += ["-ldflags", f"-s -w {flags}", "-o", part, package]
     done = subprocess.run(
         command, cwd=directory, env={**os.environ, **newer}, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise build.BuildFailed(f"istioctl could not be built:\n{done.stderr[-2000:]}")
-    part.rename(path())
-    tell(f"built istioctl in {time.monotonic() - begun:.0f} s")
+        raise build.BuildFailed(f"{name} of Istio could not be built:\n{done.stderr[-2000:]}")
+    part.rename(target)
+    tell(f"built {name} in {time.monotonic() - begun:.0f} s")
 
 
 def _module() -> str:

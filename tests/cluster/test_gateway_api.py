@@ -168,9 +168,11 @@ def test_a_backend_that_is_not_there_is_told_in_the_status(place, mesh):
     mesh.kubectl("delete", f"--namespace={place.namespace}", f"httproutes.{GROUP}", "nowhere")
 
 
+@proves("Gateway.gateway.networking.k8s.io", "spec.infrastructure.labels", "spec.infrastructure.annotations")
 def test_a_gateway_without_an_address_gets_proxies_of_its_own(place, mesh):
+    carried = {"labels": {"team": "shop"}, "annotations": {"example.com/what": "a b"}}
     mesh.apply(
-        standard_gateway(place.namespace, "made"),
+        standard_gateway(place.namespace, "made", infrastructure=carried),
         route(place.namespace, "made", {"name": "made"}, {"backendRefs": [{"name": "web-v2", "port": 80}]}),
     )
     until(lambda: get(place.cluster, "deployments", place.namespace, selector=f"{NAME}=made"))
@@ -179,6 +181,10 @@ def test_a_gateway_without_an_address_gets_proxies_of_its_own(place, mesh):
     assert said["version"] == "v2"
     assert caller_of(said) == f"spiffe://cluster.local/ns/{place.namespace}/sa/made-weft"
     until(lambda: told(place.status("gateways", "made").get("conditions", ())).get("Programmed") == "True")
+    for kind in ("pods", "services", "serviceaccounts"):
+        for each in get(place.cluster, kind, place.namespace, selector=f"{NAME}=made"):
+            assert each["metadata"]["labels"]["team"] == "shop"
+            assert each["metadata"]["annotations"]["example.com/what"] == "a b"
     address = get(place.cluster, "service", place.namespace, "made-weft")["spec"]["clusterIP"]
     assert until(lambda: place.status("gateways", "made").get("addresses")) == [
         {"type": "IPAddress", "value": address},

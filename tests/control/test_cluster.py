@@ -19,10 +19,12 @@ from ca import making
 from control.kubernetes import unique, until
 from control.test_debug_stream import Istioctl
 from control.test_front import Proxy
+from kube import standard
 from kube.wire import Wire
 from weft.ca.certificates import certificate_pem
 from weft.ca.client import CertificateClient
 from weft.ca.signer import Refused
+from weft.control.analysis import Analysis
 from weft.control.cluster import ClusterControl, ClusterSettings
 from weft.install.crds import crds
 from weft.kube.apply import apply
@@ -30,6 +32,7 @@ from weft.kube.client import Client
 from weft.kube.config import load
 from weft.kube.error import ApiUnavailable
 from weft.kube.resource import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SERVICE_ACCOUNTS, SERVICES
+from weft.model.gateway_api import CONTROLLER
 from weft.model.names import ObjectKey
 from weft.xds.types import CLUSTER
 
@@ -163,6 +166,24 @@ async def test_what_the_api_server_has_is_what_the_mesh_is_and_its_judgement_is_
                 await asyncio.sleep(0.1)
         [condition] = conditions
         assert (condition["type"], condition["observedGeneration"]) == ("Accepted", 1)
+
+
+async def test_the_standards_statuses_do_not_wait_for_an_analysis_that_changes_keep_from_ending(
+    client, api_server, root, definitions, monkeypatch
+):
+    monkeypatch.setattr(Analysis, "pending", True)
+    with standard.served(api_server):
+        standard.put(api_server, "GatewayClass", "", "restless", {"controllerName": CONTROLLER})
+        async with replica(client, root):
+
+            def accepted():
+                found = api_server.request("GET", standard.url("GatewayClass", "", "restless"))
+                told = {each["type"]: each["status"] for each in found.get("status", {}).get("conditions", ())}
+                return told.get("Accepted") == "True"
+
+            async with asyncio.timeout(30):
+                while not await asyncio.to_thread(accepted):
+                    await asyncio.sleep(0.1)
 
 
 async def test_what_is_wrong_for_a_proxy_is_told_whether_it_is_connected_here_or_not(

@@ -205,6 +205,14 @@ async def test_a_route_is_met_at_its_hostnames(mesh):
     assert listeners(mesh)["http"][1] == 1
 
 
+async def test_a_headless_service_is_called_at_its_pods_wherever_they_listen(mesh):
+    pods = service("pods", {"name": "http", "port": 80, "targetPort": 8080}, clusterIP="None")
+    pods["spec"]["selector"] = {"app": "two"}
+    await settled(mesh, gateway(), pods, route("app", to("pods"), hosts=["shop.example.com"]))
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "two"
+
+
 async def eventually_answers(host, path="/", port=HTTP, **more):
     async with asyncio.timeout(20):
         while not isinstance(await ask(host, path, port, **more), str | int):

@@ -37,6 +37,27 @@ def test_pods_of_another_revision_ask_for_its_injector():
     assert template["annotations"] == {"inject.istio.io/templates": "gateway"}
 
 
+def test_everything_that_is_made_carries_what_the_gateway_says_and_what_it_is_found_by():
+    own = {"labels": (("team", "shop"), (NAME, "another")), "annotations": (("example.com/what", "a b"),)}
+    gateway = StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),), **own)
+    made = objects(gateway, "u", service_type="ClusterIP")
+    for holder in (*made.values(), made[DEPLOYMENTS]["spec"]["template"]):
+        metadata = holder["metadata"]
+        assert (metadata["labels"]["team"], metadata["labels"][NAME]) == ("shop", "edge")
+        assert metadata["annotations"]["example.com/what"] == "a b"
+
+
+def test_a_gateway_does_not_say_what_runs_in_its_pods_or_who_injects_them():
+    own = {
+        "labels": (("istio.io/rev", "canary"), ("sidecar.istio.io/inject", "false"), ("team", "shop")),
+        "annotations": (("sidecar.istio.io/proxyImage", "mine"), ("weft.dev/on-demand", "x"), ("a.b/c", "d")),
+    }
+    gateway = StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),), **own)
+    pods = objects(gateway, "u", service_type="ClusterIP")[DEPLOYMENTS]["spec"]["template"]["metadata"]
+    assert pods["labels"] == {"team": "shop", NAME: "edge", "sidecar.istio.io/inject": "true"}
+    assert pods["annotations"] == {"a.b/c": "d", "inject.istio.io/templates": "gateway"}
+
+
 # With a real API server, and the standard's own definitions
 
 

@@ -154,6 +154,34 @@ async def test_a_policy_that_cannot_be_read_is_told_where_it_would_count():
 
 
 @pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("infrastructure: {parametersRef: {group: a.b, kind: C, name: d}}", "InvalidParameters"),
+        ("addresses: [{value: 10.0.0.1}]", "UnsupportedAddress"),
+        ("defaultScope: All", "Invalid"),
+    ],
+)
+async def test_a_gateway_that_cannot_be_says_so_in_the_standards_words(written, reason):
+    plane = ControlPlane()
+    plane.apply(
+        changes(LED.partition("---")[0].replace("gatewayClassName: weft", f"gatewayClassName: weft, {written}"))
+    )
+    told = all_of(plane)[ObjectKey(GATEWAY_KIND, "shop", "edge")].conditions
+    await plane.close()
+    assert [(each.type, each.holds, each.reason) for each in told] == [
+        ("Accepted", False, reason), ("Programmed", False, "Invalid"),
+    ]  # fmt: skip
+
+
+def test_of_an_entry_of_ours_nothing_is_left_that_an_older_object_was_told():
+    made = status_of({}, RouteWanted(((PARENT, (ACCEPTED, RESOLVED)),)), 1, now="then")
+    made = status_of(made, RouteWanted(((PARENT, (not_accepted("UnsupportedValue", ""),)),)), 2, now="now")
+    assert [(each["type"], each["observedGeneration"]) for each in made["parents"][0]["conditions"]] == [
+        ("Accepted", 2)
+    ]
+
+
+@pytest.mark.parametrize(
     ("pods", "reason"),
     [
         ([], "NoResources"),
@@ -197,7 +225,7 @@ async def judging(server):
 
         def judge():
             problems = seen.problems.all()
-            writer.judge_all(problems, all_wanted(seen.mesh, seen.intake.refused, problems))
+            writer.judge_standard(all_wanted(seen.mesh, seen.intake.refused, problems))
 
         async def follow():
             while True:

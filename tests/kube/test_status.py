@@ -237,6 +237,18 @@ async def test_all_that_is_wrong_is_judged_by_object(cluster):
         await until(lambda: conditions(cluster, bad)["Accepted"]["status"] == "True")
 
 
+async def test_what_changes_again_and_again_is_written_as_soon_each_time(cluster, monkeypatch):
+    monkeypatch.setattr("weft.kube.status._FIRST_DELAY", 0.05)
+    shop = cluster.make_namespace("restless")
+    written = virtual_service("orders", shop, "orders")
+    put(cluster, written)
+    async with writing(cluster) as writer:
+        for number in range(14):  # doubled each time, the delay would be a minute by then
+            writer.judge(ObjectKey("VirtualService", shop, "orders"), [Problem(Where(), f"wrong {number}")])
+            wanted = f"error: wrong {number}"
+            await until(lambda wanted=wanted: wanted in str(conditions(cluster, written).get("Accepted")))
+
+
 async def test_writes_are_bounded_in_time(cluster):
     shop = cluster.make_namespace("bounded")
     names = [f"orders-{number}" for number in range(60)]

@@ -50,10 +50,18 @@ def test_a_port_has_its_own_policy_before_that_of_all():
             [("old", "Accepted"), ("new", "Conflicted")],
         ),
         ([policy(bundles=("gone",))], SERVICE, [("x", "NoValidCACertificate")]),
+        ([policy(other_kinds=("Secret",))], SERVICE, [("x", "NoValidCACertificate")]),
     ],
 )
 def test_a_policy_that_is_not_in_effect_says_why(policies, service, expected):
     assert reasons(called_over_tls(policies, service, ROOTS)[1]) == expected
+
+
+def test_an_authority_of_another_kind_is_told_apart_from_one_that_is_not_there():
+    for whom, reason in (({"bundles": ("gone",)}, "InvalidCACertificateRef"), ({"other_kinds": ("A",)}, "InvalidKind")):
+        (rule,), (outcome,) = called_over_tls([policy(**whom)], SERVICE, ROOTS)
+        assert outcome.conditions[1].reason == reason
+        assert rule.policy.tls.mode is ClientTlsMode.CLOSED
 
 
 def test_if_nobody_can_be_believed_nobody_is_called():

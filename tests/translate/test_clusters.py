@@ -17,6 +17,7 @@ from weft.model.destination_rule import (
     TrafficPolicy,
 )
 from weft.model.endpoint import Endpoint
+from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.names import ObjectKey
 from weft.model.service import Protocol, Resolution
@@ -202,6 +203,14 @@ def test_the_world_outside_and_a_mesh_without_automatic_tls_are_called_as_before
 def test_by_address_it_is_all_of_them_or_nobody(by_address):
     assert _secured(**by_address, secured=(80,))[0] == "always"
     assert _secured(**by_address, secured=())[0] == "never"
+
+
+def test_a_gateway_calls_a_headless_service_at_its_endpoints():
+    seen = view(kind=ProxyKind.GATEWAY, meshed=(80,), like={"headless": True})
+    cluster = _read(clusters.outbound(seen, seen.ports[0], Settings())[0])
+    assert cluster.type == Cluster.EDS
+    assert clusters.upstream(seen, seen.ports[0], TrafficPolicy()) is Upstream.HTTP2
+    assert cluster.transport_socket_matches  # by what each of them takes
 
 
 def test_a_closed_rule_leaves_nobody_to_call():

@@ -63,6 +63,12 @@ def test_only_grpc_is_told_who_is_behind_an_address_that_callers_use_themselves(
     assert _addresses(_read(assignments(*found, kind=ProxyKind.GRPC)[0])) == ["10.0.0.1"]
 
 
+def test_a_gateway_is_told_who_is_behind_a_headless_service_because_its_callers_write_the_gateways_address():
+    orders = service("orders", headless=True)
+    (built,) = assignments(orders, orders.ports[0], None, (Endpoint("10.0.0.1", 8080),), kind=ProxyKind.GATEWAY)
+    assert _addresses(_read(built)) == ["10.0.0.1"]
+
+
 def test_what_the_proxy_resolves_itself_has_none():
     outside = service("api", resolution=Resolution.DNS)
     assert assignments(outside, outside.ports[0], None, (Endpoint("api.example.com", 80),)) == ()

@@ -212,12 +212,14 @@ class ClusterControl:
     async def _judge(self) -> None:
         while True:
             await asyncio.sleep(_JUDGE_SECONDS)
-            if self._loaded and not self.plane.analyzing:
+            if self._loaded:
                 try:
                     self.plane.note("trust", self._unused())
                     problems = self.plane.problems()
-                    wanted = all_wanted(self.plane.mesh, self.plane.faulty(), problems)
-                    self._statuses.judge_all(problems, wanted)
+                    self._statuses.judge_standard(all_wanted(self.plane.mesh, self.plane.faulty(), problems))
+                    # The Gateway API's conditions are the mesh's own, of now; what others carry waits for the analysis.
+                    if not self.plane.analyzing:
+                        self._statuses.judge_all(problems)
                 except Exception:  # a defect of ours in what is said of objects is no reason to stop serving them
                     log.exception("what is wrong with objects cannot be told; it is tried again")
 

@@ -33,6 +33,7 @@ from weft.model.virtual_service import destinations
 
 _LONGEST = 4_096
 _MOST_ANCESTORS = 16  # that the standard lets a policy have
+_REASONS = {"spec.infrastructure.parametersRef": "InvalidParameters", "spec.addresses": "UnsupportedAddress"}
 Entries = tuple[tuple[ParentRef, tuple[Told, ...]], ...]
 
 
@@ -113,7 +114,9 @@ def all_wanted(
                 )
                 found[key] = RouteWanted(tuple((each, (told,)) for each in meant))
             elif isinstance(value, StandardGateway) and key in ours:
-                found[key] = GatewayWanted((not_accepted("Invalid", message),))
+                reason = _reason(errors.get(str(key), ()))
+                programmed = Told("Programmed", holds=False, reason="Invalid", message=message)
+                found[key] = GatewayWanted((not_accepted(reason, message), programmed))
             elif isinstance(value, GatewayClass) and value.controller == CONTROLLER:
                 found[key] = ClassWanted((not_accepted("InvalidParameters", message),))
     for key, targets in policies.items():
@@ -150,7 +153,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
                 "supportedKinds": [{"group": GROUP, "kind": kind.value} for kind in each.kinds],
                 "attachedRoutes": each.attached,
                 "conditions": _conditions(
-                    _entries(before.get(each.name, {}), "conditions"), each.conditions, generation, now
+                    _entries(before.get(each.name, {}), "conditions"), each.conditions, generation, now, whole=True
                 ),
             }
             for each in wanted.listeners
@@ -248,7 +251,7 @@ def _told(
             {
                 name: reference,
                 "controllerName": CONTROLLER,
-                "conditions": _conditions(_entries(known, "conditions"), told, generation, now),
+                "conditions": _conditions(_entries(known, "conditions"), told, generation, now, whole=True),
             }
         )
     return made
@@ -268,11 +271,13 @@ def _reference(parent: ParentRef) -> dict[str, Any]:
 
 
 def _conditions(
-    before: Sequence[Mapping[str, Any]], wanted: Iterable[Told], generation: int, now: str
+    before: Sequence[Mapping[str, Any]], wanted: Iterable[Told], generation: int, now: str, *, whole: bool = False
 ) -> list[Mapping[str, Any]]:
+    """`whole`: there are no others' among them, and what is not wanted any more is of an older object."""
     told = tuple(wanted)
     known = {each.get("type"): each for each in before}
-    made: list[Mapping[str, Any]] = [each for each in before if each.get("type") not in {one.type for one in told}]
+    others = [] if whole else [each for each in before if each.get("type") not in {one.type for one in told}]
+    made: list[Mapping[str, Any]] = list(others)
     for each in told:
         status = "True" if each.holds else "False"
         same = known.get(each.type, {})
@@ -301,6 +306,12 @@ def _timeless(value: Any) -> Any:
 def _entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     found = holder.get(name)
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+
+
+def _reason(errors: Iterable[Problem]) -> str:
+    """Why a Gateway is not accepted, by where its first error stands."""
+    field = next((each.where.field for each in errors), "")
+    return next((reason for start, reason in _REASONS.items() if field.startswith(start)), "Invalid")
 
 
 def _message(errors: Iterable[Problem]) -> str:

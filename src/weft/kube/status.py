@@ -61,7 +61,7 @@ class StatusWriter:
         self._wanted_statuses: Mapping[ObjectKey, Wanted] = {}  # of the Gateway API's objects
         self._judged: set[ObjectKey] = set()  # or nobody has looked at it yet
         self._due: dict[ObjectKey, None] = {}
-        self._delays: dict[ObjectKey, tuple[Backoff, asyncio.TimerHandle | None]] = {}
+        self._delays: dict[ObjectKey, _Delay] = {}
         self._forbidden: set[Resource] = set()
         self._wake = asyncio.Event()
 
@@ -85,25 +85,27 @@ class StatusWriter:
             self._problems.pop(key, None)
         self._consider(key)
 
-    def judge_all(self, problems: Iterable[Problem], wanted: Mapping[ObjectKey, Wanted] | None = None) -> None:
-        """The same for everything that was seen, by all the problems that there are now. `wanted`: the statuses of the
-        Gateway API's objects."""
-        before, self._wanted_statuses = self._wanted_statuses, wanted or {}
+    def judge_standard(self, wanted: Mapping[ObjectKey, Wanted]) -> None:
+        """The statuses that the Gateway API's objects should have now, all of them."""
+        before, self._wanted_statuses = self._wanted_statuses, wanted
+        for key, carried in self._carried.items():
+            if carried.status is not None and (key not in self._judged or before.get(key) != wanted.get(key)):
+                self.judge(key)
+
+    def judge_all(self, problems: Iterable[Problem]) -> None:
+        """The same as `judge` for everything else that was seen, by all the problems that there are now."""
         by_object: dict[str, list[Problem]] = defaultdict(list)
         for problem in problems:
             by_object[problem.where.object].append(problem)
         for key, carried in self._carried.items():
             found = tuple(by_object.get(str(key), ()))
-            if carried.status is not None:
-                if key not in self._judged or before.get(key) != self._wanted_statuses.get(key):
-                    self.judge(key)
-            elif key not in self._judged or self._problems.get(key, ()) != found:
+            if carried.status is None and (key not in self._judged or self._problems.get(key, ()) != found):
                 self.judge(key, found)
 
     @property
     def due(self) -> int:
         """How many objects carry something else than they should."""
-        return len(self._due) + sum(timer is not None for _, timer in self._delays.values())
+        return len(self._due) + sum(each.timer is not None for each in self._delays.values())
 
     # Only the leader writes.
 
@@ -135,10 +137,22 @@ class StatusWriter:
         if key not in self._carried or key not in self._judged or self._is_right(key):
             self._due.pop(key, None)
             return
-        _, timer = self._delays.get(key, (None, None))
-        if timer is None:
-            self._due[key] = None
-            self._wake.set()
+        delay = self._delays.get(key)
+        if delay is not None and delay.timer is not None:
+            if self._saying(key) == delay.said:
+                return
+            # What is to be said is another by now: nobody disputes it yet.
+            delay.backoff.reset()
+            self._look_by(key, delay)
+            return
+        self._due[key] = None
+        self._wake.set()
+
+    def _saying(self, key: ObjectKey) -> object:
+        """What an object should carry, without the times of it."""
+        if self._carried[key].status is not None:
+            return self._wanted_statuses.get(key)
+        return self._problems.get(key, ())
 
     def _is_right(self, key: ObjectKey) -> bool:
         carried = self._carried[key]
@@ -162,6 +176,7 @@ class StatusWriter:
         carried = self._carried.get(key)
         if carried is None or self._is_right(key):
             return
+        said = self._saying(key)
         try:
             if carried.status is not None:
                 await self._replace(key, carried)
@@ -177,7 +192,8 @@ class StatusWriter:
         except KubeError as error:
             log.warning("the status of %s is not written: %s", key, error)
         # Written or not, it is looked at again: soon, if the watch shows something else than we wrote, then ever later.
-        self._later(key)
+        if key in self._carried:
+            self._later(key, said)
 
     async def _apply(self, key: ObjectKey, carried: Carried, wanted: Condition) -> None:
         resource = carried.resource
@@ -223,19 +239,29 @@ class StatusWriter:
             if carried.resource == resource:
                 self._consider(key)
 
-    def _later(self, key: ObjectKey) -> None:
-        backoff, timer = self._delays.get(key) or (Backoff(_FIRST_DELAY, _MOST_DELAY), None)
-        if timer is not None:
-            timer.cancel()
-        delay = backoff.next()
-        self._delays[key] = (backoff, asyncio.get_running_loop().call_later(delay, self._look_again, key))
+    def _later(self, key: ObjectKey, said: object) -> None:
+        delay = self._delays.setdefault(key, _Delay())
+        if delay.said != said:
+            delay.backoff.reset()
+        delay.said = said
+        self._look_in(key, delay, delay.backoff.next())
+
+    def _look_by(self, key: ObjectKey, delay: _Delay) -> None:
+        """After the shortest delay, unless that is sooner anyway."""
+        loop = asyncio.get_running_loop()
+        if delay.timer is not None and delay.timer.when() > loop.time() + _FIRST_DELAY:
+            self._look_in(key, delay, _FIRST_DELAY)
+
+    def _look_in(self, key: ObjectKey, delay: _Delay, seconds: float) -> None:
+        if delay.timer is not None:
+            delay.timer.cancel()
+        delay.timer = asyncio.get_running_loop().call_later(seconds, self._look_again, key)
 
     def _look_again(self, key: ObjectKey) -> None:
-        backoff, _ = self._delays[key]
         if key not in self._carried or self._is_right(key):
             del self._delays[key]
             return
-        self._delays[key] = (backoff, None)
+        self._delays[key].timer = None
         self._consider(key)
 
     def _forget(self, key: ObjectKey) -> None:
@@ -243,9 +269,9 @@ class StatusWriter:
         self._problems.pop(key, None)
         self._judged.discard(key)
         self._due.pop(key, None)
-        _, timer = self._delays.pop(key, (None, None))
-        if timer is not None:
-            timer.cancel()
+        delay = self._delays.pop(key, None)
+        if delay is not None and delay.timer is not None:
+            delay.timer.cancel()
 
 
 def carried(resource: Resource, found: Judged, *, apart: bool) -> Carried:
@@ -311,6 +337,15 @@ class _Whole(msgspec.Struct):
 def _conditions(status: Any) -> list[dict[str, Any]]:
     found = status.get("conditions") if isinstance(status, dict) else None
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+class _Delay:
+    """Until an object that was written is looked at again; longer each time that it should still say the same."""
+
+    def __init__(self) -> None:
+        self.backoff = Backoff(_FIRST_DELAY, _MOST_DELAY)
+        self.timer: asyncio.TimerHandle | None = None
+        self.said: object = None
 
 
 class _Bucket:

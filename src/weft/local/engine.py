@@ -441,6 +441,7 @@ class Engine:
             push=self.control.pushes,
             objects=self._objects() if self._loaded.is_set() else None,
             is_checked=not self.control.analyzing,
+            is_told=not self.control.pending and Sync.STALE not in sync.values(),
         )
 
     def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:

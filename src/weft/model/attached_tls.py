@@ -60,6 +60,9 @@ def called_over_tls(
 
 
 def _resolved(policy: BackendTls, bundles: Mapping[tuple[str, str], Bundle]) -> Told:
+    for kind in policy.other_kinds:
+        what = f"whom to believe is not read from a {kind}; a ConfigMap with certificates in `ca.crt` can say it"
+        return unresolved("InvalidKind", what)
     for name in policy.bundles:
         if (policy.namespace, name) not in bundles:
             what = f"there is no ConfigMap {policy.namespace}/{name} with certificates in `ca.crt`"

@@ -185,6 +185,8 @@ class StandardGateway(msgspec.Struct, frozen=True):
     class_name: str
     listeners: tuple[Listener, ...]
     addresses: tuple[tuple[str, str], ...] = ()  # type and value
+    labels: Labels = ()  # of what is made for it
+    annotations: Labels = ()
     created: str = ""
     origin: Origin | None = None
 
@@ -205,6 +207,7 @@ class BackendTls(msgspec.Struct, frozen=True):
     subject_alt_names: tuple[str, ...] = ()
     system: bool = False  # whom the system believes is believed; else who is in these ConfigMaps
     bundles: tuple[str, ...] = ()
+    other_kinds: tuple[str, ...] = ()  # that are asked for in the place of ConfigMaps, and cannot be
     created: str = ""
     origin: Origin | None = None
 

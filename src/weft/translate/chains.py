@@ -21,7 +21,7 @@ from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.model.destination_rule import ConnectionPool, Tunnel
 from weft.model.settings import PathNormalization, Settings, Underscores
-from weft.translate import retries
+from weft.translate import names, retries
 from weft.translate.access_log import access_logs, connection_logs, own_answers
 from weft.translate.actions import wait
 from weft.translate.connects import with_connects
@@ -191,6 +191,14 @@ def bytes_to(
 
 def chain(name: str, *filters: Filter) -> FilterChain:
     return FilterChain(name=name, filters=filters)
+
+
+def going_round(name: str, port: int, settings: Settings) -> FilterChain:
+    """Of a listener that passes on what comes to where it was going: what comes to its own port would go round for
+    ever."""
+    result = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
+    result.filter_chain_match.destination_port.value = port
+    return result
 
 
 def http_inspector() -> ListenerFilter:

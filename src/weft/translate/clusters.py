@@ -16,6 +16,7 @@ from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpPro
 from google.protobuf.duration_pb2 import Duration
 
 from weft.model.destination_rule import ClientTlsMode, ConnectionPool, Subset, TrafficPolicy
+from weft.model.group import ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.locality import weighs_places
 from weft.model.service import Protocol, Resolution, ServicePort
@@ -95,7 +96,7 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
         return Upstream.HTTP2
     # A headless service is called by address, and the address may be anyone's: only what the port declares is sure. TLS
     # that a rule asks for goes to the application, past its proxy's eyes.
-    by_address = view.service is None or view.service.headless
+    by_address = view.service is None or (view.service.headless and view.caller.kind is not ProxyKind.GATEWAY)
     between_proxies = port.number in view.meshed and not by_address and not is_foreign(chosen.tls)
     return Upstream.HTTP2 if between_proxies and wish != "DO_NOT_UPGRADE" else Upstream.HTTP1
 
@@ -141,7 +142,7 @@ def _locate(
     assert service is not None  # noqa: S101 (the caller has looked)
     if policy.is_closed(chosen):
         cluster.type = Cluster.STATIC  # with nobody in it
-    elif policy.by_callers_address(service, chosen):
+    elif policy.by_callers_address(service, chosen, view.caller.kind):
         cluster.type = Cluster.ORIGINAL_DST
         cluster.lb_policy = Cluster.CLUSTER_PROVIDED
         cluster.ClearField("common_lb_config")
@@ -199,7 +200,7 @@ def _secure(
     )
     if written is not None:
         cluster.transport_socket.CopyFrom(socket)
-    elif not policy.by_callers_address(service, chosen):
+    elif not policy.by_callers_address(service, chosen, view.caller.kind):
         tls.automatic(cluster, socket)
     elif port.number in view.secured:  # an address says nothing about who is there, so all of them must take it
         cluster.transport_socket.CopyFrom(socket)

@@ -60,7 +60,7 @@ def assignments(
 def _asked_for(service: Service, chosen: TrafficPolicy, kind: ProxyKind) -> bool:
     if is_closed(chosen):
         return False
-    return kind is ProxyKind.GRPC or not by_callers_address(service, chosen)
+    return kind is ProxyKind.GRPC or not by_callers_address(service, chosen, kind)
 
 
 def subset_endpoints(endpoints: tuple[Endpoint, ...], subset: Subset | None) -> tuple[Endpoint, ...]:

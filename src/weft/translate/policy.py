@@ -18,6 +18,7 @@ from weft.model.destination_rule import (
     Warmup,
     effective,
 )
+from weft.model.group import ProxyKind
 from weft.model.service import Resolution, Service
 from weft.translate.protos import duration
 from weft.translate.resilience import limit_retries
@@ -35,10 +36,12 @@ _LIMITS = CircuitBreakers.Thresholds(
 )
 
 
-def by_callers_address(service: Service, chosen: TrafficPolicy) -> bool:
-    """Whether a call goes to the very address that the caller wrote, and no endpoints are asked for."""
+def by_callers_address(service: Service, chosen: TrafficPolicy, kind: ProxyKind = ProxyKind.SIDECAR) -> bool:
+    """Whether a call goes to the very address that the caller wrote, and no endpoints are asked for. Who calls by a
+    gateway has written the gateway's."""
     passthrough = chosen.load_balancer is not None and chosen.load_balancer.simple is SimpleBalancer.PASSTHROUGH
-    return passthrough or service.headless or service.resolution is Resolution.NONE
+    headless = service.headless and kind is not ProxyKind.GATEWAY
+    return passthrough or headless or service.resolution is Resolution.NONE
 
 
 def is_closed(chosen: TrafficPolicy) -> bool:

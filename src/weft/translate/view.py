@@ -170,7 +170,9 @@ def _seen(
             group.namespace if by_namespace else "",
             group.labels if by_labels else (),
             whereabouts=whereabouts(rule, mesh.settings.locality, group.locality, group.labels)
-            if service and not service.headless and service.resolution is not Resolution.NONE
+            if service
+            and (group.kind is ProxyKind.GATEWAY or not service.headless)
+            and service.resolution is not Resolution.NONE
             else None,
         ),
         service=service,

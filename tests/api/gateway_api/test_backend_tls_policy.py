@@ -28,10 +28,6 @@ def test_every_target_is_called_under_the_name():
     [
         ("{hostname: a.b}", "nobody is believed: `caCertificateRefs` or `wellKnownCACertificates` is required"),
         (
-            '{hostname: a.b, caCertificateRefs: [{group: "", kind: Secret, name: s}]}',
-            "whom to believe is not read from a Secret (a ConfigMap with `ca.crt` is)",
-        ),
-        (
             '{hostname: a.b, wellKnownCACertificates: System, caCertificateRefs: [{group: "", kind: ConfigMap, name: s}]}',
             "`wellKnownCACertificates` stands here as well (keep one of the two)",
         ),
@@ -43,6 +39,13 @@ def test_every_target_is_called_under_the_name():
 )
 def test_whom_to_believe_must_be_said_once(validation, problem):
     assert told(policy(validation)) == [f"6 {problem}"]
+
+
+def test_what_is_no_config_map_is_kept_for_the_status_to_tell():
+    text = '{hostname: a.b, caCertificateRefs: [{group: "", kind: Secret, name: s}]}'
+    (found,) = read(policy(text)).values
+    assert not told(policy(text))
+    assert (found.bundles, found.other_kinds) == ((), ("Secret",))
 
 
 def test_only_services_are_called():

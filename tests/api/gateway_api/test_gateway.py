@@ -84,7 +84,7 @@ def test_listeners_that_cannot_be_are_refused(listener, problem):
     [
         "addresses: [{value: 10.0.0.1}]",
         "addresses: [{type: NamedAddress, value: a}]",
-        "infrastructure: {labels: {a: b}}",
+        "infrastructure: {parametersRef: {group: a.b, kind: C, name: d}}",
         "tls: {}",
         "defaultScope: All",
     ],
@@ -92,6 +92,25 @@ def test_listeners_that_cannot_be_are_refused(listener, problem):
 def test_what_weft_does_not_do_for_a_gateway_is_refused(field):
     found = told(gateway("{name: a, port: 80, protocol: HTTP}", f"\n{field}"))
     assert len(found) == 1 and found[0].startswith("8 weft ")
+
+
+def test_what_is_made_for_a_gateway_carries_what_it_says():
+    text = "\ninfrastructure: {labels: {team: shop}, annotations: {example.com/what: a b}}"
+    found = value(gateway("{name: a, port: 80, protocol: HTTP}", text))
+    assert (found.labels, found.annotations) == ((("team", "shop"),), (("example.com/what", "a b"),))
+
+
+@pytest.mark.parametrize("key", ["sidecar.istio.io/proxyImage", "istio.io/rev", "weft.dev/x"])
+@pytest.mark.parametrize("place", ["labels", "annotations"])
+def test_a_gateway_does_not_steer_what_runs_for_it(place, key):
+    (problem,) = told(gateway("{name: a, port: 80, protocol: HTTP}", f"\ninfrastructure: {{{place}: {{{key}: x}}}}"))
+    assert problem.startswith(f"8 `{key}` is not for a Gateway to say")
+
+
+@pytest.mark.parametrize("kind", ["IPAddress", "Hostname"])
+def test_an_address_without_a_value_is_for_weft_to_say(kind):
+    found = value(gateway("{name: a, port: 80, protocol: HTTP}", f"\naddresses: [{{type: {kind}}}]"))
+    assert found.addresses == ()
 
 
 def test_an_address_is_the_host_of_somebodys_own_service():

@@ -15,7 +15,9 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
         return ()
     spec.refused("options", "weft knows no `options` of a BackendTLSPolicy", "remove them")
     validation = spec.fields("validation", required=True)
-    server_name, names, system, bundles = _validation(validation) if validation is not None else ("", (), False, ())
+    server_name, names, system, bundles, others = (
+        _validation(validation) if validation is not None else ("", (), False, (), ())
+    )
     found = []
     for item in spec.items("targetRefs", required=True):
         group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
@@ -33,6 +35,7 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
                 subject_alt_names=names,
                 system=system,
                 bundles=bundles,
+                other_kinds=others,
                 created=meta.created,
                 origin=meta.origin,
             )
@@ -40,7 +43,7 @@ def read_backend_tls_policy(root: Fields, meta: Meta) -> tuple[BackendTls, ...]:
     return tuple(found)
 
 
-def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, ...]]:
+def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, ...], tuple[str, ...]]:
     server_name = fields.text("hostname", required=True, most=253)
     if server_name and not is_host(server_name):
         fields.error("hostname", f"`{server_name}` is not a host name")
@@ -55,15 +58,18 @@ def _validation(fields: Fields) -> tuple[str, tuple[str, ...], bool, tuple[str, 
         names.append(item.text(field, most=253))
         item.told_elsewhere("hostname", "uri")
     system = fields.choice("wellKnownCACertificates", ("System",)) == "System"
-    bundles = []
+    bundles: list[str] = []
+    others: list[str] = []  # it is for the status to tell
     for item in fields.items("caCertificateRefs"):
         group, kind = item.text("group", most=253), item.text("kind", required=True, most=63)
-        if kind and (group, kind) != ("", "ConfigMap"):
-            item.error("kind", f"whom to believe is not read from a {kind}", "a ConfigMap with `ca.crt` is")
-        bundles.append(item.text("name", required=True, most=253))
-    if system and bundles:
+        name = item.text("name", required=True, most=253)
+        if (group, kind) == ("", "ConfigMap"):
+            bundles.append(name)
+        elif kind:
+            others.append(kind)
+    if system and (bundles or others):
         fields.error("caCertificateRefs", "`wellKnownCACertificates` stands here as well", "keep one of the two")
-    if not system and not bundles:
+    if not system and not bundles and not others:
         what = "nobody is believed: `caCertificateRefs` or `wellKnownCACertificates` is required"
         fields.lacks("caCertificateRefs", "wellKnownCACertificates", what=what)
-    return server_name, tuple(name for name in names if name), system, tuple(bundles)
+    return server_name, tuple(name for name in names if name), system, tuple(bundles), tuple(others)

@@ -15,8 +15,9 @@ from weft.model.gateway_api import (
     RouteKind,
     StandardGateway,
 )
-from weft.model.names import Labels
+from weft.model.names import Labels, labels_of
 
+_STEERING = ("istio.io", "weft.dev", "gateway.networking.k8s.io")  # prefixes of names
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
@@ -24,8 +25,6 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    what = "weft labels nothing that it makes for a Gateway"
-    spec.refused("infrastructure", what, "label the Deployment and the Service yourself: weft leaves that alone")
     spec.refused("tls", "weft does not act on `tls` of a whole Gateway", "write `tls` in its listeners")
     spec.refused("allowedListeners", "weft reads no ListenerSets", "write all listeners into the Gateway")
     spec.refused("defaultScope", "weft has no default Gateways", "let routes name the Gateway")
@@ -34,22 +33,44 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
     for index, name in enumerate(names):
         if name in names[:index]:
             spec.error(("listeners", index), f"there is a listener `{name}` already")
+    labels, annotations = _infrastructure(spec)
+    addresses = (_address(item) for item in spec.items("addresses"))
     return (
         StandardGateway(
             name=meta.name,
             namespace=meta.namespace,
             class_name=spec.text("gatewayClassName", required=True, most=253),
             listeners=listeners,
-            addresses=tuple(_address(item) for item in spec.items("addresses")),
+            addresses=tuple((kind, value) for kind, value in addresses if value),
+            labels=labels,
+            annotations=annotations,
             created=meta.created,
             origin=meta.origin,
         ),
     )
 
 
+def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
+    """What weft's own objects for the Gateway carry besides. Not what steers the injector or weft itself: whoever may
+    write a Gateway could run any image by that."""
+    fields = spec.fields("infrastructure")
+    if fields is None:
+        return (), ()
+    hint = "remove it; change the Deployment itself: weft leaves that alone"
+    fields.refused("parametersRef", "weft has no parameters for a Gateway", hint)
+    found = fields.labels("labels"), labels_of(fields.string_map("annotations"))
+    for name, pairs in zip(("labels", "annotations"), found, strict=True):
+        for key, _ in pairs:
+            if key.partition("/")[0].endswith(_STEERING):
+                fields.error((name, key), f"`{key[:80]}` is not for a Gateway to say", "write it into the Deployment")
+    return found
+
+
 def _address(item: Fields) -> tuple[str, str]:
-    """As for Istio: the host of a Service before proxies that somebody runs."""
+    """As for Istio: the host of a Service before proxies that somebody runs. Without a value it is for weft to say."""
     kind, value = item.text("type", default="IPAddress", most=253), item.text("value", most=253)
+    if not value and kind in ("IPAddress", "Hostname"):
+        return kind, ""
     if kind != "Hostname":
         what = f"weft gives a Gateway no address of the type {kind}"
         item.error("type", what, "`Hostname`, and the host of the Service before proxies that you run; or no address")

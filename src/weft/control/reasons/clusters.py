@@ -178,7 +178,7 @@ def _located(view: ServiceView, found: Policy) -> Part:
     owner = sources(service.origin)
     if policy.is_closed(found.chosen):
         return _part("type", found.of(_TLS)[0], rules.CLOSED_RULE)
-    if policy.by_callers_address(service, found.chosen):
+    if policy.by_callers_address(service, found.chosen, view.caller.kind):
         plain = service.headless or service.resolution is Resolution.NONE
         said, by = (owner, ()) if plain else found.of(_BALANCER)
         return _part("type", said, *by, rules.ENDPOINTS_AS_CALLED)
