@@ -15,16 +15,15 @@ import msgspec
 from envoy.config.core.v3.protocol_pb2 import HttpProtocolOptions
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
-from envoy.extensions.filters.network.ext_authz.v3.ext_authz_pb2 import ExtAuthz
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
-from envoy.extensions.filters.network.rbac.v3.rbac_pb2 import RBAC
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
 
-from weft.explain import listener, matchers, rbac, tls
+from weft.explain import listener, tls
 from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
+from weft.explain.guards import pass_guards
 from weft.explain.http import Forwarded, manage
 from weft.explain.inbound import Arrival
 from weft.explain.listener import Connection
@@ -231,30 +230,22 @@ def _filters(
 ) -> Verdict:
     connection = arrival.connection
     seen = Seen(connection, (identity,) if identity else (), headers=Headers())
-    for each in found.filters:
-        if (rules := resources.opened(each.typed_config, RBAC)) is not None:
-            if why := rbac.denied(walk, rules, seen):
-                return walk.end(Kind.CLOSED, "a policy denies the connection", detail=why)
-        elif (asked := resources.opened(each.typed_config, ExtAuthz)) is not None:
-            if matchers.metadata(asked.filter_enabled_metadata, seen.metadata):
-                authorizer = asked.grpc_service.envoy_grpc.cluster_name
-                walk.tell(Stage.POLICY, f"asks the authorizer {authorizer} about the connection")
-                raise Unsure(f"the authorizer {authorizer} decides")
-        elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
-            if arrival.headers is None:
-                walk.tell(Stage.LISTENER, "the server expects HTTP, which this is not")
-                return walk.end(Kind.CLOSED, "the server expects HTTP", detail="http1.codec_error")
-            seen.headers, seen.http2 = arrival.headers, arrival.http2
-            seen.headers.set("x-forwarded-proto", "https" if encrypted else "http")
-            if (refusal := _underscores(walk, manager, seen)) is not None:
-                return refusal
-            result = manage(walk, resources, manager, request, seen)
-            spoken = Speaks.HTTP2 if arrival.http2 else Speaks.HTTP
-            inner = msgspec.structs.replace(request, speaks=spoken, server_name="", offers=())
-            return result if isinstance(result, Verdict) else send(connection, result, seen.headers, inner)
-        elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
-            return send(connection, cluster(proxy), None, request, sealed)
-    raise Unsure(f"the chain {found.name} ends nowhere")
+    end = pass_guards(walk, resources, found, seen)
+    if isinstance(end, Verdict):
+        return end
+    if isinstance(end, TcpProxy):
+        return send(connection, cluster(end), None, request, sealed)
+    if arrival.headers is None:
+        walk.tell(Stage.LISTENER, "the server expects HTTP, which this is not")
+        return walk.end(Kind.CLOSED, "the server expects HTTP", detail="http1.codec_error")
+    seen.headers, seen.http2 = arrival.headers, arrival.http2
+    seen.headers.set("x-forwarded-proto", "https" if encrypted else "http")
+    if (refusal := _underscores(walk, end, seen)) is not None:
+        return refusal
+    result = manage(walk, resources, end, request, seen)
+    spoken = Speaks.HTTP2 if arrival.http2 else Speaks.HTTP
+    inner = msgspec.structs.replace(request, speaks=spoken, server_name="", offers=())
+    return result if isinstance(result, Verdict) else send(connection, result, seen.headers, inner)
 
 
 def _underscores(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
