@@ -84,9 +84,17 @@ def _arrive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
 def _onward(walk: Walk, world: World, gateway: Workload, resources: Resources) -> Send:
     """What a gateway sends on, it sends from its own address."""
 
-    def send(connection: Connection, to: str | Forwarded, headers: Headers | None, inner: Request) -> Verdict:
+    def send(
+        connection: Connection,
+        to: str | Forwarded,
+        headers: Headers | None,
+        inner: Request,
+        sealed: Arrival | None = None,
+    ) -> Verdict:
         outbound = _Outbound(walk, inner, world, gateway, resources)
         own = msgspec.structs.replace(connection, source=next(iter(gateway.addresses), connection.source))
+        if sealed is not None and isinstance(to, str):
+            return outbound.pass_on(own, to, sealed)
         if isinstance(to, Forwarded):
             return _after_retries(outbound.send(own, to.cluster, headers, ()), to.route)
         return outbound.send(own, to, headers, ())
@@ -157,6 +165,31 @@ class _Outbound:
         )
         self._resources = self._world.after_call(self._caller, connection.address)
         return self.go(msgspec.structs.replace(connection, held=True))
+
+    def pass_on(self, connection: Connection, cluster: str, sealed: Arrival) -> Verdict:
+        """A connection that another proxy secured, and that nobody opens here: who gets it answers that proxy."""
+        walk = self._walk
+        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
+        if isinstance(target, NoTarget):
+            return walk.end(Kind.CLOSED, target.why, flags=target.flags, detail=target.detail)
+        place, server = target.place, target.workload
+        around = tls.offer(walk, self._resources, target.cluster, place, (), self._caller.identity)
+        if server is None or (around is not None and around.foreign):
+            raise Unsure(f"{place.address}:{place.port} gets the TLS of the caller's proxy as it is, and decides")
+        if around is None:
+            arriving = msgspec.structs.replace(
+                sealed.connection, source=connection.source, address=place.address, port=place.port
+            )
+            arrived = msgspec.structs.replace(sealed, connection=arriving)
+            return _arrive(walk, server, arrived, self._request, self._world)
+        arriving = Connection(
+            connection.source, place.address, place.port, Speaks.TLS, around.server_name, around.offers
+        )
+        result = _arrive(walk, server, Arrival(arriving, None, offer=around), self._request, self._world)
+        if result.kind is not Kind.DELIVERED:
+            return result
+        walk.tell(Stage.TLS, f"in the TLS that {server.name} has opened is another, which no proxy answers")
+        return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
 
     def send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
         """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""
