@@ -62,10 +62,11 @@ RUNS = {
     "mesh": Run(
         ("MESH-HTTP", "MESH-GRPC"),
         (
-            "Mesh", "HTTPRoute", "GRPCRoute", "MeshClusterIPMatching", "MeshConsumerRoute", "MeshHTTPRouteRewritePath",
-            "MeshHTTPRouteSchemeRedirect", "MeshHTTPRouteRedirectPort", "MeshHTTPRouteRedirectPath",
-            "MeshHTTPRouteBackendRequestHeaderModification", "MeshHTTPRouteQueryParamMatching",
-            "MeshHTTPRouteNamedRouteRule",
+            "Mesh", "HTTPRoute", "GRPCRoute", "HTTPRoute303RedirectStatusCode", "HTTPRoute307RedirectStatusCode",
+            "HTTPRoute308RedirectStatusCode", "HTTPRouteParentRefPort", "HTTPRouteResponseHeaderModification",
+            "MeshConsumerRoute", "MeshHTTPRouteRewritePath", "MeshHTTPRouteSchemeRedirect",
+            "MeshHTTPRouteRedirectPort", "MeshHTTPRouteRedirectPath", "MeshHTTPRouteBackendRequestHeaderModification",
+            "MeshHTTPRouteQueryParamMatching", "MeshHTTPRouteNamedRouteRule",
         ),
         labels="istio-injection=enabled",
     ),
