@@ -95,7 +95,7 @@ class _World:
     def resolve(self, host: str, caller: Workload, *, by_proxy: bool = False) -> tuple[str, ...]:
         return (f"10.96.0.{host.removeprefix('svc-')}",)
 
-    def after_call(self, caller: Workload, address: str, port: int) -> Resources:
+    def after_call(self, caller: Workload, address: str) -> Resources:
         return caller.resources or Resources.from_bytes(())
 
     def uncalled(self, caller: Workload, cluster: str) -> str:

@@ -124,12 +124,13 @@ def scheduled(pid: int) -> tuple[float, float]:
 
 
 def memory(pid: int) -> tuple[int, int]:
-    """Private and proportional bytes."""
+    """Private and proportional bytes. Clean pages are the program's file, which all proxies of a node share: with them,
+    the figure would say how many other Envoys run at the time."""
     private = proportional = 0
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         name, _, rest = line.partition(":")
-        if name in ("Private_Clean", "Private_Dirty"):
-            private += int(rest.split()[0]) * 1024
+        if name == "Private_Dirty":
+            private = int(rest.split()[0]) * 1024
         elif name == "Pss":
             proportional = int(rest.split()[0]) * 1024
     return private, proportional

@@ -138,6 +138,16 @@ spec:
 """
 
 
+def underscores(word):
+    """The mesh's settings that say what becomes of headers with underscores."""
+    return f"""---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: istio, namespace: istio-system, annotations: {{weft.dev/headers-with-underscores: {word}}}}}
+data: {{mesh: "{{}}"}}
+"""
+
+
 class Answer:
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body

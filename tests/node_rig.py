@@ -11,6 +11,7 @@ from weft.xds.copy import Copy
 from weft.xds.layer import Layer
 from weft.xds.node_stream import NodeStream
 from weft.xds.snapshot import Snapshots
+from weft.xds.types import CLUSTER
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -50,6 +51,7 @@ class Control:
         self.held: Counter[str] = Counter()
         self.heard: list = []
         self.wanted: list = []  # group, names, and whether it was held by then
+        self.called: dict[str, str] = {}  # clusters that a group has once they are called, and their versions
         self._told: list = []
 
     def put(self, group, type_url, **versions):
@@ -98,8 +100,12 @@ class Control:
     def name(self, group):
         return group
 
-    def want(self, group, names):
-        self.wanted.append((group, tuple(names), bool(self.held[group])))
+    def want(self, group, names, had=()):
+        """What there is of what somebody had is in the group at once; what somebody waits for comes some time later."""
+        self.wanted.append((group, (*names, *had), bool(self.held[group])))
+        for name in had:
+            if (name in self.called) and group in self.snapshots.groups():
+                self.put(group, CLUSTER, **{name: self.called[name]})
 
     def hold(self, group):
         self.held[group] += 1

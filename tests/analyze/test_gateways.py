@@ -21,7 +21,25 @@ def test_workloads_may_be_in_any_namespace():
 def test_other_ports_hosts_or_workloads_are_no_conflict():
     assert found(WEB + gateway("a", "a.com") + gateway("b", "a.com", number=81)) == []
     assert found(WEB + gateway("a", "a.com") + gateway("b", "b.com")) == []
-    assert found(WEB + gateway("a", "a.com") + gateway("b", "a.com", selector="{version: v1}")) == []
+    one, two = "{version: v1}", "{version: v2}"
+    assert found(WEB + gateway("a", "a.com", selector=one) + gateway("b", "a.com", selector=two)) == []
+
+
+def test_workloads_are_compared_and_not_the_labels_by_which_they_are_selected():
+    both = WEB + gateway("a", "a.com") + gateway("b", "a.com", selector="{version: v1}")
+    assert found(both) == [("WFT0702", "Gateway shop/b")]
+    reverse = WEB + gateway("a", "a.com", selector="{version: v1}") + gateway("b", "a.com")
+    (told,) = [each.what for each in of_gateways(facts(reverse)) if each.code == "WFT0702"]
+    assert told == "a.com at port 80 of shop/web-v1 is served for Gateway shop/a already"
+    other = of_port("b", "HTTP").replace("{app: web}", "{version: v2, app: web}")
+    assert found(WEB + of_port("a", "TCP") + other) == [("WFT0703", "Gateway shop/b")]
+    some = WEB + of_port("a", "TCP").replace("{app: web}", "{version: v2}") + of_port("b", "HTTP")
+    (told,) = [each.what for each in of_gateways(facts(some)) if each.code == "WFT0703"]
+    assert told.startswith("port 80 of shop/web-v2 is HTTP here, and TCP to Gateway shop/a")
+
+
+def test_where_nobody_runs_yet_equal_labels_are_the_same_workloads():
+    assert found(gateway("a", "a.com") + gateway("b", "a.com")) == [("WFT0702", "Gateway shop/b")]
 
 
 def test_the_namespace_before_a_host_does_not_tell_them_apart():

@@ -165,6 +165,16 @@ def test_on_demand_scope_is_an_annotation():
     assert len(told(written("true"))) == 1  # in quotes, and nothing else is wrong with it
 
 
+def test_what_becomes_of_underscores_in_header_names_is_an_annotation():
+    def written(word):
+        note = f"annotations: {{weft.dev/headers-with-underscores: {word}}}"
+        return config("{}").replace("namespace: istio-system", f"namespace: istio-system, {note}")
+
+    assert value(config("{}")).underscores == "allow"
+    assert [value(written(word)).underscores for word in ("allow", "drop", "reject")] == ["allow", "drop", "reject"]
+    assert "is `no`, which means nothing" in told(written('"no"'))[0]
+
+
 def test_an_annotation_that_is_nearly_right_is_told():
     text = config("{}").replace(
         "namespace: istio-system", 'namespace: istio-system, annotations: {weft.dev/ondemand: "true"}'

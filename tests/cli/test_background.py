@@ -6,9 +6,12 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from weft.cli.background import _is_over
 from weft.local.run_directory import has_ended
+from weft.local.status import MeshStatus
 
 pytestmark = pytest.mark.root
 
@@ -229,3 +232,10 @@ def test_a_module_in_the_directory_one_stands_in_is_never_run(weft, tmp_path):
         assert done.returncode == 0, done.stderr
     finally:
         weft("down", name)
+
+
+def test_a_mesh_is_waited_for_until_its_proxies_know_of_every_pod():
+    """Who calls at once would else find nobody behind the service whose pod was ready last."""
+    ready = MeshStatus("shop", "/mesh", 1, 2.0, objects=1)
+    assert _is_over(ready)
+    assert not _is_over(msgspec.structs.replace(ready, is_told=False))

@@ -103,11 +103,12 @@ HEAVY = {
     "dns",
     "google.protobuf",
     "grpc",
+    "http.client",
     "importlib.metadata",
     "jwt",
     "pydantic",
 }
-HEAVY |= {"pyroute2", "rich", "yaml", "weft.local.engine", "weft.kube"}
+HEAVY |= {"pyroute2", "rich", "ssl", "yaml", "weft.local.engine", "weft.kube"}
 SHOP = str(Path(__file__).parents[2] / "examples" / "shop")
 
 
@@ -153,7 +154,24 @@ def test_help_loads_nothing_that_takes_long(nowhere, arguments):
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_files_are_looked_at_without_what_serves_a_mesh(nowhere, arguments, needed):
-    assert loaded(nowhere, *arguments, names=HEAVY | {"http.client", "ssl"}) == needed
+    assert loaded(nowhere, *arguments, names=HEAVY) == needed
+
+
+# What a what-if has to do with only where there are Deployments, or where somebody asks for more than a verdict.
+OF_OTHERS = {"google.protobuf.json_format", "weft.analyze.pods", "weft.control.description", "weft.control.plane"}
+OF_OTHERS |= {"weft.control.why", "weft.control.written_pods", "weft.inject", "weft.install", "weft.xds.stream"}
+CHANGE = ["diff", "-f", f"{SHOP}/payments.yaml"]
+
+
+def test_a_change_of_files_is_compared_without_what_describes_or_injects(nowhere):
+    assert loaded(nowhere, *CHANGE, "--against", SHOP, names=HEAVY | OF_OTHERS) == {"yaml", "google.protobuf"}
+
+
+@pytest.mark.root
+def test_nor_does_it_take_more_to_compare_with_what_runs(weft, mesh, mesh_directory):
+    same = ["diff", "-f", str(next(Path(mesh_directory).glob("*.yaml"))), "--mesh", mesh]
+    found = loaded({**weft.environment, "KUBECONFIG": ""}, *same, names=HEAVY | OF_OTHERS)
+    assert found == {"yaml", "google.protobuf"}
 
 
 @pytest.mark.root

@@ -55,6 +55,20 @@ def test_every_other_command_is_found_as_before():
     assert found.stdout.startswith("weft ")
 
 
+@pytest.mark.parametrize(
+    ("command", "collects"), [("diff", False), ("--help", False), ("control", True), ("node", True), ("up", True)]
+)
+def test_who_only_answers_does_not_look_for_garbage_on_the_way(command, collects):
+    code = (
+        "import gc, sys\nusual = gc.get_threshold()[0]\nimport weft.cli.main as every\n"
+        "every.main = lambda: print(gc.get_threshold()[0] == usual)\n"
+        f"sys.argv[1:] = [{command!r}]\nfrom weft.cli.start import main\nmain()\n"
+        "print(gc.isenabled(), gc.get_freeze_count() > 10_000)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True)
+    assert found.stdout.split() == [str(collects), "True", "True"]  # and at its end, nobody takes it all apart
+
+
 @pytest.mark.parametrize("command", [["--help"], ["crds"], ["version"]])
 def test_a_full_disk_is_an_error_and_no_traceback(command):
     with Path("/dev/full").open("w") as full:

@@ -1,11 +1,14 @@
 """`weft uninstall` on a real API server."""
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tools.kube.api_server import RequestFailed
 
-from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS
+from weft.kube.gateway_deployments import objects
+from weft.kube.resource import CUSTOM_RESOURCE_DEFINITIONS, DAEMON_SETS, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS
+from weft.model.gateway_api import GATEWAY_NAME, Listener, StandardGateway
 
 SECRET = "/api/v1/namespaces/istio-system/secrets"
 
@@ -89,6 +92,48 @@ def test_pods_that_live_by_it_keep_it(installed):
     finally:
         installed.server.request("DELETE", f"{PODS.path('default', 'uses-it')}?gracePeriodSeconds=0")
     assert installed.left() == set()
+
+
+def gateway_of(revision, name, namespace="default"):
+    """What a control plane makes of a Gateway, and a pod of it."""
+    gateway = StandardGateway(name, namespace, "weft", (Listener("a", 80, "HTTP"),))
+    volume = {"name": "workload-socket", "csi": {"driver": "csi.weft.dev"}}
+    labels = {"sidecar.istio.io/inject": "false", GATEWAY_NAME: name}
+    pod = {
+        "metadata": {"name": f"{name}-0", "namespace": namespace, "labels": labels},
+        "spec": {"containers": [{"name": "istio-proxy", "image": "x"}], "volumes": [volume]},
+    }
+    made = objects(gateway, "u", service_type="ClusterIP", revision=revision)
+    return [*((each.path(namespace), manifest) for each, manifest in made.items()), (PODS.path(namespace), pod)]
+
+
+def test_what_it_made_for_gateways_goes_with_it_and_is_not_what_keeps_it(installed):
+    written = [*gateway_of("default", "edge"), *gateway_of("canary", "other")[:-1]]
+    for path, manifest in written:
+        installed.server.request("POST", path, manifest)
+    places = [f"{path}/{manifest['metadata']['name']}" for path, manifest in written]
+    own, foreign = places[:4], places[4:]
+
+    def end_pod():  # nobody else is there to do it
+        installed.wait_until(lambda: all(map(installed.gone, own[:3])))
+        assert not installed.gone(f"{DAEMON_SETS.path('istio-system', 'weft-node')}")  # pods cannot end without it
+        assert installed.gone(f"{DEPLOYMENTS.path('istio-system', 'weft-control')}")  # and nobody makes it anew
+        installed.server.request("DELETE", f"{own[3]}?gracePeriodSeconds=0")
+
+    try:
+        with ThreadPoolExecutor() as pool:
+            ending = pool.submit(end_pod)
+            said = installed.done("uninstall", "-y").stderr
+            ending.result()
+        assert {f"removed: {kind} default/edge-weft" for kind in ("Deployment", "Service", "ServiceAccount")} <= set(
+            said.splitlines()
+        )
+        assert all(map(installed.gone, own))
+        assert not any(map(installed.gone, foreign))
+        assert installed.left() == set()
+    finally:
+        for place in foreign:
+            installed.server.request("DELETE", place)
 
 
 def test_without_consent_nothing_is_removed(installed):

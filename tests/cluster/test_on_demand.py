@@ -159,20 +159,22 @@ def test_what_one_replica_calls_the_other_knows(place):
 
 
 @pytest.mark.parametrize(("killed", "container"), [("weft-node", "agent"), ("weft-control", "discovery")])
-def test_who_is_killed_knows_who_was_called_when_it_is_back(place, killed, container):
+def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_back(place, killed, container):
     kept, after = f"kept-by-{container}", f"after-{container}"
     assert place.get(place.one, kept)[0] == 200
     until(lambda: kept in place.known(place.two))
-    before = {pod: place.clusters(pod) for pod in (place.one, place.two)}
+    removed = r"_manager\.(cluster|listener)_removed$"
+    before = {pod: (place.clusters(pod), place.stats(pod, removed)) for pod in (place.one, place.two)}
     gone = place.on_node.kill(NAMESPACE, killed, container)
     assert place.get(place.one, kept)[0] == 200  # whoever is there or not
     place.on_node.returned(NAMESPACE, killed, container, gone)
     until(lambda: all(place.is_served(pod) for pod in before))
     assert place.get(place.two, after)[0] == 200
     assert place.held(place.two, after) == 1
-    for pod, clusters in before.items():
-        until(lambda pod=pod, clusters=clusters: clusters <= place.clusters(pod))
-        assert place.get(pod, kept)[0] == 200
+    for pod, (clusters, count) in before.items():
+        assert clusters <= place.clusters(pod)
+        assert place.stats(pod, removed) == count
+        assert (place.get(pod, kept)[0], place.held(pod, kept)) == (200, int(pod == place.one))
 
 
 def test_without_the_setting_everything_is_known_again(place):

@@ -103,7 +103,7 @@ async def test_a_config_map_that_no_policy_names_is_not_read(client, namespace):
         await client.create(CONFIG_MAPS, config_map(name, {"ca.crt": ROOT}), namespace=namespace)
     async with following(client) as plane:
         plane.apply(policy(namespace))
-        assert named(plane.mesh) == {(namespace, "roots")}
+        assert named(plane.mesh) == ((namespace, "roots"),)
         await until(lambda: told(plane) == WELL)
         assert not plane.mesh.get(ObjectKey("ConfigMap", namespace, "other"))
         plane.apply(policy(namespace, "other"))

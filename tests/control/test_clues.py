@@ -7,8 +7,9 @@ import pytest
 from control.test_edges import stage_of
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
+from weft.control.answer import answer
 from weft.control.clues import Wrong, stale
-from weft.control.question import Question, answer
+from weft.control.question import Question
 from weft.control.stage import Stage
 from weft.control.sync_status import STALE, SYNCED, ProxySync, TypeSync
 from weft.model.mesh import Mesh

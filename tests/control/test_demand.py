@@ -35,7 +35,7 @@ def set_to(rig, settings):
 
 def clusters(rig, of=WEB):
     """Hosts, and what was held."""
-    return {name.rpartition("|")[2] for name in rig.snapshots.resources(of, CLUSTER) if name.count("|") in (1, 3)} - {
+    return {name.rpartition("|")[2] for name in rig.snapshots.resources(of, CLUSTER) if name.count("|") in (2, 3)} - {
         ""
     }
 
@@ -57,28 +57,28 @@ def shop(rig):
 async def test_a_group_has_nothing_of_a_service_until_it_calls_its_address(rig):
     shop(rig)
     assert clusters(rig) == set()
-    rig.push.call(WEB, ["hold|10.96.0.1:80"], soon=False)
-    assert clusters(rig) == {ORDERS, "10.96.0.1:80"}
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
+    assert clusters(rig) == {ORDERS, "10.96.0.1"}
     assert {"10.96.0.1_80", "virtualOutbound"} <= rig.snapshots.resources(WEB, LISTENER).keys()
     assert "80" in rig.snapshots.resources(WEB, ROUTE)
 
 
 async def test_a_call_over_either_family_is_told_of_both(rig):
     shop(rig)
-    rig.push.call(WEB, ["hold|[fd00::2]:80"], soon=False)
-    assert clusters(rig) == {CART, "[fd00::2]:80"}
+    rig.push.call(WEB, ["hold|15001|fd00::2"], soon=False)
+    assert clusters(rig) == {CART, "fd00::2"}
     assert {"10.96.0.2_80", "fd00::2_80"} <= rig.snapshots.resources(WEB, LISTENER).keys()
 
 
 async def test_calls_of_one_turn_are_one_push_and_what_is_known_is_none(rig):
     shop(rig)
     before = rig.snapshots.push
-    for name in ("hold|10.96.0.1:80", "hold|10.96.0.2:80", "hold|10.96.0.1:80"):
+    for name in ("hold|15001|10.96.0.1", "hold|15001|10.96.0.2", "hold|15001|10.96.0.1"):
         rig.push.call(WEB, [name])
     assert rig.snapshots.push == before
     await asyncio.sleep(0)
     assert rig.snapshots.push == before + 1
-    rig.push.call(WEB, ["hold|10.96.0.1:80"])
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"])
     await asyncio.sleep(0)
     assert rig.snapshots.push == before + 1
 
@@ -86,12 +86,12 @@ async def test_calls_of_one_turn_are_one_push_and_what_is_known_is_none(rig):
 async def test_another_group_knows_nothing_of_the_calls(rig):
     shop(rig)
     rig.push.join(group("other"))
-    rig.push.call(WEB, ["hold|10.96.0.1:80"], soon=False)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     assert clusters(rig, group("other")) == set()
 
 
 @pytest.mark.parametrize(
-    "name", ["hold|", "hold|10.96.0.1", "hold|10.96.0.1:x", "hold|nobody:80", "hold|[::1:80", "other"]
+    "name", ["hold|", "hold|10.96.0.1", "hold|80|10.96.0.1", "hold|15001|nobody", "hold|15001|[::1]", "other"]
 )
 async def test_names_that_mean_no_address_are_no_calls(rig, name):
     shop(rig)
@@ -101,11 +101,11 @@ async def test_names_that_mean_no_address_are_no_calls(rig, name):
 
 async def test_where_routes_lead_goes_with_the_call_and_comes_and_goes_with_the_routes(rig):
     shop(rig)
-    rig.push.call(WEB, ["hold|10.96.0.1:80"], soon=False)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     rig.put(routes("orders", ORDERS, CART), routes("cart", CART, ORDERS))
-    assert clusters(rig) == {ORDERS, CART, "10.96.0.1:80"}
+    assert clusters(rig) == {ORDERS, CART, "10.96.0.1"}
     rig.put(routes("orders", ORDERS, ORDERS))
-    assert clusters(rig) == {ORDERS, "10.96.0.1:80"}
+    assert clusters(rig) == {ORDERS, "10.96.0.1"}
 
 
 async def test_a_host_that_only_routes_speak_for_is_told_of_with_whom_it_leads_to(rig):
@@ -116,22 +116,22 @@ async def test_a_host_that_only_routes_speak_for_is_told_of_with_whom_it_leads_t
 
 async def test_a_service_that_comes_to_an_address_that_was_called_is_told_of(rig):
     shop(rig)
-    rig.push.call(WEB, ["hold|10.96.0.9:80"], soon=False)
-    assert clusters(rig) == {"10.96.0.9:80"}
+    rig.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    assert clusters(rig) == {"10.96.0.9"}
     rig.put(service("late", addresses=("10.96.0.9",)))
-    assert clusters(rig) == {"late.shop.svc.cluster.local", "10.96.0.9:80"}
+    assert clusters(rig) == {"late.shop.svc.cluster.local", "10.96.0.9"}
     rig.put(service("late", addresses=("10.96.0.10",)))
-    assert clusters(rig) == {"10.96.0.9:80"}
+    assert clusters(rig) == {"10.96.0.9"}
 
 
 async def test_what_a_sidecar_names_is_told_of_and_what_it_hides_cannot_be_called(rig):
     shop(rig)
     rig.put(Sidecar("default", "shop", egress=(EgressListener((f"*/{ORDERS}",)),)))
     assert clusters(rig) == {ORDERS}
-    rig.push.call(WEB, ["hold|10.96.0.2:80"], soon=False)
-    assert clusters(rig) == {ORDERS, "10.96.0.2:80"}
+    rig.push.call(WEB, ["hold|15001|10.96.0.2"], soon=False)
+    assert clusters(rig) == {ORDERS, "10.96.0.2"}
     rig.put(Sidecar("default", "shop", egress=(EgressListener(("*/*",)),)))
-    assert clusters(rig) == {CART, "10.96.0.2:80"}, "a Sidecar that names nobody narrows nothing"
+    assert clusters(rig) == {CART, "10.96.0.2"}, "a Sidecar that names nobody narrows nothing"
 
 
 async def test_who_calls_too_many_is_told_of_everything():
@@ -140,24 +140,24 @@ async def test_who_calls_too_many_is_told_of_everything():
     set_to(rig, ON)
     shop(rig)
     for last in (1, 7, 8):
-        rig.push.call(WEB, [f"hold|10.96.0.{last}:80"], soon=False)
+        rig.push.call(WEB, [f"hold|15001|10.96.0.{last}"], soon=False)
     assert clusters(rig) >= {ORDERS, CART, "db.shop.svc.cluster.local"}
-    assert "10.96.0.8:80" not in clusters(rig), "what is not kept is not answered"
+    assert "10.96.0.8" not in clusters(rig), "what is not kept is not answered"
     rig.push.close()
 
 
 async def test_what_a_group_has_called_outlives_it(rig):
     shop(rig)
-    rig.push.call(WEB, ["hold|10.96.0.1:80"], soon=False)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     rig.push.leave(WEB)
     rig.push.call(WEB, (), [CART], Why.HAD)
     rig.push.join(WEB)
-    assert clusters(rig) == {ORDERS, CART, "10.96.0.1:80"}
+    assert clusters(rig) == {ORDERS, CART, "10.96.0.1"}
 
 
 async def test_an_http_port_is_shared_only_where_somebody_has_no_address(rig):
     shop(rig)
-    rig.push.call(WEB, ["hold|10.96.0.1:80"], soon=False)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     assert "0.0.0.0_80" not in rig.snapshots.resources(WEB, LISTENER)
     rig.put(service("outside", selector=None, external=True))
     assert "0.0.0.0_80" in rig.snapshots.resources(WEB, LISTENER)
@@ -169,7 +169,7 @@ async def test_an_http_port_is_shared_only_where_somebody_has_no_address(rig):
 
 
 ADDRESSES = {"orders": ("10.96.0.1",), "cart": ("10.96.0.2", "fd00::2"), "late": ("10.97.0.1",)}
-HELD = ["hold|10.96.0.1:80", "hold|10.96.0.2:81", "hold|[fd00::2]:80", "hold|10.96.0.9:3306", "hold|10.97.0.1:80"]
+HELD = [f"hold|15001|{address}" for address in ("10.96.0.1", "10.96.0.2", "fd00::2", "10.96.0.9", "10.97.0.1")]
 EVENTS = {
     **HISTORIES,
     "service": lambda chance: service(

@@ -160,8 +160,11 @@ def test_an_object_is_named_with_its_place_or_by_itself():
 
 
 def test_a_route_of_the_host_that_leads_elsewhere_does_not_reach_it(mesh):
-    (routing,) = routes(mesh, HttpRoute(route=(to(host="other"),)), HttpRoute(route=(to(),)))
-    assert [each.reaches for each in routing.routes] == [False, True]
+    both, nobody = HttpRoute(route=(to(host="other", weight=1), to("nobody", 1))), HttpRoute(route=(to("nobody"),))
+    (routing,) = routes(mesh, HttpRoute(route=(to(host="other"),)), both, nobody, HttpRoute(route=(to(),)))
+    assert [(each.reaches, each.elsewhere) for each in routing.routes] == [
+        (False, True), (False, False), (False, False), (True, False),
+    ]  # fmt: skip
 
 
 def test_what_happens_to_a_request_on_its_way_is_told(mesh):

@@ -1,5 +1,7 @@
 """A description as a person reads it."""
 
+import pytest
+
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
 from weft.control.description import describe_pod, describe_service
@@ -104,6 +106,22 @@ def test_a_service_that_nobody_answers_for_says_so():
     lines = list(service_lines(describe_service(mesh, (), "app")))
     assert lines[-1] == "Pods: none, so that nobody answers"
     assert "   VirtualServices: none, so that calls go to any of its pods" in lines
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "whom", "told"),
+    [
+        (True, "this pod", "not to this service"),
+        (True, "some pod", "not to this service"),
+        (False, "this pod", "does not reach it"),
+        (False, "some pod", "does not reach any pod"),
+    ],
+)
+def test_a_route_to_another_service_is_told_as_such(elsewhere, whom, told):
+    where = Where(object="VirtualService shop/web")
+    route = RouteFacts(1, "http", "", where, "always", "goes to web", reaches=False, elsewhere=elsewhere)
+    lines = list(_routing_lines(Routing(where, ("web",), (), in_force=True, routes=(route,)), whom))
+    assert lines[-1].strip() == f"http route 1: always: goes to web; {told}"
 
 
 def test_a_route_is_told_with_what_happens_on_its_way():

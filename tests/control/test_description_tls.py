@@ -6,8 +6,9 @@ from datetime import datetime
 import pytest
 
 from model.builders import instance, put, service
+from weft.control.answer import answer
 from weft.control.description_tls import NoSuchPort, tls_check
-from weft.control.question import Question, answer
+from weft.control.question import Question
 from weft.control.stage import Stage
 from weft.model.destination_rule import ClientTls, ClientTlsMode, DestinationRule, Subset, TrafficPolicy
 from weft.model.mesh import Mesh

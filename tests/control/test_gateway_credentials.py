@@ -48,8 +48,7 @@ def namespace(api_server):
 
 
 def edge(namespace):
-    annotations = {"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "gateway"}
-    manifest = pod("edge-0", namespace, "10.0.0.1", labels={"istio": "ingress"}, annotations=annotations)
+    manifest = pod("edge-0", namespace, "10.0.0.1", labels={"istio": "ingress"}, gateway=True)
     manifest["metadata"]["uid"] = "u1"
     return record_of(msgspec.convert(manifest, Pod))
 
@@ -60,7 +59,32 @@ async def test_secrets_are_those_of_the_gateways_namespace_and_no_others():
     ingress = Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "ingress"}))
     assert ("edge", "shop-cert") in named(plane.mesh, [ingress])
     assert {namespace for namespace, _ in named(plane.mesh, [ingress])} == {"edge"}
-    assert named(plane.mesh, [Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "other"}))]) == frozenset()
+    assert named(plane.mesh, [Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "other"}))]) == ()
+
+
+def server(port, credential, protocol="HTTPS"):
+    tls = f", tls: {{mode: SIMPLE, credentialName: {credential}}}" if protocol == "HTTPS" else ""
+    return f"{{port: {{number: {port}, name: p{port}, protocol: {protocol}}}, hosts: ['*']{tls}}}"
+
+
+def gateway(name, created, *servers):
+    return f"""---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: {name}, namespace: shop, creationTimestamp: "{created}"}}
+spec: {{selector: {{istio: ingress}}, servers: [{", ".join(servers)}]}}
+"""
+
+
+async def test_those_of_servers_that_are_served_come_first_and_of_these_the_oldest():
+    plane = ControlPlane()
+    old = gateway("z", "2026-01-01T00:00:00Z", server(443, "zz"), server(444, "z"), server(446, "", "HTTP"))
+    new = gateway("a", "2026-02-02T00:00:00Z", server(443, "taken"), server(445, "a"), server(446, "wrong"))
+    plane.apply(changes((new + old).removeprefix("---\n")))
+    groups = [Group(ProxyKind.GATEWAY, name, labels_of({"istio": "ingress"})) for name in ("one", "two")]
+    found = named(plane.mesh, groups)
+    assert [name for place, name in found if place == "one"] == ["zz", "z", "a", "taken", "wrong"]
+    assert [name for _, name in found[:4]] == ["zz", "zz", "z", "z"]
 
 
 EGRESS = """
@@ -98,7 +122,7 @@ async def test_secrets_of_rules_are_those_for_hosts_that_a_gateways_routes_lead_
     plane = ControlPlane()
     plane.apply(changes(EGRESS.replace("HOST", host)))
     egress = Group(ProxyKind.GATEWAY, "edge", labels_of({"istio": "egress"}))
-    assert named(plane.mesh, [egress]) == {("edge", name) for name in found}
+    assert set(named(plane.mesh, [egress])) == {("edge", name) for name in found}
 
 
 async def test_a_rule_that_comes_later_has_its_secret_read(client, namespace):

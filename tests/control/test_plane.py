@@ -192,7 +192,7 @@ async def test_a_proxy_that_comes_back_is_told_of_what_it_had(tmp_path):
         outbound = {each.name for each in response.resources if each.name.startswith("outbound|")}
         assert (outbound, response.removed_resources) == ({orders}, [])
         again = Client(channel)
-        await again.subscribe(CLUSTER, had={orders.replace("orders", "cart"): "1", "hold|10.96.0.2:80": "1"})
+        await again.subscribe(CLUSTER, had={orders.replace("orders", "cart"): "1", "hold|15001|10.96.0.2": "1"})
         response = await again.read()
         outbound = {each.name for each in response.resources if each.name.startswith("outbound|")}
         assert (outbound, response.removed_resources) == ({orders, orders.replace("orders", "cart")}, [])

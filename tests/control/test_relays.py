@@ -7,6 +7,7 @@ import grpc.aio
 import pytest
 
 from control.proxy import NODE, Client, changes
+from control.test_plane import ON_DEMAND
 from control.test_quarantine import Picky, routes, services, settles
 from model.builders import group
 from relay_rig import Placed, cluster, doorway, pod, until
@@ -15,9 +16,10 @@ from weft.control.plane import ControlPlane
 from weft.control.relays import Relays
 from weft.model.group import Group
 from weft.node.relay import Relay
+from weft.translate.names import AGAIN
 from weft.xds.clients import Sync
 from weft.xds.request import Refused
-from weft.xds.types import CLUSTER, ROUTE
+from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 ORDERS = "outbound|80||orders.shop.svc.cluster.local"
 
@@ -183,3 +185,37 @@ async def test_an_agent_without_a_certificate_or_of_another_account_is_refused(t
             await until(lambda relay=relay, why=why: why in relay.upstream.trouble)
             await relay.close()
         assert rig.plane.nodes() == []
+
+
+async def test_what_a_proxy_had_behind_an_agent_that_is_new_stays_with_it(tmp_path):
+    async with cluster(changes(ON_DEMAND)) as rig, relayed(rig, tmp_path) as (_, channel):
+        client = Client(channel)
+        await client.subscribe(CLUSTER, had={ORDERS: "1", "PassthroughCluster": "1"})
+        response = await client.read()
+        outbound = {each.name for each in response.resources if each.name.startswith("outbound|")}
+        assert (outbound, response.removed_resources) == ({ORDERS}, [])
+
+
+async def test_an_agent_whose_control_plane_is_set_on_demand_loses_nothing_that_its_proxies_have(tmp_path):
+    """But of what is new it is told when it is called."""
+    (_, _, orders) = ON_DEMAND.rpartition("---")[0].partition("---")
+    async with cluster(changes(orders)) as rig, relayed(rig, tmp_path) as (relay, _):
+        await until(lambda: relay.placed("uid-web-0"))
+        (name,) = relay._copy.snapshots.groups()
+        before = set(relay._copy.snapshots.resources(name, CLUSTER))
+        assert ORDERS in before
+        await rig.close()
+        plane = ControlPlane(placements=rig.placed)
+        plane.apply(changes(ON_DEMAND))
+        await rig.open(plane)
+        await until(lambda: AGAIN in relay._copy.snapshots.resources(name, LISTENER))
+        assert set(relay._copy.snapshots.resources(name, CLUSTER)) == before
+
+
+def test_no_agent_loses_its_stream_for_a_call_that_cannot_be_answered(caplog):
+    class Failing:
+        def want(self, group, names, had=()):
+            raise ValueError("nobody thought of this")
+
+    Relays(Failing(), None).want(group("web"), (), (ORDERS,))
+    assert "nobody thought of this" in caplog.text

@@ -12,6 +12,9 @@ from weft.envoy import binary
 from weft.envoy.bootstrap import Dns, Unix
 from weft.inject.patch import inject
 from weft.inject.settings import Settings
+from weft.kube.objects import Pod
+from weft.kube.pods import record_of
+from weft.model.group import ProxyKind
 
 GOLDEN = sorted((Path(__file__).parent.parent / "inject" / "golden").iterdir())
 ENVIRONMENT = {
@@ -54,6 +57,18 @@ def test_the_proxy_knows_itself_by_what_kubelet_says():
     # Expressions have dollars of their own.
     assert any(each["safe_regex"]["regex"].endswith("$") for each in
                document["stats_config"]["stats_matcher"]["inclusion_list"]["patterns"] if "safe_regex" in each)  # fmt: skip
+
+
+@pytest.mark.parametrize(("template", "kind"), [("gateway", ProxyKind.GATEWAY), ("sidecar", ProxyKind.SIDECAR)])
+def test_what_the_injector_made_of_a_pod_it_stays_whatever_is_written_on_it_later(template, kind):
+    written = {"inject.istio.io/templates": template}
+    own = {"name": "istio-proxy" if template == "gateway" else "app", "image": "auto"}
+    given = {"metadata": {"name": "edge-0", "annotations": written}, "spec": {"containers": [own]}}
+    made = inject(given, "shop", Settings(), arguments, native_sidecars=True).pod
+    made["metadata"] |= {"namespace": "shop", "uid": "u1"}
+    for later in ({}, {"inject.istio.io/templates": "gateway"}, {"inject.istio.io/templates": "sidecar"}):
+        made["metadata"]["annotations"] |= later
+        assert record_of(msgspec.convert(made, Pod)).group.kind is kind
 
 
 def test_without_the_agent_between_the_control_plane_is_asked_by_its_name():

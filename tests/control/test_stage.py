@@ -167,7 +167,7 @@ def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_m
     caller = stage.workload(stage.find("orders"))
     cluster = "outbound|80||payments.shop.svc.cluster.local"
     assert cluster not in caller.resources.clusters
-    assert cluster in stage.after_call(caller, "10.96.0.7", 80).clusters
-    assert cluster not in stage.after_call(stage.workload(stage.find("frontend")), "10.96.0.8", 80).clusters
+    assert cluster in stage.after_call(caller, "10.96.0.7").clusters
+    assert cluster not in stage.after_call(stage.workload(stage.find("frontend")), "10.96.0.8").clusters
     everything = Stage(mesh)
     assert cluster in everything.workload(everything.find("orders")).resources.clusters, "who has called is not known"

@@ -93,3 +93,11 @@ def test_who_never_meets_a_guarded_workload_is_not_asked_again():
 def test_the_same_in_another_file_has_not_moved():
     one, other = (Stage(changed(STRICT, file=file)) for file in ("a.yaml", "b.yaml"))
     assert Unmoved(one, other).everything()
+
+
+def test_where_all_say_what_they_said_nobody_is_translated_for(monkeypatch):
+    one, other = (Stage(changed(RULE, file=file)) for file in ("a.yaml", "b.yaml"))
+    monkeypatch.setattr(Stage, "versions", None)
+    assert Unmoved(one, other).everything()
+    with pytest.raises(TypeError):
+        Unmoved(one, Stage(changed(STRICT))).everything()

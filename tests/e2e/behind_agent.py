@@ -3,6 +3,7 @@ socket that Envoys call in the place of the control plane's own. The control pla
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from relay_rig import Placed
 from weft.control.nodes import group_of
 from weft.control.plane import ControlPlane
 from weft.control.relays import Relays
+from weft.model.proxy import PROXY_GID, PROXY_UID
+from weft.node.door import Door, Doorway
 from weft.node.pods import Pod
 from weft.node.relay import Relay
 from weft.xds.node_server import NodeServer
@@ -31,8 +34,9 @@ class Known(Relays):
 class Agent(Relay):
     """Which pod asks is known by what it says, for all of them share a socket here."""
 
-    def __init__(self, directory: Path, placed: Placed) -> None:
-        self.placed, self.line_socket = placed, directory / "line.sock"
+    def __init__(self, directory: Path, placed: Placed, number: int = 1) -> None:
+        self.directory, self.placed, self.line_socket = directory, placed, directory / "line.sock"
+        self.number, self.door = number, None
 
         async def line():
             return Line(target=f"unix:{self.line_socket}")
@@ -43,6 +47,27 @@ class Agent(Relay):
         self.placed.put(node.id, NODE, group_of(node.id, node.metadata))
         self._copy.add(node.id)
         return self._group(stream_id, Pod("shop", node.id, node.id, "default"))
+
+    async def open(self, address: str) -> str:
+        """Pods see this very socket, whichever agent is behind it."""
+        path = address.removeprefix("unix:")
+        self.door = Door(Doorway(path=Path(path), uid=PROXY_UID, gid=PROXY_GID), "")
+        self.door._server = await asyncio.start_unix_server(self.door._enter, path)
+        await self.serve()
+        return address
+
+    async def killed(self) -> Agent:
+        """Returns the next, which knows nothing, and does not serve yet."""
+        await self.close()
+        after = Agent(self.directory, self.placed, self.number + 1)
+        after.door = self.door
+        return after
+
+    async def serve(self) -> None:
+        inner = f"{self.directory}/agent-{self.number}.sock"
+        await self._server.listen(f"unix:{inner}")
+        self.door._inner = inner
+        self.start()
 
 
 class Line15012:
@@ -78,9 +103,8 @@ async def behind_agent(monkeypatch, directory: Path):
             return await listen(control, address, only, owned=owned)
         found.append(Line15012(control, agent))
         await found[0].open()
-        agent.start()
         monkeypatch.setattr(control, "wait_synced", agent._server.wait_synced)
-        return await agent._server.listen(address)
+        return await agent.open(address)
 
     monkeypatch.setattr(ControlPlane, "listen", instead)
     try:

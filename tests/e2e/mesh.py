@@ -143,7 +143,6 @@ class Mesh:
             self.write(name, content)
         await eventually(lambda: different <= seen and not any(self.control.mesh.get(key) for key in gone))
         self.control.on_change.remove(seen.update)
-        await eventually(lambda: not self.control.pending)
         await self.synced()
 
     def write(self, name: str, content: str | None) -> None:
@@ -158,7 +157,10 @@ class Mesh:
         new.rename(path)
 
     async def synced(self, timeout: float = 20.0) -> None:
-        await eventually(lambda: {proxy.sync.value for proxy in self.control.proxies()} <= {"SYNCED"}, timeout)
+        await eventually(lambda: not self.control.pending and self._answered(), timeout)
+
+    def _answered(self) -> bool:
+        return {proxy.sync.value for proxy in self.control.proxies()} <= {"SYNCED"}
 
     def problems(self) -> list[str]:
         return [str(problem) for problem in self.engine.problems()]

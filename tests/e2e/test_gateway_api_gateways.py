@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 import ssl
 import sys
 import time
 
 import pytest
+from tools.ports import free_port
 
 from ca.making import ca, p256
 from e2e.objects import service, standard, text, workload
@@ -22,12 +22,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 KEY = p256()
 ROOT = ca("the root of these tests", KEY)
 SIGNING = Signing(ROOT, KEY, ())
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 SERVICE = {"group": "", "kind": "Service", "namespace": "shop"}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from tools.ports import free_port
 
 from authority import Authority
 from e2e.commands import weft
@@ -23,12 +24,6 @@ from weft.local.status import Phase
 from weft.model.proxy import PROXY_UID
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 PORT, OTHER = free_port(), free_port()

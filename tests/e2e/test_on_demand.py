@@ -4,6 +4,7 @@ proxy has nothing of all the others."""
 from __future__ import annotations
 
 import json
+import subprocess
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
@@ -14,26 +15,43 @@ import pytest_asyncio
 from e2e.looking import envoy
 from e2e.mesh import eventually, running_mesh, tell
 from e2e.objects import http_service, istio, service, text, virtual_service, workload
+from weft.control.answer import answer as explained
 from weft.control.config_dump import as_json
 from weft.control.description import describe_pod
 from weft.control.description_text import pod_lines
 from weft.control.question import Question
-from weft.control.question import answer as explained
 from weft.control.why import every
 from weft.envoy import command
 from weft.envoy.difference import differences
 from weft.explain.decision import Kind
 from weft.model.group import Group
+from weft.netns.interception import Interception
 from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+LABELS = {
+    "path": "%REQ(:PATH)%",
+    "cluster": "%UPSTREAM_CLUSTER_RAW%",
+    "flags": "%RESPONSE_FLAGS%",
+    "local": "%DOWNSTREAM_LOCAL_ADDRESS%",
+    "remote": "%DOWNSTREAM_REMOTE_ADDRESS%",
+    "route": "%ROUTE_NAME%",
+    "peer": "%DOWNSTREAM_PEER_URI_SAN% %UPSTREAM_PEER_URI_SAN%",
+    "to": "%UPSTREAM_HOST%",
+}
+PROVIDER = {"name": "json", "envoyFileAccessLog": {"path": "/dev/stdout", "logFormat": {"labels": LABELS}}}
 ON = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
     "metadata": {"name": "istio", "namespace": "istio-system", "annotations": {"weft.dev/on-demand": "true"}},
-    "data": {"mesh": "{}"},
+    "data": {"mesh": json.dumps({"extensionProviders": [PROVIDER]})},
 }
+LOGGED = istio("Telemetry", "logs", {"accessLogging": [{"providers": [{"name": "json"}]}]}) | {
+    "apiVersion": "telemetry.istio.io/v1"
+}
+SAME = ("cluster", "flags", "local", "peer", "route", "to")
+LISTENERS = {"virtualOutboundAgain", "virtualOutboundUnknown"}
 OTHERS = ("web", "other", "third", "fourth", "many", "stream")
 
 
@@ -104,13 +122,83 @@ async def test_a_server_that_speaks_first_is_heard_in_the_first_call(mesh):
     call = {"host": address(mesh, "web"), "port": 9001, "send": "hi\n", "half_close": True, "wait_first": True}
     answer = await mesh.tell("twins", "tcp", **call)
     assert answer["first"].startswith("greetings from web"), answer
-    assert f"{address(mesh, 'web')}_9001" in await held(mesh, mesh.pod("twins").name)
+    assert address(mesh, "web") in await held(mesh, mesh.pod("twins").name)
 
 
-async def held(mesh, pod) -> dict[str, int]:
+async def test_who_ends_his_side_with_his_first_bytes_is_answered_in_the_first_call(mesh):
+    """As `nc -N` does. The end is there before the call goes on, and whoever reads it first must not take it for all."""
+    port, selector = {"name": "tcp", "port": 9000}, {"app": "web"}
+    await mesh.try_out(*(service(f"first-{number}", port, selector=selector) for number in range(60)))
+    calls = [{"host": address(mesh, f"first-{number}"), "port": 9000, "send": "hello"} for number in range(60)]
+    answers = [await mesh.tell("client", "tcp", **call, half_close=True) for call in calls]
+    assert [answer["received"] for answer in answers] == ["hello<end of file seen>"] * 60, answers
+    went_on = await held(mesh, mesh.pod("client").name)
+    assert [went_on[call["host"]] for call in calls] == [1] * 60
+
+
+@pytest.mark.parametrize("port", [15001, 15002, 15003])
+async def test_who_calls_the_proxys_own_ports_does_not_send_it_round(mesh, port):
+    for host in ("127.0.0.1", "::1"):
+        called = await mesh.tell("client", "tcp", host=host, port=port, send="x", timeout=5)
+        assert called.get("received", "") == "", called
+    name = {15001: "0.0.0.0_15001", 15002: "127.0.0.1_15002", 15003: "127.0.0.1_15003"}[port]
+    found = await mesh.stats(mesh.pod("client").name, rf"^listener\.{name}\.downstream_cx_active$")
+    assert set(found.values()) == {0}, found
+
+
+async def test_who_tries_one_port_after_the_other_is_held_by_one_cluster(mesh):
+    there = nobody(address(mesh, "web"), 77)
+    for port in range(20_000, 20_200):
+        assert (await mesh.tell("locked", "tcp", host=there, port=port, send="x", timeout=3))["received"] == ""
+    assert (await held(mesh, mesh.pod("locked").name))[there] == 200
+    clusters = (await envoy(mesh, "locked", "/clusters?format=json"))["cluster_statuses"]
+    assert [each["name"] for each in clusters if there in each["name"]] == [f"hold|15001|{there}"]
+
+
+async def test_a_first_call_is_logged_once_and_as_every_other(mesh):
+    await mesh.try_out(http_service("logged") | {"spec": http_service("web")["spec"]}, LOGGED)
+    virtual, (first, second) = address(mesh, "logged"), ("/of-all-the-first", "/of-all-the-second")
+    for path in (first, second):
+        answer = await mesh.get("twins", f"http://{virtual}{path}", keep_alive=False)
+        assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
+    assert (await held(mesh, mesh.pod("twins").name))[virtual] == 1
+    for name in ("twins", "web"):
+        log = mesh.engine.find_pod(mesh.pod(name).name).log.proxy
+
+        def lines(path, log=log):
+            return [json.loads(line) for line in log.tail() if f'"{path}"' in line]
+
+        await eventually(lambda lines=lines: lines(first) and lines(second))
+        (one,), (two,) = lines(first), lines(second)
+        assert {key: one[key] for key in SAME} == {key: two[key] for key in SAME}
+        callers = [each["remote"].rpartition(":")[0] for each in (one, two)]
+        assert callers == [mesh.pod("twins").addresses[0]] * 2
+
+
+@pytest.mark.parametrize(("family", "program"), [(4, "iptables"), (6, "ip6tables")])
+async def test_where_the_pods_rules_do_not_know_the_mark_no_held_call_leaves_it(mesh, family, program):
+    """It would go unprotected: the mesh's bridge knows the way to the service. Nobody's rules are so; but if."""
+    late = http_service(f"late-{family}") | {"spec": http_service("web")["spec"]}
+    await mesh.try_out({**late, "spec": {**late["spec"], "ports": [{"name": "tcp", "port": 9000}]}})
+    table = ["nsenter", "-t", str(mesh.pod("client").pid), "-n", program, "-t", "nat"]
+    rules = [each.split() for each in Interception().rules(family).splitlines() if "--dscp" in each]
+    assert len(rules) == 4
+    call = {"host": address(mesh, f"late-{family}", family), "port": 9000, "send": "hello", "timeout": 10}
+    for _, chain, *rule in rules:
+        subprocess.run([*table, "-D", chain, *rule], check=True)
+    try:
+        assert (await mesh.tell("client", "tcp", **call, half_close=True))["received"] == ""
+    finally:
+        for _, chain, *rule in reversed(rules):
+            subprocess.run([*table, "-I", chain, *rule], check=True)
+    assert (await mesh.tell("client", "tcp", **call, half_close=True))["received"] == "hello<end of file seen>"
+
+
+async def held(mesh, pod, came_to=15001) -> dict[str, int]:
     """Connections that went on after they were held, by address."""
-    found = await mesh.stats(pod, r"^cluster\.hold.*upstream_cx_total$")
-    return {name.removeprefix("cluster.hold|").removesuffix(".upstream_cx_total"): each for name, each in found.items()}
+    found = await mesh.stats(pod, rf"^cluster\.hold\|{came_to}.*upstream_cx_total$")
+    names = {name.removesuffix(".upstream_cx_total").rpartition("|")[2]: each for name, each in found.items()}
+    return {name.replace("_", ":"): each for name, each in names.items()}
 
 
 def address(mesh, name, family=4) -> str:
@@ -129,7 +217,7 @@ async def test_only_the_first_connection_is_held(mesh):
     for _ in range(5):
         answer = await mesh.get("client", f"http://{virtual}/", headers={"host": "other"}, keep_alive=False)
         assert answer["status"] == 200
-    assert (await held(mesh, mesh.pod("client").name))[f"{virtual}_80"] == 1
+    assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
 async def test_an_undeclared_port_is_found_out_in_the_first_call_too(mesh):
@@ -141,7 +229,7 @@ async def test_the_first_call_over_ipv6_arrives(mesh):
     virtual = address(mesh, "third", 6)
     answer = await mesh.get("client", f"http://[{virtual}]/")
     assert (answer["status"], answer["body"]["peer"]) == (200, "127.0.0.6")
-    assert (await held(mesh, mesh.pod("client").name))[f"[{virtual.replace(':', '_')}]_80"] == 1
+    assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
 async def test_what_one_replica_calls_all_of_them_know(mesh):
@@ -150,8 +238,8 @@ async def test_what_one_replica_calls_all_of_them_know(mesh):
     await tell(mesh.sockets, one.name, "http", url=f"http://{virtual}/")
     await mesh.synced()
     assert (await tell(mesh.sockets, two.name, "http", url=f"http://{virtual}/"))[0]["status"] == 200
-    assert f"{virtual}_80" in await held(mesh, one.name)
-    assert f"{virtual}_80" not in await held(mesh, two.name)
+    assert virtual in await held(mesh, one.name)
+    assert virtual not in await held(mesh, two.name)
 
 
 async def test_fifty_first_calls_at_once_are_one_push(mesh):
@@ -186,14 +274,39 @@ async def test_a_route_that_is_changed_later_leads_to_services_that_nobody_calle
 
 
 async def test_an_address_of_nobody_is_closed_where_only_services_may_be_called(mesh):
-    assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200  # and so its port is others', too
+    assert (await mesh.get("locked", "http://web.shop/"))["status"] == 200
     there = nobody(address(mesh, "web"), 7)
     for port in (80, 9000):
-        for count in (1, 2):  # the second does not wait for an answer that has come
+        for _ in (1, 2):  # the second does not wait for an answer that has come
+            before = await rounds(mesh, "locked", there)
             answer = await mesh.tell("locked", "tcp", host=there, port=port, send="hello", timeout=3)
             assert (answer["received"], "Timeout" in answer["error"]) == ("", False), answer
-            # It went round once, and no more.
-            assert (await held(mesh, mesh.pod("locked").name))[f"{there}_{port}"] == count
+            assert await rounds(mesh, "locked", there) == (before[0] + 1, 0)
+
+
+@pytest.mark.parametrize("family", [4, 6])
+async def test_who_is_held_again_at_a_port_that_others_share_goes_on_as_one_who_is_unknown(mesh, family):
+    """It goes round twice, and no more."""
+    there = f"{ip_address(address(mesh, 'web', family)) + 90}"
+    elsewhere = istio(
+        "VirtualService",
+        "elsewhere",
+        {"hosts": ["elsewhere.example"], "http": [{"route": [{"destination": {"host": "web"}}]}]},
+    )
+    await mesh.try_out(elsewhere)
+    assert "0.0.0.0_80" in names(mesh, "client", LISTENER) & names(mesh, "locked", LISTENER)
+    passed = r"^cluster\.PassthroughCluster\.upstream_cx_total$"
+    for caller, passes in (("locked", 0), ("client", 1)):
+        before = await rounds(mesh, caller, there), await mesh.stat(caller, passed)
+        answer = await mesh.tell(caller, "tcp", host=there, port=80, send="GET / HTTP/1.0\r\n\r\n", timeout=2)
+        assert answer["received"] == ""
+        assert await rounds(mesh, caller, there) == (before[0][0] + 1, before[0][1] + 1)
+        assert await mesh.stat(caller, passed) == before[1] + passes
+
+
+async def rounds(mesh, workload, called):
+    pod = mesh.pod(workload).name
+    return tuple([(await held(mesh, pod, came_to)).get(called, 0) for came_to in (15001, 15002)])
 
 
 async def test_a_service_that_takes_an_address_of_nobody_is_called_there(mesh):
@@ -249,7 +362,7 @@ async def test_every_resource_of_a_proxy_has_a_reason_and_its_pod_says_how_much_
     proxy = stage.find("client")
     for kind in ("listener", "cluster"):
         told = {each.name: each.parts for each in every(mesh.control.mesh, stage, proxy, kind)}
-        of_holds = {name for name in told if name.startswith("hold|") or name == "virtualOutboundAgain"}
+        of_holds = {name for name in told if name.startswith("hold|") or name in LISTENERS}
         assert of_holds and all(told[name][0].rules[0].name == "held-calls" for name in of_holds)
     lines = list(pod_lines(describe_pod(mesh.control.mesh, stage, (), "client")))
     assert any(line.startswith("On demand: it knows ") and "of 6 services" in line for line in lines), lines
@@ -277,7 +390,7 @@ async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):
 async def test_without_the_setting_everything_is_told_and_with_it_again_only_what_was_called(mesh):
     called = names(mesh, "client", CLUSTER)
     await mesh.edit({"settings.yaml": text({**ON, "metadata": {**ON["metadata"], "annotations": {}}})})
-    assert "virtualOutboundAgain" not in names(mesh, "client", LISTENER)
+    assert LISTENERS.isdisjoint(names(mesh, "client", LISTENER))
     assert len(names(mesh, "twins", CLUSTER)) > len(OTHERS)
     assert "80" in names(mesh, "named", ROUTE)
     assert (await mesh.get("client", "http://web/"))["status"] == 200

@@ -14,6 +14,10 @@ from e2e.mesh import eventually, running_mesh
 from e2e.objects import http_service, service, text, workload
 from e2e.separate import separate_mesh
 from e2e.test_on_demand import ON, address, held
+from weft.xds.clients import Sync
+from weft.xds.types import CLUSTER, LISTENER
+
+HOST = "web.shop.svc.cluster.local"
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -24,8 +28,13 @@ def files(control: Path) -> dict[str, str]:
         "settings.yaml": text(ON),
         "client.yaml": text(workload("client", control=control)),
         "web.yaml": text(
-            workload("web", control=control, serve="http=8080 greeting=9001"),
-            service("web", {"name": "http", "port": 80, "targetPort": 8080}, {"name": "tcp-greeting", "port": 9001}),
+            workload("web", control=control, serve="http=8080 echo=9000 greeting=9001"),
+            service(
+                "web",
+                {"name": "http", "port": 80, "targetPort": 8080},
+                {"name": "tcp", "port": 9000},
+                {"name": "tcp-greeting", "port": 9001},
+            ),
             *others,
         ),
     }
@@ -55,12 +64,12 @@ async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_
     await line.shut()
     await eventually(lambda: not agent.upstream.connected)
     call = asyncio.create_task(mesh.get("client", f"http://{virtual}/", method="POST", body="some bytes"))
-    await eventually(lambda: any(f"hold|{virtual}:80" in names for names in agent._copy._wanted.values()))
+    await eventually(lambda: any(f"hold|15001|{virtual}" in names for names in agent._copy._wanted.values()))
     assert (await mesh.get("client", "http://web/"))["status"] == 200  # what is known needs nobody
     await line.open()
     answer = await call
     assert (answer["status"], answer["body"]["body"]) == (200, "some bytes"), answer
-    assert (await held(mesh, mesh.pod("client").name))[f"{virtual}_80"] == 1
+    assert (await held(mesh, mesh.pod("client").name))[virtual] == 1
 
 
 async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arrives(relayed):
@@ -72,7 +81,8 @@ async def test_a_call_that_nobody_answers_is_closed_in_time_and_the_next_one_arr
     assert (answer["received"], "Timeout" in answer["error"]) == ("", False), answer
     await line.open()
     await eventually(lambda: agent.upstream.connected)
-    assert (await mesh.get("client", f"http://{virtual}/"))["status"] == 200
+    answer = await mesh.get("client", f"http://{virtual}/")
+    assert answer["status"] == 200, answer
 
 
 async def test_an_agent_tells_a_control_plane_that_has_forgotten_what_was_called(relayed):
@@ -83,17 +93,74 @@ async def test_an_agent_tells_a_control_plane_that_has_forgotten_what_was_called
     await mesh.synced()
     await line.shut()
     await eventually(lambda: not agent.upstream.connected)
-    changes = r"(cluster|listener)_manager\.(cluster|listener)_(added|modified|removed)$"
-    before, push = await mesh.stats(mesh.pod("client").name, changes), mesh.control._push
+    before = await mesh.stats(mesh.pod("client").name, CHANGES)
+    forget(mesh)
+    await line.open()
+    await eventually(lambda: agent.upstream.connected)
+    assert (await mesh.get("client", "http://web/"))["status"] == 200
+    assert await mesh.stats(mesh.pod("client").name, CHANGES) == before
+
+
+async def test_nothing_is_taken_from_proxies_when_a_new_agent_meets_a_control_plane_that_knows_of_no_call(relayed):
+    """Neither agent nor control plane has what the proxy has: it is asked, before it is told anything."""
+    mesh, line, agent = relayed
+    pod = mesh.pod("client").name
+    target = [address(mesh, "web"), 9000]
+    await mesh.tell("client", "steady_start", streams=[], held={"tcp": target})
+    await eventually(lambda: messages(mesh, 1))
+    await eventually(lambda: all_served(agent))
+    before = await mesh.stats(pod, CHANGES)
+    await line.shut()
+    await eventually(lambda: not agent.upstream.connected)
+    forget(mesh)
+    await line.open()
+    after = await agent.killed()
+    say = after._copy.wanted_frames
+    after._copy.wanted_frames = list  # it is slow to ask
+    try:
+        await after.serve()
+        await eventually(lambda: all_asked(after))
+        await mesh.get("client", f"http://{target[0]}/")  # while nobody knows that it may
+        after._copy.wanted_frames = say
+        after._copy.changed()
+        await eventually(lambda: all_served(after))
+        assert await mesh.stats(pod, CHANGES) == before
+        # The control plane knows of the call again, and of no other.
+        assert {host for each in mesh.control.calls.groups().values() for host in each.hosts} == {HOST}
+        seen = (await mesh.tell("client", "steady_seen"))["messages"]["tcp"]
+        await eventually(lambda: messages(mesh, seen + 2))
+        assert (await mesh.tell("client", "steady_stop"))["dropped"] == {}
+    finally:
+        await after.close()
+
+
+CHANGES = r"(cluster|listener)_manager\.(cluster|listener)_(added|modified|removed)$"
+
+
+def all_asked(agent) -> bool:
+    """The client's proxy, and that of `web`."""
+    return [each.types.keys() >= {CLUSTER, LISTENER} for each in agent.streams()] == [True, True]
+
+
+def all_served(agent) -> bool:
+    """They have answered all that there was for them."""
+    states = {one.sync for each in agent.streams() for one in each.types.values()}
+    return all_asked(agent) and states == {Sync.SYNCED}
+
+
+def forget(mesh):
+    """As a control plane that has just been started knows of no call."""
+    push = mesh.control._push
     for group in tuple(push.groups()):
         push.leave(group)
     push.calls._groups.clear()
     while mesh.control._idle:
         mesh.control._idle.popitem()[1].cancel()
-    await line.open()
-    await eventually(lambda: agent.upstream.connected)
-    assert (await mesh.get("client", "http://web/"))["status"] == 200
-    assert await mesh.stats(mesh.pod("client").name, changes) == before
+
+
+async def messages(mesh, count):
+    """Whether so many have come back on the connection that is held."""
+    return (await mesh.tell("client", "steady_seen"))["messages"].get("tcp", 0) >= count
 
 
 async def test_a_control_plane_that_is_killed_learns_from_the_proxies_what_they_have_called():

@@ -58,7 +58,7 @@ def test_the_same_is_no_difference(has):
 
 
 def test_what_only_those_have_whose_first_call_was_held_is_no_difference(has):
-    held = {"cluster": {"name": "hold|10.96.0.1:80", "type": "STATIC"}}
+    held = {"cluster": {"name": "hold|15001|10.96.0.1", "type": "ORIGINAL_DST"}}
     has["configs"][0]["dynamic_active_clusters"].append(held)
     assert differences(dump(), has) == []
     sent = dump()

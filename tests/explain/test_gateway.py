@@ -9,7 +9,7 @@ from tools.ports import free_port
 from authority import Authority
 from control.test_edges import EDGE as CLOSED
 from explain.worlds import CALLER
-from gateway_rig import application, ask, entry, gateway, trusting
+from gateway_rig import application, ask, entry, gateway, trusting, underscores
 from golden.render import load
 from translate.test_gateway_tls import pair
 from weft.cli.trial_source import staged
@@ -111,9 +111,10 @@ async def test_what_is_told_is_what_a_gateway_does():
                     assert (verdict.status, verdict.location) == (found.status, found.headers.get("location", "")), url
 
 
-def told(url, headers=()):
+def told(url, headers=(), more=""):
     text = (
         MESH
+        + more
         + "---\napiVersion: weft.dev/v1alpha1\nkind: Workload\nmetadata: {name: edge, namespace: edge, labels: {istio: ingress}}\nspec: {gateway: {}}\n"
     )
     for word, port in (("PLAIN", 80), ("SECURE", 443), ("BYTES", 5432)):
@@ -139,10 +140,19 @@ def test_each_step_at_the_edge_is_told():
     assert steps[1:] == ["from outside to port 8080: edge-0.edge serves no such port (it serves 80, 443, 5432)"]
 
 
-@pytest.mark.parametrize(("name", "status"), [("x_user", 400), ("x-user", 0)])
-def test_headers_that_an_application_may_mistake_are_refused(name, status):
-    _, verdict = told("http://shop.example.com/moved" if status else "http://safe.example.com/", headers=((name, "a"),))
-    assert verdict.status == (status or 301)
+@pytest.mark.parametrize(
+    ("name", "word", "status", "said"),
+    [
+        ("x_user", "reject", 400, True),
+        ("x-user", "reject", 301, False),
+        ("x_user", "drop", 301, True),
+        ("x_user", "allow", 301, False),
+    ],
+)
+def test_headers_that_an_application_may_mistake_are_refused_where_that_is_wanted(name, word, status, said):
+    steps, verdict = told("http://safe.example.com/", ((name, "a"),), underscores(word))
+    assert verdict.status == status
+    assert any("has an underscore" in step for step in steps) is said
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateways.md").read_text()

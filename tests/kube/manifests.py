@@ -1,5 +1,7 @@
 """Objects as a cluster has them, in one line each. What kubelet and the controllers would write is written by hand."""
 
+import json
+
 from weft.install.crds import crds
 
 
@@ -19,10 +21,11 @@ def service(name, namespace, *ports, selector=None, **spec):
 
 
 def pod(name, namespace, *addresses, app="", labels=None, annotations=None, proxy=True, ready=True, phase="Running",
-        ports=(), node="", account="default", **spec):  # fmt: skip
+        gateway=False, ports=(), node="", account="default", **spec):  # fmt: skip
     containers = [{"name": "app", "image": "app", "ports": [{"name": n, "containerPort": p} for n, p in ports]}]
     if proxy:
-        containers.append({"name": "istio-proxy", "image": "weft"})
+        bootstrap = json.dumps({"node": {"id": f"{'router' if gateway else 'sidecar'}~$(INSTANCE_IP)~$(POD_NAME)"}})
+        containers.append({"name": "istio-proxy", "image": "weft", "args": ["--config-yaml", bootstrap]})
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -47,6 +47,17 @@ def test_everything_that_is_made_carries_what_the_gateway_says_and_what_it_is_fo
         assert metadata["annotations"]["example.com/what"] == "a b"
 
 
+def test_a_gateway_does_not_say_what_runs_in_its_pods_or_who_injects_them():
+    own = {
+        "labels": (("istio.io/rev", "canary"), ("sidecar.istio.io/inject", "false"), ("team", "shop")),
+        "annotations": (("sidecar.istio.io/proxyImage", "mine"), ("weft.dev/on-demand", "x"), ("a.b/c", "d")),
+    }
+    gateway = StandardGateway("edge", "shop", "weft", (Listener("a", 80, "HTTP"),), **own)
+    pods = objects(gateway, "u", service_type="ClusterIP")[DEPLOYMENTS]["spec"]["template"]["metadata"]
+    assert pods["labels"] == {"team": "shop", NAME: "edge", "sidecar.istio.io/inject": "true"}
+    assert pods["annotations"] == {"a.b/c": "d", "inject.istio.io/templates": "gateway"}
+
+
 # With a real API server, and the standard's own definitions
 
 

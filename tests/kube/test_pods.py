@@ -49,23 +49,39 @@ def test_a_pod_is_meshed_if_it_has_a_proxy_that_can_intercept(more, meshed):
     assert seen("orders-0", "shop", "10.0.0.1", **more).meshed is meshed
 
 
+@pytest.mark.parametrize("made", [ProxyKind.GATEWAY, ProxyKind.SIDECAR])
 @pytest.mark.parametrize(
-    ("annotations", "kind"),
+    "annotations",
     [
-        ({"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "gateway"}, ProxyKind.GATEWAY),
-        ({"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "grpc-agent, gateway"}, ProxyKind.GATEWAY),
-        ({"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "sidecar"}, ProxyKind.SIDECAR),
-        ({"inject.istio.io/templates": "gateway"}, ProxyKind.SIDECAR),  # nobody has made it one
-        ({}, ProxyKind.SIDECAR),
+        {"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "gateway"},
+        {"sidecar.istio.io/status": "{}", "inject.istio.io/templates": "sidecar"},
+        {},
     ],
 )
-def test_a_pod_is_a_gateway_where_the_injector_made_it_one(annotations, kind):
-    found = read("edge-0", "shop", "10.0.0.1", annotations=annotations, labels={"istio.io/kind": "router"})
+def test_a_pod_is_a_gateway_if_its_proxy_was_started_as_one_whatever_is_written_on_it_later(annotations, made):
+    more = {"annotations": annotations, "labels": {"istio.io/kind": "router"}, "gateway": made is ProxyKind.GATEWAY}
+    found = read("edge-0", "shop", "10.0.0.1", **more)
     record = record_of(found)
-    assert record.group.kind is kind
+    assert record.group.kind is made
     assert record.proxied
-    assert record.meshed is (kind is ProxyKind.SIDECAR)
-    assert instance_of(found, record).gateway is (kind is ProxyKind.GATEWAY)
+    assert record.meshed is (made is ProxyKind.SIDECAR)
+    assert instance_of(found, record).gateway is (made is ProxyKind.GATEWAY)
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {"name": "app", "args": ['{"node": {"id": "router~1"}}']},
+        {
+            "name": "istio-proxy",
+            "args": ["router~1", '{"node": 1, "id": "router~1"}', '{"node": {"id": "a-router~1"}}'],
+        },
+        {"name": "istio-proxy", "args": None},
+    ],
+)
+def test_no_other_word_makes_a_pod_a_gateway(container):
+    found = read("edge-0", "shop", "10.0.0.1", containers=[container])
+    assert record_of(found).group.kind is ProxyKind.SIDECAR
 
 
 @pytest.mark.parametrize(

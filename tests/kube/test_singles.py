@@ -117,8 +117,8 @@ async def test_there_is_an_end_to_how_many_are_watched(monkeypatch):
     monkeypatch.setattr(module, "MOST", 2)
     monkeypatch.setattr(module, "reflect", silent)
     secrets = Singles(None, GATEWAY_SECRETS)
-    secrets.want({("shop", name) for name in "abc"})
-    assert sorted(secrets._watches) == [("shop", "a"), ("shop", "b")]
+    secrets.want(("shop", name) for name in "cbca")
+    assert sorted(secrets._watches) == [("shop", "b"), ("shop", "c")]  # in the order in which they are named
     await secrets.close()
 
 
@@ -134,5 +134,5 @@ async def test_of_too_many_those_stay_that_are_watched(monkeypatch):
         secrets.want({("shop", "y"), ("shop", "z")})
         secrets.want({("shop", "y"), ("shop", "z"), ("evil", "a"), ("evil", "b")})
         assert set(secrets._watches) == {("shop", "y"), ("shop", "z")}
-        secrets.want({("shop", "z"), ("evil", "a"), ("evil", "b")})
+        secrets.want([("evil", "a"), ("evil", "b"), ("shop", "z")])
         assert set(secrets._watches) == {("shop", "z"), ("evil", "a")}

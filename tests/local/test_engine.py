@@ -127,6 +127,17 @@ async def test_garbage_and_a_bad_workload_change_nothing_but_the_problems():
         await rig.until(lambda status: not status.problems)
 
 
+async def test_the_status_says_that_proxies_are_yet_to_be_told_of_what_has_changed():
+    """As when the last pod is ready: who calls it at once would find nobody."""
+    async with mesh(SERVICE, web()) as rig:
+        await rig.until_ready("web-0")
+        await rig.until(lambda status: status.is_told)
+        pod = rig.pod("web-0")
+        pod._on_answer(ready=False, why="it says nothing")
+        assert not rig.engine.status().is_told
+        await rig.until(lambda status: status.is_told)
+
+
 async def test_a_changed_workload_is_rolled_out_without_a_failed_request():
     async with mesh(SERVICE, web("v1", replicas=2), CALLER) as rig:
         await rig.until_ready("caller-0", "web-0", "web-1")

@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 
 import pytest
+from tools.ports import free_port
 
 from weft.base.problem import Where
 from weft.envoy import binary
@@ -19,12 +20,6 @@ from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns import namespace
 
 pytestmark = pytest.mark.root
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Gateway:

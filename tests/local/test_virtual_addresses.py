@@ -135,3 +135,28 @@ async def test_a_proxy_resolves_the_names_of_endpoints_as_its_pod_does():
     async with mesh(SERVICE, web(), CALLER, BY_NAME) as rig:
         await rig.until_ready("caller-0", "web-0")
         assert await rig.fetch("caller", "240.9.9.9", 90) == (200, "v1 127.0.0.6 web-0")
+
+
+TIMEOUT = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: web, namespace: shop}
+spec: {hosts: [web], http: [{timeout: 2s, route: [{destination: {host: web}}]}]}
+"""
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("run_base")
+async def test_rules_are_found_out_anew_when_services_change_and_not_when_routes_do(monkeypatch):
+    async with mesh(SERVICE, web(), CALLER) as rig:
+        await rig.until_ready("caller-0", "web-0")
+        await rig.engine.settled()
+        asked: list[Mesh] = []
+        monkeypatch.setattr("weft.local.virtual_addresses.is_needed", asked.append)
+        pushes = rig.engine.control.pushes
+        rig.write("route.yaml", TIMEOUT)
+        await rig.until(lambda status: rig.engine.control.pushes > pushes)
+        await rig.engine.settled()
+        assert not asked
+        rig.write("other.yaml", SERVICE.replace("web", "other"))
+        await rig.until(lambda status: asked)

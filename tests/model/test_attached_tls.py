@@ -6,6 +6,7 @@ from weft.model.destination_rule import (
     ClientTlsMode,
     ConnectionPool,
     DestinationRule,
+    Subset,
     TrafficPolicy,
     completed,
     effective,
@@ -78,3 +79,30 @@ def test_a_written_rule_keeps_what_it_says_and_gets_the_rest():
         assert (found.tls.server_name, found.connection_pool) == (name, pool)
     off = DestinationRule("w", "shop", "web.shop", TrafficPolicy(tls=ClientTls(ClientTlsMode.DISABLE)))
     assert effective(completed(off, made), 80).tls.mode is ClientTlsMode.DISABLE
+
+
+def test_a_port_of_a_rule_or_of_a_subset_that_does_not_speak_of_tls_leaves_it_to_the_policy():
+    (made,), _ = called_over_tls([policy("all", system=True), policy("one", "b", system=True)], SERVICE, {})
+    pool, off = ConnectionPool(max_connections=7), ClientTls(ClientTlsMode.DISABLE)
+    silent = TrafficPolicy(ports=((80, TrafficPolicy(connection_pool=pool)), (81, TrafficPolicy(connection_pool=pool))))
+    spoken = TrafficPolicy(ports=((80, TrafficPolicy(tls=off)),))
+    subsets = (
+        Subset("silent", policy=silent),
+        Subset("spoken", policy=spoken),
+        Subset("off", policy=TrafficPolicy(tls=off)),
+    )
+    for whole in (None, TrafficPolicy(), TrafficPolicy(tls=off), silent):
+        rule = completed(DestinationRule("w", "shop", "web.shop", whole, subsets=subsets), made)
+        for port, name in ((80, "all.example.com"), (81, "one.example.com")):
+            found = effective(rule, port, rule.subsets[0])
+            assert (found.tls.server_name, found.connection_pool) == (name, pool)
+        assert [effective(rule, 80, each).tls for each in rule.subsets[1:]] == [off, off]
+    assert effective(rule, 80).tls.server_name == "all.example.com"
+
+
+def test_a_policy_for_one_port_changes_nothing_at_others():
+    (made,), _ = called_over_tls([policy("one", "b", system=True)], SERVICE, {})
+    pool, off = ConnectionPool(max_connections=7), ClientTls(ClientTlsMode.DISABLE)
+    whole = TrafficPolicy(tls=off, ports=((80, TrafficPolicy(connection_pool=pool)),))
+    rule = completed(DestinationRule("w", "shop", "web.shop", whole), made)
+    assert (effective(rule, 80).tls, effective(rule, 81).tls) == (None, off)

@@ -2,7 +2,7 @@ from model.builders import group
 from weft.model.calls import Calls, Why
 
 WEB, API = group("web"), group("api")
-ONE, TWO, THREE = ("10.96.0.1", 80), ("10.96.0.2", 80), ("10.96.0.3", 80)
+ONE, TWO, THREE = "10.96.0.1", "10.96.0.2", "10.96.0.3"
 
 
 def test_what_was_called_is_kept_once_with_its_reason_and_time():

@@ -118,6 +118,23 @@ def test_the_nearest_host_speaks_and_those_with_the_same_are_merged():
     assert found.hosts == {"*", "a.com", "any", "one", "two"}
 
 
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("a.com", {"a.com": ["a", "c"]}),  # both have it there
+        ("*.com", {"*.com": ["a"], "a.com": ["c"]}),  # the narrower has a name of its own
+        ("*", {"*": ["a"], "a.com": ["c"]}),
+    ],
+)
+def test_a_wider_routing_is_merged_where_the_server_itself_is_as_narrow(host, expected):
+    routings = (routing("*", to="any"), routing("a.com", name="c", to="one"))
+    for written in (routings, reversed(routings)):
+        found = served(bound([gateway(server(host))], unmapped), *written)
+        assert {name: [each.name for door in doors for each in door.routes] for name, doors in found.doors.items()} == (
+            expected
+        )
+
+
 def test_what_is_said_for_others_leads_nowhere_from_here():
     away = routing("a.com", to="away", match=(HttpMatch(gateways=("mesh",)),))
     here = routing(

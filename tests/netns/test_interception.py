@@ -21,7 +21,7 @@ def test_reads_what_istio_gives_its_init_container():
     assert set(interception.inbound_ports_excluded) == set(OPEN_PORTS)
 
 
-def test_renders_the_rules_of_istios_init_container():
+def test_renders_the_rules_of_istios_init_container_and_those_for_calls_that_were_held():
     assert Interception().rules(4) == (
         "*nat\n"
         "-N ISTIO_INBOUND\n-N ISTIO_IN_REDIRECT\n-N ISTIO_OUTPUT\n-N ISTIO_REDIRECT\n"
@@ -34,6 +34,10 @@ def test_renders_the_rules_of_istios_init_container():
         "-A ISTIO_INBOUND -p tcp --dport 15090 -j RETURN\n"
         "-A ISTIO_INBOUND -p tcp -j ISTIO_IN_REDIRECT\n"
         "-A OUTPUT -p tcp -j ISTIO_OUTPUT\n"
+        "-A ISTIO_OUTPUT -p tcp -m dscp --dscp 3 -m owner --uid-owner 1337 -j REDIRECT --to-ports 15002\n"
+        "-A ISTIO_OUTPUT -p tcp -m dscp --dscp 3 -m owner --gid-owner 1337 -j REDIRECT --to-ports 15002\n"
+        "-A ISTIO_OUTPUT -p tcp -m dscp --dscp 7 -m owner --uid-owner 1337 -j REDIRECT --to-ports 15003\n"
+        "-A ISTIO_OUTPUT -p tcp -m dscp --dscp 7 -m owner --gid-owner 1337 -j REDIRECT --to-ports 15003\n"
         "-A ISTIO_OUTPUT -o lo -s 127.0.0.6/32 -j RETURN\n"
         "-A ISTIO_OUTPUT -o lo ! -d 127.0.0.1/32 -p tcp ! --dport 15008 "
         "-m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT\n"

@@ -21,6 +21,7 @@ from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.node.door import MOST_STREAMS, DoorError
 from weft.node.own import Credentials
 from weft.node.relay import Relay, _making, own_line
+from weft.translate.names import AGAIN
 from weft.xds.clients import Sync
 from weft.xds.node_server import NodeServer
 from weft.xds.server import OPTIONS
@@ -296,6 +297,72 @@ async def test_without_an_agent_envoys_keep_their_config_and_the_next_agent_says
         async with asyncio.timeout(20):
             while set(await envoy.clusters()) != {"a", "b"}:
                 await asyncio.sleep(0.02)
+
+
+NOBODY_CALLED = {
+    CLUSTER: by_name(cluster("base")),
+    ENDPOINT: by_name(endpoints("base", 1)),
+    LISTENER: by_name(listener(AGAIN, "rest")),
+    ROUTE: by_name(route("rest", "base")),
+}
+
+
+@contextlib.asynccontextmanager
+async def caller(machine):
+    """An Envoy that has what it calls, and another control plane, with no agent yet, that knows nothing of it."""
+    async with backend("web") as port:
+        name = "outbound|80||a"
+        made = {
+            CLUSTER: cluster(name),
+            ENDPOINT: endpoints(name, port),
+            LISTENER: listener("l", "r"),
+            ROUTE: route("r", name),
+        }
+        whole = {type_url: {**NOBODY_CALLED[type_url], each.name: each} for type_url, each in made.items()}
+        machine.control.snapshots.replace("web", whole)
+        await machine.add("web-0", "web")
+        envoy = await machine.envoy("web-0")
+        assert await envoy.ask() == (200, "web")
+        await machine.agent_down()
+        await machine._control_server.stop(None)
+        other = Control(machine.control.placed)
+        other.snapshots.replace("web", NOBODY_CALLED)
+        await machine.control_up(other)
+        machine.agent_up()
+        yield envoy, whole
+
+
+async def test_what_an_envoy_calls_is_asked_for_before_the_next_agent_tells_it_anything(machine):
+    async with caller(machine) as (envoy, whole):
+        before = await envoy.counted(CHANGES)
+        machine.control.want = lambda group, names, had=(): machine.control.snapshots.replace(group, whole)
+        say = machine.relay._copy.wanted_frames
+        machine.relay._copy.wanted_frames = list  # it is slow to ask
+        await machine.add("web-0")
+        await until(lambda: any(each.types.keys() >= EVERY for each in machine.relay.streams()))
+        assert await envoy.ask() == (200, "web")
+        machine.relay._copy.wanted_frames = say
+        machine.relay._copy.changed()
+        await until(lambda: machine.synced("web-0"))
+        assert await envoy.counted(CHANGES) == before
+        assert await envoy.ask() == (200, "web")
+
+
+async def test_an_envoy_is_told_of_what_there_is_when_nobody_says_that_there_is_more(machine, monkeypatch):
+    """By a control plane that does not answer such questions; while none is there, it keeps what it has."""
+    monkeypatch.setattr("weft.node.relay.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("weft.node.relay._LOOK_SECONDS", 0.02)
+    async with caller(machine) as (envoy, _):
+        machine.relay._copy._hear = lambda group, number: None
+        await machine.add("web-0")
+        await until(lambda: machine.relay.streams() and machine.control.wanted)
+        assert machine.control.wanted == [("web", ("outbound|80||a",), True)]
+        async with asyncio.timeout(20):
+            while set(await envoy.clusters()) != {"base"}:
+                await asyncio.sleep(0.02)
+        await machine.control_down()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(machine.relay._answered("web", 1), 1)
 
 
 async def test_a_pod_whose_group_changes_is_given_the_other_config_without_a_gap(machine):

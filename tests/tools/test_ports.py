@@ -1,6 +1,8 @@
 """A port that was given out is still free when a program comes to listen on it."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,10 @@ def test_one_that_somebody_has_is_passed_over(kind):
     with socket.socket(socket.AF_INET, kind) as taken:
         taken.bind(("127.0.0.1", before + 1))
         assert free_port() != before + 1
+
+
+def test_two_processes_are_never_given_the_same():
+    before = free_port()
+    asked = "import tools.ports as p; p._numbers = iter([{0}, {0} + 1]); print(p.free_port())".format(before - 20_000)
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    assert int(said) == before + 1

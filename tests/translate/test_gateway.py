@@ -4,7 +4,7 @@ import pytest
 from tools.ports import free_port
 
 from fields import proves
-from gateway_rig import application, ask, entry, gateway, until
+from gateway_rig import application, ask, entry, gateway, underscores, until
 from weft.api.document import Change
 from weft.model.names import ObjectKey
 
@@ -88,6 +88,28 @@ async def test_routes_of_all_that_are_bound_to_it_are_merged_and_those_for_the_m
     assert (await ask(shop.port, "shop.example.com", "/mesh")).seen["app"] == "web"
 
 
+async def test_routes_for_any_host_are_merged_where_the_server_has_the_name_and_not_under_its_wildcard(shop):
+    shop.apply(
+        """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: any, namespace: shop, creationTimestamp: "2026-01-03T00:00:00Z"}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  http:
+    - match: [{uri: {prefix: /any}}]
+      directResponse: {status: 297}
+    - directResponse: {status: 296}
+"""
+    )
+    await shop.until_has("*.example.org:")
+    assert (await ask(shop.port, "shop.example.com", "/any")).status == 297
+    assert (await ask(shop.port, "shop.example.com", "/")).seen["app"] == "web"  # the oldest that catches everything
+    assert (await ask(shop.port, "a.example.org", "/any")).seen["app"] == "web"  # a name that is the other's own
+    assert (await ask(shop.port, "b.example.org", "/any")).status == 297
+
+
 async def test_routes_of_a_namespace_that_the_server_does_not_name_are_not_taken(shop):
     assert (await ask(shop.port, "b.example.org")).status == 404
     shop.apply(
@@ -135,8 +157,21 @@ async def test_nothing_that_a_caller_says_of_itself_is_believed(shop):
     found = await ask(shop.port, "shop.example.com", headers=said)
     assert found.header("x-forwarded-client-cert") is None
     assert found.header("x-forwarded-for").startswith("10.9.9.9,")  # who really called stands last
-    assert (await ask(shop.port, "shop.example.com", headers=(("x_user", "admin"),))).status == 400
     assert (await ask(shop.port, "shop.example.com", "/x/../cart")).seen["line"] == "GET /cart HTTP/1.1"
+
+
+async def test_headers_with_underscores_are_taken_as_in_istio_unless_the_mesh_says_otherwise(shop):
+    async def asked():
+        return await ask(shop.port, "shop.example.com", headers=(("x_user", "admin"),))
+
+    assert (await asked()).header("x_user") == "admin"
+    for word, action in (("drop", "DROP_HEADER"), ("reject", "REJECT_REQUEST")):
+        shop.apply(underscores(word).strip("-\n"))
+        await shop.until_has(action)
+        if word == "drop":
+            assert (await asked()).header("x_user") is None
+        else:
+            assert (await asked()).status == 400
 
 
 @proves("Gateway", "spec.servers[].tls.httpsRedirect")

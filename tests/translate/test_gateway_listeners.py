@@ -184,6 +184,62 @@ spec:
             await until(answers)
 
 
+@pytest.mark.parametrize("level", ["trafficPolicy: SILENT", "subsets: [{name: v1, trafficPolicy: SILENT}]"])
+async def test_a_rule_that_does_not_speak_of_tls_leaves_a_backends_tls_as_its_policy_says(tmp_path, level):
+    safe, port = Authority().issue("safe.example.com"), free_port()
+    roots = "".join(f"    {line}\n" for line in safe.root.decode().splitlines())
+    silent = "{portLevelSettings: [{port: {number: 80}, connectionPool: {tcp: {maxConnections: 9}}}]}"
+    async with application("safe", tls_server(safe, tmp_path, "safe")) as app:
+        text = f"""
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: public, namespace: edge}}
+spec:
+  selector: {{istio: ingress}}
+  servers: [{{port: {{number: {port}, name: http, protocol: HTTP}}, hosts: ["*"]}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: safe, namespace: shop}}
+spec:
+  hosts: ["*"]
+  gateways: [edge/public]
+  http: [{{route: [{{destination: {{host: safe{", subset: v1" if "subsets" in level else ""}}}}}]}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: safe, namespace: shop}}
+spec: {{clusterIP: 10.96.0.9, selector: {{app: safe}}, ports: [{{name: http, port: 80, targetPort: {app}}}]}}
+---
+apiVersion: networking.istio.io/v1
+kind: WorkloadEntry
+metadata: {{name: safe, namespace: shop}}
+spec: {{address: 127.0.0.1, labels: {{app: safe}}}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: BackendTLSPolicy
+metadata: {{name: safe, namespace: shop}}
+spec:
+  targetRefs: [{{group: "", kind: Service, name: safe}}]
+  validation:
+    hostname: safe.example.com
+    caCertificateRefs: [{{group: "", kind: ConfigMap, name: roots}}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: roots, namespace: shop}}
+data:
+  ca.crt: |
+{roots}---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {{name: safe, namespace: shop}}
+spec: {{host: safe, {level.replace("SILENT", silent)}}}
+"""
+        async with gateway(text, listening=(port,)):
+            assert (await ask(port, "any.example.com")).seen["app"] == "safe"
+
+
 async def test_who_comes_by_way_of_the_machine_is_who_the_proxy_header_says():
     port = free_port()
     text = f"""

@@ -129,6 +129,53 @@ async def test_a_missing_secret_closes_its_names_and_no_others(edge, authority):
         assert (await made.ask(tls=trusting(known))).status == 200
 
 
+STANDARD = """apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: public, namespace: edge}
+spec:
+  gatewayClassName: weft
+  listeners:
+  - {name: wide, port: PORT, protocol: HTTPS, hostname: WIDE, tls: {certificateRefs: [{name: wide}]}}
+  - {name: near, port: PORT, protocol: HTTPS, hostname: near.example.com,
+     tls: {certificateRefs: [{name: near, namespace: bank}]}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: any, namespace: edge}
+spec:
+  parentRefs: [{name: public}]
+  rules: [{filters: [{type: RequestRedirect, requestRedirect: {statusCode: 302, hostname: elsewhere.example.com}}]}]
+"""
+GRANT = """apiVersion: gateway.networking.k8s.io/v1beta1
+kind: ReferenceGrant
+metadata: {name: near, namespace: bank}
+spec:
+  from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: edge}]
+  to: [{group: "", kind: Secret}]
+"""
+
+
+@pytest.mark.parametrize("wide", ["'*.example.com'", "''"])
+async def test_a_certificate_that_may_not_be_used_closes_its_names_and_a_wider_listener_does_not_take_them(
+    authority, wide
+):
+    port, near = free_port(), "near.example.com"
+    shown, other = authority.issue("*.example.com"), authority.issue(near)
+    secrets = pair("wide", shown) + pair("near", other).replace("namespace: edge", "namespace: bank")
+    text = STANDARD.replace("PORT", str(port)).replace("WIDE", wide) + secrets
+    labels = {"gateway.networking.k8s.io/gateway-name": "public"}
+    async with gateway(text, labels=labels, listening=(port,)) as made:
+        edge = Edge(made, port)
+        await edge.until(302, "far.example.com", tls=trusting(shown))
+        assert await edge.ask(near, tls=trusting(shown)) is None
+        assert (await edge.ask(near, tls=trusting(shown), name="far.example.com")).status == 421
+        made.apply(GRANT)
+        await edge.until(302, near, tls=trusting(other))
+        made.plane.apply([Change(ObjectKey("ReferenceGrant", "bank", "near"), None)])
+        await edge.until(None, near, tls=trusting(other))
+        assert await edge.ask(near, tls=trusting(shown)) is None
+
+
 @proves("Gateway", "spec.servers[].tls.serverCertificate", "spec.servers[].tls.privateKey")
 async def test_files_are_shown_and_read_again_when_they_are_replaced(edge, authority, tmp_path):
     first, second = authority.issue(HOST), Authority().issue(HOST)

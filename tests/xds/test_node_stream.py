@@ -201,7 +201,7 @@ def test_what_an_agent_says_of_a_proxy_takes_little_room(rig):
     assert [len(error) for error in proxy.errors] == [512] * 8
 
 
-HELD = "hold|10.96.0.1:80"
+HELD = "hold|15001|10.96.0.1"
 
 
 def test_what_proxies_wait_for_is_said_once_for_their_group(rig):
@@ -213,7 +213,7 @@ def test_what_proxies_wait_for_is_said_once_for_their_group(rig):
 
 def test_what_proxies_waited_for_is_known_before_their_group_is_made_again(rig):
     """Or it would be made without, and they would lose it."""
-    rig.copy.want("web", ["hold|10.96.0.2:80"])
+    rig.copy.want("web", ["hold|15001|10.96.0.2"])
     rig.control.put("web", CLUSTER, **{HELD: "1", "outbound|80||a": "1"})
     rig.control.put("web", LISTENER, virtualOutboundAgain="1")
     rig.settle()
@@ -222,7 +222,7 @@ def test_what_proxies_waited_for_is_known_before_their_group_is_made_again(rig):
     rig.connect()
     rig.settle()
     ((group, wanted, was_held),) = rig.control.wanted
-    assert (group, set(wanted), was_held) == ("web", {HELD, "outbound|80||a", "hold|10.96.0.2:80"}, False)
+    assert (group, set(wanted), was_held) == ("web", {HELD, "outbound|80||a", "hold|15001|10.96.0.2"}, False)
 
 
 def test_what_is_wanted_for_a_group_that_is_not_here_waits_for_it(rig):
@@ -241,3 +241,117 @@ def test_a_group_of_no_pod_here_is_not_wanted_for_any_more(rig):
     rig.settle()
     rig.reconnect()
     assert rig.copy.hello("node-1").wanted == {}
+
+
+def on_demand(rig):
+    """The group `web` has only what its proxies call."""
+    rig.control.put("web", LISTENER, virtualOutboundAgain="1")
+    rig.control.called = {"outbound|80||a": "1"}
+    rig.settle()
+
+
+def test_what_a_proxy_has_and_its_agent_has_not_is_there_when_the_question_is_answered(rig):
+    on_demand(rig)
+    heard = []
+    rig.copy.heard = heard.append
+    number = rig.copy.had("web", ["outbound|80||a", "outbound|81||a", "outbound|80||gone", "PassthroughCluster"])
+    assert number and not rig.copy.is_answered("web", number) and heard == []
+    (sent,) = rig.settle()
+    assert rig.control.wanted == [("web", ("outbound|81||a", "outbound|80||gone"), True)]
+    assert heard == ["web"] and rig.copy.is_answered("web", number)
+    assert [(each.group, each.heard) for each in sent.groups] == [("web", number)]
+    # What is not here now is gone, and the next proxy need not wait.
+    assert rig.copy.had("web", ["outbound|80||gone"]) == 0
+    assert rig.settle() == []
+
+
+def test_who_has_the_same_waits_for_the_same_answer(rig):
+    on_demand(rig)
+    first = rig.copy.had("web", ["outbound|80||a"])
+    assert rig.copy.had("web", ["outbound|80||a"]) == first != 0
+    second = rig.copy.had("web", ["outbound|80||a", "outbound|80||b"])
+    assert second > first
+    rig.settle()
+    assert rig.copy.is_answered("web", first) and rig.copy.is_answered("web", second)
+    assert rig.has("web")[CLUSTER]["outbound|80||a"] == "1"
+
+
+def test_what_is_here_or_told_of_without_a_call_is_not_asked_for(rig):
+    rig.control.put("web", CLUSTER, **{"outbound|80||a": "1"})
+    rig.settle()
+    assert rig.copy.had("web", ["outbound|80||gone"]) == 0  # everything is told of
+    rig.control.put("web", LISTENER, virtualOutboundAgain="1")
+    rig.settle()
+    assert rig.copy.had("web", ["outbound|80||a", "outbound|81|v1|a", "inbound|80||"]) == 0
+    assert rig.copy.had("web", [HELD]) == 0  # nobody is ever told that it is gone
+    rig.settle()
+    assert rig.control.wanted == [("web", (HELD,), True)]
+
+
+def test_a_question_that_the_line_broke_is_asked_by_the_next_hello_and_answered_by_the_first_update(rig):
+    on_demand(rig)
+    number = rig.copy.had("web", ["outbound|80||a"])
+    rig.copy.wanted_frames()  # and nobody reads them
+    rig.disconnect()
+    rig.control = rig.control.anew()
+    rig.control.called = {"outbound|80||a": "1"}
+    assert not rig.copy.is_answered("web", number)
+    rig.connect()
+    later = rig.copy.had("web", ["outbound|80||b"])
+    first = rig.stream.turn()
+    rig.take(first)
+    assert rig.copy.is_answered("web", number) and not rig.copy.is_answered("web", later)
+    rig.settle()
+    assert rig.copy.is_answered("web", later)
+
+
+def test_a_question_about_a_group_that_is_not_here_is_answered_with_it(rig):
+    rig.stream.receive(over_the_line(frames.Wanted("later", ("outbound|80||a",), 7)))
+    rig.control.placed = {**rig.control.placed, "later-0": "later"}
+    rig.control.put("later", CLUSTER, a="1")
+    rig.add("later-0")
+    updates = {each.group: each.heard for sent in rig.settle() for each in sent.groups}
+    assert updates["later"] == 7
+    assert rig.control.wanted == [("later", ("outbound|80||a",), False)]
+
+
+def test_nobody_waits_for_an_answer_about_a_group_that_is_gone(rig):
+    on_demand(rig)
+    heard = []
+    rig.copy.heard = heard.append
+    number = rig.copy.had("web", ["outbound|80||a"])
+    rig.disconnect()
+    rig.remove("web-0")
+    assert heard == ["web"] and rig.copy.is_answered("web", number)
+
+
+def test_what_an_agent_has_of_a_group_that_others_hold_already_is_in_its_first_update(rig):
+    """Else its proxies would lose for a moment what only they have called."""
+    rig.control.put("web", CLUSTER, **{"outbound|80||a": "1"})
+    on_demand(rig)
+    rig.disconnect()
+    rig.control = rig.control.anew()
+    rig.control.remove("web", CLUSTER, "outbound|80||a")  # here nobody has called it
+    rig.control.called = {"outbound|80||a": "1"}
+    rig.connect()
+    first = rig.stream.turn()
+    rig.take(first)
+    assert rig.has("web")[CLUSTER] == {"a": "1", "b": "1", "outbound|80||a": "1"}
+
+
+def test_who_was_told_of_everything_is_taken_to_call_all_of_it(rig):
+    """A control plane that has on-demand scope switched on when it starts takes nothing from proxies that live."""
+    rig.control.put("web", CLUSTER, **{"outbound|80||a": "1", "outbound|81||a": "1", "outbound|80|v1|b": "1"})
+    rig.control.put("web", LISTENER, virtualOutbound="1")
+    rig.settle()
+    rig.reconnect()
+    rig.settle()
+    ((group, wanted, _),) = rig.control.wanted
+    assert (group, {name.rpartition("|")[2] for name in wanted}) == ("web", {"a", "b"})
+    # One that is new has called nothing yet.
+    rig.control.wanted.clear()
+    rig.control.placed = {**rig.control.placed, "later-0": "later"}
+    rig.control.put("later", CLUSTER, a="1")
+    rig.add("later-0")
+    rig.settle()
+    assert rig.control.wanted == []

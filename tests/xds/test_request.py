@@ -96,7 +96,7 @@ def test_garbage_is_refused_or_read_and_nothing_else(payload, dialect):
 def test_of_names_that_calls_wait_for_a_client_that_comes_back_may_say_more_than_are_kept(monkeypatch):
     monkeypatch.setattr(module, "HELD", 2)
     monkeypatch.setattr(module, "NAMES", 4)
-    held = [f"hold|10.96.0.{number}:80" for number in range(9)]
+    held = [f"hold|15001|10.96.0.{number}" for number in range(9)]
     message = discovery_pb2.DeltaDiscoveryRequest(type_url=CLUSTER, resource_names_subscribe=[*held, "*", "a"])
     request, _ = parse(DELTA, message.SerializeToString())
     assert request.names == (*held[:2], "*", "a")

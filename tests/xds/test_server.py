@@ -418,8 +418,82 @@ async def test_a_client_whose_group_is_not_known_yet_waits_for_it(tmp_path):
 async def test_the_observer_hears_what_is_held_and_what_a_client_had(observer, client):
     await client.send(CLUSTER, initial_resource_versions={"a": "1", "c": "1"})
     await client.take()
-    await client.send(CLUSTER, resource_names_subscribe=["hold|10.96.0.1:80", "other"])
+    await client.send(CLUSTER, resource_names_subscribe=["hold|15001|10.96.0.1", "other"])
     await client.take()
     (first, second) = observer.wants
     assert (first[1], set(first[2])) == ((), {"a", "c"})
-    assert second[1:] == (("hold|10.96.0.1:80",), ())
+    assert second[1:] == (("hold|15001|10.96.0.1",), ())
+
+
+class Asking(Observer):
+    """What clients have is asked for elsewhere first."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def wanted(self, stream_id, names, had):
+        super().wanted(stream_id, names, had)
+        return self.answer() if had else None
+
+
+async def test_a_client_is_told_nothing_while_what_it_has_is_being_asked_for(snapshots, tmp_path):
+    known = asyncio.Event()
+    server = Server(snapshots, Asking(known.wait))
+    address = await server.listen(f"unix:{tmp_path}/xds.sock")
+    back, fresh = Client(address), Client(address, "pod-2")
+    await back.send(CLUSTER, initial_resource_versions={"c": "1"})
+    await back.send(LISTENER, initial_resource_versions={"m": "1"})
+    await until(lambda: any(LISTENER in each.types for each in server.streams()))
+    await fresh.send(CLUSTER)
+    assert await fresh.take() == ["a", "b"]  # nobody waits for another
+    (waiting,) = (each for each in server.streams() if each.node.id == "pod-1")
+    assert {each.sync for each in waiting.types.values()} == {Sync.NOT_SENT}
+    snapshots.update("shop", {CLUSTER: blobs("c"), LISTENER: blobs("m")})
+    known.set()
+    removed = []
+    for _ in range(2):
+        response = await back.receive()
+        await back.ack(response)
+        removed += response.removed_resources
+    assert removed == []
+    for client in (back, fresh):
+        await client.close()
+    await server.close()
+
+
+async def test_a_client_is_served_as_it_is_when_asking_fails(snapshots, tmp_path):
+    async def failing():
+        raise ValueError("nobody thought of this")
+
+    server = Server(snapshots, Asking(failing))
+    client = Client(await server.listen(f"unix:{tmp_path}/xds.sock"))
+    await client.send(CLUSTER, initial_resource_versions={"c": "1"})
+    assert await client.take() == ["a", "b"]
+    await client.close()
+    await server.close()
+
+
+async def test_a_client_that_is_asked_for_can_be_sent_away_and_can_go(snapshots, tmp_path):
+    waiting = []
+
+    async def forever():
+        waiting.append(True)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            waiting.pop()
+
+    server = Server(snapshots, Asking(forever))
+    address = await server.listen(f"unix:{tmp_path}/xds.sock")
+    moved, gone = Client(address), Client(address, "pod-2")
+    for each in (moved, gone):
+        await each.send(CLUSTER, initial_resource_versions={"c": "1"})
+    await until(lambda: len(waiting) == 2)
+    (stream_id,) = (each.stream_id for each in server.streams() if each.node.id == "pod-1")
+    server.restart(stream_id, "moved")
+    assert await asyncio.wait_for(moved.call.code(), 30) is grpc.StatusCode.ABORTED
+    await gone.close()
+    await until(lambda: not waiting and not server.streams())
+    await moved.close()
+    await server.close()

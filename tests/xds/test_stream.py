@@ -410,7 +410,7 @@ def test_whatever_is_bad_among_it_the_good_gets_through_to_everybody(dialect, hi
             assert have.keys() <= wanted.keys()
 
 
-HELD = "hold|10.96.0.1:80"
+HELD = "hold|15001|10.96.0.1"
 
 
 def test_a_held_name_is_never_said_to_be_missing(snapshots):

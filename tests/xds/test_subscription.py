@@ -268,7 +268,7 @@ def test_an_application_that_tries_every_address_neither_ends_its_stream_nor_is_
     client = Client(snapshots, DELTA)
     client.ask(CLUSTER)
     client.settle()
-    tried = [f"hold|10.96.0.{number}:80" for number in range(20)]
+    tried = [f"hold|15001|10.96.0.{number}" for number in range(20)]
     for name in tried:
         client.ask(CLUSTER, name)
     subscription = client.stream.subscriptions[CLUSTER]

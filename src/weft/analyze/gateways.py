@@ -16,7 +16,8 @@ from weft.model.gateways import AUTHORITIES, age, narrower, spoken
 from weft.model.names import Labels, ObjectKey
 
 _ASKING = (ServerTlsMode.MUTUAL, ServerTlsMode.OPTIONAL_MUTUAL)
-_Door = tuple[Labels, int, str]  # the workloads, the port, the address it is bound to
+# A workload as NAMESPACE/NAME, or the labels of those that do not run here; the port, the address that it is bound to.
+_Door = tuple[str | Labels, int, str]
 
 
 def of_gateways(facts: Facts, refused: Collection[ObjectKey] = ()) -> Iterator[Problem]:
@@ -32,30 +33,50 @@ def of_gateways(facts: Facts, refused: Collection[ObjectKey] = ()) -> Iterator[P
         yield from _of_hosts(gateway, facts)
         for index, server in enumerate(gateway.servers):
             yield from _of_certificate(gateway, index, facts)
-            door = (gateway.selector, server.port.number, server.bind)
-            other, first = speaking.setdefault(door, (gateway, server))
-            if spoken(first) != spoken(server):
+            doors = _doors(gateway, server, facts)
+            taken = [
+                door for door in doors if spoken(speaking.setdefault(door, (gateway, server))[1]) != spoken(server)
+            ]
+            if taken:
+                other, first = speaking[taken[0]]
                 whose = f"Gateway {other.namespace}/{other.name}" if other is not gateway else "a server above"
                 what = (
-                    f"port {server.port.number} is {_named(server)} here, and {_named(first)} to {whose}, "
-                    "which comes first: this server is left out"
+                    f"port {server.port.number}{_at(taken, doors)} is {_named(server)} here, and {_named(first)} to "
+                    f"{whose}, which comes first: this server is left out"
                 )
                 yield finding(
                     "WFT0703", gateway.origin, f"spec.servers[{index}].port", what, "give each protocol a port"
                 )
-                continue
-            if server.is_http and not server.encrypted:
-                continue  # their routes are merged
-            for place, host in enumerate(server.hosts):
-                name = host.rpartition("/")[2]
-                owner = hosts.setdefault((door, name), gateway)
-                if owner is not gateway:
+            left = [door for door in doors if spoken(speaking[door][1]) == spoken(server)]
+            for place, host in enumerate(server.hosts if server.encrypted or not server.is_http else ()):
+                name = host.rpartition("/")[2]  # of plain HTTP, routes are merged
+                shared = [door for door in left if hosts.setdefault((door, name), gateway) is not gateway]
+                if shared:
+                    owner = hosts[(shared[0], name)]
                     what = (
-                        f"{name} at port {server.port.number} of the same workloads is served for "
+                        f"{name} at port {server.port.number} of {_whose(shared, left)} is served for "
                         f"Gateway {owner.namespace}/{owner.name} already"
                     )
                     field = f"spec.servers[{index}].hosts[{place}]"
                     yield finding("WFT0702", gateway.origin, field, what, "let each host and port have one Gateway")
+
+
+def _doors(gateway: Gateway, server: GatewayServer, facts: Facts) -> list[_Door]:
+    """Two selectors that differ may mean the same workloads."""
+    selected: list[str | Labels] = sorted(
+        f"{place}/{each.name}" for place in facts.runners for each in facts.selected(place, gateway.selector)
+    )
+    return [(each, server.port.number, server.bind) for each in selected or (gateway.selector,)]
+
+
+def _at(some: list[_Door], every: list[_Door]) -> str:
+    return "" if len(some) == len(every) else f" of {_whose(some, every)}"
+
+
+def _whose(some: list[_Door], every: list[_Door]) -> str:
+    if len(some) == len(every):
+        return "the same workloads"
+    return ", ".join(str(workload) for workload, _, _ in some[:3]) + (" and others" if len(some) > 3 else "")
 
 
 def _of_listeners(facts: Facts) -> Iterator[Problem]:

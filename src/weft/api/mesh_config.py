@@ -21,11 +21,12 @@ from weft.base.suggest import did_you_mean
 from weft.model.access_log import LogProvider
 from weft.model.gateway_api import Bundle
 from weft.model.identity import is_trust_domain
-from weft.model.settings import CIPHERS, PathNormalization, Settings
+from weft.model.settings import CIPHERS, PathNormalization, Settings, Underscores
 
 NAME = "istio"
 _MOST_PROXIES = 255  # before a gateway
 ON_DEMAND = "weft.dev/on-demand"  # an annotation: MeshConfig is Istio's, and knows no such thing
+UNDERSCORES = "weft.dev/headers-with-underscores"  # likewise; of gateways
 # Fields of MeshConfig that production files carry and that this version does not act on.
 _NOT_ACTED_ON = tuple(
     words("""
@@ -131,6 +132,7 @@ def _settings(config: Fields, meta: Meta) -> Settings:
         on_demand=_on_demand(config, meta),
         path_normalization=_path_normalization(config),
         trusted_proxies=_trusted_proxies(config),
+        underscores=_underscores(config, meta),
         extension_providers=tuple(provider for provider in providers if not isinstance(provider, LogProvider)),
         origin=meta.origin,
     )
@@ -167,6 +169,17 @@ def _on_demand(config: Fields, meta: Meta) -> bool:
         what = f"the annotation {ON_DEMAND} is `{written[:40]}`, which means nothing"
         config.report.error(at, what, 'write "true" or "false", in quotes')
     return written == "true"
+
+
+def _underscores(config: Fields, meta: Meta) -> Underscores:
+    at = ("metadata", "annotations", UNDERSCORES)
+    written = dict(meta.annotations).get(UNDERSCORES, Underscores.ALLOW)
+    if written not in set(Underscores):
+        if not config.report.is_wrong(at):
+            what = f"the annotation {UNDERSCORES} is `{written[:40]}`, which means nothing"
+            config.report.error(at, what, f"write {', '.join(Underscores)}")
+        return Underscores.REJECT  # who writes it wants less to come in
+    return Underscores(written)
 
 
 def _check_trust_domain(config: Fields, at: str | Path, written: str) -> None:

@@ -102,9 +102,10 @@ def _wait(process: subprocess.Popen[bytes], name: str, patience: float, log: Fil
 
 
 def _is_over(status: MeshStatus) -> bool:
-    """The files are read and looked at, and nothing of what they want is still on its way; a failed job is not."""
+    """The files are read and looked at, and nothing of what they want is still on its way; a failed job is not. Nor is
+    the news, to the proxies of those who may call it, that a pod is ready."""
     here = all(len(workload.pods) >= workload.replicas for workload in status.workloads)
-    return status.objects is not None and status.is_checked and here and not _unready(status)
+    return status.objects is not None and status.is_checked and here and not _unready(status) and status.is_told
 
 
 def _what_is_wrong(status: MeshStatus, patience: float) -> list[str]:

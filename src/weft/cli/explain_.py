@@ -98,8 +98,9 @@ def _offline(files: list[Path], question: dict[str, Any]) -> dict[str, Any]:
 
     from weft.cli.meshes import Admission
     from weft.cli.trial_source import check, read, stage_of, warn
+    from weft.control.answer import answer
     from weft.control.clues import Wrong
-    from weft.control.question import Question, answer
+    from weft.control.question import Question
     from weft.control.reading import Reading
     from weft.control.rehearsal import rehearsed
 

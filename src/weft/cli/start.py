@@ -7,6 +7,7 @@ A command of the kind has a function `run`: arguments come in, the exit status l
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from importlib import import_module
@@ -19,16 +20,24 @@ IN_PODS = {
     "wait": "In a sidecar, after it has started: wait until it is ready.",
 }
 
+_SERVING = ("control", "demo", "node", "up")  # these stay, and have to do with little memory
+# So many new objects before Python looks for what nobody refers to. What a command loads, it keeps to its end: to look
+# at it over and over would take a tenth of the time of an answer, and to take it apart at the end once more as much.
+_MANY = 100_000
+
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 
 def main() -> None:
     if len(sys.argv) > 1 and sys.argv[1] in IN_PODS:
         sys.exit(run(sys.argv[1], sys.argv[2:]))
+    if len(sys.argv) < 2 or sys.argv[1] not in _SERVING:
+        gc.set_threshold(_MANY)
     try:
         try:
             _start()
         finally:
+            gc.freeze()
             sys.stdout.flush()
     except OSError as error:
         # An error of standard output names no file. Whoever has closed a pipe, as head does, wants no more words.

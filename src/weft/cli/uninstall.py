@@ -12,7 +12,10 @@ from weft.cli.output import fail, say
 
 if TYPE_CHECKING:
     from weft.kube.client import Client
+    from weft.kube.made_gateways import Made
     from weft.kube.revisions import Revision
+
+_PATIENCE = 120.0  # seconds for the pods of Gateways to finish what they have begun
 
 
 def uninstall(
@@ -28,7 +31,8 @@ def uninstall(
     """Remove weft from a cluster.
 
     The webhooks go first, so that no pod is ever stopped by one that nobody answers. The resources of the mesh and
-    the CA's root stay, unless --purge is given: whoever installs again goes on where this ends.
+    the CA's root stay, unless --purge is given: whoever installs again goes on where this ends. Gateways stay, too; the
+    Deployments and Services that weft made for them go.
 
     \b
     Example: weft uninstall
@@ -49,6 +53,7 @@ def uninstall(
 async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool, yes: bool) -> None:
     from weft.cli.cluster import confirm
     from weft.install.names import OWNED_BY, Names
+    from weft.kube.made_gateways import made
 
     labels = ",".join(f"{name}={value}" for name, value in OWNED_BY.items())
     if not purge:
@@ -61,14 +66,17 @@ async def _uninstall(cluster: Client, revision: str, *, purge: bool, force: bool
             f"there is no revision {revision}" if not purge else "weft is not on this cluster",
             f"installed: {known}" if known else "",
         )
-    used = await _used(cluster, {revision} if not purge else None)
+    gateways = await made(cluster, None if purge else revision)
+    used = await _used(cluster, {revision} if not purge else None, gateways)
     if used and not force:
         _refuse(used)
     what = "everything of weft, every VirtualService and other resource of the mesh, and the CA's root" if purge else (
         f"revision {revision} of weft"
     )  # fmt: skip
-    confirm(f"remove {what} ({left} objects)?", yes=yes)
-    await _remove(cluster, labels)
+    if gateways:
+        what += f", and what it made for the Gateways {', '.join(map(str, gateways))}"
+    confirm(f"remove {what} ({left + sum(len(each.objects) for each in gateways)} objects)?", yes=yes)
+    await _remove(cluster, labels, revision=None if purge else revision, force=force)
     if used:
         from weft.install.node import STATE_DIRECTORY
 
@@ -100,12 +108,12 @@ async def _left(cluster: Client, labels: str, *, purge: bool) -> int:
     return len(found) + len(kinds)
 
 
-async def _used(cluster: Client, revisions: set[str] | None) -> list[str]:
-    """Namespaces with pods that live by one of these, or by any, in words."""
+async def _used(cluster: Client, revisions: set[str] | None, gateways: tuple[Made, ...]) -> list[str]:
+    """Namespaces with pods that live by one of these, or by any, in words; without those that go with it."""
     from weft.kube.revisions import uses
 
     used = []
-    for use in await uses(cluster):
+    for use in await uses(cluster, beside={(each.namespace, each.gateway) for each in gateways}):
         pods = sum(count for name, count in use.pods.items() if revisions is None or name in revisions)
         if pods:
             used.append(f"{use.namespace} ({pods} {'pod' if pods == 1 else 'pods'})")
@@ -121,15 +129,35 @@ def _refuse(used: list[str]) -> NoReturn:
     )
 
 
-async def _remove(cluster: Client, labels: str) -> None:
-    from weft.cli.cluster import progress
+async def _remove(cluster: Client, labels: str, *, revision: str | None, force: bool) -> None:
+    """First who would make pods of Gateways anew, then these, and their nodes' agent after them."""
+    from weft.cli.cluster import Progress, progress
+    from weft.kube import made_gateways
     from weft.kube.apply import remove
+    from weft.kube.resource import DEPLOYMENTS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 
     count = 0
+
+    async def remove_made(shown: Progress) -> tuple[Made, ...]:
+        nonlocal count
+        gateways = await made_gateways.made(cluster, revision)
+        async for who in made_gateways.remove(cluster, gateways):
+            count += 1
+            shown.now(f"removed: {who}")
+        return gateways
+
     with progress() as shown:
+        async for done in remove(cluster, labels, kinds=(MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, DEPLOYMENTS)):
+            count += 1
+            shown.now(f"{done.outcome}: {done.what}")
+        left = await made_gateways.until_ended(cluster, await remove_made(shown), _PATIENCE)
+        if left and not force:
+            where = ", ".join(f"{namespace} ({pods})" for namespace, pods in left.items())
+            fail(f"pods of Gateways have not ended: {where}", "the node's agent is left for them: run this again")
         async for done in remove(cluster, labels):
             count += 1
             shown.now(f"{done.outcome}: {done.what}")
+        await remove_made(shown)  # what was made in the meantime; nobody may make any more
     say(f"{count} objects removed")
 
 

@@ -52,7 +52,7 @@ class BackendAuthorities:
             await self._changed.wait()
             await asyncio.sleep(_QUIET)
             self._changed.clear()
-            self._config_maps.want(named(self._plane.mesh) - {self._own})
+            self._config_maps.want(name for name in named(self._plane.mesh) if name != self._own)
 
     async def _take(self) -> None:
         while True:
@@ -65,16 +65,16 @@ class BackendAuthorities:
                 log.exception("ConfigMaps of backends' authorities could not be taken in")
 
 
-def named(mesh: Mesh) -> frozenset[Name]:
-    """The ConfigMaps that policies name, each in its policy's own namespace."""
-    return frozenset(
-        (value.namespace, name)
+def named(mesh: Mesh) -> tuple[Name, ...]:
+    """The ConfigMaps that policies name, each in its policy's own namespace; of the oldest policy first."""
+    policies = sorted(
+        (value.created or "9999", value.namespace, value.name, value.bundles)
         for key, values in mesh.values()
         if key.kind == _KIND
         for value in values
         if isinstance(value, BackendTls)
-        for name in value.bundles
     )
+    return tuple(dict.fromkeys((namespace, name) for _, namespace, _, bundles in policies for name in bundles))
 
 
 def _bundles(change: Change) -> tuple[Bundle, ...]:

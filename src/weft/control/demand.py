@@ -85,7 +85,7 @@ class Demand:
         called = self.calls.of(group)
         if called.everything:
             return set(hosts())
-        at = (service.host for address in called.addresses for service in self._mesh.services_at(*address))
+        at = (service.host for address in called.addresses for service in self._mesh.services_at(address))
         return {*called.hosts, *at}
 
 

@@ -55,6 +55,7 @@ class RouteFacts(msgspec.Struct, frozen=True):
     goes: str
     reaches: bool  # the pods that are described
     also: tuple[str, ...] = ()  # what happens to a request on its way
+    elsewhere: bool = False  # it leads to other services alone
 
 
 class Routing(msgspec.Struct, frozen=True):
@@ -150,6 +151,7 @@ def _route(
         goes=_goes(route),
         reaches=any(reaches(each.destination) and (each.weight or len(route.route) == 1) for each in route.route),
         also=of_route(route) if isinstance(route, HttpRoute) else (),
+        elsewhere=bool(route.route) and all(each.destination.host != host for each in route.route),
     )
 
 

@@ -119,7 +119,10 @@ def _routing_lines(routing: Routing, whom: str) -> Iterator[str]:
     for route in routing.routes:
         name = f" {route.name}" if route.name else ""
         line = f" (line {route.where.line})" if route.where.file and route.where.line else ""
-        mark = f"reaches {whom}" if route.reaches else f"does not reach {'it' if whom == 'this pod' else 'any pod'}"
+        nobody = (
+            "not to this service" if route.elsewhere else f"does not reach {'it' if whom == 'this pod' else 'any pod'}"
+        )
+        mark = f"reaches {whom}" if route.reaches else nobody
         yield f"      {route.kind} route {route.number}{name}{line}: {route.when}: {route.goes}; {mark}"
         if route.also:
             yield f"         On its way: {', '.join(route.also)}"

@@ -9,7 +9,6 @@ import msgspec
 
 from weft.analyze.facts import Facts
 from weft.analyze.finding import coded
-from weft.analyze.namespaces import INJECTION, REVISION
 from weft.analyze.outside import of_outside
 from weft.analyze.pods import found, of_pods
 from weft.analyze.proxies import Installed, of_proxies
@@ -20,14 +19,13 @@ from weft.api.request_test import KIND
 from weft.base.problem import Problem, Severity
 from weft.control.intake import Admit, as_it_is
 from weft.control.rehearsal import Values, rehearsed
+from weft.control.written_pods import Injection, would_be
 from weft.inject.annotations import Refused, read
-from weft.inject.decision import decide
 from weft.inject.settings import Settings
 from weft.model.instance import Instance
-from weft.model.names import ObjectKey, Origin
+from weft.model.names import ObjectKey
 
 SUPPRESSING = ("weft.dev/analyze-suppress", "galley.istio.io/analyze-suppress")  # annotations: codes, or *
-_ADDRESS = "192.0.2.2"  # of pods that would be there; it is nobody's (RFC 5737)
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -57,11 +55,10 @@ def examine(
     written = {document.key: document for document in documents}
     fresh = {document.key: document for document in laid_over}
     written |= fresh
-    namespaces = {key.name: _labels(document) for key, document in written.items() if key.kind == "Namespace"}
-    injection = _Injection(namespaces, running)
+    injection = Injection(written.values(), running.injectors if running is not None else {})
     templates = [each for document in written.values() if (each := template_of(document)) is not None]
     looked_at = [document for document in written.values() if _is_read(document)]
-    others = [*_present(running, fresh), *_would_be(templates, running, fresh, injection)]
+    others = [*_present(running, fresh), *_made_of(templates, running, fresh, injection)]
     result = rehearsed(looked_at, domain, admit, others=others, least=Severity.INFO)
     made = [each for each in templates if each.owner == ("", "")]  # else whoever made it is looked at
     problems = [
@@ -77,43 +74,10 @@ def examine(
     return Examined(len(written), _in_order(_heard(dict.fromkeys(map(coded, problems)), written)), result.facts)
 
 
-def written_pods(documents: Iterable[Document]) -> Iterator[tuple[ObjectKey, Instance]]:
-    """One pod of each Deployment and the like, with a proxy if it would get one."""
-    written = tuple(documents)
-    namespaces = {each.key.name: _labels(each) for each in written if each.key.kind == "Namespace"}
-    templates = [each for document in written if (each := template_of(document)) is not None]
-    for key, values in _would_be(templates, None, {}, _Injection(namespaces, None)):
-        for value in values:
-            if isinstance(value, Instance):
-                yield key, value
-
-
 def _is_read(document: Document) -> bool:
     """What a mesh reads, what it might, and what nobody knows. Whatever else there is in a cluster is not its."""
     kind = document.key.kind
     return kind in KINDS or kind in OF_MESHES or kind in OF_PODS or kind not in NOT_READ or kind == KIND
-
-
-class _Injection:
-    """Who gets a proxy, as the injector and the API server would have it."""
-
-    def __init__(self, namespaces: Mapping[str, Mapping[str, str]], running: Running | None) -> None:
-        self._namespaces = namespaces
-        self._injectors = dict(running.injectors) if running else {}
-
-    def wants(self, template: PodTemplate) -> bool:
-        labels = self._namespaces.get(template.namespace)
-        if labels is None:
-            # Whoever wrote this has left the namespace to others. Most meshes inject where they have objects.
-            labels = {INJECTION: "enabled"}
-        return decide(template.body(), template.namespace, labels, self.settings(labels)).inject
-
-    def settings(self, labels: Mapping[str, str]) -> Settings:
-        revision = "default" if INJECTION in labels else labels.get(REVISION, "default")
-        return self._injectors.get(revision) or Settings(revision=revision)
-
-    def settings_for(self, namespace: str) -> Settings:
-        return self.settings(self._namespaces.get(namespace, {}))
 
 
 def _present(running: Running | None, fresh: Mapping[ObjectKey, Document]) -> Iterator[Values]:
@@ -123,51 +87,24 @@ def _present(running: Running | None, fresh: Mapping[ObjectKey, Document]) -> It
             yield key, values
 
 
+def _made_of(
+    templates: Iterable[PodTemplate],
+    running: Running | None,
+    fresh: Mapping[ObjectKey, Document],
+    injection: Injection,
+) -> Iterator[Values]:
+    """The pods of workloads that are only written."""
+    written = (each for each in templates if running is None or each.document.key in fresh)
+    return ((key, (pod,)) for key, pod in would_be(written, injection))
+
+
 def _is_of(value: object, fresh: Mapping[ObjectKey, Document]) -> bool:
     return isinstance(value, Instance) and any(
         ObjectKey(kind, value.namespace, value.workload) in fresh for kind in PLACES
     )
 
 
-def _would_be(
-    templates: Iterable[PodTemplate],
-    running: Running | None,
-    fresh: Mapping[ObjectKey, Document],
-    injection: _Injection,
-) -> Iterator[Values]:
-    """The pods of workloads that are only written."""
-    for template in templates:
-        key = template.document.key
-        if template.owner != ("", "") or (running is not None and key not in fresh):
-            continue
-        named = {name: number for container in template.containers for name, number, _ in container.ports if name}
-        document = template.document
-        instance = Instance(
-            name=template.name,
-            namespace=template.namespace,
-            addresses=(_ADDRESS,),
-            labels=template.labels,
-            service_account=template.account,
-            ports=tuple(sorted(named.items())),
-            meshed=not template.host_network and (template.proxy is not None or injection.wants(template)),
-            workload=template.name,
-            by_slice=True,
-            origin=Origin(key, "", document.file, document.line),
-            included_ports=_ports_of(template, "includeInboundPorts"),
-            excluded_ports=_ports_of(template, "excludeInboundPorts") or (),
-        )
-        yield ObjectKey("Pod", template.namespace, f"{key.kind}/{template.name}"), (instance,)
-
-
-def _ports_of(template: PodTemplate, name: str) -> tuple[int, ...] | None:
-    """None for all, or where nothing is said. What is no port is said elsewhere."""
-    written = dict(template.annotations).get(f"traffic.sidecar.istio.io/{name}", "*")
-    if "*" in written:
-        return None
-    return tuple(int(part) for part in map(str.strip, written.split(",")) if part.isdecimal() and len(part) <= 5)
-
-
-def _of_annotations(templates: Iterable[PodTemplate], injection: _Injection) -> Iterator[Problem]:
+def _of_annotations(templates: Iterable[PodTemplate], injection: Injection) -> Iterator[Problem]:
     for template in templates:
         if not injection.wants(template):
             for container in template.containers:
@@ -208,9 +145,3 @@ def _heard(problems: Iterable[Problem], written: Mapping[ObjectKey, Document]) -
 
 def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda each: (each.where.file, each.where.line, str(each))))
-
-
-def _labels(document: Document) -> Mapping[str, str]:
-    metadata = document.body.get("metadata")
-    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    return labels if isinstance(labels, Mapping) else {}

@@ -18,7 +18,7 @@ from weft.kube.singles import GATEWAY_SECRETS, Name, Singles
 from weft.model.destination_rule import credentials_of
 from weft.model.gateway import CredentialRef
 from weft.model.gateway_api import RouteKind
-from weft.model.gateways import AUTHORITIES, references
+from weft.model.gateways import AUTHORITIES, age, references
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
@@ -74,24 +74,31 @@ class GatewayCredentials:
                 log.exception("Secrets of gateways could not be taken in")
 
 
-def named(mesh: Mesh, groups: Iterable[Group]) -> frozenset[Name]:
-    """The Secrets that Gateways and rules name for these gateways; without a namespace, it is the gateway's own."""
-    return frozenset(
-        (reference.namespace or group.namespace, reference.name)
-        for group in groups
-        for reference in (*_shown(mesh, group), *_taken_along(mesh, group))
-    )
+def named(mesh: Mesh, groups: Iterable[Group]) -> tuple[Name, ...]:
+    """The Secrets that Gateways and rules name for these gateways; without a namespace, it is the gateway's own. Those
+    first by which servers are served, of the oldest Gateway before others', and then those of rules: whoever names many
+    takes nothing away from who was there before, also where nobody knows any more what was read."""
+    found: list[tuple[tuple[object, ...], Name]] = []
+    for group in groups:
+        for order, reference in (*_shown(mesh, group), *_taken_along(mesh, group)):
+            found.append((order, (reference.namespace or group.namespace, reference.name)))
+    return tuple(dict.fromkeys(name for _, name in sorted(found)))
 
 
-def _shown(mesh: Mesh, group: Group) -> Iterator[CredentialRef]:
+def _shown(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
+    served = {(each.gateway, each.index) for each in mesh.scope(group).servers or ()}
     for gateway in mesh.gateways_of(group):
-        for server in gateway.servers:
-            yield from references(server.tls)
+        for index, server in enumerate(gateway.servers):
+            left_out = (gateway.key, index) not in served
+            for reference in references(server.tls):
+                yield (1 if left_out else 0, age(gateway), index), reference
 
 
-def _taken_along(mesh: Mesh, group: Group) -> Iterator[CredentialRef]:
+def _taken_along(mesh: Mesh, group: Group) -> Iterator[tuple[tuple[object, ...], CredentialRef]]:
     """On the way out, by the rules for whom its routes lead to."""
     scope = mesh.scope(group)
     for host in sorted(mesh.edge(scope).destinations):
-        for name in sorted(credentials_of(mesh.destination_rule(host, mesh.service(host, scope), group))):
-            yield from (CredentialRef(name), CredentialRef(f"{name}{AUTHORITIES}"))
+        rule = mesh.destination_rule(host, mesh.service(host, scope), group)
+        for name in sorted(credentials_of(rule)):
+            order = (2, (rule.created if rule and rule.created else "9999", host), 0)
+            yield from ((order, CredentialRef(each)) for each in (name, f"{name}{AUTHORITIES}"))

@@ -123,7 +123,7 @@ class Push:
     ) -> None:
         """Proxies of a group wait for these clusters (`translate/hold.py`), or call these hosts. They are told of whom
         they call at once; what comes in one turn of the loop is one push. `soon`: not before that turn is over."""
-        addresses = [address for name in held if (address := names.called_at(name)) is not None]
+        addresses = [address for name in held if (address := names.called_at(name))]
         if not self.calls.add(group, addresses, hosts, why) or group not in self._groups:
             return
         if not soon:
@@ -146,7 +146,9 @@ class Push:
 
     def _answers(self, group: Group) -> Update:
         """Where calls are held for good that were held once: each stream sends them when it has sent the rest."""
-        return self._groups[group].answer(names.held(*address) for address in self.calls.of(group).addresses)
+        return self._groups[group].answer(
+            name for address in self.calls.of(group).addresses for name in names.held(address)
+        )
 
     # Proxies refuse (`control/quarantine.py`)
 

@@ -1,5 +1,5 @@
-"""A question about a request, as a command sends it, and its answer: what would happen to it now, or at a time that the
-control plane remembers."""
+"""A question about a request, as a command sends it: it comes in with a person's words, and out goes the request that
+is meant (`answer.py` tells what would happen to it), and the moment, now or one that the control plane remembers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from weft.base.problem import Problem, Where
-from weft.control.clues import Wrong, clues
 from weft.control.contents import DIGITS
 from weft.control.history import History
-from weft.control.reasons.steps import sourced
 from weft.control.stage import Stage
-from weft.explain.decision import Explanation
-from weft.explain.explain import explain
 from weft.explain.request import Request, Token
-from weft.explain.text import lines
 from weft.explain.url import BadSource, request_of
 
 _MOMENT = re.compile(r"@(-?\d{1,9})")
@@ -37,28 +32,12 @@ class Question(msgspec.Struct, frozen=True):
     when: str = ""  # `@17`, `@-1`, `@5be1c0ffee12`, `14:03`, `2026-11-16T14:03`; nothing: now
 
 
-class Answer(msgspec.Struct, frozen=True):
-    request: Request
-    explanation: Explanation
-    lines: tuple[str, ...]  # the same, for people
-    problems: tuple[Problem, ...] = ()  # what is wrong on its way: of objects that decide about it, or fail to
-
-
 class BadTime(Exception):
     def __init__(self, when: str) -> None:
         what = f"`{when}` is no time that could be looked at"
         super().__init__(what)
         hint = "for example: 14:03, 2026-11-16T14:03, or of weft history @17, @-1, or a digest"
         self.problem = Problem(Where(), what, hint)
-
-
-def answer(stage: Stage, question: Question, now: datetime, wrong: Wrong | None = None) -> Answer:
-    """`wrong`: all that is known to be wrong with the mesh; without, nobody looks for what is wrong on the way.
-    Raises as `request_in` does."""
-    request = request_in(stage, question, now)
-    explanation = sourced(stage.mesh, stage.group_of, explain(request, stage))
-    found = clues(stage, request, explanation, wrong) if wrong is not None else ()
-    return Answer(request, explanation, tuple(lines(explanation)), found)
 
 
 def request_in(stage: Stage, question: Question, now: datetime) -> Request:

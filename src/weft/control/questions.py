@@ -15,13 +15,14 @@ from weft import __version__
 from weft.api.request_test import RequestCase
 from weft.base.problem import Problem, Where
 from weft.control import audit_page
+from weft.control.answer import answer
 from weft.control.changed_objects import ChangedObject, changed_object
 from weft.control.clues import Wrong, stale
 from weft.control.debug import Answer, Page, Query
 from weft.control.description import PodFacts, ServicePicture, describe_pod, describe_service
 from weft.control.description_text import pod_lines, service_lines
 from weft.control.description_tls import tls_check
-from weft.control.question import Question, answer, moment
+from weft.control.question import Question, moment
 from weft.control.recent import Seen
 from weft.control.stage import Stage
 from weft.control.trial import Culprit, culprit

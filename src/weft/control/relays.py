@@ -5,6 +5,7 @@ Rule: which node an agent is of is known by its pod-bound token and the watch of
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from hashlib import blake2b
 from typing import Protocol
@@ -15,6 +16,8 @@ from weft.control.access import Principal
 from weft.model.group import Group
 from weft.xds.request import Refused
 from weft.xds.stream import NackedResource
+
+log = logging.getLogger(__name__)
 
 
 class Placements(Protocol):
@@ -50,7 +53,7 @@ class Groups(Protocol):
 
     def release(self, group: Group) -> None: ...
 
-    def want(self, group: Group, names: Iterable[str]) -> None: ...
+    def want(self, group: Group, names: Iterable[str], had: tuple[str, ...] = ()) -> None: ...
 
     def taken(self, group: Group, type_url: str) -> None: ...
 
@@ -96,8 +99,11 @@ class Relays:
     def release(self, group: Hashable) -> None:
         self._groups.release(_known(group))
 
-    def want(self, group: Hashable, names: Iterable[str]) -> None:
-        self._groups.want(_known(group), names)
+    def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
+        try:
+            self._groups.want(_known(group), names, had)
+        except Exception:  # a defect of ours, for which no agent is to lose its stream
+            log.exception("cannot tell %s of what it calls", group)
 
     def taken(self, group: Hashable, type_url: str) -> None:
         self._groups.taken(_known(group), type_url)

@@ -117,10 +117,10 @@ class Stage:
         found = self._names.look_up(name, namespace)
         return found.addresses if isinstance(found, Found) else ()
 
-    def after_call(self, caller: Workload, address: str, port: int) -> Resources:
+    def after_call(self, caller: Workload, address: str) -> Resources:
         group = self.group(caller.name)
         self._push.join(group)
-        self._push.call(group, (held(address, port),), soon=False)
+        self._push.call(group, held(address), soon=False)
         return self._read(self._own, group)
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:

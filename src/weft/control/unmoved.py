@@ -2,6 +2,7 @@
 can have changed at all. Most requests never meet what a change is about.
 
 Rule: a request ends as it did if nobody has come, gone or moved, and every proxy that was asked is sent the same bytes.
+Where all objects say what they said, nothing has to be translated to know that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from weft.control.changed_objects import meaning
 from weft.control.stage import Stage
 from weft.model.group import Group
 from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
 
 # Kinds that reach a request only by what proxies are sent. Of all others a stage knows something of its own: names,
 # addresses, who listens.
@@ -23,7 +25,9 @@ _BY_PROXIES = frozenset(
 class Unmoved:
     def __init__(self, before: Stage, after: Stage) -> None:
         self._before, self._after = before, after
-        self._world = before.mesh.settings == after.mesh.settings and _stand_alike(before.mesh, after.mesh)
+        same, others = before.mesh.settings == after.mesh.settings, _others(before.mesh, after.mesh)
+        self._nothing = same and not others and [*_keys(before.mesh)] == [*_keys(after.mesh)]
+        self._world = same and others <= _BY_PROXIES
         self._groups: dict[Group, bool] = {}
 
     def everything(self) -> bool:
@@ -34,15 +38,22 @@ class Unmoved:
         return self._world and all(map(self.is_sent_the_same, met))
 
     def is_sent_the_same(self, group: Group) -> bool:
+        if self._nothing:
+            return True
         if group not in self._groups:
             self._groups[group] = self._before.versions(group) == self._after.versions(group)
         return self._groups[group]
 
 
-def _stand_alike(before: Mesh, after: Mesh) -> bool:
+def _others(before: Mesh, after: Mesh) -> set[str]:
+    """Kinds of which an object says something else than before."""
     old, new = dict(before.values()), dict(after.values())
-    return all(
-        old.get(key, ()) == new.get(key, ()) or meaning(old.get(key, ())) == meaning(new.get(key, ()))
+    return {
+        key.kind
         for key in {*old, *new}
-        if key.kind not in _BY_PROXIES
-    )
+        if old.get(key, ()) != new.get(key, ()) and meaning(old.get(key, ())) != meaning(new.get(key, ()))
+    }
+
+
+def _keys(mesh: Mesh) -> Iterable[ObjectKey]:
+    return (key for key, _ in mesh.values())

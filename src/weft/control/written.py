@@ -10,9 +10,8 @@ from itertools import count
 import msgspec
 
 from weft.api.document import Document
-from weft.api.parse import Parsed, parse
+from weft.api.parse import OF_PODS, Parsed, parse
 from weft.base.problem import Problem, Severity
-from weft.control.examination import written_pods
 from weft.control.intake import Admit, as_it_is
 from weft.model.instance import pod_of
 from weft.model.mesh import Mesh
@@ -58,7 +57,10 @@ def written_mesh(
             mesh.apply(ObjectKey("Pod", workload.namespace, name), (pod,))
     for key, values in running or ():
         mesh.apply(key, values)
-    for key, pod in written_pods(written.values()) if running is None else ():
-        # Nobody has written who answers for which service, so labels decide.
-        mesh.apply(key, (msgspec.structs.replace(pod, addresses=(next(addresses),), by_slice=False),))
+    if running is None and any(key.kind in OF_PODS for key in written):
+        from weft.control.written_pods import written_pods  # on one machine nobody has to know the injector
+
+        for key, pod in written_pods(written.values()):
+            # Nobody has written who answers for which service, so labels decide.
+            mesh.apply(key, (msgspec.structs.replace(pod, addresses=(next(addresses),), by_slice=False),))
     return WrittenMesh(mesh, tuple(problems))

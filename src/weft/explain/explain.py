@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
+from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.config.route.v3.route_components_pb2 import Route
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
@@ -26,7 +27,6 @@ from weft.explain.walk import Walk, every
 from weft.explain.world import NoPort, Resources, Workload, World
 
 _OFFERS = "envoy.network.application_protocols"
-_AGAIN = "127.0.0.1"  # where a call that was held comes from, as the chains of a listener see it
 _GRPC_OF_HTTP = {400: 13, 401: 16, 403: 7, 404: 12, 429: 14, 502: 14, 503: 14, 504: 14}
 
 
@@ -102,8 +102,10 @@ class _Outbound:
         self._caller, self._resources = caller, resources
 
     def go(self, connection: Connection) -> Verdict:
+        return self._take(listener.outbound(self._resources, connection), connection)
+
+    def _take(self, taking: Listener | None, connection: Connection) -> Verdict:
         walk, resources = self._walk, self._resources
-        taking = listener.outbound(resources, connection)
         if taking is None:
             raise Unsure(f"{self._caller.name} has no listener for what goes out")
         chain = listener.chain(taking, connection)
@@ -142,13 +144,15 @@ class _Outbound:
         return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {asked} carries it there")
 
     def _hold(self, connection: Connection) -> Verdict:
-        """It comes again when the proxy has been told, from its own address, and is held no more."""
+        """It comes again when the proxy has been told. What nobody takes then either goes where the unknown goes."""
+        if connection.held:
+            return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
         where = f"{connection.address}:{connection.port}"
         self._walk.tell(
             Stage.LISTENER, f"{where} has not been called yet: the call is held until the proxy is told who it is"
         )
-        self._resources = self._world.after_call(self._caller, connection.address, connection.port)
-        return self.go(msgspec.structs.replace(connection, direct_source=_AGAIN))
+        self._resources = self._world.after_call(self._caller, connection.address)
+        return self.go(msgspec.structs.replace(connection, held=True))
 
     def send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
         """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""

@@ -239,11 +239,17 @@ def _filters(
 
 
 def _underscores(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:
-    rejects = manager.common_http_protocol_options.headers_with_underscores_action == HttpProtocolOptions.REJECT_REQUEST
-    name = next((name for name, _ in seen.headers if "_" in name), "")
-    if not rejects or not name:
+    action = manager.common_http_protocol_options.headers_with_underscores_action
+    names = list(dict.fromkeys(name for name, _ in seen.headers if "_" in name))
+    if not names or action == HttpProtocolOptions.ALLOW:
         return None
-    walk.tell(Stage.ROUTE, f"the header {name} has an underscore: an application may take it for another")
+    told = f"the header {names[0]} has an underscore: an application may take it for another"
+    if action == HttpProtocolOptions.DROP_HEADER:
+        walk.tell(Stage.ROUTE, f"{told}, and it is left out")
+        for name in names:
+            seen.headers.remove(name)
+        return None
+    walk.tell(Stage.ROUTE, told)
     version = "http2" if seen.http2 else "http1"
     why = "a header's name has an underscore"
     return walk.end(Kind.ANSWERED, why, status=400, detail=f"{version}.unexpected_underscore")

@@ -15,6 +15,7 @@ from weft.explain.request import Speaks
 from weft.explain.world import Resources
 
 OUTBOUND, INBOUND = "virtualOutbound", "virtualInbound"
+AGAIN, UNKNOWN = "virtualOutboundAgain", "virtualOutboundUnknown"
 _TLS_INSPECTOR, _HTTP_INSPECTOR = "envoy.filters.listener.tls_inspector", "envoy.filters.listener.http_inspector"
 
 
@@ -27,12 +28,13 @@ class Connection(msgspec.Struct, frozen=True):
     speaks: Speaks
     server_name: str = ""
     offers: tuple[str, ...] = ()
-    direct_source: str = ""  # who the socket itself is connected to, if it is not the source that somebody has named
+    held: bool = False  # it has been, and goes on
 
 
 def outbound(resources: Resources, connection: Connection) -> Listener | None:
-    """`virtualOutbound` takes every connection, and hands it to the listener of its original destination."""
-    catching = resources.listeners.get(OUTBOUND)
+    """`virtualOutbound` takes every connection, and hands it to the listener of its original destination. One that was
+    held is taken by another, which does the same."""
+    catching = resources.listeners.get(AGAIN if connection.held else OUTBOUND)
     if catching is None or not catching.use_original_dst.value:
         return catching
     everywhere = "::" if ":" in connection.address else "0.0.0.0"
@@ -105,12 +107,11 @@ def _holds(predicate: ListenerFilterChainMatchPredicate, connection: Connection)
 def _find(
     chains: list[FilterChain], connection: Connection, transport: str, protocols: tuple[str, ...]
 ) -> FilterChain | None:
-    direct = connection.direct_source or connection.source
     left = _by_range(chains, connection.address, lambda each: each.filter_chain_match.prefix_ranges)
     left = _by_name(left, connection.server_name if connection.speaks is Speaks.TLS else "")
     left = _by_value(left, (transport,), lambda each: (each.filter_chain_match.transport_protocol or "",))
     left = _by_value(left, protocols, lambda each: each.filter_chain_match.application_protocols or ("",))
-    left = _by_range(left, direct, lambda each: each.filter_chain_match.direct_source_prefix_ranges)
+    left = _by_range(left, connection.source, lambda each: each.filter_chain_match.direct_source_prefix_ranges)
     left = _by_range(left, connection.source, lambda each: each.filter_chain_match.source_prefix_ranges)
     return left[0] if left else None
 

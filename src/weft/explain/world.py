@@ -121,8 +121,8 @@ class World(Protocol):
         asks somebody outside of the mesh."""
         ...
 
-    def after_call(self, caller: Workload, address: str, port: int) -> Resources:
-        """What the caller's proxy has once it has been told of whoever has this address and port."""
+    def after_call(self, caller: Workload, address: str) -> Resources:
+        """What the caller's proxy has once it has been told of whoever has this address."""
         ...
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:

@@ -43,8 +43,8 @@ _LOOK_SECONDS = 0.1
 OWNED: tuple[Resource, ...] = (
     MUTATING_WEBHOOKS,
     VALIDATING_WEBHOOKS,
-    DAEMON_SETS,
     DEPLOYMENTS,
+    DAEMON_SETS,
     POD_DISRUPTION_BUDGETS,
     SERVICES,
     CSI_DRIVERS,
@@ -95,20 +95,27 @@ async def apply(
             yield Done(who, Outcome.UNCHANGED if _content(before) == _content(after) else Outcome.CHANGED)
 
 
-async def owned(client: Client, labels: str) -> AsyncGenerator[tuple[Resource, Named], None]:
+async def owned(
+    client: Client, labels: str, kinds: Sequence[Resource] = OWNED
+) -> AsyncGenerator[tuple[Resource, Named], None]:
     """Everything with these labels, in the order in which it can be removed."""
-    for resource in OWNED:
+    for resource in kinds:
         for found in (await client.list(resource, _Object, labels=labels)).items:
             who = Named(resource.api_version, resource.kind, found.metadata.namespace, found.metadata.name)
             yield resource, who
 
 
 async def remove(
-    client: Client, labels: str, *, keep: Sequence[Mapping[str, Any]] = (), dry_run: bool = False
+    client: Client,
+    labels: str,
+    *,
+    keep: Sequence[Mapping[str, Any]] = (),
+    kinds: Sequence[Resource] = OWNED,
+    dry_run: bool = False,
 ) -> AsyncGenerator[Done, None]:
     """What has these labels and is not among `keep`."""
     kept = {named(each) for each in keep}
-    async for resource, who in owned(client, labels):
+    async for resource, who in owned(client, labels, kinds):
         if who not in kept:
             if not dry_run:
                 await client.delete(resource, who.name, namespace=who.namespace)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -28,10 +28,12 @@ from weft.model.proxy import GATEWAY_TEMPLATE
 log = logging.getLogger("weft.kube")
 
 MANAGER = "weft-gateways"  # the owner of what we write, in the objects' managedFields
+REVISION_OF = "gateway.weft.dev/revision"  # label of what we make: whose it is, for whoever takes that revision away
 SERVICE_TYPE = "networking.istio.io/service-type"  # Istio's annotation of a Gateway
 GATEWAYS = Resource(GROUP, "v1", "gateways", "Gateway")
 
 _CLASS_LABEL = "gateway.networking.k8s.io/gateway-class-name"
+_OF_INJECTION = ("istio.io", "weft.dev")  # as a label's or an annotation's domain ends
 _TYPES = ("ClusterIP", "LoadBalancer", "NodePort")
 _LOOK_SECONDS = 1.0  # between looks at which Gateways there are
 _AGAIN_SECONDS = 60.0  # until something that somebody deleted or changed is made anew
@@ -164,15 +166,15 @@ def objects(
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": gateway.namespace,
-        "labels": {**dict(gateway.labels), **label, _CLASS_LABEL: gateway.class_name},
+        "labels": {**dict(gateway.labels), **label, _CLASS_LABEL: gateway.class_name, REVISION_OF: revision},
         **({"annotations": dict(gateway.annotations)} if gateway.annotations else {}),
         "ownerReferences": [{"apiVersion": f"{GROUP}/v1", "kind": "Gateway", "name": gateway.name, "uid": uid}],
     }
     chosen = {} if revision == DEFAULT else {REVISION_LABEL: revision}
     pods = {
         "metadata": {
-            "labels": {**dict(gateway.labels), **label, **chosen, "sidecar.istio.io/inject": "true"},
-            "annotations": {**dict(gateway.annotations), "inject.istio.io/templates": GATEWAY_TEMPLATE},
+            "labels": {**_plain(gateway.labels), **label, **chosen, "sidecar.istio.io/inject": "true"},
+            "annotations": {**_plain(gateway.annotations), "inject.istio.io/templates": GATEWAY_TEMPLATE},
         },
         "spec": {"serviceAccountName": name, "containers": [{"name": "istio-proxy", "image": "auto"}]},
     }
@@ -182,6 +184,13 @@ def objects(
         SERVICES: _manifest(SERVICES, metadata, spec=service),
         DEPLOYMENTS: _manifest(DEPLOYMENTS, metadata, spec={"selector": {"matchLabels": label}, "template": pods}),
     }
+
+
+def _plain(written: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Without those that say how a pod is injected, with which image or by whom: who may write a Gateway may not say
+    what runs."""
+    domains = ((key.partition("/")[0], key, value) for key, value in written)
+    return {key: value for domain, key, value in domains if not domain.endswith(_OF_INJECTION)}
 
 
 def _deployed(mesh: Mesh) -> Iterator[StandardGateway]:

@@ -64,7 +64,6 @@ class Named(msgspec.Struct):
 
 class PodAnnotations(msgspec.Struct):
     injected: str | None = msgspec.field(default=None, name="sidecar.istio.io/status")
-    templates: str | None = msgspec.field(default=None, name="inject.istio.io/templates")
     include_inbound: str | None = msgspec.field(default=None, name="traffic.sidecar.istio.io/includeInboundPorts")
     exclude_inbound: str | None = msgspec.field(default=None, name="traffic.sidecar.istio.io/excludeInboundPorts")
 
@@ -87,6 +86,7 @@ class ContainerPort(msgspec.Struct, rename="camel"):
 
 class Container(msgspec.Struct, rename="camel"):
     name: str = ""
+    args: list[str] | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str = ""
 

@@ -20,7 +20,6 @@ from weft.model.group import Group, ProxyKind
 from weft.model.instance import Instance
 from weft.model.locality import LOCALITY_LABEL
 from weft.model.names import Labels, ObjectKey, Origin
-from weft.model.proxy import GATEWAY_TEMPLATE
 
 _PROXY = "istio-proxy"
 _OVER = frozenset({"Succeeded", "Failed"})
@@ -178,12 +177,33 @@ def _account(pod: Pod) -> str:
 
 
 def _kind(pod: Pod) -> ProxyKind:
-    """A gateway is what the injector has made one, by the template that the pod names."""
-    annotations = pod.metadata.annotations
-    if annotations is None or annotations.injected is None or not annotations.templates:
-        return ProxyKind.SIDECAR
-    named = {each.strip() for each in annotations.templates.split(",")}
-    return ProxyKind.GATEWAY if GATEWAY_TEMPLATE in named else ProxyKind.SIDECAR
+    """A gateway is one whose proxy was started as such: by the id in its bootstrap, which the injector wrote. Gateways
+    are given keys, so nothing counts that can be changed in a Pod which is there; annotations and labels can."""
+    started = (
+        each
+        for container in (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+        if container.name == _PROXY
+        for each in container.args or ()
+    )
+    return ProxyKind.GATEWAY if any(map(_is_router, started)) else ProxyKind.SIDECAR
+
+
+class _Node(msgspec.Struct, frozen=True):
+    id: str = ""
+
+
+class _Bootstrap(msgspec.Struct, frozen=True):
+    node: _Node = _Node()
+
+
+def _is_router(argument: str) -> bool:
+    wanted = f"{ProxyKind.GATEWAY}~"
+    if wanted not in argument:  # as of nearly all pods, whose bootstrap need not be read
+        return False
+    try:
+        return msgspec.json.decode(argument, type=_Bootstrap).node.id.startswith(wanted)
+    except msgspec.MsgspecError:
+        return False
 
 
 def _is_meshed(pod: Pod) -> bool:

@@ -4,13 +4,14 @@ the driver of a pod's identity volume. That one a pod keeps for all of its life,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from weft.kube.client import Client
 from weft.kube.resource import DAEMON_SETS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS, Resource
 from weft.kube.rollout import restart
+from weft.model.gateway_api import GATEWAY_NAME
 from weft.model.proxy import IDENTITY_DRIVER
 
 DEFAULT = "default"
@@ -49,11 +50,14 @@ async def revisions(client: Client) -> list[Revision]:
     ]
 
 
-async def uses(client: Client) -> list[Use]:
-    """Of all namespaces that have proxies, or will."""
+async def uses(client: Client, *, beside: Collection[tuple[str, str]] = ()) -> list[Use]:
+    """Of all namespaces that have proxies, or will. `beside`: Gateways, by namespace and name, whose pods do not
+    count."""
     counted: dict[str, Counter[str]] = {}
     for pod in (await client.list(PODS, _Pod)).items:
         revision = _revision_of(pod)
+        if (pod.metadata.namespace, (pod.metadata.labels or {}).get(GATEWAY_NAME, "")) in beside:
+            continue
         if revision and pod.status.phase not in _OVER:
             counted.setdefault(pod.metadata.namespace, Counter())[revision] += 1
     namespaces = (await client.list(NAMESPACES, _Object)).items

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Iterable
 
 import msgspec
 
@@ -58,10 +58,11 @@ class Singles:
     def problems(self) -> tuple[Problem, ...]:
         return tuple(self._problems[name] for name in sorted(self._problems))
 
-    def want(self, names: Collection[Name]) -> None:
-        """These and no others, from now on. Of too many, those stay that are watched: whoever names a thousand more
-        must not take what is everybody else's away."""
-        chosen = set(sorted(names, key=lambda name: (name not in self._watches, name))[:MOST])
+    def want(self, names: Iterable[Name]) -> None:
+        """These and no others, from now on, the ones first that matter most. Of too many, those stay that are watched:
+        whoever names a thousand more must not take what is everybody else's away."""
+        names = tuple(dict.fromkeys(names))
+        chosen = set(sorted(names, key=lambda name: name not in self._watches)[:MOST])
         if len(names) > MOST:
             kind = self._sort.resource.kind
             log.warning(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -15,6 +13,7 @@ import msgspec
 
 from weft.base.problem import Problem
 from weft.local.error import CannotStart, LocalError, NoSuchMesh
+from weft.local.exchange import Exchange, NoAnswer
 from weft.local.run_directory import find, socket_of
 from weft.local.status import CANNOT_START, Entrance, MeshStatus
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:  # it brings all of X.509 along, and most commands never ask
     from weft.ca.status import AuthorityStatus
 
 _TIMEOUT = 10.0  # seconds without a byte
+_OK = 200
 
 
 def fetch_status(name: str) -> MeshStatus:
@@ -68,17 +68,15 @@ def read_logs(
 ) -> Iterator[str]:
     """Lines as they are, and with `follow` as they come, until the pod is gone."""
     query = {"pod": pod} | ({"follow": "1"} if follow else {}) | ({"stream": "proxy"} if proxy else {})
-    connection = _connect(name)
-    try:
-        answer = _request(connection, name, "GET", "/logs", query | ({} if lines is None else {"lines": str(lines)}))
-        if follow and connection.sock is not None:
-            connection.sock.settimeout(None)
-        while line := answer.readline():
-            yield line.decode(errors="replace").rstrip("\n")
-    except (http.client.HTTPException, OSError):
-        return  # the mesh has ended, and with it its logs
-    finally:
-        connection.close()
+    with _connect(name) as exchange:
+        try:
+            _request(exchange, name, "GET", "/logs", query | ({} if lines is None else {"lines": str(lines)}))
+            if follow:
+                exchange.wait_for_ever()
+            while line := exchange.readline():
+                yield line.decode(errors="replace").rstrip("\n")
+        except (NoAnswer, OSError):
+            return  # the mesh has ended, and with it its logs
 
 
 def end_mesh(name: str, timeout: float = 30.0) -> bool:
@@ -94,62 +92,44 @@ def end_mesh(name: str, timeout: float = 30.0) -> bool:
 
 def ask_at(path: Path, url: str, query: dict[str, str] | None = None, question: bytes = b"") -> bytes:
     """Ask a `weft control`, at the path of its socket. `question`: one that is too long for a query."""
-    connection = _Connection(str(path))
     try:
-        connection.connect()
-        return _request(connection, str(path), "POST" if question else "GET", url, query or {}, question).read()
+        with Exchange(str(path), _TIMEOUT) as exchange:
+            _request(exchange, str(path), "POST" if question else "GET", url, query or {}, question)
+            return exchange.read()
     except PermissionError as error:
         raise LocalError(f"{path}: permission denied", "only who runs weft control may ask it") from error
-    except (http.client.HTTPException, OSError) as error:
+    except (NoAnswer, OSError) as error:
         hint = f"is it running? weft control --debug {path.parent}"
         raise LocalError(f"no weft control answers at {path}: {error}", hint) from error
-    finally:
-        connection.close()
-
-
-class _Connection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=_TIMEOUT)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
 
 
 def _ask(name: str, method: str, path: str, query: dict[str, str] | None = None, body: bytes = b"") -> bytes:
-    connection = _connect(name)
-    try:
-        return _request(connection, name, method, path, query or {}, body).read()
-    except (http.client.HTTPException, OSError) as error:
-        raise LocalError(f"mesh `{name}` does not answer: {error}", f"weft down {name}") from error
-    finally:
-        connection.close()
+    with _connect(name) as exchange:
+        try:
+            _request(exchange, name, method, path, query or {}, body)
+            return exchange.read()
+        except (NoAnswer, OSError) as error:
+            raise LocalError(f"mesh `{name}` does not answer: {error}", f"weft down {name}") from error
 
 
-def _connect(name: str) -> _Connection:
-    connection = _Connection(str(socket_of(name)))
+def _connect(name: str) -> Exchange:
     try:
-        connection.connect()
+        return Exchange(str(socket_of(name)), _TIMEOUT)
     except PermissionError as error:
         raise LocalError(f"{socket_of(name)}: permission denied", "run as root: sudo weft …") from error
     except OSError as error:
         raise NoSuchMesh(name) from error
-    return connection
 
 
-def _request(
-    connection: _Connection, name: str, method: str, path: str, query: dict[str, str], body: bytes = b""
-) -> http.client.HTTPResponse:
-    connection.request(method, f"{path}?{urlencode(query)}", body=body)
-    answer = connection.getresponse()
-    if answer.status == http.client.OK:
-        return answer
-    said = answer.read()
+def _request(exchange: Exchange, name: str, method: str, path: str, query: dict[str, str], body: bytes = b"") -> None:
+    """Until its answer can be read."""
+    status = exchange.ask(method, f"{path}?{urlencode(query)}", body)
+    if status == _OK:
+        return
+    said = exchange.read()
     try:
         problem = msgspec.json.decode(said, type=Problem)
     except msgspec.DecodeError:
-        raise LocalError(f"mesh `{name}` answered {answer.status}: {said[:200].decode(errors='replace')}") from None
-    kind = CannotStart if answer.status == CANNOT_START else LocalError
+        raise LocalError(f"mesh `{name}` answered {status}: {said[:200].decode(errors='replace')}") from None
+    kind = CannotStart if status == CANNOT_START else LocalError
     raise kind(problem.what, problem.hint, where=problem.where.object)

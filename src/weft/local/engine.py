@@ -33,7 +33,7 @@ from weft.envoy import binary
 from weft.envoy.binary import EnvoyError
 from weft.files.watch import DirectoryMissing, watch
 from weft.local import access_log, run_directory
-from weft.local.addresses import POD_RANGES, SERVICE_RANGES, Addresses
+from weft.local.addresses import Addresses
 from weft.local.blocking import to_its_end
 from weft.local.dns import PROXY_PORT, Dns
 from weft.local.error import LocalError
@@ -41,6 +41,7 @@ from weft.local.front_door import FrontDoor
 from weft.local.gateway import clear_doorstep, gateway_plan, publications, unserved
 from weft.local.identities import Identities, Trust
 from weft.local.logs import PodLog
+from weft.local.lookups import Lookups
 from weft.local.observer import Observer
 from weft.local.pod import Place, Pod, PodPlan
 from weft.local.replicas import Replicas
@@ -61,7 +62,6 @@ from weft.netns.links import Bridge
 from weft.netns.namespace import Namespace, NetworkError, ipv6_available
 from weft.netns.view import POD_PATH
 from weft.node.proxy import Proxy
-from weft.translate.lookup import Answer, Names
 from weft.xds.server import ListenError
 
 log = logging.getLogger("weft.local.engine")
@@ -70,6 +70,10 @@ STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a seco
 _STOP_TIMEOUT = 20.0  # seconds for pods to end in good order; then their processes are killed
 _ACK_TIMEOUT = 1.0
 _OPEN_FILES = 65_536
+# Kinds that say what becomes of calls, and nothing of what names and addresses mean.
+_ABOUT_CALLS = frozenset(
+    {"VirtualService", "DestinationRule", "AuthorizationPolicy", "RequestAuthentication", "PeerAuthentication"}
+)
 
 
 class Engine:
@@ -98,15 +102,14 @@ class Engine:
         self._run_directory: RunDirectory | None = None
         self._bridge: Bridge | None = None
         self._binary = Path()
-        self._dns = Dns(self._look_up, found=self._about_to_call)
-        self._proxy_dns = Dns(self._look_up_for_proxy)
+        self._lookups = Lookups(self.control.mesh, domain)
+        self._dns = Dns(self._lookups.for_pod, found=self._about_to_call)
+        self._proxy_dns = Dns(self._lookups.for_proxy)
         self._server = Server(self)
         self._identities: Identities | None = None  # from the first look at the files on, which say the trust domain
-        self._names: Names | None = None
         self._virtual_addresses = VirtualAddresses(self.control.mesh)
         self._front_door: FrontDoor | None = None  # as soon as there is a directory for it
         self._replicas: dict[ObjectKey, Replicas] = {}
-        self._namespace_by_address: dict[str, str] = {}
         self._uids: set[int] = set()
         self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -241,7 +244,8 @@ class Engine:
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
         self._vouch()
-        self._forget_names()
+        if any(key.kind not in _ABOUT_CALLS for key in changed):
+            self._forget_names()
         for key in changed:
             if key.kind == "Workload":
                 values = self.control.mesh.get(key)
@@ -321,7 +325,7 @@ class Engine:
         )
         pod = Pod(plan, place, self._make_proxy, self._on_pod)
         self._uids.add(uid)
-        self._namespace_by_address |= dict.fromkeys(plan.addresses.texts, workload.namespace)
+        self._lookups.add(plan.addresses.texts, workload.namespace)
         self._on_pod(pod)
         return pod
 
@@ -335,8 +339,7 @@ class Engine:
             clear_doorstep(pod)
             self._uids.discard(pod.plan.uid)
             self.addresses.pods.release(pod.plan.key)
-            for address in pod.plan.addresses.texts:
-                self._namespace_by_address.pop(address, None)
+            self._lookups.remove(pod.plan.addresses.texts)
             shutil.rmtree(pod.place.directory, ignore_errors=True)
             self._forget_if_over(_workload_key(pod))
 
@@ -398,11 +401,8 @@ class Engine:
 
     def _forget_names(self) -> None:
         """Services or pods have changed: what names and addresses mean is found out anew."""
-        self._names = None
+        self._lookups.forget()
         self._virtual_addresses.changed()
-
-    def _look_up(self, name: str, asker: str) -> Answer:
-        return self._known_names().look_up(name, self._namespace_by_address.get(asker, "default"))
 
     def _about_to_call(self, addresses: Sequence[str], asker: str) -> None:
         """Nobody waits for it: a call that is sooner is held."""
@@ -410,16 +410,6 @@ class Engine:
             found = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
             for pod in found:
                 self.control.expect(group_of(pod.plan.workload), addresses)
-
-    def _look_up_for_proxy(self, name: str, asker: str) -> Answer:
-        return self._known_names().look_up_for_proxy(name, self._namespace_by_address.get(asker, "default"))
-
-    def _known_names(self) -> Names:
-        mesh = self.control.mesh
-        if self._names is None:
-            instances = [value for _, values in mesh.values() for value in values if isinstance(value, Instance)]
-            self._names = Names(mesh.services(), instances, self.domain, (*POD_RANGES, *SERVICE_RANGES))
-        return self._names
 
     # What people ask
 
@@ -451,6 +441,7 @@ class Engine:
             push=self.control.pushes,
             objects=self._objects() if self._loaded.is_set() else None,
             is_checked=not self.control.analyzing,
+            is_told=not self.control.pending and Sync.STALE not in sync.values(),
         )
 
     def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: dict[str, Sync]) -> WorkloadStatus:

@@ -85,6 +85,7 @@ class MeshStatus(msgspec.Struct, frozen=True):
     push: int = 0  # number of the last push
     objects: int | None = None  # how many the files say; None before they have been read
     is_checked: bool = True  # False while somebody still looks whether the objects fit together
+    is_told: bool = True  # False while a proxy has not answered all there is for it, or more is about to be
 
     @property
     def pods(self) -> tuple[PodStatus, ...]:

@@ -30,6 +30,7 @@ class VirtualAddresses:
         self._mesh = mesh
         self._dirty = asyncio.Event()
         self._settled = asyncio.Event()
+        self._settled.set()
         self._installed: list[VirtualAddress] = []
 
     def changed(self) -> None:

@@ -72,7 +72,8 @@ class _Place(msgspec.Struct):
     listener: Listener
     kinds: tuple[RouteKind, ...]
     told: tuple[Told, ...]  # Accepted, Conflicted, ResolvedRefs
-    serves: bool
+    accepted: bool
+    permitted: bool  # to use what it names; else its names are its own, and closed
     attached: dict[ObjectKey, tuple[StandardRoute, tuple[str, ...]]]  # each with the hostnames that it has here
 
     @property
@@ -97,9 +98,9 @@ def served(
                         route.key, reference, (told, found[route.key].told), route.origin, flaws=found[route.key].flaws
                     )
                 )
-    serving = [place for place in places if place.serves]
+    serving = [place for place in places if place.accepted]
     return Served(
-        tuple(_gateway(gateway, place.listener) for place in serving),
+        tuple(_gateway(gateway, place) for place in serving),
         tuple(routing for place in serving for routing in _routings(gateway, place, serving, found)),
         tuple(outcomes),
         _outcome(gateway, places),
@@ -132,8 +133,7 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
         if conflict.holds:
             accepted = not_accepted(conflict.reason, conflict.message)
         resolved, permitted = _references(gateway, listener, around)
-        serves = accepted.holds and permitted
-        yield _Place(listener, kinds, (accepted, conflict, resolved), serves, {})
+        yield _Place(listener, kinds, (accepted, conflict, resolved), accepted.holds, permitted, {})
 
 
 def _fitting(listener: Listener) -> tuple[RouteKind, ...]:
@@ -248,13 +248,13 @@ def _excluding(place: _Place, route: StandardRoute, hosts: tuple[str, ...]) -> S
 # What the mesh reads
 
 
-def _gateway(gateway: StandardGateway, listener: Listener) -> Gateway:
-    tls = None
+def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
+    """Where it may not use what it names, it has nothing to show: so it closes, and no wider listener answers."""
+    tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
         mode = ServerTlsMode.PASSTHROUGH if listener.passthrough else ServerTlsMode.SIMPLE
-        tls = ServerTls(
-            mode, credentials=tuple(CredentialRef(each.name, each.namespace) for each in listener.certificates)
-        )
+        shown = listener.certificates if place.permitted else ()
+        tls = ServerTls(mode, credentials=tuple(CredentialRef(each.name, each.namespace) for each in shown))
     port = ServicePort(listener.port, listener.name, _PROTOCOLS[listener.protocol])
     return Gateway(
         name=_name(gateway, listener),
@@ -338,7 +338,7 @@ def _outcome(gateway: StandardGateway, places: list[_Place]) -> GatewayOutcome:
     listeners = []
     for place in places:
         accepted, conflict, resolved = place.told
-        good = place.serves and (resolved.holds or resolved.reason == "InvalidRouteKinds")
+        good = place.accepted and place.permitted and (resolved.holds or resolved.reason == "InvalidRouteKinds")
         programmed = Told("Programmed", holds=good, reason="Programmed" if good else "Invalid")
         listeners.append(
             ListenerOutcome(

@@ -17,7 +17,7 @@ from weft.model.group import Group
 MOST = 5_000  # addresses and hosts of one group; who calls more is told of everything
 _MOST_GROUPS = 10_000
 
-Address = tuple[str, int]
+Address = str  # whatever the port: who calls them one after the other has called one
 
 
 class Why(StrEnum):
@@ -71,7 +71,7 @@ class Calls:
                 if len(called.addresses) + len(called.hosts) >= self._most:
                     called.everything = called.everything or why is not Why.LOOKED_UP  # that is only a guess
                     break
-                kept[each] = call  # type: ignore[index]
+                kept[each] = call
         if called.addresses or called.hosts:
             self._groups[group] = called  # last: the others have called nothing new for longer
         if len(self._groups) > _MOST_GROUPS:

@@ -213,30 +213,47 @@ def merged(rules: Sequence[DestinationRule]) -> DestinationRule:
 def completed(rule: DestinationRule, attached: DestinationRule) -> DestinationRule:
     """A written rule with the TLS of a BackendTLSPolicy wherever it says none: what else it is about is no reason to
     call in plaintext who is to be called over TLS."""
-    policy = rule.policy or attached.policy
-    if rule.policy is not None and attached.policy is not None:
-        policy = _with_tls_under(rule.policy, attached.policy)
+    policy, under = rule.policy or attached.policy, attached.policy
+    subsets = rule.subsets
+    if under is not None:
+        policy = _with_tls_under(rule.policy, under) if rule.policy is not None else policy
+        subsets = tuple(
+            msgspec.structs.replace(each, policy=_with_tls_at_ports(each.policy, under)) if each.policy else each
+            for each in subsets
+        )
     return msgspec.structs.replace(
         rule,
         policy=policy,
         policy_origin=rule.policy_origin if rule.policy is not None else attached.origin,
+        subsets=subsets,
         others=(*rule.others, *((attached.origin,) if attached.origin is not None else ())),
     )
 
 
 def _with_tls_under(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
-    """The TLS of `under` wherever a policy says none."""
-    ports = dict(policy.ports)
+    """The TLS of `under` wherever a host's policy says none."""
     alone = msgspec.structs.replace(policy, ports=())
-    for number, entry in under.ports:
-        ports[number] = ports.get(number, alone)
-        if ports[number].tls is None:
-            ports[number] = msgspec.structs.replace(ports[number], tls=entry.tls)
-    tls = policy.tls if policy.tls is not None else under.tls
-    filled = {
-        number: entry if entry.tls else msgspec.structs.replace(entry, tls=tls) for number, entry in ports.items()
-    }
-    return msgspec.structs.replace(policy, tls=tls, ports=tuple(sorted(filled.items(), key=lambda pair: pair[0])))
+    written = dict(policy.ports)
+    missing = tuple(
+        (number, alone if alone.tls is not None else msgspec.structs.replace(alone, tls=entry.tls))
+        for number, entry in under.ports
+        if number not in written
+    )
+    filled = _with_tls_at_ports(policy, under)
+    return msgspec.structs.replace(
+        filled,
+        tls=policy.tls if policy.tls is not None else under.tls,
+        ports=tuple(sorted((*filled.ports, *missing), key=lambda pair: pair[0])),
+    )
+
+
+def _with_tls_at_ports(policy: TrafficPolicy, under: TrafficPolicy) -> TrafficPolicy:
+    """A port's entry silences whatever else its rule says of TLS, but not a policy that is no part of the rule."""
+    ports = []
+    for number, entry in policy.ports:
+        theirs = _at_port(under, number) or under
+        ports.append((number, entry if entry.tls is not None else msgspec.structs.replace(entry, tls=theirs.tls)))
+    return msgspec.structs.replace(policy, ports=tuple(ports))
 
 
 def levels(rule: DestinationRule | None) -> Iterator[TrafficPolicy]:

@@ -62,6 +62,14 @@ class BoundServer(msgspec.Struct, frozen=True, cache_hash=True):
             each.admits(routing) and host_covers(each.host, domain) for each in self.hosts
         )
 
+    def meets(self, routing: VirtualService, domain: str) -> bool:
+        """Whether a name is the very one that it and a VirtualService both have."""
+        return self.gateway in routing.gateways and any(
+            each.admits(routing) and narrower(each.host, host) == domain
+            for each in self.hosts
+            for host in routing.hosts
+        )
+
 
 class Door(msgspec.Struct, frozen=True):
     """Where a name is answered for: in one route configuration."""
@@ -212,14 +220,16 @@ def _by_host(routings: Iterable[VirtualService]) -> _ByHost:
 
 
 def _door(name: str, domain: str, held: list[BoundServer], known: _ByHost) -> Door:
-    """Of those whose host covers the name, the nearest speak for it."""
+    """All speak for it that have it together with a server, however wide their own hosts are: where a server is for one
+    name, a VirtualService for `*` has that name there. For a name that nobody has so, the nearest speak."""
     serving = [server for server in held if any(host_covers(each.host, domain) for each in server.hosts)]
-    routes: tuple[VirtualService, ...] = ()
-    for pattern in patterns(domain):
-        found = known.get(pattern, ())
-        routes = tuple(each for each in found if any(server.admits(each, domain) for server in serving))
+    covering = [known.get(pattern, ()) for pattern in patterns(domain)]  # the nearest first
+    met = (each for found in covering for each in found if any(server.meets(each, domain) for server in serving))
+    routes = tuple(_in_order(met))
+    for found in covering:
         if routes:
             break
+        routes = tuple(each for each in found if any(server.admits(each, domain) for server in serving))
     gateways = tuple(dict.fromkeys(server.gateway for server in serving))
     return Door(
         name,

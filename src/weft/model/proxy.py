@@ -11,6 +11,7 @@ from typing import Final
 ADMIN_PORT: Final = 15000  # on loopback alone
 OUTBOUND_PORT: Final = 15001
 AGAIN_PORT: Final = 15002  # on loopback alone: where a call that was held goes on as one that has just come
+UNKNOWN_PORT: Final = 15003  # on loopback alone: and where it goes on if it is still nobody's then
 INBOUND_PORT: Final = 15006
 TUNNEL_PORT: Final = 15008
 METRICS_PORT: Final = 15020  # the application's and the proxy's, merged
@@ -18,11 +19,15 @@ READINESS_PORT: Final = 15021
 PROMETHEUS_PORT: Final = 15090  # the proxy's alone
 
 # It listens there, on every address or where everybody wants to: a second listener would be refused.
-TAKEN_PORTS: Final = frozenset({OUTBOUND_PORT, AGAIN_PORT, INBOUND_PORT, READINESS_PORT, PROMETHEUS_PORT})
+TAKEN_PORTS: Final = frozenset({OUTBOUND_PORT, AGAIN_PORT, UNKNOWN_PORT, INBOUND_PORT, READINESS_PORT, PROMETHEUS_PORT})
 # Of a gateway, which intercepts nothing, these alone are its own.
 OWN_PORTS: Final = frozenset({ADMIN_PORT, METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT})
 # Callers reach these directly: they are never intercepted.
 OPEN_PORTS: Final = (METRICS_PORT, READINESS_PORT, PROMETHEUS_PORT)
+
+# By the port that a held call has come to: how the proxy marks the connection by which it goes on, and the port that
+# the pod's rules lead what is marked so to. The marks are code points (DSCP) for local use; no packet leaves with one.
+MARKS: Final = {OUTBOUND_PORT: (3, AGAIN_PORT), AGAIN_PORT: (7, UNKNOWN_PORT)}
 
 PROXY_UID: Final = 1337
 PROXY_GID: Final = 1337

@@ -45,6 +45,14 @@ class PathNormalization(StrEnum):
     DECODE_AND_MERGE_SLASHES = "DECODE_AND_MERGE_SLASHES"
 
 
+class Underscores(StrEnum):
+    """What a gateway does with a header whose name has an underscore: applications may take it for one with a dash."""
+
+    ALLOW = "allow"  # as Istio
+    DROP = "drop"  # the header
+    REJECT = "reject"  # the request, as Envoy's authors recommend for an edge
+
+
 class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     domain: str = "cluster.local"  # the suffix of service hosts
     trust_domain: str = "cluster.local"
@@ -70,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     on_demand: bool = False  # proxies are told of a service when they first call it
     path_normalization: PathNormalization = PathNormalization.BASE
     trusted_proxies: int = 0  # before gateways: so many addresses at the end of x-forwarded-for are believed
+    underscores: Underscores = Underscores.ALLOW  # in header names, at gateways
     extension_providers: tuple[ExtensionProvider, ...] = ()
     origin: Origin | None = None
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from weft.base.suggest import did_you_mean
-from weft.model.proxy import INBOUND_PORT, OPEN_PORTS, OUTBOUND_PORT, PROXY_GID, PROXY_UID, TUNNEL_PORT
+from weft.model.proxy import INBOUND_PORT, MARKS, OPEN_PORTS, OUTBOUND_PORT, PROXY_GID, PROXY_UID, TUNNEL_PORT
 from weft.netns.namespace import NetworkError
 
 Family = Literal[4, 6]
@@ -111,12 +111,18 @@ def _inbound(wanted: Interception, family: Family) -> Iterator[str]:
 
 def _outbound(wanted: Interception, family: Family) -> Iterator[str]:
     loopback, inbound_source = ("127.0.0.1/32", "127.0.0.6/32") if family == 4 else ("::1/128", "::6/128")
+    owners = f"--uid-owner {wanted.proxy_uid}", f"--gid-owner {wanted.proxy_gid}"
     yield "-A OUTPUT -p tcp -j ISTIO_OUTPUT"
+    # A call that was held goes on by a connection to where it was going, and is to come back to the proxy. Before all
+    # else: whatever else lets the proxy's own connections leave would let this one leave unprotected.
+    for mark, port in MARKS.values():
+        for owner in owners:
+            yield f"-A ISTIO_OUTPUT -p tcp -m dscp --dscp {mark} -m owner {owner} -j REDIRECT --to-ports {port}"
     yield from (f"-A ISTIO_OUTPUT -o {interface} -j RETURN" for interface in wanted.interfaces_excluded)
     yield from (f"-A ISTIO_OUTPUT -p tcp --dport {port} -j RETURN" for port in wanted.outbound_ports_excluded)
     # What the inbound side hands to the app must not come back to it.
     yield f"-A ISTIO_OUTPUT -o lo -s {inbound_source} -j RETURN"
-    for owner in (f"--uid-owner {wanted.proxy_uid}", f"--gid-owner {wanted.proxy_gid}"):
+    for owner in owners:
         # The pod calls its own service: the proxy's client side chose this pod, so its server side is next.
         yield (
             f"-A ISTIO_OUTPUT -o lo ! -d {loopback} -p tcp ! --dport {wanted.tunnel_port} "

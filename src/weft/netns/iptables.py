@@ -123,6 +123,6 @@ def _check(namespace: Namespace, family: Family, finished: subprocess.CompletedP
         said = " ".join(finished.stderr.split()) or f"exit status {finished.returncode}"
         raise NetworkError(
             f"{_PREFIX[family]} refused the interception rules: {said}",
-            "the kernel may lack a module: modprobe nf_nat xt_owner xt_REDIRECT; then run: weft up",
+            "the kernel may lack a module: modprobe nf_nat xt_owner xt_dscp xt_REDIRECT; then run: weft up",
             where=str(namespace),
         )

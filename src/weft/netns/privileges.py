@@ -85,6 +85,6 @@ def _try_kernel() -> list[Problem]:
         tried = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=30)
         if tried.returncode != 0:
             said = " ".join(tried.stderr.split())
-            hint = "modprobe nf_nat xt_owner xt_REDIRECT"
+            hint = "modprobe nf_nat xt_owner xt_dscp xt_REDIRECT"
             problems.append(Problem(Where(), f"the kernel refuses interception rules ({program}): {said}", hint))
     return problems

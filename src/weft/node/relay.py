@@ -24,7 +24,6 @@ from weft.xds.copy import Copy
 from weft.xds.request import NodeInfo, Refused
 from weft.xds.server import Server
 from weft.xds.stream import NackedResource
-from weft.xds.types import CLUSTER, is_held
 from weft.xds.upstream import Line, NoLine, Upstream
 
 log = logging.getLogger("weft.node.relay")
@@ -32,6 +31,9 @@ log = logging.getLogger("weft.node.relay")
 # What controllers add to their own name: a number, or five of the letters that make no words.
 _OF_CONTROLLER = re.compile(r"(.+)-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5})")
 _LOOK_SECONDS = 1.0  # between looks whether the control plane has gone while a proxy waits
+# For an answer about what a proxy has and the copy has not, while there is a control plane. It takes milliseconds; one
+# that does not give it may be too old to, and a proxy must not be kept from news for good.
+ANSWER_SECONDS = 5.0
 
 
 class Relay:
@@ -39,12 +41,13 @@ class Relay:
     call the control plane, and is asked before every call (`weft.xds.upstream`)."""
 
     def __init__(self, private: Path, node: str, line: Callable[[], Awaitable[Line]]) -> None:
-        self._copy = Copy(moved=self._moved)
+        self._copy = Copy(moved=self._moved, heard=self._heard)
         self._server = Server(self._copy.snapshots, self, most_streams=MOST_STREAMS)
         self.upstream = Upstream(self._copy, node, line, streams=self._server.streams)
         self._pods: Entrances[Pod] = Entrances(private, self._server)  # by UID
         self._streams: dict[int, str] = {}  # number → the pod's UID
-        self._waiting: dict[str, list[asyncio.Event]] = defaultdict(list)
+        self._waiting: dict[str, list[asyncio.Event]] = defaultdict(list)  # by the pod's UID
+        self._asking: dict[str, list[asyncio.Event]] = defaultdict(list)  # by group
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -85,6 +88,10 @@ class Relay:
         """Of the Envoys here."""
         return self._server.streams()
 
+    def _heard(self, group: str) -> None:
+        for waiting in self._asking.pop(group, ()):
+            waiting.set()
+
     def _moved(self, uid: str) -> None:
         for waiting in self._waiting.pop(uid, ()):
             waiting.set()
@@ -105,16 +112,7 @@ class Relay:
                 log.info("%s is served as %s, for the control plane is away", pod, twin)
                 self._copy.place(pod.uid, self._copy.placements[twin.uid])
                 continue
-            placed = asyncio.Event()
-            self._waiting[pod.uid].append(placed)
-            try:
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await placed.wait()
-            except TimeoutError:
-                pass
-            finally:
-                if placed in self._waiting.get(pod.uid, ()):
-                    self._waiting[pod.uid].remove(placed)
+            await _news(self._waiting, pod.uid)
         self._streams[stream_id] = pod.uid
         self._copy.changed()
         return group
@@ -135,15 +133,46 @@ class Relay:
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None:
         self._copy.changed()
 
-    def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None:
-        """The control plane is asked, and answers by an update of the group. Who has had it is to keep it."""
+    def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
+        """The control plane is asked, and answers by an update of the group. Who has had it is to keep it: while this
+        agent knows less than its proxy, that is told nothing."""
         group = self._copy.placements.get(self._streams.get(stream_id, ""))
-        held = (*names, *(name for name in had if is_held(CLUSTER, name)))
-        if group is not None and held:
-            self._copy.want(group, held)
+        if group is None:
+            return None
+        self._copy.want(group, names)
+        number = self._copy.had(group, had)
+        return self._answered(group, number) if number else None
+
+    async def _answered(self, group: str, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        patience = ANSWER_SECONDS
+        while not self._copy.is_answered(group, number):
+            if patience <= 0:
+                log.warning("the control plane has not said what of group %s is called; it is served as it is", group)
+                return
+            began = loop.time()
+            await _news(self._asking, group)
+            if self.upstream.connected:
+                patience -= loop.time() - began
 
     def on_nack(self, resource: NackedResource) -> None:
         self._copy.refused(resource)
+
+
+async def _news(waiting: dict[str, list[asyncio.Event]], about: str) -> None:
+    """Or it is time for another look."""
+    news = asyncio.Event()
+    waiting[about].append(news)
+    try:
+        async with asyncio.timeout(_LOOK_SECONDS):
+            await news.wait()
+    except TimeoutError:
+        pass
+    finally:
+        if news in waiting.get(about, ()):
+            waiting[about].remove(news)
+        if not waiting.get(about):
+            waiting.pop(about, None)
 
 
 def _making(pod: Pod) -> tuple[str, str, str] | None:

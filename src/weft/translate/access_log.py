@@ -24,7 +24,6 @@ from envoy.extensions.access_loggers.file.v3.file_pb2 import FileAccessLog
 from envoy.extensions.access_loggers.filters.cel.v3.cel_pb2 import ExpressionFilter
 from envoy.extensions.access_loggers.stream.v3.stream_pb2 import StderrAccessLog, StdoutAccessLog
 from envoy.extensions.formatter.req_without_query.v3.req_without_query_pb2 import ReqWithoutQuery
-from google.protobuf.json_format import ParseDict
 from xds.type.v3.typed_struct_pb2 import TypedStruct
 
 from weft.model.access_log import Encoding, FileLog, Reporter
@@ -158,7 +157,7 @@ def _written(log: FileLog, ours: dict[str, str], *only: AccessLogFilter) -> Acce
     logger, name = _logger(log.path)
     form = logger.log_format
     if log.encoding is Encoding.JSON:
-        ParseDict(json.loads(log.format) if log.format else _JSON | ours, form.json_format)
+        form.json_format.update(json.loads(log.format) if log.format else _JSON | ours)
     else:
         by_name = " ".join(f'{key}="{value}"' for key, value in ours.items())
         form.text_format_source.inline_string = log.format or f"{_TEXT} {by_name}\n"
@@ -208,7 +207,7 @@ def own_answers() -> AccessLog:
     either = OrFilter(filters=[AccessLogFilter(response_flag_filter=flagged), AccessLogFilter(metadata_filter=marked)])
     # As JSON, because the generated messages do not know `stats_scope` yet, and Envoy warns of its predecessor.
     config = TypedStruct(type_url="type.googleapis.com/envoy.extensions.access_loggers.stats.v3.Config")
-    ParseDict(_COUNTER, config.value)
+    config.value.update(_COUNTER)
     result = AccessLog(name="envoy.access_loggers.stats", typed_config=packed(config))
     result.filter.or_filter.CopyFrom(either)
     return result

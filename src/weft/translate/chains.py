@@ -20,8 +20,8 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.model.destination_rule import ConnectionPool, Tunnel
-from weft.model.settings import PathNormalization, Settings
-from weft.translate import retries
+from weft.model.settings import PathNormalization, Settings, Underscores
+from weft.translate import names, retries
 from weft.translate.access_log import access_logs, connection_logs, own_answers
 from weft.translate.actions import wait
 from weft.translate.connects import with_connects
@@ -44,6 +44,11 @@ _STREAMS_OUTSIDE = 100
 _QUIET_OUTSIDE = timedelta(minutes=5)
 _IDLE_OUTSIDE = timedelta(hours=1)
 _HEADERS_OUTSIDE = timedelta(seconds=10)
+_UNDERSCORES = {
+    Underscores.ALLOW: HttpProtocolOptions.ALLOW,
+    Underscores.DROP: HttpProtocolOptions.DROP_HEADER,
+    Underscores.REJECT: HttpProtocolOptions.REJECT_REQUEST,
+}
 
 
 class End(Enum):
@@ -117,6 +122,8 @@ def manager(prefix: str, settings: Settings, end: End, noted: frozenset[str] = f
     result.http_protocol_options.enable_trailers = True
     if end is End.GATEWAY:
         _distrust(result)
+        # An application that reads `x_user` as `x-user` would take it for a header that the mesh has checked.
+        result.common_http_protocol_options.headers_with_underscores_action = _UNDERSCORES[settings.underscores]
         result.xff_num_trusted_hops = settings.trusted_proxies
         return result
     result.use_remote_address.value = False  # between two proxies of the mesh neither is the edge
@@ -136,8 +143,6 @@ def _distrust(manager: HttpConnectionManager) -> None:
     manager.stream_idle_timeout.CopyFrom(duration(_QUIET_OUTSIDE))
     manager.request_headers_timeout.CopyFrom(duration(_HEADERS_OUTSIDE))
     manager.common_http_protocol_options.idle_timeout.CopyFrom(duration(_IDLE_OUTSIDE))
-    # An application that reads `x_user` as `x-user` would take it for a header that the mesh has checked.
-    manager.common_http_protocol_options.headers_with_underscores_action = HttpProtocolOptions.REJECT_REQUEST
     manager.http2_protocol_options.max_concurrent_streams.value = _STREAMS_OUTSIDE
     _limit_windows(manager, _WINDOWS_OUTSIDE)
 
@@ -186,6 +191,14 @@ def bytes_to(
 
 def chain(name: str, *filters: Filter) -> FilterChain:
     return FilterChain(name=name, filters=filters)
+
+
+def going_round(name: str, port: int, settings: Settings) -> FilterChain:
+    """Of a listener that passes on what comes to where it was going: what comes to its own port would go round for
+    ever."""
+    result = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
+    result.filter_chain_match.destination_port.value = port
+    return result
 
 
 def http_inspector() -> ListenerFilter:

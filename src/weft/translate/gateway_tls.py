@@ -80,7 +80,10 @@ def secrets(view: GroupView) -> tuple[Built, ...]:
 
 
 def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
-    """The Secrets that a server needs and that are not there, or do not have what they should: each with why."""
+    """The Secrets that a server needs and may not use, that are not there, or do not have what they should: each with
+    why."""
+    if tls.terminates and tls.mode is not ServerTlsMode.ISTIO_MUTUAL and not tls.credentials and not tls.files:
+        return ("it may use no certificate that it names",)
     found = []
     for reference in tls.credentials:
         held = _credential(reference, view)

@@ -1,13 +1,16 @@
 """A first call is held, not lost. Where a proxy has only what its workload calls, a connection to any other address of
 the mesh waits here until the proxy has been told of the service: Envoy asks for a cluster named after the address, and
-keeps the connection. The answer, sent when all else has been taken, leads the connection back into this proxy, with the
-addresses it came with (PROXY protocol), to be met as one that has just come: by the service's own listener.
+keeps the connection. The answer, sent when all else has been taken, leads to where the call was going, by a connection
+with a mark; the pod's rules (`netns/interception.py`) send what has it back into this proxy, to be met as a call that
+has just come, by the service's own listener. Nothing is put before what the caller sends, and nobody reads it here.
 
-Rule: what has been here once goes on. It is told by its direct source, and held by no chain a second time.
+Rule: every way leads on. Which one a call takes says the port it has come to, and that no caller can choose: from the
+first it comes again, and from there, if it is held once more, it goes where all go who are nobody's.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import lru_cache
@@ -15,41 +18,42 @@ from ipaddress import ip_network
 
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.core.v3.base_pb2 import TrafficDirection
+from envoy.config.core.v3.socket_option_pb2 import SocketOption
 from envoy.config.listener.v3.listener_components_pb2 import Filter, FilterChain
-from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.config.listener.v3.listener_pb2 import AdditionalAddress, Listener
 from envoy.extensions.filters.common.set_filter_state.v3.value_pb2 import FilterStateValue
 from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 import Config as SetFilterState
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
-from weft.model.destination_rule import ProxyProtocol as Announcement
-from weft.model.proxy import AGAIN_PORT
+from weft.model.proxy import AGAIN_PORT, MARKS, UNKNOWN_PORT
 from weft.model.settings import Settings
 from weft.translate import names
-from weft.translate.announcement import announce_caller
 from weft.translate.built import Built, build
-from weft.translate.chains import bytes_to, chain
+from weft.translate.chains import bytes_to, chain, going_round, original_destination
 from weft.translate.protos import duration, from_control_plane, packed, socket_address
 from weft.translate.streams import matching
 
 WAIT = timedelta(seconds=5)  # for the control plane; then the connection is closed
 
-_HOLD, _HELD = "hold", "held"
-CHAINS = (_HOLD, _HELD, names.AGAIN)
+_HOLD = "hold"
+CHAINS = (_HOLD, names.AGAIN, names.UNKNOWN)
 
-_LOOPBACK = "127.0.0.1"
 _MOST = 2**32 - 1
+# Whether it is of IPv6: where a connection's mark is set, and how far its packets may go.
+_OPTIONS = {
+    False: (socket.IPPROTO_IP, socket.IP_TOS, socket.IP_TTL),
+    True: (socket.IPPROTO_IPV6, socket.IPV6_TCLASS, socket.IPV6_UNICAST_HOPS),
+}
+_NO_HOPS = 1  # should a pod's rules not know the mark, the next router drops what would leave unprotected
 
 
-def chains(ranges: tuple[str, ...], rest: str, settings: Settings) -> tuple[FilterChain, ...]:
-    """For a listener that others share: calls to these ranges are held. `rest`: where those go who have been."""
+def chains(ranges: tuple[str, ...]) -> tuple[FilterChain, ...]:
+    """For a listener that others share: calls to these ranges are held."""
     if not ranges:
         return ()
     held = chain(_HOLD, _cluster_by_address(), _wait_for_cluster())
-    again = chain(_HELD, bytes_to(((rest, 1),), settings))
-    for each in (held, again):
-        each.filter_chain_match.CopyFrom(matching((), ranges))
-    again.filter_chain_match.direct_source_prefix_ranges.extend(matching((), (_LOOPBACK,)).prefix_ranges)
-    return held, again
+    held.filter_chain_match.CopyFrom(matching((), ranges))
+    return (held,)
 
 
 def without(ranges: tuple[str, ...], taken: Iterable[str]) -> tuple[str, ...]:
@@ -58,35 +62,53 @@ def without(ranges: tuple[str, ...], taken: Iterable[str]) -> tuple[str, ...]:
     return tuple(each for each in ranges if ip_network(each) not in written)
 
 
-def listener(rest: str, settings: Settings) -> Built:
-    """Where held calls come back to. Who is met by no other listener then goes where an unknown call goes."""
-    result = Listener(name=names.AGAIN, traffic_direction=TrafficDirection.OUTBOUND)
-    result.address.CopyFrom(socket_address(_LOOPBACK, AGAIN_PORT))
-    result.use_original_dst.value = True
-    result.filter_chains.append(chain(names.AGAIN, bytes_to(((rest, 1),), settings)))
-    # The filter of that name would stand before the one that `use_original_dst` brings along, which then takes the
-    # kernel's word for where the connection goes: to this very listener. By the old field it stands behind it.
-    result.filter_chains[0].use_proxy_proto.value = True
-    return build(names.AGAIN, result)
+def listeners(rest: str, settings: Settings) -> tuple[Built, Built]:
+    """Where held calls come back to. The first hands them to the listener of where they are going. Who meets none goes
+    where an unknown call goes (`rest`), and so does who meets one that holds: by the second, which hands on nobody."""
+    again = _on_loopback(names.AGAIN, AGAIN_PORT, rest, settings)
+    again.use_original_dst.value = True
+    unknown = _on_loopback(names.UNKNOWN, UNKNOWN_PORT, rest, settings)
+    unknown.listener_filters.append(original_destination())
+    return build(again.name, again), build(unknown.name, unknown)
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=16384)
 def answer(name: str) -> Built:
-    """The cluster that a held call goes on by."""
-    result = Cluster(name=name, type=Cluster.STATIC, connect_timeout=duration(timedelta(seconds=1)))
-    result.load_assignment.cluster_name = name
-    endpoint = result.load_assignment.endpoints.add().lb_endpoints.add().endpoint
-    endpoint.address.CopyFrom(socket_address(_LOOPBACK, AGAIN_PORT))
+    """The cluster that a held call goes on by, one of `names.held`."""
+    result = Cluster(
+        name=name,
+        type=Cluster.ORIGINAL_DST,
+        lb_policy=Cluster.CLUSTER_PROVIDED,
+        connect_timeout=duration(timedelta(seconds=1)),
+    )
+    _, port, address = name.split("|")
+    mark, _ = MARKS[int(port)]
+    level, class_of, hops = _OPTIONS[":" in address]
+    result.upstream_bind_config.socket_options.extend(
+        SocketOption(level=level, name=option, int_value=value, state=SocketOption.STATE_PREBIND)
+        for option, value in ((class_of, mark << 2), (hops, _NO_HOPS))
+    )
     limits = result.circuit_breakers.thresholds.add()
     for limit in (limits.max_connections, limits.max_pending_requests):
         limit.value = _MOST
-    announce_caller(result, Announcement.V2)
     return build(name, result)
 
 
+def _on_loopback(name: str, port: int, rest: str, settings: Settings) -> Listener:
+    result = Listener(name=name, traffic_direction=TrafficDirection.OUTBOUND)
+    result.address.CopyFrom(socket_address("127.0.0.1", port))
+    result.additional_addresses.append(AdditionalAddress(address=socket_address("::1", port)))
+    result.freebind.value = True  # in a pod without IPv6 there is no ::1, and nobody comes that way
+    result.filter_chains.extend([going_round(name, port, settings), chain(name, bytes_to(((rest, 1),), settings))])
+    return result
+
+
 def _cluster_by_address() -> Filter:
+    """Without the called port: who tries one after the other makes one cluster."""
     state = FilterStateValue(object_key="envoy.tcp_proxy.cluster")
-    state.format_string.text_format_source.inline_string = f"{names.HOLD}%DOWNSTREAM_LOCAL_ADDRESS%"
+    state.format_string.text_format_source.inline_string = (
+        f"{names.HOLD}%DOWNSTREAM_DIRECT_LOCAL_PORT%|%DOWNSTREAM_LOCAL_ADDRESS_WITHOUT_PORT%"
+    )
     return Filter(
         name="envoy.filters.network.set_filter_state", typed_config=packed(SetFilterState(on_new_connection=[state]))
     )

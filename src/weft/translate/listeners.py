@@ -28,7 +28,15 @@ from weft.model.virtual_service import Destination
 from weft.translate import hold, names
 from weft.translate.access_log import listener_logs
 from weft.translate.built import Built, build
-from weft.translate.chains import DETECTED_HTTP, bytes_to, chain, http_by_route, http_inspector, tls_inspector
+from weft.translate.chains import (
+    DETECTED_HTTP,
+    bytes_to,
+    chain,
+    going_round,
+    http_by_route,
+    http_inspector,
+    tls_inspector,
+)
 from weft.translate.contribution import Chain
 from weft.translate.domains import virtual_addresses
 from weft.translate.protos import duration, socket_address
@@ -45,11 +53,9 @@ def virtual_outbound(policy: Outbound, settings: Settings, ranges: tuple[str, ..
     result.access_log.extend(listener_logs(settings))
     on_both_families(result, OUTBOUND_PORT)
     result.use_original_dst.value = True
-    # A connection to this very port would go round for ever.
-    loop = chain(f"{name}-blackhole", bytes_to(((names.BLACK_HOLE, 1),), settings))
-    loop.filter_chain_match.destination_port.value = OUTBOUND_PORT
-    result.filter_chains.extend([loop, chain(f"{name}-catchall-tcp", bytes_to(((rest(policy), 1),), settings))])
-    result.filter_chains.extend(hold.chains(ranges, rest(policy), settings))
+    catchall = chain(f"{name}-catchall-tcp", bytes_to(((rest(policy), 1),), settings))
+    result.filter_chains.extend([going_round(name, OUTBOUND_PORT, settings), catchall])
+    result.filter_chains.extend(hold.chains(ranges))
     return build(name, result)
 
 
@@ -91,7 +97,7 @@ def shared_port(
         result.default_filter_chain.CopyFrom(Listener.FromString(whole).filter_chains[0])
     else:
         result.default_filter_chain.CopyFrom(chain("PassthroughFilterChain", bytes_to(((rest(policy), 1),), settings)))
-    result.filter_chains.extend(hold.chains(hold.without(ranges, taken), rest(policy), settings))
+    result.filter_chains.extend(hold.chains(hold.without(ranges, taken)))
     if any(entry.reads_server_name for entry in shared):
         result.listener_filters.append(tls_inspector())
     if http:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
+from weft.model.proxy import MARKS
+
 PASSTHROUGH = "PassthroughCluster"
 BLACK_HOLE = "BlackHoleCluster"
 NO_BACKEND = "NoSuchBackend"  # never made: what is sent there is answered 500
@@ -11,7 +13,8 @@ INBOUND_PASSTHROUGH = "InboundPassthroughCluster"
 VIRTUAL_OUTBOUND = "virtualOutbound"
 VIRTUAL_INBOUND = "virtualInbound"
 AGAIN = "virtualOutboundAgain"
-HOLD = "hold|"  # and an address: the cluster that a first call waits for, asked for by name alone
+UNKNOWN = "virtualOutboundUnknown"
+HOLD = "hold|"  # with a port of the proxy and an address: the cluster that a call waits for, asked for by name alone
 
 
 def outbound_cluster(host: str, port: int, subset: str = "") -> str:
@@ -27,21 +30,18 @@ def inbound_cluster(port: int) -> str:
     return f"inbound|{port}||"
 
 
-def held(address: str, port: int) -> str:
-    """What Envoy itself makes of an address to be called."""
-    return f"{HOLD}[{address}]:{port}" if ":" in address else f"{HOLD}{address}:{port}"
+def held(address: str) -> tuple[str, ...]:
+    """By which calls to an address go on, whatever their port: as Envoy names them, by where they have come to."""
+    return tuple(f"{HOLD}{port}|{address}" for port in MARKS)
 
 
-def called_at(cluster: str) -> tuple[str, int] | None:
-    """The address and port that a held call is to; None if the name is none of a held call."""
-    address, _, port = cluster.removeprefix(HOLD).rpartition(":")
-    if not cluster.startswith(HOLD) or not port.isdecimal() or int(port) > 65_535:
-        return None
+def called_at(cluster: str) -> str:
+    """The address that a held call is to; nothing if the name is none of a held call."""
     try:
-        found = str(ip_address(address.removeprefix("[").removesuffix("]"))), int(port)
+        found = str(ip_address(cluster.rpartition("|")[2]))
     except ValueError:
-        return None
-    return found if held(*found) == cluster else None  # what is answered is what was asked for
+        return ""
+    return found if cluster in held(found) else ""  # what is answered is what was asked for
 
 
 def called_host(cluster: str) -> str:

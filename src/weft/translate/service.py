@@ -57,7 +57,7 @@ def base(view: GroupView) -> Contribution:
         listeners=(
             listeners.virtual_outbound(view.policy, view.settings, view.ranges),
             virtual_inbound(view),
-            *((hold.listener(listeners.rest(view.policy), view.settings),) if view.settings.on_demand else ()),
+            *(hold.listeners(listeners.rest(view.policy), view.settings) if view.settings.on_demand else ()),
         ),
     )
 

@@ -9,7 +9,8 @@ the control plane said last, while the snapshots may hold something older, in qu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
+from itertools import count
 from weakref import WeakValueDictionary
 
 from weft.translate.names import AGAIN, called_host
@@ -56,14 +57,20 @@ class _Mirror:
 
 
 class Copy:
-    """`changed` is told that there is something to report; `moved`, that a pod has another group than before."""
+    """`changed` is told that there is something to report; `moved`, that a pod has another group than before;
+    `heard`, that the control plane has answered for a group what was asked by `had`."""
 
     def __init__(
-        self, *, changed: Callable[[], None] = lambda: None, moved: Callable[[str], None] = lambda pod: None
+        self,
+        *,
+        changed: Callable[[], None] = lambda: None,
+        moved: Callable[[str], None] = lambda pod: None,
+        heard: Callable[[str], None] = lambda group: None,
     ) -> None:
         self.snapshots = _Reporting(self._accepted)
         self.changed = changed
         self.moved = moved
+        self.heard = heard
         self.pods: set[str] = set()
         self._told: set[str] = set()  # the pods that the control plane knows of
         self._removed: set[str] = set()  # of these, those that went since; one may have come back
@@ -72,6 +79,11 @@ class Copy:
         self._bodies: WeakValueDictionary[tuple[str, str, str], Body] = WeakValueDictionary()
         self._wanted: dict[str, dict[str, None]] = defaultdict(dict)  # group → clusters that proxies ask for by name
         self._unsaid: dict[str, list[str]] = defaultdict(list)  # of these, what was not said on this stream
+        self._numbers = count(1)
+        self._asked: dict[str, int] = {}  # group → number of the last question
+        self._answered: dict[str, int] = {}  # and of the last that was answered
+        self._unasked: dict[str, int] = {}  # of these, what was not said on this stream
+        self._asked_by_hello: dict[str, int] = {}
         self._listed: list[Body] = []  # what the last hello named must stay until `resumed`
         self._connected = False
         # To be reported: versions by name, or None for whatever the table says is accepted.
@@ -131,32 +143,60 @@ class Copy:
             for group, mirror in self._mirrors.items()
         }
         self._unsaid.clear()
+        self._unasked.clear()
+        self._asked_by_hello = dict(self._asked)
         wanted = {group: list(self._held(group)) for group in {*self._mirrors, *self._wanted}}
         wanted = {group: held for group, held in wanted.items() if held}
         return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted)
 
-    def want(self, group: Hashable, clusters: Iterable[str]) -> None:
-        """Proxies of a group wait for these, or have done so."""
+    def want(self, group: Hashable, clusters: Iterable[str]) -> bool:
+        """Proxies of a group wait for these, or have done so. Returns whether there is anything new to be said."""
         name = str(group)
         new = [each for each in clusters if each not in self._wanted[name]]
-        if len(self._wanted[name]) + len(new) > NAMES:
-            return  # more than a control plane would answer
+        if not new or len(self._wanted[name]) + len(new) > NAMES:
+            return False  # more than a control plane would answer
         self._wanted[name].update(dict.fromkeys(new))
         self._unsaid[name] += new
         self.changed()
+        return True
+
+    def had(self, group: Hashable, clusters: Iterable[str]) -> int:
+        """A proxy of a group has come back, and has these. If there are some that are not here, but would be if the
+        control plane knew that they are called, it is asked; returns the number of the question (`is_answered`), or 0
+        if nothing here is to be waited for."""
+        name = str(group)
+        clusters = tuple(clusters)
+        self.want(name, (each for each in clusters if is_held(CLUSTER, each)))
+        if not (there := self._there(name)):
+            return 0  # everything is told of, and what is not here is gone
+        known = {called_host(each) for each in there}
+        by_host = {host: each for each in clusters if (host := called_host(each)) and host not in known}
+        if self.want(name, by_host.values()):
+            self._asked[name] = self._unasked[name] = next(self._numbers)
+        number = self._asked.get(name, 0) if by_host else 0
+        return 0 if self.is_answered(name, number) else number
+
+    def is_answered(self, group: Hashable, number: int) -> bool:
+        """Or nobody will answer any more, for the group is gone."""
+        name = str(group)
+        return name not in self._asked or self._answered.get(name, 0) >= number
 
     def wanted_frames(self) -> list[Wanted]:
         """What is to be said of that now."""
-        unsaid = [Wanted(group, tuple(held)) for group, held in self._unsaid.items() if held]
+        unsaid = [Wanted(name, tuple(held), self._unasked.get(name, 0)) for name, held in self._unsaid.items() if held]
         self._unsaid.clear()
+        self._unasked.clear()
         return unsaid
 
     def _held(self, group: str) -> dict[str, None]:
-        """What was waited for, and what else is there because somebody calls it: where calls are held, that is all."""
-        tables = mirror.tables if (mirror := self._mirrors.get(group)) is not None else {}
-        there = tables.get(CLUSTER, {}) if AGAIN in tables.get(LISTENER, {}) else {}
-        called = (name for name in there if is_held(CLUSTER, name) or called_host(name))
+        """What was waited for, and what else is there because somebody calls it."""
+        called = (name for name in self._there(group) if is_held(CLUSTER, name) or called_host(name))
         return {**dict.fromkeys(called), **self._wanted.get(group, {})}
+
+    def _there(self, group: str) -> Collection[str]:
+        """The clusters of a group, if they are there because somebody calls them: where calls are held."""
+        tables = mirror.tables if (mirror := self._mirrors.get(group)) is not None else {}
+        return tables.get(CLUSTER, {}) if AGAIN in tables.get(LISTENER, {}) else ()
 
     def lost(self) -> None:
         """The stream has ended: the control plane relies on nothing that is here any more."""
@@ -226,6 +266,12 @@ class Copy:
             mirror.changed_at = dict.fromkeys(mirror.tables, update.revision)
             self._acceptances.update(((name, type_url), None) for type_url in mirror.tables)
         self.snapshots.update(name, changes)
+        self._hear(name, max(update.heard, self._asked_by_hello.get(name, 0) if is_first else 0))
+
+    def _hear(self, group: str, number: int) -> None:
+        if not self.is_answered(group, number):
+            self._answered[group] = number
+            self.heard(group)
 
     def _body(self, type_url: str, entry: frames.Entry) -> Body:
         key = (type_url, entry.name, entry.version)
@@ -252,6 +298,9 @@ class Copy:
                 del self._mirrors[name]
                 self._wanted.pop(name, None)
                 self.snapshots.drop(name)
+                self._answered.pop(name, None)
+                if self._asked.pop(name, None) is not None:
+                    self.heard(name)
 
     # Reports
 

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 
 from weft.xds.patch import Patch
+from weft.xds.request import NAME_LENGTH
 
 SERVICE = "weft.node.v1.NodeDiscovery"
 METHOD = "Stream"
@@ -58,6 +60,7 @@ class GroupUpdate(msgspec.Struct, frozen=True, array_like=True):
         str, list[str]
     ] = {}  # names in quarantine: of something whole they are not said, and who has one keeps it
     like: str = ""  # something fresh is as this group, which the agent has, but for what is said
+    heard: int = 0  # the last of the agent's numbered `Wanted` about this group that this answers
 
 
 class Update(msgspec.Struct, frozen=True, array_like=True):
@@ -132,14 +135,19 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
-    """Proxies of a group wait for clusters of these names. Each is said once on a stream; what Hello has is said."""
+    """Proxies of a group wait for clusters of these names, or have them. Each is said once on a stream; what Hello has
+    is said. One with a number is answered by an update of the group that has whatever of it there is, even if that is
+    nothing new."""
 
     group: str
     names: tuple[str, ...]
+    number: int = 0
 
 
 FromAgent = Hello | Pods | Taken | Report | Wanted
 _Frame = TypeVar("_Frame")
+_Told = TypeVar("_Told", int, str)
+_TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512  # of what is said about one proxy
 _OVERHEAD = 10  # bytes around two texts, at most
 
 _encoder = msgspec.msgpack.Encoder()
@@ -189,6 +197,21 @@ def digests(tables: Mapping[str, Iterable[tuple[str, str]]]) -> dict[str, str]:
     return {type_url: digest(versions) for type_url, versions in tables.items()}
 
 
+def bounded(proxy: Proxy) -> Proxy:
+    """What is kept of it: whoever has taken over a node must not fill the memory that all share."""
+    return Proxy(
+        proxy.number,
+        proxy.node_id[:NAME_LENGTH],
+        proxy.group[:NAME_LENGTH],
+        _few(proxy.settled),
+        tuple(error[:_ERROR_LENGTH] for error in proxy.errors[:_ERRORS]),
+        _few(proxy.behind),
+        {type_url: error[:_ERROR_LENGTH] for type_url, error in _few(proxy.refused).items()},
+        proxy.cluster[:_ERROR_LENGTH],
+        proxy.version[:_ERROR_LENGTH],
+    )
+
+
 def _pieces(report: Report, most: int) -> Iterator[tuple[int, Any]]:
     """Each with its place in Report; none is longer than a few names and messages, or `most`."""
     for each in report.acceptances:
@@ -214,3 +237,7 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Frame], payload: bytes) -> _Frame:
         return decoder.decode(payload)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise Malformed(f"not a message between an agent and its control plane: {error}") from error
+
+
+def _few(by_type: Mapping[str, _Told]) -> dict[str, _Told]:
+    return dict(islice(((type_url[:NAME_LENGTH], told) for type_url, told in by_type.items()), _TYPES))

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from itertools import count, islice
-from typing import Protocol, TypeVar
+from itertools import count
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
 
+from weft.translate.names import AGAIN, called_host
 from weft.xds import frames
 from weft.xds.clients import Sync
 from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update, Wanted
@@ -25,6 +26,7 @@ from weft.xds.request import NAME_LENGTH, NAMES, Refused
 from weft.xds.snapshot import Group, Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.table import Behind, Resource, Table, parts_of
+from weft.xds.types import CLUSTER, LISTENER
 
 # An update that has this much in it is sent, and further groups wait for the next one; a group is never split.
 BATCH_BYTES = 1 << 20
@@ -33,12 +35,7 @@ BATCH_BYTES = 1 << 20
 JOINS = 1
 PODS = 10_000  # kubelet's own limit is 110
 PROXIES = 4 * PODS
-# Of what is said about one proxy: whoever has taken over a node must not fill the memory that all share.
-_TYPES, _ERRORS, _ERROR_LENGTH = 16, 8, 512
 _ENTRY_BYTES = 64  # of an entry without its body, roughly
-
-
-_Told = TypeVar("_Told", int, str)
 
 
 class NodeObserver(Protocol):
@@ -61,8 +58,9 @@ class NodeObserver(Protocol):
 
     def release(self, group: Hashable) -> None: ...
 
-    def want(self, group: Hashable, names: Iterable[str]) -> None:
-        """Proxies of the group wait for clusters of these names, or have waited for them. It may not be held yet."""
+    def want(self, group: Hashable, names: Iterable[str], had: tuple[str, ...] = ()) -> None:
+        """Proxies of the group wait for clusters of these names, and have those: then what there is of them is in the
+        group when this returns. It may not be held yet."""
 
     def taken(self, group: Hashable, type_url: str) -> None:
         """A proxy of the group has taken something."""
@@ -113,6 +111,8 @@ class NodeStream:
         self._since: dict[int, float] = {}  # when each was first told of
         self._digests = hello.groups
         self._called = dict(hello.wanted)  # of groups that are not joined yet
+        self._asked: dict[str, int] = {}  # of the same, what is to be answered
+        self._everything = _everything(hello)
         self._builds = hello.builds
         self._held = {(type_url, *each) for type_url, bodies in hello.bodies.items() for each in bodies}
         self._resuming = True
@@ -163,7 +163,7 @@ class NodeStream:
             return None
         self._placed.update(placements_sent)
         if resumed:
-            self._resuming, self._held, self._digests = False, set(), {}
+            self._resuming, self._held, self._digests, self._everything = False, set(), {}, ()
         self._flight = next(self._nonces)
         return Update(self._flight, updates, placements_sent, tuple(gone), resumed)
 
@@ -224,11 +224,14 @@ class NodeStream:
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
         fresh = [(group, name) for group, name in names.items() if name not in self._joined]
         for group, name in fresh[:JOINS]:
-            if called := self._called.pop(name, None):
-                self._observer.want(group, called)
+            called = (*self._called.pop(name, ()), *(self._everything if name in self._digests else ()))
+            if called:
+                self._observer.want(group, (), called)
             self._observer.hold(group)
+            joined = _Joined(self._snapshots, group, name, self._wake)
+            joined.asked = self._asked.pop(name, 0)
             # First, for those that are there may change all the time.
-            self._joined = {name: _Joined(self._snapshots, group, name, self._wake), **self._joined}
+            self._joined = {name: joined, **self._joined}
         if len(fresh) > JOINS:
             self._moved = True
             self._wake()
@@ -290,6 +293,7 @@ class NodeStream:
                 removals[type_url] = going
         # From here on what is in this group can be referred to by the next.
         joined.revision = self._snapshots.push
+        joined.heard = joined.asked
         return GroupUpdate(
             joined.name,
             joined.revision,
@@ -299,6 +303,7 @@ class NodeStream:
             tuple(whole),
             {type_url: names for type_url, names in kept.items() if names},
             like.name if like is not None else "",
+            joined.heard,
         )
 
     def _like(self, joined: _Joined) -> _Joined | None:
@@ -356,9 +361,14 @@ class NodeStream:
     def _want(self, wanted: Wanted) -> None:
         joined = self._joined.get(wanted.group)
         if joined is not None:
-            self._observer.want(joined.group, wanted.names)
+            if wanted.number:
+                self._observer.want(joined.group, (), wanted.names)
+            else:
+                self._observer.want(joined.group, wanted.names)
+            joined.asked = max(joined.asked, wanted.number)
         elif len(self._called) < PODS and len(self._called.get(wanted.group, ())) < NAMES:
             self._called.setdefault(wanted.group, []).extend(wanted.names[:NAMES])
+            self._asked[wanted.group] = wanted.number
 
     def _report(self, report: Report) -> None:
         # What one proxy took and another refused is not the resource's fault: acceptance is heard first.
@@ -386,28 +396,17 @@ class NodeStream:
             self._proxies.pop(number, None)
             self._since.pop(number, None)
         for proxy in report.proxies:
-            self._proxies[proxy.number] = _bounded(proxy)
+            self._proxies[proxy.number] = frames.bounded(proxy)
             self._since.setdefault(proxy.number, self._clock())
         if len(self._proxies) > PROXIES:
             raise Refused(f"more than {PROXIES} proxies on one node")
 
 
-def _bounded(proxy: Proxy) -> Proxy:
-    return Proxy(
-        proxy.number,
-        proxy.node_id[:NAME_LENGTH],
-        proxy.group[:NAME_LENGTH],
-        _few(proxy.settled),
-        tuple(error[:_ERROR_LENGTH] for error in proxy.errors[:_ERRORS]),
-        _few(proxy.behind),
-        {type_url: error[:_ERROR_LENGTH] for type_url, error in _few(proxy.refused).items()},
-        proxy.cluster[:_ERROR_LENGTH],
-        proxy.version[:_ERROR_LENGTH],
-    )
-
-
-def _few(by_type: Mapping[str, _Told]) -> dict[str, _Told]:
-    return dict(islice(((type_url[:NAME_LENGTH], told) for type_url, told in by_type.items()), _TYPES))
+def _everything(hello: Hello) -> tuple[str, ...]:
+    """A cluster of each host, if the agent's proxies were told of all: which of them they call nobody knows."""
+    if any(name == AGAIN for name, _ in hello.bodies.get(LISTENER, ())):
+        return ()
+    return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := called_host(name))}.values())
 
 
 class _Joined:
@@ -420,6 +419,7 @@ class _Joined:
         self.wake = wake
         self._snapshots = snapshots
         self.state = snapshots.attach(group, self)
+        self.asked = self.heard = 0  # the last question of the agent that is to be answered, and that was
         self.large: dict[tuple[str, str], Resource] = {}  # what the agent has here, by type and name, to build upon
 
     def has(self, type_url: str, resources: Iterable[Resource]) -> None:
@@ -439,7 +439,9 @@ class _Joined:
         if not self.state.ready:
             return False
         revision = self.revision
-        return revision is None or any(table.revision > revision for table in self.state.tables.values())
+        if revision is None or self.heard < self.asked:
+            return True
+        return any(table.revision > revision for table in self.state.tables.values())
 
     def sync(self, proxy: Proxy) -> dict[str, Sync]:
         found = {}

@@ -45,9 +45,10 @@ class Observer(Protocol):
 
     def nacked(self, stream_id: int, type_url: str, nonce: str, message: str) -> None: ...
 
-    def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> None:
+    def wanted(self, stream_id: int, names: tuple[str, ...], had: tuple[str, ...]) -> Awaitable[None] | None:
         """A client asks for these clusters by name, and has those from an earlier stream. Nothing that it waits for
-        (`types.is_held`) is said to be missing; whoever hears this may see to it that it comes."""
+        (`types.is_held`) is said to be missing; whoever hears this may see to it that it comes. The client is told
+        nothing until what is returned is done: what it has may be on its way here."""
 
     def on_nack(self, resource: NackedResource) -> None:
         """The resource at fault has been found, and is not sent to this client again."""
@@ -146,7 +147,7 @@ class Server:
         """End a stream so that its client comes again; it then says what it has, and is sent what differs."""
         session = self._sessions.get(stream_id)
         if session is not None:
-            session.stream.restart(why)
+            session.restart(why)
 
     def streams(self) -> list[StreamStatus]:
         return [session.status() for session in self._sessions.values()]
@@ -279,6 +280,7 @@ class _Session:
         self._context = context
         self._since = server._clock()
         self._turn_due = asyncio.Event()
+        self._awaited: set[asyncio.Future[None]] = set()
         self.stream = Stream(
             server._snapshots,
             group,
@@ -295,14 +297,23 @@ class _Session:
         try:
             while not reading.done():
                 self._turn_due.clear()
-                for response in self.stream.turn(self._server._clock()):
-                    await self._context.write(response.payload)
-                self._server._check_synced(self)
+                if not self._awaited:
+                    for response in self.stream.turn(self._server._clock()):
+                        await self._context.write(response.payload)
+                    self._server._check_synced(self)
                 await self._until_turn()
             reading.result()
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            ending = (reading, *self._awaited)
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    def restart(self, why: str) -> None:
+        for awaited in self._awaited:
+            awaited.cancel()
+        self._awaited.clear()
+        self.stream.restart(why)
 
     def status(self) -> StreamStatus:
         return StreamStatus(
@@ -331,7 +342,7 @@ class _Session:
             kept = self.stream.subscriptions[CLUSTER].names
             asked = tuple(name for name in request.names if is_held(CLUSTER, name) and name in kept)
             if asked or request.versions:
-                tell(lambda: observer.wanted(self.stream_id, asked, tuple(request.versions)))
+                tell(lambda: self._await(observer.wanted(self.stream_id, asked, tuple(request.versions))))
         if isinstance(outcome, Acked):
             tell(lambda: observer.acked(self.stream_id, outcome.type_url, outcome.nonce))
         elif isinstance(outcome, Nacked):
@@ -339,6 +350,19 @@ class _Session:
             tell(lambda: observer.nacked(self.stream_id, outcome.type_url, outcome.nonce, outcome.message))
             if (resource := outcome.resource) is not None:
                 tell(lambda: observer.on_nack(resource))
+
+    def _await(self, answer: Awaitable[None] | None) -> None:
+        if answer is None:
+            return
+        task = asyncio.ensure_future(answer)
+        self._awaited.add(task)
+        task.add_done_callback(self._go_on)
+
+    def _go_on(self, task: asyncio.Future[None]) -> None:
+        self._awaited.discard(task)
+        self._turn_due.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("what %s has cannot be asked for; it is served as it is", self.node.id, exc_info=error)
 
     async def _until_turn(self) -> None:
         due = self.stream.wake_at

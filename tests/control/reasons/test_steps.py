@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 from control.reasons.told import mesh_of, rule
 from control.test_stage import DENY
-from weft.control.question import Question, answer
+from weft.control.answer import answer
+from weft.control.question import Question
 from weft.control.stage import Stage
 from weft.explain.request import Token
 

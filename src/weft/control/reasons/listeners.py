@@ -60,7 +60,7 @@ def _whole(ground: Ground, listener: Listener) -> Part:
         return Part("", "", workloads(ground), (rules.INBOUND_LISTENER,))
     if listener.name == names.VIRTUAL_OUTBOUND:
         return Part("", "", (), (rules.OUTBOUND_LISTENER,))
-    if listener.name == names.AGAIN:
+    if listener.name in (names.AGAIN, names.UNKNOWN):
         return Part("", "", (), (rules.HELD_CALLS,))
     if listener.name.startswith("0.0.0.0_"):
         made_by = sources_of(listener.metadata)

@@ -1,0 +1,84 @@
+"""The pods of what is only written as Deployments and the like: documents come in, and out go the pods that Kubernetes
+would make of them, each with a proxy if it would get one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from weft.analyze.namespaces import INJECTION, REVISION
+from weft.analyze.templates import PodTemplate, template_of
+from weft.api.document import Document
+from weft.inject.decision import decide
+from weft.inject.settings import Settings
+from weft.model.instance import Instance
+from weft.model.names import ObjectKey, Origin
+
+_ADDRESS = "192.0.2.2"  # of pods that would be there; it is nobody's (RFC 5737)
+
+
+def written_pods(documents: Iterable[Document]) -> Iterator[tuple[ObjectKey, Instance]]:
+    """One of each."""
+    written = tuple(documents)
+    templates = (each for document in written if (each := template_of(document)) is not None)
+    return would_be(templates, Injection(written))
+
+
+def would_be(templates: Iterable[PodTemplate], injection: Injection) -> Iterator[tuple[ObjectKey, Instance]]:
+    for template in templates:
+        if template.owner != ("", ""):
+            continue
+        named = {name: number for container in template.containers for name, number, _ in container.ports if name}
+        document = template.document
+        yield (
+            ObjectKey("Pod", template.namespace, f"{document.key.kind}/{template.name}"),
+            Instance(
+                name=template.name,
+                namespace=template.namespace,
+                addresses=(_ADDRESS,),
+                labels=template.labels,
+                service_account=template.account,
+                ports=tuple(sorted(named.items())),
+                meshed=not template.host_network and (template.proxy is not None or injection.wants(template)),
+                workload=template.name,
+                by_slice=True,
+                origin=Origin(document.key, "", document.file, document.line),
+                included_ports=_ports_of(template, "includeInboundPorts"),
+                excluded_ports=_ports_of(template, "excludeInboundPorts") or (),
+            ),
+        )
+
+
+class Injection:
+    """Who gets a proxy, as the injector and the API server would have it. `injectors`: those that run, by revision."""
+
+    def __init__(self, documents: Iterable[Document], injectors: Mapping[str, Settings] = {}) -> None:
+        self._namespaces = {each.key.name: _labels(each) for each in documents if each.key.kind == "Namespace"}
+        self._injectors = injectors
+
+    def wants(self, template: PodTemplate) -> bool:
+        labels = self._namespaces.get(template.namespace)
+        if labels is None:
+            # Whoever wrote this has left the namespace to others. Most meshes inject where they have objects.
+            labels = {INJECTION: "enabled"}
+        return decide(template.body(), template.namespace, labels, self.settings(labels)).inject
+
+    def settings(self, labels: Mapping[str, str]) -> Settings:
+        revision = "default" if INJECTION in labels else labels.get(REVISION, "default")
+        return self._injectors.get(revision) or Settings(revision=revision)
+
+    def settings_for(self, namespace: str) -> Settings:
+        return self.settings(self._namespaces.get(namespace, {}))
+
+
+def _ports_of(template: PodTemplate, name: str) -> tuple[int, ...] | None:
+    """None for all, or where nothing is said. What is no port is said elsewhere."""
+    written = dict(template.annotations).get(f"traffic.sidecar.istio.io/{name}", "*")
+    if "*" in written:
+        return None
+    return tuple(int(part) for part in map(str.strip, written.split(",")) if part.isdecimal() and len(part) <= 5)
+
+
+def _labels(document: Document) -> Mapping[str, str]:
+    metadata = document.body.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return labels if isinstance(labels, Mapping) else {}

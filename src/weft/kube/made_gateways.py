@@ -1,0 +1,92 @@
+"""What a revision has made for Gateways (`gateway_deployments.py`), for whoever takes that revision away.
+
+Rule: nothing is touched but what has weft's label and belongs to a Gateway of the Gateway API; Gateways stay. Whoever
+makes these objects must be gone before, or they come again; and pods need their node's agent to end, so it goes after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection
+
+import msgspec
+
+from weft.kube.client import Client
+from weft.kube.gateway_deployments import REVISION_OF
+from weft.kube.resource import DEPLOYMENTS, PODS, SERVICE_ACCOUNTS, SERVICES, Named, Resource
+from weft.model.gateway_api import GATEWAY_NAME, GROUP
+
+_LOOK_SECONDS = 0.2
+
+
+class Made(msgspec.Struct, frozen=True):
+    """For one Gateway."""
+
+    namespace: str
+    gateway: str
+    objects: tuple[tuple[Resource, Named], ...]
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.gateway}"
+
+
+async def made(client: Client, revision: str | None) -> tuple[Made, ...]:
+    """By one revision, or by any."""
+    labels = REVISION_OF if revision is None else f"{REVISION_OF}={revision}"
+    found: dict[tuple[str, str], list[tuple[Resource, Named]]] = {}
+    for resource in (DEPLOYMENTS, SERVICES, SERVICE_ACCOUNTS):
+        for each in (await client.list(resource, _Object, labels=labels)).items:
+            metadata = each.metadata
+            owner = next((owner.name for owner in metadata.owner_references or () if owner.is_gateway), "")
+            if owner:
+                who = Named(resource.api_version, resource.kind, metadata.namespace, metadata.name)
+                found.setdefault((metadata.namespace, owner), []).append((resource, who))
+    return tuple(Made(*place, tuple(objects)) for place, objects in sorted(found.items()))
+
+
+async def remove(client: Client, gateways: Collection[Made]) -> AsyncGenerator[Named, None]:
+    for each in gateways:
+        for resource, who in each.objects:
+            await client.delete(resource, who.name, namespace=who.namespace)
+            yield who
+
+
+async def pods(client: Client, gateways: Collection[Made]) -> dict[str, int]:
+    """How many of their pods there still are, by namespace."""
+    counted: dict[str, int] = {}
+    for each in gateways:
+        if any(resource is DEPLOYMENTS for resource, _ in each.objects):
+            labels = f"{GATEWAY_NAME}={each.gateway}"
+            there = (await client.list(PODS, _Object, namespace=each.namespace, labels=labels)).items
+            counted[each.namespace] = counted.get(each.namespace, 0) + len(there)
+    return {namespace: count for namespace, count in sorted(counted.items()) if count}
+
+
+async def until_ended(client: Client, gateways: Collection[Made], patience: float) -> dict[str, int]:
+    """Until their pods are gone; after so many seconds, those that are left."""
+    deadline = asyncio.get_running_loop().time() + patience
+    while left := await pods(client, gateways):
+        if asyncio.get_running_loop().time() > deadline:
+            break
+        await asyncio.sleep(_LOOK_SECONDS)
+    return left
+
+
+class _Owner(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+    @property
+    def is_gateway(self) -> bool:
+        return self.kind == "Gateway" and self.api_version.partition("/")[0] == GROUP
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    namespace: str = ""
+    owner_references: tuple[_Owner, ...] | None = None
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Metadata

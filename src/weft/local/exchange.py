@@ -1,0 +1,79 @@
+"""One question over a Unix socket, and its answer. In HTTP/1.0, where nothing is chunked, and an answer ends after the
+length that it tells or with its connection.
+
+Rule: what every command loads is little. http.client brings e-mail and TLS along, and to load it takes longer than any
+answer.
+"""
+
+from __future__ import annotations
+
+import socket
+from types import TracebackType
+
+_LONGEST_LINE = 65_536
+_MOST_LINES = 100
+
+
+class NoAnswer(Exception):
+    """What came is none, or not all of one."""
+
+
+class Exchange:
+    """A connection, for one question. `timeout`: seconds without a byte."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        """Raises OSError."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout)
+        try:
+            self._socket.connect(path)
+        except BaseException:
+            self._socket.close()
+            raise
+        self._answer = self._socket.makefile("rb")
+        self._length: int | None = None  # None: until the connection ends
+
+    def __enter__(self) -> Exchange:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._answer.close()
+        self._socket.close()
+
+    def ask(self, method: str, target: str, body: bytes = b"") -> int:
+        """Returns the status. Raises OSError, or NoAnswer."""
+        head = f"{method} {target} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._socket.sendall(head.encode("ascii") + body)
+        words = self._line().split(None, 2)
+        if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+            raise NoAnswer("it does not speak HTTP")
+        for _ in range(_MOST_LINES):
+            line = self._line().strip()
+            if not line:
+                return int(words[1])
+            name, _, value = line.partition(b":")
+            if name.strip().lower() == b"content-length" and value.strip().isdigit():
+                self._length = int(value)
+        raise NoAnswer("its headers do not end")
+
+    def read(self) -> bytes:
+        """The whole body. Raises OSError, or NoAnswer."""
+        if self._length is None:
+            return self._answer.read()
+        found = self._answer.read(self._length)
+        if len(found) < self._length:
+            raise NoAnswer(f"it broke off after {len(found)} of {self._length} bytes")
+        return found
+
+    def readline(self) -> bytes:
+        """The next of the body's lines; nothing after the last. Raises OSError."""
+        return self._answer.readline()
+
+    def wait_for_ever(self) -> None:
+        self._socket.settimeout(None)
+
+    def _line(self) -> bytes:
+        found = self._answer.readline(_LONGEST_LINE)
+        if not found.endswith(b"\n"):
+            raise NoAnswer("it broke off" if len(found) < _LONGEST_LINE else "a line of its head is too long")
+        return found

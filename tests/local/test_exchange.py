@@ -1,0 +1,85 @@
+import socket
+import threading
+
+import pytest
+
+from weft.local.exchange import Exchange, NoAnswer
+
+
+@pytest.fixture
+def answering(tmp_path):
+    """Who answers the next question with these bytes; yields how to say which, and what was asked."""
+    path, asked, threads = str(tmp_path / "socket"), [], []
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    listening.listen()
+
+    def answer(said):
+        def serve():
+            taken, _ = listening.accept()
+            with taken:
+                asked.append(taken.recv(65536))
+                taken.sendall(said)
+
+        threads.append(threading.Thread(target=serve))
+        threads[-1].start()
+        return path, asked
+
+    yield answer
+    for thread in threads:
+        thread.join()
+    listening.close()
+
+
+def test_a_question_is_asked_and_its_answer_read_to_the_length_it_tells(answering):
+    path, asked = answering(b"HTTP/1.0 200 OK\r\nServer: x\r\nCONTENT-LENGTH: 5\r\n\r\nhello and more")
+    with Exchange(path, 10.0) as exchange:
+        assert exchange.ask("POST", "/a?b=c", b"body") == 200
+        assert exchange.read() == b"hello"
+    head, _, body = asked[0].partition(b"\r\n\r\n")
+    assert head.split(b"\r\n") == [b"POST /a?b=c HTTP/1.0", b"Host: localhost", b"Content-Length: 4"]
+    assert body == b"body"
+
+
+def test_an_answer_without_a_length_ends_with_its_connection(answering):
+    path, _ = answering(b"HTTP/1.1 404 Not Found\r\n\r\none\ntwo")
+    with Exchange(path, 10.0) as exchange:
+        assert exchange.ask("GET", "/") == 404
+        assert [exchange.readline(), exchange.readline(), exchange.readline()] == [b"one\n", b"two", b""]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"", "broke off"),
+        (b"HTTP/1.0 200 OK\r\nServer", "broke off"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "does not speak HTTP"),
+        (b"HTTP/1.0 200 OK\r\n" + b"a: b\r\n" * 101, "do not end"),
+        (b"x" * 65_536, "too long"),
+    ],
+)
+def test_what_is_no_answer_is_said(answering, said, why):
+    path, _ = answering(said)
+    with Exchange(path, 10.0) as exchange, pytest.raises(NoAnswer, match=why):
+        exchange.ask("GET", "/")
+
+
+def test_a_part_of_an_answer_is_not_taken_for_the_whole(answering):
+    path, _ = answering(b"HTTP/1.0 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+    with Exchange(path, 10.0) as exchange:
+        exchange.ask("GET", "/")
+        with pytest.raises(NoAnswer, match="after 5 of 10 bytes"):
+            exchange.read()
+
+
+def test_who_says_nothing_is_not_waited_for_without_end(tmp_path):
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "socket"))
+        silent.listen()
+        with Exchange(str(tmp_path / "socket"), 0.01) as exchange, pytest.raises(TimeoutError):
+            exchange.ask("GET", "/")
+
+
+def test_nobody_there_is_an_error_of_the_system(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Exchange(str(tmp_path / "socket"), 10.0)
