@@ -87,8 +87,11 @@ def test_a_gateway_tells_of_each_listener():
     assert "addresses" not in status_of(made, msgspec.structs.replace(wanted, addresses=()), 1, now="now")
 
 
-def test_a_class_is_accepted():
-    assert status_of({}, ClassWanted((ACCEPTED,)), 1, now="then")["conditions"][0]["status"] == "True"
+def test_a_class_is_accepted_and_says_what_its_gateways_do_in_the_order_of_the_alphabet():
+    made = status_of({"supportedFeatures": [{"name": "Older"}]}, ClassWanted((ACCEPTED,)), 1, now="then")
+    assert made["conditions"][0]["status"] == "True"
+    names = [each["name"] for each in made["supportedFeatures"]]
+    assert {"Gateway", "HTTPRoute"} <= set(names) and names == sorted(set(names))
 
 
 def test_a_policys_entries_stand_beside_those_of_others_and_are_no_more_than_allowed():

@@ -24,6 +24,7 @@ from tools.kube.process import Failed
 from tools import image, istioctl
 from tools.kube import archive, build, gateway_api, go
 from weft import __version__
+from weft.kube.gateway_features import SUPPORTED
 from weft.model.gateway_api import CONTROLLER
 
 MODULE = "sigs.k8s.io/gateway-api/conformance"
@@ -49,38 +50,23 @@ Tell = Callable[[str], None]
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of the suite: what weft says it can do."""
+    """One run of the suite."""
 
     profiles: tuple[str, ...]
-    features: tuple[str, ...]
+    features: tuple[str, ...]  # that weft has
     labels: str = ""  # of the suite's namespaces
 
 
 RUNS = {
-    "gateway": Run(
-        ("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP"),
-        (
-            "Gateway", "GatewayPort8080", "GatewayAddressEmpty", "GatewayInfrastructurePropagation",
-            "GatewayHTTPListenerIsolation", "ReferenceGrant", "BackendTLSPolicy", "BackendTLSPolicySANValidation",
-            "HTTPRoute", "HTTPRouteDestinationPortMatching",
-            "HTTPRouteBackendRequestHeaderModification", "HTTPRouteQueryParamMatching", "HTTPRouteMethodMatching",
-            "HTTPRouteResponseHeaderModification", "HTTPRoutePortRedirect", "HTTPRouteSchemeRedirect",
-            "HTTPRoutePathRedirect", "HTTPRouteHostRewrite", "HTTPRoutePathRewrite", "HTTPRouteRequestMirror",
-            "HTTPRouteRequestMultipleMirrors", "HTTPRouteRequestPercentageMirror", "HTTPRouteRequestTimeout",
-            "HTTPRouteBackendTimeout", "HTTPRouteParentRefPort", "HTTPRouteBackendProtocolH2C",
-            "HTTPRouteBackendProtocolWebSocket", "HTTPRouteNamedRouteRule", "HTTPRouteCORS",
-            "HTTPRoute303RedirectStatusCode", "HTTPRoute307RedirectStatusCode", "HTTPRoute308RedirectStatusCode",
-            "HTTPRouteRetry", "HTTPRouteRetryBackendTimeout", "HTTPRouteRetryConnectionError", "GRPCRoute",
-            "GRPCRouteNamedRouteRule", "TLSRoute", "TLSRouteModeTerminate", "TLSRouteModeMixed", "TCPRoute",
-        ),
-    ),
+    "gateway": Run(("GATEWAY-HTTP", "GATEWAY-GRPC", "GATEWAY-TLS", "GATEWAY-TCP"), SUPPORTED),
     "mesh": Run(
         ("MESH-HTTP", "MESH-GRPC"),
         (
-            "Mesh", "HTTPRoute", "GRPCRoute", "MeshClusterIPMatching", "MeshConsumerRoute", "MeshHTTPRouteRewritePath",
-            "MeshHTTPRouteSchemeRedirect", "MeshHTTPRouteRedirectPort", "MeshHTTPRouteRedirectPath",
-            "MeshHTTPRouteBackendRequestHeaderModification", "MeshHTTPRouteQueryParamMatching",
-            "MeshHTTPRouteNamedRouteRule",
+            "Mesh", "HTTPRoute", "GRPCRoute", "HTTPRoute303RedirectStatusCode", "HTTPRoute307RedirectStatusCode",
+            "HTTPRoute308RedirectStatusCode", "HTTPRouteParentRefPort", "HTTPRouteResponseHeaderModification",
+            "MeshConsumerRoute", "MeshHTTPRouteRewritePath", "MeshHTTPRouteSchemeRedirect",
+            "MeshHTTPRouteRedirectPort", "MeshHTTPRouteRedirectPath", "MeshHTTPRouteBackendRequestHeaderModification",
+            "MeshHTTPRouteQueryParamMatching", "MeshHTTPRouteNamedRouteRule",
         ),
         labels="istio-injection=enabled",
     ),
@@ -95,7 +81,6 @@ def run(cluster: Cluster, name: str, words: tuple[str, ...], tell: Tell) -> int:
     report.unlink(missing_ok=True)
     given = {
         "gateway-class": CLASS,
-        "mesh-name": CLASS,
         "conformance-profiles": ",".join(chosen.profiles),
         "supported-features": ",".join(chosen.features),
         "namespace-labels": chosen.labels,
@@ -106,6 +91,8 @@ def run(cluster: Cluster, name: str, words: tuple[str, ...], tell: Tell) -> int:
         "version": f"v{__version__}",
         "report-output": str(report),
     }
+    if chosen.features is SUPPORTED and not words:
+        del given["supported-features"]  # the suite asks the GatewayClass
     # On the node, where Services' addresses answer.
     command: list[str | Path] = [*cluster.holder.joined(), _suite(), "-test.v", "-test.timeout=90m"]
     command += [f"-{option}={value}" for option, value in given.items() if value]
@@ -158,6 +145,7 @@ def prepare(cluster: Cluster, tell: Tell) -> None:
     spec = {"controllerName": CONTROLLER}
     group = "gateway.networking.k8s.io/v1"
     cluster.apply({"apiVersion": group, "kind": "GatewayClass", "metadata": {"name": CLASS}, "spec": spec})
+    cluster.kubectl("wait", "--for=condition=Accepted", f"gatewayclass/{CLASS}", "--timeout=60s")
 
 
 def ensure(tell: Tell) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from weft.base.problem import Problem, Severity
+from weft.kube.gateway_features import SUPPORTED
 from weft.model.attached import OWN_CLASS
 from weft.model.gateway_api import (
     CONTROLLER,
@@ -142,7 +143,7 @@ def status_of(status: Mapping[str, Any], wanted: Wanted, generation: int, *, now
             return {**status, "ancestors": ancestors[:_MOST_ANCESTORS]}
         case ClassWanted():
             conditions = _conditions(_entries(status, "conditions"), wanted.conditions, generation, now)
-            return {**status, "conditions": conditions}
+            return {**status, "conditions": conditions, "supportedFeatures": [{"name": each} for each in SUPPORTED]}
     before = {str(each.get("name")): each for each in _entries(status, "listeners")}
     made: dict[str, Any] = {
         **status,
