@@ -15,6 +15,7 @@ from weft.model.calls import Calls
 from weft.model.group import group_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
+from weft.model.on_demand import OnDemand
 from weft.model.settings import Settings
 from weft.model.workload import Workload as Written
 from weft.xds.types import CLUSTER, LISTENER
@@ -162,7 +163,7 @@ def test_a_port_on_which_nobody_listens_is_told_where_that_can_be_known():
 def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_meet():
     mesh = shop()
     put(mesh, service("payments", addresses=("10.96.0.7",)))
-    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=True),))
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=OnDemand.ON),))
     stage = Stage(mesh, calls=Calls())
     caller = stage.workload(stage.find("orders"))
     cluster = "outbound|80||payments.shop.svc.cluster.local"

@@ -188,9 +188,9 @@ def describe_pod(
 
 
 def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
-    if not mesh.settings.on_demand:
-        return None
     scope = mesh.scope(group)
+    if not mesh.on_demand(scope).on:
+        return None
     seen = {host for host in mesh.hosts() if mesh.service(host, scope) is not None}
     known = {host for name in stage.versions(group, (CLUSTER,)) if (host := called_host(name[1]))}
     return Calling(tuple(sorted(known & seen)), len(seen))
