@@ -49,6 +49,8 @@ class Demand:
         before = self.calls.telling(group)
         if group.kind is not ProxyKind.SIDECAR:
             telling = EVERYTHING
+        elif self.calls.fixed:
+            telling = before or EVERYTHING
         elif self.calls.of(group).everything:
             telling = overflowing(before)
         else:

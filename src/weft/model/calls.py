@@ -45,6 +45,7 @@ class Calls:
     def __init__(self, most: int = MOST, clock: Callable[[], float] = time.time, *, everything: bool = False) -> None:
         """`everything`: where nobody knows who has called whom, and all is to be looked at."""
         self._most, self._clock, self._everything = most, clock, everything
+        self.fixed = False  # whether all are told as they are now, whatever the mesh is
         self._groups: dict[Group, Called] = {}
         self._tellings: dict[Group, Telling] = {}  # of the groups that have proxies
         self._gone: dict[Group, None] = {}  # of the others that are kept, those first that are gone for longest
@@ -102,9 +103,11 @@ class Calls:
             del self._gone[oldest], self._groups[oldest]
         return before != (len(called.addresses), len(called.hosts), called.everything)
 
-    def copy(self) -> Calls:
-        """As it is now, for whoever goes on from here by himself."""
+    def copy(self, *, fixed: bool = False) -> Calls:
+        """As it is now, for whoever goes on from here by himself. `fixed`: for who compares two meshes, and is to see
+        how they differ, not how groups are told of that."""
         result = Calls(self._most, self._clock, everything=self._everything)
+        result.fixed = fixed or self.fixed
         for group, called in self._groups.items():
             same = result._groups[group] = Called()
             same.addresses, same.hosts, same.everything = dict(called.addresses), dict(called.hosts), called.everything
