@@ -26,7 +26,7 @@ from weft.envoy.difference import differences
 from weft.explain.decision import Kind
 from weft.model.group import Group
 from weft.netns.interception import Interception
-from weft.xds.types import CLUSTER, LISTENER, ROUTE
+from weft.xds.types import CLUSTER, LISTENER
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
