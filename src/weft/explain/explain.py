@@ -160,9 +160,8 @@ class _Outbound:
         if connection.held:
             return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
         where = f"{connection.address}:{connection.port}"
-        self._walk.tell(
-            Stage.LISTENER, f"{where} has not been called yet: the call is held until the proxy is told who it is"
-        )
+        told = f"{where} has not been called yet: the call is held until the proxy is told who it is"
+        self._walk.tell(Stage.LISTENER, f"{told} ({self._world.on_demand(self._caller)})")
         self._resources = self._world.after_call(self._caller, connection.address)
         return self.go(msgspec.structs.replace(connection, held=True))
 
