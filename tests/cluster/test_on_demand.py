@@ -12,7 +12,7 @@ UNCALLED = tuple(f"uncalled-{number}" for number in range(10))
 HTTP = (
     "web",
     "shared",
-    *(f"{word}-{who}" for word in ("kept-by", "after") for who in ("agent", "discovery")),
+    *(f"{word}-{who}" for word in ("kept-by", "after") for who in ("agent", "discovery", "both")),
     *UNCALLED,
 )
 
@@ -160,16 +160,21 @@ def test_what_one_replica_calls_the_other_knows(place):
     assert (place.held(place.one, "shared"), place.held(place.two, "shared")) == (1, 0)
 
 
-@pytest.mark.parametrize(("killed", "container"), [("weft-node", "agent"), ("weft-control", "discovery")])
-def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_back(place, killed, container):
-    kept, after = f"kept-by-{container}", f"after-{container}"
+AGENT, CONTROL = ("weft-node", "agent"), ("weft-control", "discovery")
+
+
+@pytest.mark.parametrize(("who", "killed"), [("agent", [AGENT]), ("discovery", [CONTROL]), ("both", [AGENT, CONTROL])])
+def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_back(place, who, killed):
+    """With both, nobody is left who knows but the proxies."""
+    kept, after = f"kept-by-{who}", f"after-{who}"
     assert place.get(place.one, kept)[0] == 200
     until(lambda: kept in place.known(place.two))
     removed = r"_manager\.(cluster|listener)_removed$"
     before = {pod: (place.clusters(pod), place.stats(pod, removed)) for pod in (place.one, place.two)}
-    gone = place.on_node.kill(NAMESPACE, killed, container)
+    gone = [(*each, place.on_node.kill(NAMESPACE, *each)) for each in killed]
     assert place.get(place.one, kept)[0] == 200  # whoever is there or not
-    place.on_node.returned(NAMESPACE, killed, container, gone)
+    for each in gone:
+        place.on_node.returned(NAMESPACE, *each)
     until(lambda: all(place.is_served(pod) for pod in before))
     assert place.get(place.two, after)[0] == 200
     assert place.held(place.two, after) == 1
