@@ -402,4 +402,5 @@ async def test_without_the_setting_everything_is_told_and_with_it_again_nothing_
     assert names(mesh, "client", CLUSTER) == everything
     assert (await mesh.get("client", "http://web/"))["status"] == 200
     assert await mesh.tell("client", "say", name="held", send="still.", until="still.") == "still."
-    assert await mesh.stats(mesh.pod("client").name, removed) == before
+    after = await mesh.stats(mesh.pod("client").name, removed)
+    assert all(after[name] <= before[name] for name in before), "and what tests before have left still drains"

@@ -100,7 +100,8 @@ class Calls:
                 self._gone[group] = None
         if len(self._groups) > _MOST_GROUPS and self._gone:
             oldest = next(iter(self._gone))
-            del self._gone[oldest], self._groups[oldest]
+            del self._gone[oldest]
+            self._groups.pop(oldest, None)
         return before != (len(called.addresses), len(called.hosts), called.everything)
 
     def copy(self, *, fixed: bool = False) -> Calls:
