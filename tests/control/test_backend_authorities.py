@@ -31,6 +31,15 @@ spec:
     hostname: safe.example.com
     caCertificateRefs: [{group: "", kind: ConfigMap, name: NAME}]
 """
+GATEWAY = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec:
+  gatewayClassName: weft
+  tls: {frontend: {default: {validation: {caCertificateRefs: [{group: "", kind: ConfigMap, name: callers}]}}}}
+  listeners: [{name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: s}]}}]
+"""
 ROOT = certificate_pem(ca("a root", p256()))
 _NUMBERS = itertools.count(1)
 
@@ -52,6 +61,13 @@ def policy(namespace, name="roots"):
 
 def config_map(name, data):
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+async def test_policies_and_gateways_name_them():
+    plane = ControlPlane()
+    plane.apply(changes(f"{POLICY}---{GATEWAY}"))
+    assert set(named(plane.mesh)) == {("shop", "NAME"), ("shop", "callers")}
+    await plane.close()
 
 
 @asynccontextmanager

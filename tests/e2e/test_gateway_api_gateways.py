@@ -7,6 +7,7 @@ import contextlib
 import json
 import ssl
 import sys
+import tempfile
 import time
 
 import pytest
@@ -141,11 +142,16 @@ def to(name="app", port=80, path="/", **more):
     return {**match, "backendRefs": [{"name": name, "port": port, **more}]}
 
 
-async def ask(host, path="/", port=HTTP, *, name="", trust=False):
-    """Status and who answered, over TLS if the other side's name is given."""
+async def ask(host, path="/", port=HTTP, *, name="", shown=""):
+    """Status and who answered, over TLS if the other side's name is given. `shown`: our own certificate and key."""
     context = None
     if name:
         context = ssl.create_default_context(cadata=certificate_pem(ROOT))
+    if context is not None and shown:
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(shown)
+            file.flush()
+            context.load_cert_chain(file.name)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name or None)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
@@ -354,6 +360,58 @@ async def test_listeners_end_tls_each_with_its_own_certificate(mesh):
     grant = standard("ReferenceGrant", "shop", {"from": [source], "to": [target]}, "far", "v1beta1")
     await settled(mesh, *documents, grant)
     assert await ask("far.example.com", port=HTTPS, name="far.example.com") == "app"
+
+
+@proves(
+    "Gateway.gateway.networking.k8s.io",
+    "spec.tls.frontend.default.validation.caCertificateRefs[].group",
+    "spec.tls.frontend.default.validation.caCertificateRefs[].kind",
+    "spec.tls.frontend.default.validation.caCertificateRefs[].name",
+    "spec.tls.frontend.default.validation.caCertificateRefs[].namespace",
+    "spec.tls.frontend.default.validation.mode",
+    "spec.tls.frontend.perPort[].port",
+    "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].group",
+    "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].kind",
+    "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].name",
+    "spec.tls.frontend.perPort[].tls.validation.caCertificateRefs[].namespace",
+    "spec.tls.frontend.perPort[].tls.validation.mode",
+)
+async def test_callers_are_let_in_by_the_certificates_that_the_gateway_asks_for(mesh):
+    key = p256()
+    other = Signing(ca("another root", key), key, ())
+    roots = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "callers", "namespace": "shop"},
+        "data": {"ca.crt": certificate_pem(other.certificate)},
+    }
+
+    def validated(name):
+        reference = {"group": "", "kind": "ConfigMap", "name": name, "namespace": "shop"}
+        return {"validation": {"caCertificateRefs": [reference], "mode": "AllowValidOnly"}}
+
+    def checking(default, *ports):
+        made = gateway(secure("shop", "shop-example", hostname="shop.example.com"))
+        made["spec"]["tls"] = {"frontend": {"default": default, "perPort": list(ports)}}
+        return made
+
+    called = {"port": HTTPS, "name": "shop.example.com"}
+    of_others = {"port": 443, "tls": validated("callers")}
+    for checked in (checking(validated("callers")), checking(validated("nobody"), of_others)):
+        await settled(mesh, checked, roots, route("app", to("app")))
+        await eventually_answers("shop.example.com", **called, shown=caller_of(other))
+        assert await ask("shop.example.com", **called, shown=caller_of(other)) == "app"
+        assert await ask("shop.example.com", **called, shown=caller_of(SIGNING)) != "app"
+        assert await ask("shop.example.com", **called) != "app"
+    await settled(mesh, checking(validated("nobody")), roots, route("app", to("app")))
+    assert await ask("shop.example.com", **called, shown=caller_of(other)) != "app"
+    assert listeners(mesh)["shop"][0]["Accepted"] == "NoValidCACertificate"
+
+
+def caller_of(signing):
+    key, now = p256(), time.time()
+    made = make_leaf(signing, key.public_key(), "spiffe://example.com/caller", Validity(now - 60, now + 3600))
+    return key_pem(key) + certificate_pem(made)
 
 
 @proves(

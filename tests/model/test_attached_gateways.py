@@ -3,7 +3,9 @@ import pytest
 from api.reading import document
 from weft.api.parse import parse
 from weft.model.gateway import ServerTlsMode
+from weft.model.gateway_api import Bundle
 from weft.model.mesh import Mesh
+from weft.model.names import ObjectKey
 
 GROUP = "gateway.networking.k8s.io"
 SERVICE = """
@@ -170,3 +172,54 @@ def test_somebody_elses_gateway_comes_to_nothing():
     (derived,) = mesh.derived()
     assert derived.values == () and derived.gateway is None
     assert [each.ours for each in derived.routes] == [False]  # told as findings, in nobody's status
+
+
+SECURE = "{name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: shown}]}}"
+
+
+def checked(reference, *values):
+    """A Gateway whose callers must have certificates, and a listener of plain HTTP."""
+    listeners = f"[{SECURE}, {{name: http, port: 80, protocol: HTTP}}]"
+    text = f"""
+    apiVersion: {GROUP}/v1
+    kind: Gateway
+    metadata: {{name: edge, namespace: shop}}
+    spec:
+      gatewayClassName: weft
+      tls: {{frontend: {{default: {{validation: {{caCertificateRefs: [{reference}]}}}}}}}}
+      listeners: {listeners}
+    """
+    mesh = Mesh()
+    read = document(text)
+    mesh.apply(read.key, parse(read).values)
+    for number, each in enumerate(values):
+        mesh.apply(ObjectKey("ConfigMap", each.namespace, f"{each.name}-{number}"), (each,))
+    (found,) = [each for each in mesh.derived() if each.gateway is not None]
+    return found
+
+
+def test_callers_must_have_certificates_where_tls_is_ended_for_http():
+    found = checked('{group: "", kind: ConfigMap, name: callers}', Bundle("callers", "shop", "PEM"))
+    tls = {each.servers[0].name: each.servers[0].tls for each in found.gateways}
+    assert (tls["https"].mode, tls["https"].roots, tls["http"]) == (ServerTlsMode.MUTUAL, "PEM", None)
+
+
+@pytest.mark.parametrize(
+    ("reference", "reason"),
+    [
+        ('{group: "", kind: ConfigMap, name: nowhere}', "InvalidCACertificateRef"),
+        ('{group: "", kind: Secret, name: callers}', "InvalidCACertificateKind"),
+        ('{group: "", kind: ConfigMap, name: callers, namespace: far}', "RefNotPermitted"),
+    ],
+)
+def test_if_nobody_can_be_believed_the_listener_lets_nobody_in_and_others_serve(reference, reason):
+    found = checked(reference, Bundle("callers", "shop", "PEM"), Bundle("callers", "far", "PEM"))
+    told = {
+        each.name: {one.type: (one.holds, one.reason) for one in each.conditions} for each in found.gateway.listeners
+    }
+    assert told["https"]["ResolvedRefs"] == (False, reason)
+    assert told["https"]["Accepted"] == (False, "NoValidCACertificate")
+    assert not told["https"]["Programmed"][0]
+    assert told["http"]["Programmed"][0]
+    (secure,) = [each.servers[0].tls for each in found.gateways if each.servers[0].name == "https"]
+    assert secure.credentials == ()  # so it closes

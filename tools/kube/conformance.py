@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from tools.kube.certificates import Authority
 from tools.kube.cluster import Cluster, borrowed
+from tools.kube.node import PAUSE_IMAGE
 from tools.kube.process import Failed
 
 from tools import image, istioctl
@@ -55,6 +56,19 @@ class Run(msgspec.Struct, frozen=True):
     profiles: tuple[str, ...]
     features: tuple[str, ...]  # that weft has
     labels: str = ""  # of the suite's namespaces
+    beside: tuple[dict[str, Any], ...] = ()  # what the suite needs and does not make
+
+
+def _stand_in(namespace: str) -> tuple[dict[str, Any], ...]:
+    """A namespace with a pod in it."""
+    labels = {"app": "stand-in"}
+    pod = {"containers": [{"name": "stand-in", "image": PAUSE_IMAGE, "imagePullPolicy": "Never"}]}
+    spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}
+    metadata = {"name": "stand-in", "namespace": namespace}
+    return (
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec},
+    )
 
 
 RUNS = {
@@ -69,6 +83,8 @@ RUNS = {
             "MeshHTTPRouteQueryParamMatching", "MeshHTTPRouteNamedRouteRule",
         ),
         labels="istio-injection=enabled",
+        # It waits for pods in two namespaces of its gateways' applications, which it makes for gateways alone.
+        beside=(*_stand_in("gateway-conformance-app-backend"), *_stand_in("gateway-conformance-web-backend")),
     ),
 }  # fmt: skip
 
@@ -93,6 +109,8 @@ def run(cluster: Cluster, name: str, words: tuple[str, ...], tell: Tell) -> int:
     }
     if chosen.features is SUPPORTED and not words:
         del given["supported-features"]  # the suite asks the GatewayClass
+    if chosen.beside:
+        cluster.apply(*chosen.beside)
     # On the node, where Services' addresses answer.
     command: list[str | Path] = [*cluster.holder.joined(), _suite(), "-test.v", "-test.timeout=90m"]
     command += [f"-{option}={value}" for option, value in given.items() if value]
@@ -103,6 +121,9 @@ def run(cluster: Cluster, name: str, words: tuple[str, ...], tell: Tell) -> int:
             env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
             stdout=file, stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip
+    for each in chosen.beside:
+        if each["kind"] == "Namespace":
+            cluster.kubectl("delete", "namespace", each["metadata"]["name"])
     for line in results(log.read_text(errors="replace")):
         tell(line)
     return done.returncode

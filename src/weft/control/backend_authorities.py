@@ -1,7 +1,8 @@
-"""Which ConfigMaps of a cluster say whom to believe where a backend speaks TLS, and their way into the mesh.
+"""Which ConfigMaps of a cluster say whom to believe, of backends that speak TLS and of a Gateway's callers, and their
+way into the mesh.
 
-A ConfigMap is watched as long as a BackendTLSPolicy names it. Rule: no other is ever read, and of these nothing but
-their authorities: what else stands there is never taken for the mesh's settings, whatever the ConfigMap is called.
+A ConfigMap is watched as long as a BackendTLSPolicy or a Gateway names it. Rule: no other is ever read, and of these
+nothing but their authorities: what else stands there is never taken for the mesh's settings, whatever it is called.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from weft.control.plane import ControlPlane
 from weft.kube.client import Client
 from weft.kube.reflector import Timing
 from weft.kube.singles import BACKEND_AUTHORITIES, Name, Singles
-from weft.model.gateway_api import BackendTls, Bundle
+from weft.model.gateway_api import GATEWAY_KIND, BackendTls, Bundle, StandardGateway
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 
-_KIND = "BackendTLSPolicy"
+_KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
 
 
 class BackendAuthorities:
@@ -37,20 +38,23 @@ class BackendAuthorities:
         await self._config_maps.run()
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
-        if any(key.kind == _KIND for key in changed):
+        if any(key.kind in _KINDS for key in changed):
             self._config_maps.look()
 
 
 def named(mesh: Mesh) -> tuple[Name, ...]:
-    """The ConfigMaps that policies name, each in its policy's own namespace; of the oldest policy first."""
-    policies = sorted(
-        (value.created or "9999", value.namespace, value.name, value.bundles)
-        for key, values in mesh.values()
-        if key.kind == _KIND
-        for value in values
-        if isinstance(value, BackendTls)
-    )
-    return tuple(dict.fromkeys((namespace, name) for _, namespace, _, bundles in policies for name in bundles))
+    """The ConfigMaps that policies and Gateways name, those of the oldest first."""
+    found: list[tuple[str, str, str, tuple[Name, ...]]] = []
+    for key, values in mesh.values():
+        for value in values if key.kind in _KINDS else ():
+            if isinstance(value, BackendTls):
+                names = tuple((value.namespace, name) for name in value.bundles)
+            elif isinstance(value, StandardGateway):
+                names = value.bundles
+            else:
+                continue
+            found.append((value.created or "9999", value.namespace, value.name, names))
+    return tuple(dict.fromkeys(name for *_, names in sorted(found) for name in names))
 
 
 def _bundles(change: Change) -> tuple[Bundle, ...]:

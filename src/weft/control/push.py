@@ -115,8 +115,10 @@ class Push:
         return self._demand.calls
 
     def is_on_demand(self, group: Group) -> bool:
-        """Whether it is told of services when it calls them."""
-        return not self._demand.telling(group).every
+        """Whether it is told of services when it calls them, or will be as soon as a proxy of it is here."""
+        if group in self._groups:
+            return not self._demand.telling(group).every
+        return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
 
     def call(
         self,

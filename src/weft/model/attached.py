@@ -136,6 +136,8 @@ class Attached:
                     for place, policies in self._policies.items()
                     if place[1] == value.namespace and any(value.name in each.bundles for each in policies)
                 )
+                named = (value.namespace, value.name)
+                yield from (place for place, gateway in self._gateways.items() if named in gateway.bundles)
             case Credential():
                 yield from (
                     place
@@ -195,7 +197,7 @@ class Attached:
             return Derived(routes=tuple(_orphaned(parent, routes, why)))
         grants = tuple(each for _, each in sorted(self._grants.items()))
         found = {route.key: resolved(route, services, grants) for route in routes}
-        made = served(gateway, routes, found, Surroundings(grants, self._labels, credential))
+        made = served(gateway, routes, found, Surroundings(grants, self._labels, credential, self._bundles))
         return Derived(made.routings, made.routes, made.gateways, made.outcome)
 
     def _is_ours(self, gateway: StandardGateway) -> bool:

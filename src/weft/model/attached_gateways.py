@@ -19,6 +19,7 @@ from weft.model.gateway import CredentialRef, Gateway, GatewayServer, ServerTls,
 from weft.model.gateway_api import (
     GATEWAY_NAME,
     GROUP,
+    Bundle,
     CertificateRef,
     From,
     GrantSource,
@@ -57,6 +58,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     grants: tuple[ReferenceGrant, ...]
     labels: Callable[[str], Labels]  # of a namespace
     credential: Callable[[CredentialRef], Credential | None]
+    bundles: Mapping[tuple[str, str], Bundle]
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -74,6 +76,7 @@ class _Place(msgspec.Struct):
     told: tuple[Told, ...]  # Accepted, Conflicted, ResolvedRefs
     accepted: bool
     permitted: bool  # to use what it names; else its names are its own, and closed
+    roots: str  # whom its callers must have certificates from, as PEM; "": they need none
     attached: dict[ObjectKey, tuple[StandardRoute, tuple[str, ...]]]  # each with the hostnames that it has here
 
     @property
@@ -133,7 +136,11 @@ def _places(gateway: StandardGateway, around: Surroundings) -> Iterator[_Place]:
         if conflict.holds:
             accepted = not_accepted(conflict.reason, conflict.message)
         resolved, permitted = _references(gateway, listener, around)
-        yield _Place(listener, kinds, (accepted, conflict, resolved), accepted.holds, permitted, {})
+        serves = accepted.holds
+        lack, roots = _authorities(gateway, listener, around)
+        if lack is not None and serves:
+            resolved, accepted, permitted = lack, not_accepted("NoValidCACertificate", lack.message), False
+        yield _Place(listener, kinds, (accepted, conflict, resolved), serves, permitted, roots, {})
 
 
 def _fitting(listener: Listener) -> tuple[RouteKind, ...]:
@@ -165,6 +172,27 @@ def _references(gateway: StandardGateway, listener: Listener, around: Surroundin
             what = "does not exist" if credential is None else "holds no certificate"
             told = unresolved("InvalidCertificateRef", f"{named} {what}")
     return told, True
+
+
+def _authorities(gateway: StandardGateway, listener: Listener, around: Surroundings) -> tuple[Told | None, str]:
+    """What is amiss with those whom its callers must have certificates from; and these, as PEM."""
+    check = gateway.check_of(listener)
+    held = []
+    for each in check.authorities if check is not None else ():
+        named = f"{each.kind} {each.namespace}/{each.name}"
+        if (each.group, each.kind) != ("", "ConfigMap"):
+            what = (
+                f"whom to believe is not read from a {each.kind}; a ConfigMap with certificates in `ca.crt` can say it"
+            )
+            return unresolved("InvalidCACertificateKind", what), ""
+        if not _permitted(gateway, each, around.grants):
+            what = f"no ReferenceGrant in {each.namespace} allows this Gateway to use {named}"
+            return unresolved("RefNotPermitted", what), ""
+        bundle = around.bundles.get((each.namespace, each.name))
+        if bundle is None:
+            return unresolved("InvalidCACertificateRef", f"there is no {named} with certificates in `ca.crt`"), ""
+        held.append(bundle.roots)
+    return None, "\n".join(held)
 
 
 def _permitted(gateway: StandardGateway, reference: CertificateRef, grants: Iterable[ReferenceGrant]) -> bool:
@@ -252,9 +280,13 @@ def _gateway(gateway: StandardGateway, place: _Place) -> Gateway:
     """Where it may not use what it names, it has nothing to show: so it closes, and no wider listener answers."""
     tls, listener = None, place.listener
     if listener.protocol in ("HTTPS", "TLS"):
-        mode = ServerTlsMode.PASSTHROUGH if listener.passthrough else ServerTlsMode.SIMPLE
+        ended = ServerTlsMode.MUTUAL if place.roots else ServerTlsMode.SIMPLE
         shown = listener.certificates if place.permitted else ()
-        tls = ServerTls(mode, credentials=tuple(CredentialRef(each.name, each.namespace) for each in shown))
+        tls = ServerTls(
+            ServerTlsMode.PASSTHROUGH if listener.passthrough else ended,
+            credentials=tuple(CredentialRef(each.name, each.namespace) for each in shown),
+            roots=place.roots,
+        )
     port = ServicePort(listener.port, listener.name, _PROTOCOLS[listener.protocol])
     return Gateway(
         name=_name(gateway, listener),

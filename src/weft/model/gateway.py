@@ -42,6 +42,7 @@ class ServerTls(msgspec.Struct, frozen=True):
     authorities_credential: CredentialRef | None = (
         None  # or a Secret; neither: what comes with the first of `credentials`
     )
+    roots: str = ""  # or the certificates themselves, as PEM
     revoked: str = ""  # a file
     subject_alt_names: tuple[str, ...] = ()  # who may call
     spki: tuple[str, ...] = ()  # or whose key has one of these digests (base64)

@@ -164,6 +164,13 @@ class CertificateRef(msgspec.Struct, frozen=True):
     kind: str = "Secret"
 
 
+class CallersCheck(msgspec.Struct, frozen=True):
+    """Whom callers of HTTPS listeners must have their certificates from."""
+
+    port: int  # of the listeners; 0: all that have none of their own
+    authorities: tuple[CertificateRef, ...]
+
+
 class Listener(msgspec.Struct, frozen=True):
     name: str
     port: int
@@ -187,12 +194,25 @@ class StandardGateway(msgspec.Struct, frozen=True):
     addresses: tuple[tuple[str, str], ...] = ()  # type and value
     labels: Labels = ()  # of what is made for it
     annotations: Labels = ()
+    checks: tuple[CallersCheck, ...] = ()
     created: str = ""
     origin: Origin | None = None
 
     @property
     def key(self) -> ObjectKey:
         return ObjectKey(GATEWAY_KIND, self.namespace, self.name)
+
+    def check_of(self, listener: Listener) -> CallersCheck | None:
+        if listener.protocol != "HTTPS":
+            return None
+        found = {each.port: each for each in self.checks}
+        return found.get(listener.port) or found.get(0)
+
+    @property
+    def bundles(self) -> tuple[tuple[str, str], ...]:
+        """The ConfigMaps with authorities, by namespace and name."""
+        references = (each for check in self.checks for each in check.authorities)
+        return tuple((each.namespace, each.name) for each in references if (each.group, each.kind) == ("", "ConfigMap"))
 
 
 class BackendTls(msgspec.Struct, frozen=True):

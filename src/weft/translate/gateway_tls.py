@@ -8,6 +8,7 @@ replaced. Rule: where anything that a server needs is missing, it has no socket 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import sha256
 from posixpath import dirname
 
 import msgspec
@@ -37,11 +38,15 @@ _VERSIONS = {
 _ALPN = ("h2", "http/1.1")
 
 
+class CertificateText(msgspec.Struct, frozen=True):
+    pem: str
+
+
 class _Shown(msgspec.Struct, frozen=True):
     """What one server needs, by the names of its secrets."""
 
     pairs: tuple[tuple[str, Credential | CertificateFiles], ...] = ()
-    roots: tuple[str, Credential | str] | None = None  # a credential, or a file
+    roots: tuple[str, Credential | CertificateText | str] | None = None  # a credential, certificates, or a file
     revoked: str = ""  # a file
 
 
@@ -91,7 +96,7 @@ def missing(tls: ServerTls, view: GroupView) -> tuple[str, ...]:
             found.append(f"there is no Secret {_place(reference, view)}")
         elif not held.chain or not held.private_key:
             found.append(f"the Secret {_place(reference, view)} has no certificate with its key")
-    if tls.asks and not tls.authorities and not found and _authorities(tls, view) is None:
+    if tls.asks and not tls.authorities and not tls.roots and not found and _authorities(tls, view) is None:
         named = tls.authorities_credential or (tls.credentials[0] if tls.credentials else CredentialRef(""))
         found.append(f"no Secret says whom to trust: {_place(named, view)} has no `ca.crt`")
     return tuple(found)
@@ -115,13 +120,15 @@ def _shown(written: ServerTls, view: GroupView) -> _Shown | None:
         if held is not None:
             pairs.append((credential_name(reference, view.namespace), held))
     pairs += ((f"file-cert:{each.certificate}~{each.private_key}", each) for each in written.files)
-    roots: tuple[str, Credential | str] | None = None
+    roots: tuple[str, Credential | CertificateText | str] | None = None
     if written.asks:
         if written.authorities:
             roots = (
                 f"file-root:{written.authorities}{f'~{written.revoked}' if written.revoked else ''}",
                 written.authorities,
             )
+        elif written.roots:
+            roots = (f"roots:{sha256(written.roots.encode()).hexdigest()[:16]}", CertificateText(written.roots))
         elif (trusted := _authorities(written, view)) is not None:
             roots = (_roots_name(written, trusted, view), trusted)
     return _Shown(tuple(pairs), roots, written.revoked) if pairs else None
@@ -190,6 +197,10 @@ def _secrets(shown: _Shown, sources: tuple[ObjectKey, ...]) -> Iterator[Built]:
     name, trusted = shown.roots
     if isinstance(trusted, Credential):
         yield build(name, roots_secret(name, trusted), (*keys(trusted.origin), *sources))
+    elif isinstance(trusted, CertificateText):
+        held_here = Secret(name=name)
+        held_here.validation_context.trusted_ca.inline_string = trusted.pem
+        yield build(name, held_here, sources)
     else:
         roots = Secret(name=name)
         roots.validation_context.trusted_ca.filename = trusted

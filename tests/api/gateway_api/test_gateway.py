@@ -1,4 +1,5 @@
 import pytest
+from msgspec.structs import replace
 
 from api.gateway_api.objects import standard
 from api.reading import told, value
@@ -85,7 +86,8 @@ def test_listeners_that_cannot_be_are_refused(listener, problem):
         "addresses: [{value: 10.0.0.1}]",
         "addresses: [{type: NamedAddress, value: a}]",
         "infrastructure: {parametersRef: {group: a.b, kind: C, name: d}}",
-        "tls: {}",
+        "tls: {backend: {clientCertificateRef: {name: a}}}",
+        "tls: {frontend: {default: {validation: {mode: AllowInsecureFallback, caCertificateRefs: [{group: '', kind: ConfigMap, name: a}]}}}}",
         "defaultScope: All",
     ],
 )
@@ -111,6 +113,21 @@ def test_a_gateway_does_not_steer_what_runs_for_it(place, key):
 def test_an_address_without_a_value_is_for_weft_to_say(kind):
     found = value(gateway("{name: a, port: 80, protocol: HTTP}", f"\naddresses: [{{type: {kind}}}]"))
     assert found.addresses == ()
+
+
+def test_whom_callers_must_have_certificates_from_is_said_for_all_ports_and_for_one():
+    refs = "validation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: NAME}]}"
+    one = f"perPort: [{{port: 8443, tls: {{{refs.replace('NAME', 'b')}}}}}, {{port: 9443, tls: {{}}}}]"
+    text = f"\ntls: {{frontend: {{default: {{{refs.replace('NAME', 'a')}}}, {one}}}}}"
+    found = value(gateway("{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: s}]}}", text))
+    (listener,) = found.listeners
+    assert found.bundles == (("shop", "a"), ("shop", "b"))
+
+    def of(port, protocol="HTTPS"):
+        check = found.check_of(replace(listener, port=port, protocol=protocol))
+        return [each.name for each in check.authorities] if check else None
+
+    assert (of(443), of(8443), of(9443), of(443, "TLS")) == (["a"], ["b"], [], None)
 
 
 def test_an_address_is_the_host_of_somebodys_own_service():

@@ -8,6 +8,7 @@ from weft.api.reader import Fields
 from weft.api.syntax import is_dns_label, is_host
 from weft.model.gateway_api import (
     GROUP,
+    CallersCheck,
     CertificateRef,
     From,
     Listener,
@@ -18,6 +19,7 @@ from weft.model.gateway_api import (
 from weft.model.names import Labels, labels_of
 
 _STEERING = ("istio.io", "weft.dev", "gateway.networking.k8s.io")  # prefixes of names
+_MODES = ("AllowValidOnly", "AllowInsecureFallback")
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
@@ -25,7 +27,6 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
     spec = root.fields("spec", required=True)
     if spec is None:
         return ()
-    spec.refused("tls", "weft does not act on `tls` of a whole Gateway", "write `tls` in its listeners")
     spec.refused("allowedListeners", "weft reads no ListenerSets", "write all listeners into the Gateway")
     spec.refused("defaultScope", "weft has no default Gateways", "let routes name the Gateway")
     listeners = tuple(_listener(item, meta) for item in spec.items("listeners", required=True))
@@ -44,6 +45,7 @@ def read_standard_gateway(root: Fields, meta: Meta) -> tuple[StandardGateway, ..
             addresses=tuple((kind, value) for kind, value in addresses if value),
             labels=labels,
             annotations=annotations,
+            checks=_checks(spec, meta),
             created=meta.created,
             origin=meta.origin,
         ),
@@ -64,6 +66,37 @@ def _infrastructure(spec: Fields) -> tuple[Labels, Labels]:
             if key.partition("/")[0].endswith(_STEERING):
                 fields.error((name, key), f"`{key[:80]}` is not for a Gateway to say", "write it into the Deployment")
     return found
+
+
+def _checks(spec: Fields, meta: Meta) -> tuple[CallersCheck, ...]:
+    tls = spec.fields("tls")
+    if tls is None:
+        return ()
+    what = "weft has a Gateway show backends no certificate of its own"
+    tls.refused("backend", what, "a DestinationRule with `mode: MUTUAL` has a gateway show another")
+    frontend = tls.fields("frontend")
+    if frontend is None:
+        return ()
+    default = frontend.fields("default", required=True)
+    found = [_check(default, meta, 0)] if default is not None else []
+    for item in frontend.items("perPort"):
+        port, fields = item.port("port", required=True), item.fields("tls", required=True)
+        if any(each.port == port for each in found):
+            item.error("port", f"port {port} stands here already")
+        if fields is not None:
+            found.append(_check(fields, meta, port))
+    return tuple(found)
+
+
+def _check(fields: Fields, meta: Meta, port: int) -> CallersCheck:
+    validation = fields.fields("validation")
+    if validation is None:
+        return CallersCheck(port, ())
+    if validation.choice("mode", _MODES, default=_MODES[0]) != _MODES[0]:
+        what = "weft lets nobody in whose certificate is not good"
+        validation.error("mode", what, "an Istio Gateway with `mode: OPTIONAL_MUTUAL` lets in who shows none")
+    references = tuple(_certificate(each, meta) for each in validation.items("caCertificateRefs", required=True))
+    return CallersCheck(port, references)
 
 
 def _address(item: Fields) -> tuple[str, str]:
