@@ -50,13 +50,6 @@ class Place:
         self.one, self.two = sorted(each["metadata"]["name"] for each in pods)
         self.on_node = Pods(mesh, client=(namespace, self.one))
 
-    def switch(self, written):
-        """Returns when proxies have followed; `written` as the annotation has it, or nothing to take it away."""
-        change = f"{ON_DEMAND}={written}" if written else f"{ON_DEMAND}-"
-        self.mesh.kubectl("annotate", "configmap", f"--namespace={NAMESPACE}", "istio", change, "--overwrite")
-        for pod in (self.one, self.two):
-            until(lambda pod=pod: ("virtualOutboundAgain" in self.listeners(pod)) == (written == "true"))
-
     def ask(self, pod, path):
         """The admin API of the pod's Envoy."""
         ((status, said),) = apps.fetch(self.cluster, self.namespace, pod, f"http://127.0.0.1:15000{path}")
@@ -96,8 +89,23 @@ class Place:
         return status, said
 
 
+def switch(mesh, written):
+    """As the annotation has it, or nothing to take it away."""
+    change = f"{ON_DEMAND}={written}" if written else f"{ON_DEMAND}-"
+    mesh.kubectl("annotate", "configmap", f"--namespace={NAMESPACE}", "istio", change, "--overwrite")
+
+
 @pytest.fixture(scope="module")
 def place(mesh):
+    """On demand before its pods are there: from one that runs nothing is taken."""
+    switch(mesh, "true")
+    try:
+        yield from _place(mesh)
+    finally:
+        switch(mesh, "")
+
+
+def _place(mesh):
     namespace = mesh.namespace("demand")
     ready = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}
     serve = apps.python("app", apps.SERVE, "8080", readinessProbe=ready)
@@ -113,24 +121,18 @@ def place(mesh):
     )
     mesh.rolled_out(namespace)
     found = Place(mesh, namespace)
-    for pod in (found.one, found.two):
-        until(lambda pod=pod: found.known(pod) == {*HTTP, "greeter"})
     # What other tests have left goes with its clusters, of which these count each.
     until(lambda: "Terminating" not in mesh.kubectl("get", "namespaces"), timeout=240)
-    found.before = {pod: found.clusters(pod) for pod in (found.one, found.two)}
     try:
-        found.switch("true")
-        for pod in (found.one, found.two):  # what they still have when they come back would stay
-            until(lambda pod=pod: not found.known(pod) & {*HTTP, "greeter"})
         yield found
     finally:
-        found.switch("")
         mesh.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def test_a_proxy_has_nothing_that_its_pod_never_called(place):
-    assert not place.known(place.one) & set(UNCALLED)
-    assert len(place.clusters(place.one)) < len(place.before[place.one]) - len(UNCALLED)
+    for pod in (place.one, place.two):
+        assert "virtualOutboundAgain" in place.listeners(pod)
+        assert place.known(pod) == set()
 
 
 def test_the_first_request_arrives_by_mutual_tls(place):
@@ -160,6 +162,7 @@ def test_what_one_replica_calls_the_other_knows(place):
     assert (place.held(place.one, "shared"), place.held(place.two, "shared")) == (1, 0)
 
 
+REMOVED = r"_manager\.(cluster|listener)_removed$"
 AGENT, CONTROL = ("weft-node", "agent"), ("weft-control", "discovery")
 
 
@@ -169,8 +172,7 @@ def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_ba
     kept, after = f"kept-by-{who}", f"after-{who}"
     assert place.get(place.one, kept)[0] == 200
     until(lambda: kept in place.known(place.two))
-    removed = r"_manager\.(cluster|listener)_removed$"
-    before = {pod: (place.clusters(pod), place.stats(pod, removed)) for pod in (place.one, place.two)}
+    before = {pod: (place.clusters(pod), place.stats(pod, REMOVED)) for pod in (place.one, place.two)}
     gone = [(*each, place.on_node.kill(NAMESPACE, *each)) for each in killed]
     assert place.get(place.one, kept)[0] == 200  # whoever is there or not
     for each in gone:
@@ -180,20 +182,24 @@ def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_ba
     assert place.held(place.two, after) == 1
     for pod, (clusters, count) in before.items():
         assert clusters <= place.clusters(pod)
-        assert place.stats(pod, removed) == count
+        assert place.stats(pod, REMOVED) == count
         assert (place.get(pod, kept)[0], place.held(pod, kept)) == (200, int(pod == place.one))
 
 
-def test_without_the_setting_everything_is_known_again(place):
+def test_without_the_setting_everything_is_known_and_stays_when_it_is_set_again(place):
     assert place.get(place.one, "web")[0] == 200
-    place.switch("false")
+    switch(place.mesh, "false")
     for pod in (place.one, place.two):
-        until(lambda pod=pod: place.before[pod] <= place.clusters(pod))
-        # What is left is what connections that were held once may still go by.
-        assert all(name.startswith("hold|") for name in place.clusters(pod) - place.before[pod])
+        until(lambda pod=pod: place.known(pod) == {*HTTP, "greeter"})
         for name in ("web", *UNCALLED[:2]):
             assert place.get(pod, name)[0] == 200
-    place.switch("true")
-    for pod in (place.one, place.two):
-        until(lambda pod=pod: not place.known(pod) & set(UNCALLED[:2]))
-        assert "web" in place.known(pod)
+    before = {pod: place.stats(pod, REMOVED) for pod in (place.one, place.two)}
+    switch(place.mesh, "true")
+    late = apps.template("late", apps.spec(apps.python("app", apps.SERVE, "8080")))
+    place.mesh.apply(apps.of_kind("apps/v1", "Deployment", place.namespace, "late", {"replicas": 1, **late}))
+    place.mesh.rolled_out(place.namespace)
+    (pod,) = apps.get(place.cluster, "pods", place.namespace, selector="app=late")
+    assert place.known(pod["metadata"]["name"]) == set()  # so the setting was heard of
+    for pod, count in before.items():
+        assert place.known(pod) >= {*HTTP, "greeter"}
+        assert place.stats(pod, REMOVED) == count
