@@ -35,7 +35,7 @@ RIGS = {
     "explain": "hypothetical requests that are explained per second",
     "analyze": "ten thousand objects: reading their YAML, all checks",
     "answers": "CPU of each command of the command line, from start to end, on the shop",
-    "scope": "a workload that calls five of up to 5,000 services, with and without on-demand scope; one changed route",
+    "scope": "a workload that calls five of up to 5,000 services, by default and told of all; one changed route",
     "control-plane": "a thousand proxies: first push, one changed route, one changed endpoint",
 }
 

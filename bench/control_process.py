@@ -57,7 +57,7 @@ class Shape:
         )
 
     def documents(self) -> list[Document]:
-        made = []
+        made = [_told_of_all()]
         for namespace in range(self.namespaces):
             for service in range(self.services):
                 made.append(_service(f"team-{namespace}", f"service-{service}", f"10.0.{namespace}.{service + 1}"))
@@ -83,6 +83,13 @@ def _service(namespace: str, name: str, address: str) -> Document:
         "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
     }
     return _document("v1", "Service", namespace, name, {"spec": spec})
+
+
+def _told_of_all() -> Document:
+    """On demand, proxies that call nobody would have nothing to change."""
+    named = {"name": "istio", "namespace": "istio-system", "annotations": {"weft.dev/on-demand": "false"}}
+    settings = {"metadata": named, "data": {"mesh": "{}"}}
+    return _document("v1", "ConfigMap", "istio-system", "istio", settings)
 
 
 def _own_namespace_only(namespace: str) -> Document:

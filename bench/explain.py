@@ -98,6 +98,9 @@ class _World:
     def after_call(self, caller: Workload, address: str) -> Resources:
         return caller.resources or Resources.from_bytes(())
 
+    def on_demand(self, caller: Workload) -> str:
+        return ""
+
     def uncalled(self, caller: Workload, cluster: str) -> str:
         return ""
 

@@ -81,6 +81,10 @@ class Agent(msgspec.Struct, frozen=True):
 async def install(client: Client) -> None:
     """What weft's control plane finds where it is installed: definitions, accounts, roles and settings."""
     objects = [each for each in manifests(Values()) if each["kind"] not in _LEFT_OUT]
+    for each in objects:
+        if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "istio"):
+            # On demand, proxies that call nobody would have nothing to change.
+            each["metadata"].setdefault("annotations", {})["weft.dev/on-demand"] = "false"
     async for _ in apply(client, objects):
         pass
     await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, namespace=ROOT)

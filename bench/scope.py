@@ -1,5 +1,6 @@
-"""What a proxy holds, with and without on-demand scope: a workload that calls five services of a hundred, a thousand,
-and five thousand. Memory, size of configuration, how long a first call takes, and what one changed route costs.
+"""What a proxy holds by default, which is on demand where there are many services, and what it would hold if it were
+told of all: a workload that calls five services of a hundred, a thousand, and five thousand. Memory, size of
+configuration, how long a first call takes, and what one changed route costs.
 
 A real mesh on this machine. All services are answered by one workload without a proxy: what is measured is the caller's
 proxy, and what the control plane does for it.
@@ -29,6 +30,12 @@ _SIZES, _QUICK_SIZES = (100, 1_000, 5_000), (50, 200)
 _MEGABYTE = 1_000_000
 _SYNC_SECONDS = 240.0
 _SETTLE_SECONDS = 3.0  # Envoy gives memory back a while after it has taken a large response apart
+_TOLD_OF_ALL: mesh.Object = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "istio", "namespace": "istio-system", "annotations": {"weft.dev/on-demand": "false"}},
+    "data": {"mesh": "{}"},
+}
 _SERVER = """
 import http.server
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -56,24 +63,23 @@ def run(effort: Effort, say: Say) -> list[Figure]:
     sizes = _QUICK_SIZES if effort.quick else _SIZES
     figures: list[Figure] = []
     for size in sizes:
-        found = {on: asyncio.run(_measure(size, effort.of(9, 3), on=on)) for on in (False, True)}
-        whole, demanded = found[False], found[True]
+        whole, default = (asyncio.run(_measure(size, effort.of(9, 3), every=every)) for every in (True, False))
         title = f"scope, {_CALLED} of {size:,} services called"
         figures += [
-            Figure(f"{title}: configuration on demand (baseline: all)", demanded.configuration / 1024, "KiB", None,
+            Figure(f"{title}: configuration by default (baseline: all)", default.configuration / 1024, "KiB", None,
                    whole.configuration / 1024),
-            Figure(f"{title}: sidecar's private memory on demand (baseline: all)", demanded.private / _MEGABYTE, "MB",
+            Figure(f"{title}: sidecar's private memory by default (baseline: all)", default.private / _MEGABYTE, "MB",
                    None, whole.private / _MEGABYTE),
-            Figure(f"{title}: first call, median (baseline: all)", demanded.first * 1000, "ms", None,
+            Figure(f"{title}: first call, median (baseline: all)", default.first * 1000, "ms", None,
                    whole.first * 1000),
-            Figure(f"{title}: later call, median (baseline: all)", demanded.later * 1000, "ms", None,
+            Figure(f"{title}: later call, median (baseline: all)", default.later * 1000, "ms", None,
                    whole.later * 1000),
         ]  # fmt: skip
         say(
-            f"{size:,} services: {demanded.configuration / 1024:,.0f} KiB and {demanded.private / _MEGABYTE:.1f} MB "
-            f"on demand, {whole.configuration / 1024:,.0f} KiB and {whole.private / _MEGABYTE:.1f} MB of all"
+            f"{size:,} services: {default.configuration / 1024:,.0f} KiB and {default.private / _MEGABYTE:.1f} MB "
+            f"by default, {whole.configuration / 1024:,.0f} KiB and {whole.private / _MEGABYTE:.1f} MB of all"
         )
-        for what, measured in (("all", whole), ("on demand", demanded)):
+        for what, measured in (("all", whole), ("by default", default)):
             name = f"one changed route at {size:,} services, {what}"
             figures += [
                 Figure(f"{name}: CPU", _mid(measured, "cpu") * 1000, "ms"),
@@ -83,18 +89,23 @@ def run(effort: Effort, say: Say) -> list[Figure]:
     return figures
 
 
-async def _measure(size: int, repeats: int, *, on: bool) -> _Measured:
+async def _measure(size: int, repeats: int, *, every: bool) -> _Measured:
+    """`every`: the caller is told of all services, whatever their number."""
     with tempfile.TemporaryDirectory(prefix="weft-bench-") as directory:
         path = Path(directory)
         Path(directory).chmod(0o755)
-        _write(path, size)
+        mesh.save(path / "workloads.yaml", mesh.workload("caller"), _server())
+        if every:
+            mesh.save(path / "settings.yaml", _TOLD_OF_ALL)
+        else:
+            mesh.save(path / "services.yaml", *_services(size))
         async with mesh.running(path) as engine:
             await mesh.until_ready(engine, 2)
             caller = next(pod for pod in engine.pods() if pod.plan.workload.name == "caller")
-            if not on:
+            if every:
                 # Told of thousands of services at its start, an Envoy may take longer than it is given to be ready.
-                mesh.save(path / "settings.yaml", _settings(on=False))
-                await mesh.until("all is told", lambda: not engine.control.mesh.settings.on_demand)
+                mesh.save(path / "services.yaml", *_services(size))
+                await mesh.until("all are known", lambda: len(engine.control.mesh.hosts()) >= size)
             await mesh.until("the proxy is in sync", lambda: _in_sync(engine), seconds=_SYNC_SECONDS)
             names = [f"service-{number * (size // _CALLED)}" for number in range(_CALLED)]
             first = [await _call(engine, caller, name) for name in names]
@@ -107,31 +118,20 @@ async def _measure(size: int, repeats: int, *, on: bool) -> _Measured:
             return _Measured(_configuration(engine, caller), private, median(first), median(later), tuple(changes))
 
 
-def _settings(*, on: bool) -> mesh.Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "istio",
-            "namespace": "istio-system",
-            "annotations": {"weft.dev/on-demand": "true" if on else "false"},
-        },
-        "data": {"mesh": "{}"},
-    }
-
-
-def _write(directory: Path, size: int) -> None:
+def _server() -> mesh.Object:
     server = mesh.workload(
         "web", command=[sys.executable, "-c", _SERVER], ports=[{"name": "http", "port": 8080}],
         readiness={"tcp": {"port": 8080}, "period": "100ms"},
     )  # fmt: skip
+    server["metadata"] |= {"labels": {"app": "web"}, "annotations": {"sidecar.istio.io/inject": "false"}}
+    return server
+
+
+def _services(size: int) -> list[mesh.Object]:
     services = [mesh.service(f"service-{number}", 80, 8080) for number in range(size)]
     for each in services:
         each["spec"]["selector"] = {"app": "web"}
-    server["metadata"] |= {"labels": {"app": "web"}, "annotations": {"sidecar.istio.io/inject": "false"}}
-    mesh.save(directory / "settings.yaml", _settings(on=True))
-    mesh.save(directory / "workloads.yaml", mesh.workload("caller"), server)
-    mesh.save(directory / "services.yaml", *services)
+    return services
 
 
 async def _call(engine: Engine, caller: Pod, name: str) -> float:

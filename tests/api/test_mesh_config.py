@@ -8,6 +8,7 @@ from weft.api.document import Document
 from weft.api.parse import parse
 from weft.model.access_log import Encoding, FileLog
 from weft.model.names import ObjectKey
+from weft.model.on_demand import OnDemand
 from weft.model.settings import CIPHERS
 from weft.model.sidecar import OutboundPolicy
 
@@ -159,9 +160,12 @@ def test_on_demand_scope_is_an_annotation():
             "namespace: istio-system", f"namespace: istio-system, annotations: {{weft.dev/on-demand: {word}}}"
         )
 
-    assert value(written('"true"')).on_demand
-    assert not value(written('"false"')).on_demand and not value(config("{}")).on_demand
-    assert "is `yes`, which means nothing" in told(written('"yes"'))[0]
+    for word in OnDemand:
+        assert value(written(f'"{word}"')).on_demand is word
+    assert value(config("{}")).on_demand is OnDemand.AUTO
+    (problem,) = told(written('"yes"'))
+    assert problem.startswith("3 the annotation weft.dev/on-demand is `yes`, which means nothing")
+    assert 'write "auto", "true" or "false"' in problem
     assert len(told(written("true"))) == 1  # in quotes, and nothing else is wrong with it
 
 

@@ -12,7 +12,7 @@ UNCALLED = tuple(f"uncalled-{number}" for number in range(10))
 HTTP = (
     "web",
     "shared",
-    *(f"{word}-{who}" for word in ("kept-by", "after") for who in ("agent", "discovery")),
+    *(f"{word}-{who}" for word in ("kept-by", "after") for who in ("agent", "discovery", "both")),
     *UNCALLED,
 )
 
@@ -78,10 +78,10 @@ class Place:
         found = self.ask(pod, f"/stats?format=json&filter={pattern}")["stats"]
         return {each["name"]: each["value"] for each in found if "name" in each}
 
-    def held(self, pod, service, port=80):
+    def held(self, pod, service):
         """How many connections to it went on after they were held."""
         address = apps.get(self.cluster, "service", self.namespace, service)["spec"]["clusterIP"]
-        return sum(self.stats(pod, rf"^cluster\.hold.*{address}_{port}\.upstream_cx_total$").values())
+        return sum(self.stats(pod, rf"^cluster\.hold\|15001\|{address}\.upstream_cx_total$").values())
 
     def is_served(self, pod):
         """Whether somebody serves its proxy now, and a control plane knows of it."""
@@ -120,6 +120,8 @@ def place(mesh):
     found.before = {pod: found.clusters(pod) for pod in (found.one, found.two)}
     try:
         found.switch("true")
+        for pod in (found.one, found.two):  # what they still have when they come back would stay
+            until(lambda pod=pod: not found.known(pod) & {*HTTP, "greeter"})
         yield found
     finally:
         found.switch("")
@@ -127,7 +129,7 @@ def place(mesh):
 
 
 def test_a_proxy_has_nothing_that_its_pod_never_called(place):
-    until(lambda: not place.known(place.one) & set(UNCALLED))
+    assert not place.known(place.one) & set(UNCALLED)
     assert len(place.clusters(place.one)) < len(place.before[place.one]) - len(UNCALLED)
 
 
@@ -147,7 +149,7 @@ def test_a_server_that_speaks_first_is_heard_in_the_first_connection(place):
     name = f"greeter.{place.namespace}"
     words = [f"--namespace={place.namespace}", "exec", place.one, "-c", "app", "--", "python3", "-c", CALL, name]
     assert place.mesh.kubectl(*words).split() == ["greetings", "hello"]
-    assert place.held(place.one, "greeter", 9001) == 1
+    assert place.held(place.one, "greeter") == 1
 
 
 def test_what_one_replica_calls_the_other_knows(place):
@@ -158,16 +160,21 @@ def test_what_one_replica_calls_the_other_knows(place):
     assert (place.held(place.one, "shared"), place.held(place.two, "shared")) == (1, 0)
 
 
-@pytest.mark.parametrize(("killed", "container"), [("weft-node", "agent"), ("weft-control", "discovery")])
-def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_back(place, killed, container):
-    kept, after = f"kept-by-{container}", f"after-{container}"
+AGENT, CONTROL = ("weft-node", "agent"), ("weft-control", "discovery")
+
+
+@pytest.mark.parametrize(("who", "killed"), [("agent", [AGENT]), ("discovery", [CONTROL]), ("both", [AGENT, CONTROL])])
+def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_back(place, who, killed):
+    """With both, nobody is left who knows but the proxies."""
+    kept, after = f"kept-by-{who}", f"after-{who}"
     assert place.get(place.one, kept)[0] == 200
     until(lambda: kept in place.known(place.two))
     removed = r"_manager\.(cluster|listener)_removed$"
     before = {pod: (place.clusters(pod), place.stats(pod, removed)) for pod in (place.one, place.two)}
-    gone = place.on_node.kill(NAMESPACE, killed, container)
+    gone = [(*each, place.on_node.kill(NAMESPACE, *each)) for each in killed]
     assert place.get(place.one, kept)[0] == 200  # whoever is there or not
-    place.on_node.returned(NAMESPACE, killed, container, gone)
+    for each in gone:
+        place.on_node.returned(NAMESPACE, *each)
     until(lambda: all(place.is_served(pod) for pod in before))
     assert place.get(place.two, after)[0] == 200
     assert place.held(place.two, after) == 1

@@ -5,19 +5,27 @@ import random
 import re
 
 import pytest
+from envoy.config.listener.v3.listener_pb2 import Listener
 
 from control.test_push import CART, HISTORIES, ORDERS, Rig
 from model.builders import group, service
+from weft.control.demand import Demand
 from weft.model.calls import Calls, Why
+from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
+from weft.model.on_demand import OnDemand
 from weft.model.service import Protocol
 from weft.model.settings import Settings
 from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
+from weft.translate import hold
+from weft.translate.names import held as names_of
 from weft.xds.types import CLUSTER, LISTENER, ROUTE
 
 WEB = group("web")
-ON = Settings(on_demand=True)
+ON = Settings(on_demand=OnDemand.ON)
+DB, LATE = "db.shop.svc.cluster.local", "late.shop.svc.cluster.local"
+LATER = service("late", addresses=("10.96.0.9",))
 
 
 @pytest.fixture
@@ -38,6 +46,17 @@ def clusters(rig, of=WEB):
     return {name.rpartition("|")[2] for name in rig.snapshots.resources(of, CLUSTER) if name.count("|") in (2, 3)} - {
         ""
     }
+
+
+def names(rig, of=WEB):
+    return rig.snapshots.resources(of, LISTENER).keys()
+
+
+def held_by(rig, of=WEB):
+    """Listeners that hold calls."""
+    found = rig.snapshots.resources(of, LISTENER)
+    listeners = [(name, Listener.FromString(each.body)) for name, each in found.items()]
+    return {name for name, each in listeners if any(chain.name == "hold" for chain in each.filter_chains)}
 
 
 def routes(name, host, *targets):
@@ -134,15 +153,24 @@ async def test_what_a_sidecar_names_is_told_of_and_what_it_hides_cannot_be_calle
     assert clusters(rig) == {CART, "10.96.0.2"}, "a Sidecar that names nobody narrows nothing"
 
 
-async def test_who_calls_too_many_is_told_of_everything():
+async def test_who_calls_too_many_is_told_of_everything_and_nothing_of_it_is_held():
     rig = Rig()
     rig.push._demand.calls = Calls(most=2)
     set_to(rig, ON)
     shop(rig)
+    rig.push.join(group("other"))
+    rig.put(service("outside", selector=None, external=True))  # for its sake a port is shared
     for last in (1, 7, 8):
+        assert held_by(rig) == {"virtualOutbound", "0.0.0.0_80"}
         rig.push.call(WEB, [f"hold|15001|10.96.0.{last}"], soon=False)
-    assert clusters(rig) >= {ORDERS, CART, "db.shop.svc.cluster.local"}
+    assert clusters(rig) >= {ORDERS, CART, DB, "10.96.0.7"}
     assert "10.96.0.8" not in clusters(rig), "what is not kept is not answered"
+    assert held_by(rig) == set()
+    assert "virtualOutboundAgain" in names(rig), "connections that were held go that way"
+    assert held_by(rig, group("other")) == {"virtualOutbound", "0.0.0.0_80"}
+    rig.put(service("late", addresses=("10.96.0.9",)))
+    assert LATE in clusters(rig) and LATE not in clusters(rig, group("other"))
+    assert held_by(rig) == set()
     rig.push.close()
 
 
@@ -168,6 +196,125 @@ async def test_an_http_port_is_shared_only_where_somebody_has_no_address(rig):
     assert "0.0.0.0_80" in rig.snapshots.resources(WEB, LISTENER)
 
 
+# Where little can be called
+
+
+@pytest.fixture
+async def few():
+    """Three services are few."""
+    rig = Rig(Mesh(few=3))
+    yield rig
+    rig.push.close()
+
+
+def drop(rig, name):
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", name), ()))
+    rig.push.flush()
+
+
+async def test_a_few_services_are_told_of_at_once_and_one_more_makes_it_on_demand_for_those_who_come(few):
+    shop(few)
+    before = few.versions(WEB)
+    assert clusters(few) == {ORDERS, CART, DB}
+    assert not held_by(few) and "virtualOutboundAgain" not in names(few) and "10.96.0.1_80" not in names(few)
+    few.put(LATER)
+    few.push.join(group("other"))
+    assert clusters(few, group("other")) == set() and held_by(few, group("other"))
+    assert clusters(few) == {ORDERS, CART, DB}, "nothing is taken from who lives, and nothing comes by itself"
+    assert before.keys() <= few.versions(WEB).keys(), "and no listener, for connections would end"
+    assert held_by(few) == {"virtualOutbound", "0.0.0.0_80"}
+    few.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    assert clusters(few) == {ORDERS, CART, DB, LATE, "10.96.0.9"}
+
+
+async def test_one_less_tells_of_everything_again_and_takes_no_listener(few):
+    shop(few)
+    few.put(LATER)
+    other = group("other")
+    few.push.join(other)
+    few.push.call(other, ["hold|15001|10.96.0.1"], soon=False)
+    before = {each: few.versions(each).keys() for each in (WEB, other)}
+    drop(few, "db")
+    assert clusters(few, other) == {ORDERS, CART, LATE, "10.96.0.1"}
+    assert clusters(few) == {ORDERS, CART, LATE}
+    for each, names_before in before.items():
+        gone = names_before - few.versions(each).keys()
+        assert all("db." in name or "_3306" in name for _, name in gone), gone
+        assert held_by(few, each), "what was held has connections"
+    few.push.join(group("new"))
+    assert not held_by(few, group("new")) and clusters(few, group("new")) == {ORDERS, CART, LATE}
+
+
+async def test_going_up_and_down_for_ever_takes_nothing_and_adds_up_to_nothing(few):
+    shop(few)
+    few.put(LATER)
+    drop(few, "late")
+    down = few.versions(WEB)
+    few.put(LATER)
+    up = few.versions(WEB)
+    for _ in range(3):
+        drop(few, "late")
+        assert few.versions(WEB) == down
+        few.put(LATER)
+        assert few.versions(WEB) == up
+    assert len(few.push._places) == 1
+
+
+async def test_it_is_counted_from_where_a_group_looks(few):
+    shop(few)
+    few.put(service("own", "bank", addresses=("10.96.0.20",), export_to=(".",)))
+    few.push.join(group("teller", "bank"))
+    assert clusters(few) == {ORDERS, CART, DB} and clusters(few, group("teller", "bank")) == set()
+    few.put(Sidecar("default", "bank", egress=(EgressListener((f"*/{ORDERS}",)),)))
+    assert clusters(few, group("teller", "bank")) == {ORDERS}
+    few.push.join(group("clerk", "bank"))
+    assert clusters(few, group("clerk", "bank")) == {ORDERS} and not held_by(few, group("clerk", "bank"))
+
+
+async def test_what_a_sidecar_names_and_what_has_no_address_does_not_count(few):
+    shop(few)
+    few.put(service("outside", selector=None, external=True))
+    few.push.join(group("other"))
+    assert not held_by(few, group("other"))
+    few.put(LATER, Sidecar("default", "shop", egress=(EgressListener((f"*/{ORDERS}", "./*")),)))
+    few.push.join(group("third"))
+    assert not held_by(few, group("third")) and CART in clusters(few, group("third"))
+
+
+async def test_a_setting_that_is_switched_on_takes_nothing_from_who_lives(rig):
+    set_to(rig, Settings(on_demand=OnDemand.OFF))
+    shop(rig)
+    before = rig.versions(WEB)
+    set_to(rig, ON)
+    assert clusters(rig) == {ORDERS, CART, DB} and before.keys() <= rig.versions(WEB).keys()
+    rig.put(LATER)
+    assert LATE not in clusters(rig)
+    before = rig.versions(WEB)
+    set_to(rig, Settings(on_demand=OnDemand.OFF))
+    assert LATE in clusters(rig) and before.keys() <= rig.versions(WEB).keys()
+    set_to(rig, ON)
+    rig.push.leave(WEB)
+    rig.push.join(WEB)
+    assert clusters(rig) == set(), "who comes anew has nothing"
+
+
+async def test_what_it_costs_depends_on_the_change_and_not_on_what_is_called(rig, monkeypatch):
+    rig.put(*(service(f"s{number}", addresses=(f"10.96.1.{number}",)) for number in range(50)))
+    rig.push.join(WEB)
+    rig.push.call(WEB, [f"hold|15001|10.96.1.{number}" for number in range(50)], soon=False)
+    asked = []
+    at, leads, answer = rig.mesh.services_at, Demand._leads, hold.answer
+    monkeypatch.setattr(rig.mesh, "services_at", lambda *given: asked.append(given) or at(*given))
+    monkeypatch.setattr(Demand, "_leads", lambda *given: asked.append(given[3]) or leads(*given))
+    monkeypatch.setattr(hold, "answer", lambda name: asked.append(name) or answer(name))
+    rig.put(service("s1", addresses=("10.96.1.1",), target=9090))
+    rig.put(service("another", addresses=("10.96.2.1",)))
+    assert len(asked) <= 2
+    asked.clear()
+    rig.push.call(WEB, ["hold|15001|10.96.2.1"], soon=False)
+    assert asked == [("10.96.2.1",), *names_of("10.96.2.1"), "another.shop.svc.cluster.local"]
+
+
 ADDRESSES = {"orders": ("10.96.0.1",), "cart": ("10.96.0.2", "fd00::2"), "late": ("10.97.0.1",)}
 HELD = [f"hold|15001|{address}" for address in ("10.96.0.1", "10.96.0.2", "fd00::2", "10.96.0.9", "10.97.0.1")]
 EVENTS = {
@@ -177,7 +324,7 @@ EVENTS = {
         port=chance.choice((80, 81)),
         addresses=chance.choice((ADDRESSES[name], ADDRESSES[name], ())),
     ),
-    "settings": lambda chance: Settings(on_demand=chance.random() < 0.8),
+    "settings": lambda chance: Settings(on_demand=chance.choice(tuple(OnDemand))),
     "sidecar": lambda chance: Sidecar(
         "default",
         "shop",
@@ -188,9 +335,11 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(rig, seed):
-    """And nothing of it leads to something that it lacks."""
+async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(seed):
+    """With what it had when it was on demand no more, or again. And nothing of it leads to something that it lacks."""
     chance = random.Random(seed)
+    rig = Rig(Mesh(few=seed % 4))
+    open_ranges(rig.mesh)
     groups = [group("a"), group("b"), group("a", "bank")]
     for _ in range(40):
         value = EVENTS[chance.choice(sorted(EVENTS))](chance)
@@ -209,11 +358,37 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(r
             assert rig.versions(here) == afresh.versions(here)
             assert named_clusters(rig, here) <= rig.snapshots.resources(here, CLUSTER).keys()
         afresh.push.close()
+    fresh, again = Rig(rig.mesh), Rig(replayed(rig.mesh, chance, few=seed % 4))
+    for each in groups:
+        fresh.push.join(each)
+        again.push.join(each)
+        assert fresh.versions(each) == again.versions(each), "who comes has it from the mesh as it is, not as it was"
+    for each in groups:
+        fresh.push.leave(each)
     for each in groups:
         rig.push.leave(each)
-    assert not (
-        rig.push._places or rig.push._demand._seen or rig.push._translation._made or any(rig.push._watching.values())
-    )
+    demand = rig.push._demand
+    assert not (rig.push._places or demand._seen or demand._roots or demand._fresh or demand._found)
+    assert not (rig.push._translation._made or any(rig.push._watching.values()) or rig.mesh._reach._hosts)
+    rig.push.close()
+
+
+def open_ranges(mesh):
+    """Those that any service will have its address in: they stay when it goes."""
+    key = ObjectKey("Service", "shop", "first")
+    mesh.apply(key, (service("first", addresses=("10.96.0.99", "10.97.0.99", "fd00::99")),))
+    mesh.apply(key, ())
+
+
+def replayed(mesh, chance, few):
+    """The same objects, in another order."""
+    values = list(mesh.values())
+    chance.shuffle(values)
+    again = Mesh(few=few)
+    open_ranges(again)
+    for key, each in values:
+        again.apply(key, each)
+    return again
 
 
 def named_clusters(rig, of):

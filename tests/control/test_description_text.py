@@ -2,6 +2,7 @@
 
 import pytest
 
+from control.test_stage import shop
 from model.builders import instance, put, service
 from weft.base.problem import Problem, Where
 from weft.control.description import describe_pod, describe_service
@@ -9,13 +10,17 @@ from weft.control.description_routes import RouteFacts, Routing
 from weft.control.description_text import _routing_lines, pod_lines, service_lines
 from weft.control.stage import Stage
 from weft.model.authorization_policy import AuthorizationPolicy, Rule
+from weft.model.calls import Calls
 from weft.model.destination_rule import DestinationRule, Subset
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin, labels_of
+from weft.model.on_demand import OnDemand, Telling, overflowing
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
+from weft.model.settings import Settings
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
 
 HOST = "app.shop.svc.cluster.local"
+ON = Telling(every=False, held=True, ranges=("10.96.0.0/16",))
 
 
 def made():
@@ -129,3 +134,43 @@ def test_a_route_is_told_with_what_happens_on_its_way():
     route = RouteFacts(1, "http", "", where, "always", "goes to web", reaches=True, also=("timeout 3 s", "no retries"))
     lines = list(_routing_lines(Routing(where, ("web",), (), in_force=True, routes=(route,)), "this pod"))
     assert lines[-1].strip() == "On its way: timeout 3 s, no retries"
+
+
+@pytest.mark.parametrize(
+    "few, setting, telling, said",
+    [
+        (
+            0,
+            OnDemand.AUTO,
+            None,
+            "it knows 0 of 1 services, each of the others from the first call on (1 services could",
+        ),
+        (5, OnDemand.AUTO, None, ""),
+        (0, OnDemand.OFF, None, "no, it is told of all 1 services (weft.dev/on-demand: false)"),
+        (5, OnDemand.OFF, None, ""),
+        (
+            5,
+            OnDemand.AUTO,
+            ON,
+            "no, it is told of all 1 services (1 services could be called from here, not more than 5",
+        ),
+        (
+            0,
+            OnDemand.AUTO,
+            overflowing(ON),
+            "no more, it has called more than 5,000 addresses and is told of everything",
+        ),
+    ],
+)
+def test_a_pod_says_whether_it_is_on_demand_and_why(few, setting, telling, said):
+    mesh = shop(few=few)
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=setting),))
+    calls = Calls(most=1)
+    stage = Stage(mesh, calls=calls)
+    if telling is not None:
+        group = stage.group(stage.find("orders"))
+        calls.tell(group, telling)
+        calls.add(group, hosts=["one", "another"] if telling.too_many else [])
+        stage = Stage(mesh, calls=calls)
+    told = [line for line in pod_lines(describe_pod(mesh, stage, (), "orders")) if line.startswith("On demand")]
+    assert [line.startswith(f"On demand: {said}") for line in told] == ([True] if said else [])

@@ -423,7 +423,7 @@ async def test_groups_that_log_alike_share_all_work_and_old_settings_are_forgott
 async def test_groups_of_a_namespace_look_at_a_host_once(rig, monkeypatch):
     looked = []
     look = push.service_view
-    monkeypatch.setattr(push, "service_view", lambda *asked: looked.append(asked[3]) or look(*asked))
+    monkeypatch.setattr(push, "service_view", lambda *asked, **more: looked.append(asked[3]) or look(*asked, **more))
     rig.put(service("orders"), service("cart"))
     for name in ("a", "b", "c"):
         rig.push.join(group(name))
@@ -605,7 +605,9 @@ async def test_a_route_for_gateways_alone_is_nothing_to_sidecars(rig, monkeypatc
     for each in (EDGE, group("web")):
         rig.push.join(each)
     looked = []
-    monkeypatch.setattr(push, "service_view", lambda *given: looked.append(given[3]) or service_view(*given))
+    monkeypatch.setattr(
+        push, "service_view", lambda *given, **more: looked.append(given[3]) or service_view(*given, **more)
+    )
     changed = rig.put(at_gateway("a", "*"))
     assert looked == ["*", ORDERS] or looked == [ORDERS, "*"]
     assert changed.keys() == {EDGE}

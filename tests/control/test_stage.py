@@ -15,6 +15,7 @@ from weft.model.calls import Calls
 from weft.model.group import group_of
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
+from weft.model.on_demand import FEW, OnDemand, Telling
 from weft.model.settings import Settings
 from weft.model.workload import Workload as Written
 from weft.xds.types import CLUSTER, LISTENER
@@ -30,8 +31,8 @@ spec:
 """
 
 
-def shop(*more):
-    mesh = Mesh()
+def shop(*more, few=FEW):
+    mesh = Mesh(few=few)
     put(mesh, service("payments", addresses=("10.96.0.7",)), *more)
     for app, address in (("orders", "10.244.0.2"), ("payments", "10.244.0.3"), ("frontend", "10.244.0.4")):
         put(mesh, instance(f"{app}-0", app, address=address, meshed=True, service_account=app, workload=app))
@@ -162,7 +163,7 @@ def test_a_port_on_which_nobody_listens_is_told_where_that_can_be_known():
 def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_meet():
     mesh = shop()
     put(mesh, service("payments", addresses=("10.96.0.7",)))
-    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=True),))
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=OnDemand.ON),))
     stage = Stage(mesh, calls=Calls())
     caller = stage.workload(stage.find("orders"))
     cluster = "outbound|80||payments.shop.svc.cluster.local"
@@ -171,3 +172,44 @@ def test_of_a_service_that_was_not_called_it_is_told_what_the_first_call_would_m
     assert cluster not in stage.after_call(stage.workload(stage.find("frontend")), "10.96.0.8").clusters
     everything = Stage(mesh)
     assert cluster in everything.workload(everything.find("orders")).resources.clusters, "who has called is not known"
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_first_call_to_an_address_of_nobody_goes_on_as_an_unknown_one(shared):
+    """Also at a port that hosts without an address share, where it is held a second time."""
+    mesh = shop()
+    if shared:
+        put(mesh, service("outside", selector=None, external=True))
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=OnDemand.ON),))
+    stage = Stage(mesh, calls=Calls())
+    told = explain(Request("nobody", address="10.96.0.9", caller=stage.find("orders")), stage)
+    steps = [step.what for step in told.outcomes[0].steps]
+    assert (told.verdict.kind, told.verdict.cluster) == (Kind.PASSED_ON, "PassthroughCluster"), steps
+    taking = (
+        ["0.0.0.0_80", "0.0.0.0_80", "virtualOutboundUnknown"]
+        if shared
+        else ["virtualOutbound", "virtualOutboundAgain"]
+    )
+    assert [what.split()[2] for what in steps if what.startswith("the listener")] == taking, steps
+
+
+def test_a_held_call_is_told_with_the_reason_why_it_is_held():
+    stage = Stage(shop(few=0), calls=Calls())
+    (way,) = explain(Request("payments", caller=stage.find("orders")), stage).outcomes
+    (told,) = [step.what for step in way.steps if "has not been called yet" in step.what]
+    assert "(1 services could be called from here, more than 0; weft.dev/on-demand: auto)" in told
+    assert way.verdict.kind is Kind.DELIVERED
+    (way,) = explain(Request("payments", caller=stage.find("orders")), Stage(shop(), calls=Calls())).outcomes
+    assert not any("has not been called yet" in step.what for step in way.steps)
+
+
+def test_how_a_group_is_told_is_what_its_proxies_have():
+    calls = Calls()
+    stage = Stage(shop(few=0), calls=calls)
+    group = stage.group(stage.find("orders"))
+    assert not stage.telling(group).every
+    assert stage.telling(group).ranges == ("10.96.0.0/16",)
+    calls.tell(group, Telling())
+    kept = Stage(shop(few=0), calls=calls).telling(group)
+    assert not kept.every and kept.shared, "as a proxy that lives"
+    assert Stage(shop(few=0)).telling(group).every

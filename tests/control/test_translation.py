@@ -2,6 +2,7 @@ from control.test_push import CART, ORDERS
 from model.builders import group, instance, put, service
 from weft.control.translation import Translation
 from weft.model.mesh import Mesh
+from weft.model.on_demand import OnDemand
 from weft.model.settings import Settings
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
 from weft.translate.view import service_view
@@ -18,7 +19,7 @@ def test_equal_views_are_made_once_and_other_settings_are_another_view():
     translation = Translation(mesh)
     first = made(mesh, translation)
     assert made(mesh, translation) is first
-    assert made(mesh, translation, settings=Settings(on_demand=True)) is not first
+    assert made(mesh, translation, settings=Settings(on_demand=OnDemand.ON)) is not first
     assert translation.fresh == {ORDERS}
 
 

@@ -1,6 +1,7 @@
 from datetime import UTC, datetime
 
 from control.test_stage import DENY, shop
+from model.builders import service
 from weft.api.parse import parse
 from weft.api.request_test import RequestCase
 from weft.base.problem import Where
@@ -8,7 +9,9 @@ from weft.control.recent import Seen
 from weft.control.stage import Stage
 from weft.control.what_if import difference
 from weft.files.documents import read_documents
+from weft.model.calls import Calls
 from weft.model.names import ObjectKey
+from weft.model.on_demand import Telling
 
 ROUTE = """
 apiVersion: networking.istio.io/v1
@@ -92,3 +95,31 @@ def test_a_route_that_only_stands_elsewhere_is_the_same():
 def test_no_change_is_no_difference():
     found = difference(Stage(shop()), Stage(shop()), [], NOW)
     assert (found.proxies, found.requests, found.untouched) == ((), (), 3)
+
+
+def test_a_service_too_many_is_said_and_makes_no_other_difference():
+    """Of those who live nothing is taken, so nothing of the others is told as gone, or as held."""
+    late = service("late", addresses=("10.96.0.8",))
+    for calls in (None, told_now()):
+        stages = [Stage(mesh, calls=calls) for mesh in (shop(few=1), shop(late, few=1))]
+        found = difference(*stages, [], NOW)
+        assert {resource.what for each in found.proxies for resource in each.resources} <= {"added", "changed"}
+        assert all(
+            "late" in resource.name or resource.name == "80" for each in found.proxies for resource in each.resources
+        )
+        assert all("late" in each.request for each in found.requests)
+        (retold,) = found.retold
+        assert retold.on_demand and len(retold.groups) == 3
+        assert retold.why == "2 services could be called from here, more than 1; weft.dev/on-demand: auto"
+    back = difference(*reversed(stages), [], NOW)
+    assert [each.on_demand for each in back.retold] == [False]
+    assert difference(stages[1], stages[1], [], NOW).retold == ()
+
+
+def told_now():
+    """As by a control plane whose groups came when they were on demand."""
+    calls = Calls()
+    stage = Stage(shop(service("late", addresses=("10.96.0.8",)), few=1))
+    for group in stage.groups():
+        calls.tell(group, Telling(every=False, held=True, ranges=("10.96.0.0/16",)))
+    return calls.copy(fixed=True)

@@ -7,6 +7,10 @@ from weft.control.reasons import rules
 from weft.control.stage import NoSuchWorkload, Stage
 from weft.control.why import KINDS, NoSuchKind, NoSuchPart, NoSuchResource, every, why
 from weft.files.documents import read_documents
+from weft.model.calls import Calls
+from weft.model.names import ObjectKey, Origin
+from weft.model.on_demand import OnDemand
+from weft.model.settings import Settings
 from weft.xds.types import CLUSTER
 from weft.xds.types import ROUTE as ROUTE_TYPE
 
@@ -145,3 +149,21 @@ def test_what_is_not_there_is_said_with_a_guess(mesh):
     assert "did you mean" in caught.value.problem.hint
     with pytest.raises(NoSuchWorkload):
         why(mesh, Stage(mesh), "nobody.shop", "80")
+
+
+def test_a_listener_that_holds_calls_says_why_it_does():
+    mesh = shop(few=0)
+    stage = Stage(mesh, calls=Calls())
+    (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
+    held = [part for part in listener.parts if "[hold]" in part.path]
+    assert [rule.name for part in held for rule in part.rules] == ["held-calls"]
+    counted = "1 services could be called from here, more than 0; weft.dev/on-demand: auto."
+    assert held[0].rules[0].says == f"{rules.HELD_CALLS.says} {counted}"
+    origin = Origin(ObjectKey("ConfigMap", "istio-system", "istio"), "1", "mesh.yaml", 7)
+    mesh.apply(origin.key, (Settings(on_demand=OnDemand.ON, origin=origin),))
+    (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
+    held = [part for part in listener.parts if "[hold]" in part.path]
+    assert "mesh.yaml:7" in held[0].sources[0] and "weft.dev/on-demand: true." in held[0].rules[0].says
+    mesh.apply(origin.key, (Settings(on_demand=OnDemand.OFF, origin=origin),))
+    (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
+    assert any("stays until its proxies are gone" in rule.says for part in listener.parts for rule in part.rules)

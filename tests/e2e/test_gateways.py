@@ -201,3 +201,65 @@ async def _called(mesh, who, status):
     with contextlib.suppress(asyncio.TimeoutError):
         return (await mesh.get(who, f"http://{OUTER}/"))["status"] == status
     return False
+
+
+def sealed(who: str, mode: str) -> tuple[Document, ...]:
+    """To `app` by a gateway that opens nothing: `who` is whom the caller's proxy expects, `mode` how the gateway calls."""
+    to_gateway = {"destination": {"host": "egress", "port": {"number": 443}}}
+    onward = {"match": [{"gateways": ["egress"], "sniHosts": [OUTER]}], "route": [{"destination": {"host": "app"}}]}
+    expected = [f"spiffe://cluster.local/ns/shop/sa/{who}"]
+    rule = {"mode": "ISTIO_MUTUAL", "sni": OUTER, "subjectAltNames": expected}
+    return (
+        istio(
+            "ServiceEntry",
+            "api",
+            {
+                "hosts": [OUTER],
+                "addresses": [VIRTUAL],
+                "ports": [{"number": 80, "name": "http", "protocol": "HTTP"}],
+                "resolution": "STATIC",
+                "endpoints": [{"address": VIRTUAL}],
+            },
+        ),
+        istio(
+            "Gateway",
+            "egress",
+            {"selector": {"app": "egress"}, "servers": [server(443, "TLS", OUTER, mode="PASSTHROUGH")]},
+        ),
+        istio(
+            "VirtualService",
+            "api",
+            {
+                "hosts": [OUTER],
+                "gateways": ["mesh", "egress"],
+                "http": [{"match": [{"gateways": ["mesh"]}], "route": [to_gateway]}],
+                "tls": [onward],
+            },
+        ),
+        istio("DestinationRule", "egress", {"host": "egress", "trafficPolicy": {"tls": rule}}),
+        istio(
+            "DestinationRule",
+            "app",
+            {
+                "host": "app",
+                "trafficPolicy": {"tls": {"mode": mode}},
+                "workloadSelector": {"matchLabels": {"app": "egress"}},
+            },
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("who", "mode", "status", "told"),
+    [
+        ("app", "DISABLE", 200, "delivered: it reaches app-0.shop"),
+        ("other", "DISABLE", 503, "the server is spiffe://cluster.local/ns/shop/sa/app, and not"),
+        ("app", "ISTIO_MUTUAL", 503, "app-0.shop expects HTTP, which this is not"),
+    ],
+)
+async def test_tls_of_the_mesh_that_a_gateway_passes_on_is_explained_to_its_end(mesh, who, mode, status, told):
+    await mesh.try_out(*sealed(who, mode))
+    await eventually(lambda: _called(mesh, "caller", status))
+    said = await weft(f"weft explain caller --to http://{OUTER}/ --mesh {mesh.engine.name}", mesh.directory)
+    assert "the server passes the TLS of the caller's proxy on as it is" in said
+    assert told in said

@@ -26,7 +26,7 @@ from weft.envoy.difference import differences
 from weft.explain.decision import Kind
 from weft.model.group import Group
 from weft.netns.interception import Interception
-from weft.xds.types import CLUSTER, LISTENER, ROUTE
+from weft.xds.types import CLUSTER, LISTENER
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -387,13 +387,20 @@ async def test_a_changed_endpoint_reaches_who_has_called_the_service(mesh):
     await eventually(versions)
 
 
-async def test_without_the_setting_everything_is_told_and_with_it_again_only_what_was_called(mesh):
-    called = names(mesh, "client", CLUSTER)
-    await mesh.edit({"settings.yaml": text({**ON, "metadata": {**ON["metadata"], "annotations": {}}})})
-    assert LISTENERS.isdisjoint(names(mesh, "client", LISTENER))
-    assert len(names(mesh, "twins", CLUSTER)) > len(OTHERS)
-    assert "80" in names(mesh, "named", ROUTE)
+async def test_without_the_setting_everything_is_told_and_with_it_again_nothing_is_taken(mesh):
+    off = {**ON, "metadata": {**ON["metadata"], "annotations": {"weft.dev/on-demand": "false"}}}
+    removed = r"^listener_manager\.(listener_removed|total_listeners_draining|total_filter_chains_draining)$"
+    before = await mesh.stats(mesh.pod("client").name, removed)
+    called, listeners = names(mesh, "client", CLUSTER), names(mesh, "client", LISTENER)
+    await mesh.tell("client", "keep", name="held", host=address(mesh, "web"), port=9000)
+    await mesh.edit({"settings.yaml": text(off)})
+    everything = names(mesh, "client", CLUSTER)
+    assert everything > called and len(names(mesh, "twins", CLUSTER)) > len(OTHERS)
+    assert listeners <= names(mesh, "client", LISTENER), "what was held may go on"
     assert (await mesh.get("client", "http://web/"))["status"] == 200
     await mesh.edit({"settings.yaml": text(ON)})
-    assert names(mesh, "client", CLUSTER) == called
+    assert names(mesh, "client", CLUSTER) == everything
     assert (await mesh.get("client", "http://web/"))["status"] == 200
+    assert await mesh.tell("client", "say", name="held", send="still.", until="still.") == "still."
+    after = await mesh.stats(mesh.pod("client").name, removed)
+    assert all(after[name] <= before[name] for name in before), "and what tests before have left still drains"

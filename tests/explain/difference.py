@@ -59,7 +59,7 @@ def _dash(text):
 
 
 def _head(verdict):
-    return verdict.method, verdict.path, verdict.host
+    return verdict.method, verdict.host if verdict.method == "CONNECT" else verdict.path, verdict.host
 
 
 def _app_head(lines):

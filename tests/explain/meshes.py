@@ -63,6 +63,8 @@ class Maker:
 
     def case(self, requests):
         documents = [self.destination_rule(), self.virtual_service()]
+        if self.one_in(3):
+            self.tunnel(*(each["spec"] for each in documents))
         if self.one_in(2):
             documents.append(self.peer_authentication())
         if self.one_in(2):
@@ -161,9 +163,9 @@ class Maker:
         made = {}
         if self.one_in(2):
             kind = self.pick({"httpStatus": 400}, {"httpStatus": 418}, {"grpcStatus": "UNAVAILABLE"})
-            made["abort"] = kind | {"percentage": {"value": self.pick(0, 100, 100)}}
+            made["abort"] = kind | {"percentage": {"value": self.pick(0, 50, 100, 100)}}
         if not made or self.one_in(3):
-            made["delay"] = {"fixedDelay": "0.001s", "percentage": {"value": self.pick(0, 100)}}
+            made["delay"] = {"fixedDelay": "0.001s", "percentage": {"value": self.pick(0, 50, 100)}}
         return made
 
     def retries(self):
@@ -246,6 +248,14 @@ class Maker:
         if policy:
             spec["trafficPolicy"] = {**spec.get("trafficPolicy", {}), **policy}
         return _object(_ISTIO, "DestinationRule", spec)
+
+    def tunnel(self, rule, routing):
+        """Bytes go into a CONNECT. Whoever is there takes that, and what comes after it, for what he is asked."""
+        subset = self.pick(0, 1, 1)
+        tunnel = {"protocol": "CONNECT", "targetHost": "far.example", "targetPort": 443}
+        rule["subsets"][subset].setdefault("trafficPolicy", {})["tunnel"] = tunnel
+        to = {"host": "SERVICE", "subset": rule["subsets"][subset]["name"], "port": {"number": TCP_PORT}}
+        routing["tcp"] = [{"match": [{"port": TCP_PORT}], "route": [{"destination": to}]}]
 
     def peer_authentication(self):
         modes = ("STRICT", "PERMISSIVE", "DISABLE")
@@ -372,6 +382,7 @@ class Maker:
             "plain",
             "pod",
             "preflight",
+            "connect",
         )
         caller = self.pick("frontend", "frontend", "frontend", "batch")
         if kind in ("bytes", "tls"):
@@ -385,6 +396,15 @@ class Maker:
                 {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
             )
             return Asked(**where, speaks=Speaks.TLS if kind == "tls" else Speaks.BYTES, offers=offers)
+        if kind == "connect":  # its authority is where the tunnel should lead, and it has no path
+            where = self.pick(
+                {"caller": caller},
+                {"caller": caller, "port": OPEN_PORT},
+                {"caller": caller, "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
+                {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
+            )
+            sent = [(self.pick(*_HEADERS), self.pick(*_VALUES)) for _ in range(self.pick(0, 1, 2))]
+            return Asked(**where, method="CONNECT", host=self.pick("far.example:443", "SERVICE.shop:80"), headers=sent)
         where = {
             "service": {"caller": caller, "host": self._host()},
             "preflight": {"caller": caller},

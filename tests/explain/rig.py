@@ -20,6 +20,7 @@ from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 impo
 from authority import Authority
 from explain.asked import HTTP_PORT, NETWORK, NOBODY, OPEN_PORT, PLAIN, TCP_PORT, Answer, Told, made_token
 from explain.difference import disagreement, is_routed
+from explain.ways import too_many
 from explain.wire import app, ask_bytes, ask_http, ask_tls, envoy, logged
 from golden.render import Resources as Received
 from golden.render import compile_group
@@ -208,7 +209,7 @@ class _Batch:
         for case, line in (await logged(self.logs["server"], reached)).items():
             told[int(case)].answer.server_logged = line
         for each in told:
-            each.disagreement = disagreement(each)
+            each.disagreement = disagreement(each) or too_many(each)
         assert not self.refused, self.refused
         return told
 
@@ -260,7 +261,7 @@ class _Batch:
                 if fresh or attempt == 2:
                     return Answer()
                 continue
-            if answer.status and request.speaks is Speaks.HTTP:
+            if answer.status and request.speaks is Speaks.HTTP and request.method != "CONNECT":
                 own[key] = (reader, writer)
             else:
                 writer.close()

@@ -1,5 +1,5 @@
-"""The property: of what is generated, real Envoys do with every request what `explain` said. Every disagreement is a
-defect of `explain`'s.
+"""The property: of what is generated, real Envoys do with every request what `explain` said, and `explain` says no more
+than may happen. Every disagreement is a defect of `explain`'s.
 
 `WEFT_EXPLAIN_CASES` says how many requests; `make test-explain` takes ten thousand. The same number is the same requests
 again; `WEFT_EXPLAIN_SEED` asks for others.
@@ -16,6 +16,7 @@ from explain.asked import Asked, Case
 from explain.difference import disagreement
 from explain.meshes import cases
 from explain.rig import PATIENT, compare
+from explain.ways import most_ways, too_many
 from weft.explain.decision import Kind
 from weft.explain.text import lines
 from weft.model.settings import PathNormalization
@@ -66,6 +67,22 @@ async def test_a_wrong_word_would_be_noticed():
     assert not told.disagreement
     for field, wrong in (("kind", Kind.DENIED), ("path", "/b"), ("cluster", "other"), ("route", "other")):
         assert _differs(told, field, wrong), field
+
+
+async def test_an_outcome_too_many_would_be_noticed():
+    (told,) = await compare([Case([], [Asked(path="/a")], alone=True)])
+    (only,) = told.explanation.outcomes
+    assert not told.disagreement and most_ways(told) == 1
+    half, never, part = (msgspec.structs.replace(only, odds=odds) for odds in (0.5, 0.0, 0.9))
+    other = msgspec.structs.replace(half, verdict=msgspec.structs.replace(only.verdict, cluster="other"))
+    for outcomes, why in (
+        ((half, other), "2 outcomes are said, and there are 1 ways at most"),
+        ((half, half), "one is said twice"),
+        ((only, never), "one never happens"),
+        ((part,), "the odds add up to 0.9"),
+    ):
+        said = msgspec.structs.replace(told.explanation, outcomes=outcomes)
+        assert why in too_many(dataclasses.replace(told, explanation=said))
 
 
 def _differs(told, field, wrong):

@@ -146,4 +146,13 @@ def test_a_tunnel_is_told_and_where_it_should_lead():
     rule = "{host: orders, trafficPolicy: {tunnel: {targetHost: far.example.com, targetPort: 443}}}"
     found = _ask(policy("DestinationRule", rule, group="networking.istio.io"), port=7000, speaks=Speaks.BYTES)
     assert found.verdict.kind is Kind.PASSED_ON
-    assert ":7000 is asked by CONNECT for a tunnel to far.example.com:443" in str(found)
+    assert "its bytes go into a CONNECT, which asks for a tunnel to far.example.com:443" in str(found)
+    assert found.verdict.why == "it goes on to far.example.com:443, if 10.244.0.2:7000 carries it there"
+
+
+def test_a_tunnel_goes_no_farther_than_the_guards_of_whoever_is_asked_for_it():
+    rule = "{host: orders, trafficPolicy: {tunnel: {targetHost: far.example.com, targetPort: 443}}}"
+    tunnel = policy("DestinationRule", rule, group="networking.istio.io")
+    nobody = policy("AuthorizationPolicy", "{}")
+    found = _ask(tunnel, nobody, port=7000, speaks=Speaks.BYTES).verdict
+    assert (found.kind, found.status, found.sources[0].kind) == (Kind.CLOSED, 0, "AuthorizationPolicy")

@@ -227,6 +227,96 @@ def test_the_gateway_is_met_only_by_the_tls_that_it_ends():
     assert steps[-1][1] == "the server speaks plaintext, and the caller's proxy the mesh's TLS to egress-0.edge"
 
 
+SEALED = """
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: egress, namespace: edge, labels: {istio: egress}}
+spec: {gateway: {}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: egress, namespace: edge}
+spec: {selector: {istio: egress}, ports: [{name: tls, port: 443}]}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: egress, namespace: edge}
+spec:
+  selector: {istio: egress}
+  servers: [{port: {number: 443, name: tls, protocol: TLS}, hosts: [bank.example], tls: {mode: PASSTHROUGH}}]
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: to-egress, namespace: shop}
+spec:
+  host: egress.edge.svc.cluster.local
+  trafficPolicy: {tls: {mode: ISTIO_MUTUAL, sni: bank.example, subjectAltNames: [WHO]}}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: bank, namespace: shop}
+spec: {hosts: [bank.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, location: MESH_EXTERNAL, endpoints: [{address: 192.0.2.80}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: bank, namespace: shop}
+spec:
+  hosts: [bank.example]
+  gateways: [mesh, edge/egress]
+  http: [{match: [{gateways: [mesh]}], route: [{destination: {host: egress.edge.svc.cluster.local, port: {number: 443}}}]}]
+  tls: [{match: [{gateways: [edge/egress], sniHosts: [bank.example]}], route: [{destination: {host: bank.vault.svc.cluster.local, port: {number: 443}}}]}]
+---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: bank, namespace: vault, labels: {app: bank}}
+spec: {command: [sleep, "1"], serviceAccount: bank, ports: [{name: web, port: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: bank, namespace: vault}
+spec: {selector: {app: bank}, ports: [{name: NAME, port: 443, targetPort: 8080}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: bank, namespace: edge}
+spec: {host: bank.vault.svc.cluster.local, trafficPolicy: {tls: {mode: MODE}}}
+"""
+BANK = "spiffe://cluster.local/ns/vault/sa/bank"
+
+
+@pytest.mark.parametrize(
+    ("who", "name", "mode", "kind", "last"),
+    [
+        (BANK, "http", "DISABLE", Kind.DELIVERED, "it reaches bank-0.vault on port 8080"),
+        (BANK, "tcp", "DISABLE", Kind.DELIVERED, "it reaches bank-0.vault on port 8080"),
+        (f"{BANK}x", "http", "DISABLE", Kind.FAILED, f"the server is {BANK}, and not {BANK}x"),
+        (BANK, "http", "ISTIO_MUTUAL", Kind.FAILED, "bank-0.vault expects HTTP, which this is not"),
+        (
+            *(BANK, "tcp", "ISTIO_MUTUAL", Kind.FAILED),
+            "in the TLS that bank-0.vault has opened is another, which no proxy answers",
+        ),
+    ],
+)
+def test_the_meshs_tls_goes_on_as_it_is_by_a_server_that_opens_none(who, name, mode, kind, last):
+    text = SEALED.replace("WHO", who).replace("NAME", name).replace("MODE", mode)
+    stage, _ = staged(read_documents(f"{CALLER}\n---\n{text}".encode(), "sealed.yaml").documents)
+    found = explain(request_of("http://bank.example/x", caller=stage.find("frontend")), stage)
+    steps = [step.what for step in found.outcomes[0].steps]
+    assert "the server passes the TLS of the caller's proxy on as it is" in steps
+    assert (found.verdict.kind, steps[-1]) == (kind, last)
+
+
+def test_who_gets_the_meshs_tls_and_is_not_known_decides():
+    text = (
+        SEALED.replace("WHO", BANK)
+        .replace("MODE", "DISABLE")
+        .replace("host: bank.vault.svc.cluster.local, port: {number: 443}", "host: bank.example, port: {number: 80}")
+    )
+    stage, _ = staged(read_documents(f"{CALLER}\n---\n{text}".encode(), "sealed.yaml").documents)
+    found = explain(request_of("http://bank.example/x", caller=stage.find("frontend")), stage)
+    assert (found.verdict.kind, "and decides" in found.verdict.why) == (Kind.UNKNOWN, True)
+
+
 def test_a_gateway_that_leads_to_itself_is_no_way_without_end():
     round_ = EGRESS.replace("host: partner.example, port: {number: 443}}}]", "host: egress, port: {number: 443}}}]")
     assert round_ != EGRESS

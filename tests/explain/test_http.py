@@ -61,6 +61,20 @@ def test_weights_make_outcomes_with_odds():
     assert outcomes[1].verdict.flags == "NC"
 
 
+def test_destinations_that_say_the_same_are_one():
+    one, other = "{destination: {host: orders}, weight: 30}", "{destination: {host: orders}, weight: 20}"
+    found = _ask(f"{{route: [{one}, {other}]}}")
+    assert found.certain
+    assert any(step.what.startswith("by weight 50 of 50 it goes to") for step in found.outcomes[0].steps)
+
+
+def test_a_destination_with_headers_of_its_own_is_another():
+    own = "{destination: {host: orders}, weight: 30, headers: {request: {set: {x-env: new}}}}"
+    found = _ask(f"{{route: [{own}, {{destination: {{host: orders}}, weight: 70}}]}}")
+    assert [round(each.odds, 2) for each in found.outcomes] == [0.7, 0.3]
+    assert any(step.what.endswith("with other headers") for step in found.outcomes[1].steps)
+
+
 def test_what_is_tried_again_depends_on_the_method_where_http_1_is_spoken():
     def told(method):
         (outcome,) = explain(

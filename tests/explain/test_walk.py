@@ -14,6 +14,19 @@ def test_every_way_is_gone_and_the_odds_add_up():
     assert found[0][1] >= found[-1][1]
 
 
+def test_ways_that_end_alike_are_one_outcome():
+    def journey(walk):
+        chosen = walk.choose([(2, "a"), (1, "b"), (1, "c")])
+        walk.tell(Stage.ROUTE, chosen)
+        return walk.end(Kind.DELIVERED, "same" if chosen in "ac" else "other")
+
+    found = every(journey)
+    assert [(each.odds, each.verdict.why, each.steps[0].what) for each in found.outcomes] == [
+        (0.75, "same", "a"),
+        (0.25, "other", "b"),
+    ]
+
+
 def test_what_cannot_be_told_is_unknown_with_the_steps_before_it():
     def journey(walk):
         walk.tell(Stage.ROUTE, "so far")

@@ -79,7 +79,8 @@ async def _listening(place, process):
 
 
 async def ask_http(reader, writer, request):
-    lines = [f"{request.method} {request.path} HTTP/1.1", f"Host: {request.host}"]
+    target = request.host if request.method == "CONNECT" else request.path
+    lines = [f"{request.method} {target} HTTP/1.1", f"Host: {request.host}"]
     lines += [f"{name}: {value}" for name, value in request.headers]
     writer.write("\r\n".join(lines).encode() + b"\r\n\r\n")
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")

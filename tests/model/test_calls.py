@@ -1,5 +1,6 @@
 from model.builders import group
 from weft.model.calls import Calls, Why
+from weft.model.on_demand import EVERYTHING, Telling
 
 WEB, API = group("web"), group("api")
 ONE, TWO, THREE = "10.96.0.1", "10.96.0.2", "10.96.0.3"
@@ -26,14 +27,31 @@ def test_what_is_too_much_is_not_kept_and_the_group_is_to_know_everything():
     assert not calls.add(WEB, [THREE])
 
 
-def test_of_too_many_groups_those_are_forgotten_that_called_nobody_new_for_longest(monkeypatch):
+def test_of_too_many_groups_those_are_forgotten_that_are_gone_for_longest_and_none_that_has_proxies(monkeypatch):
     monkeypatch.setattr("weft.model.calls._MOST_GROUPS", 2)
-    calls = Calls()
-    calls.add(WEB, [ONE])
-    calls.add(API, [ONE])
-    calls.add(WEB, [TWO])
-    calls.add(group("third"), [ONE])
-    assert set(calls.groups()) == {WEB, group("third")}
+    calls, third, fourth = Calls(), group("third"), group("fourth")
+    for each in (WEB, API, third):
+        calls.tell(each, EVERYTHING)
+        calls.add(each, [ONE])
+    assert set(calls.groups()) == {WEB, API, third}, "each has proxies"
+    calls.leave(API)
+    calls.leave(WEB)
+    calls.add(fourth, [ONE])
+    assert set(calls.groups()) == {WEB, third, fourth}
+    calls.add(fourth, [TWO])
+    assert set(calls.groups()) == {third, fourth}
+    calls.tell(fourth, EVERYTHING)
+    calls.add(third, [TWO])
+    assert set(calls.groups()) == {third, fourth}
+
+
+def test_how_a_group_is_told_is_known_while_it_has_proxies():
+    calls, telling = Calls(), Telling(every=False)
+    assert calls.telling(WEB) is None
+    calls.tell(WEB, telling)
+    assert calls.copy().telling(WEB) is telling
+    calls.leave(WEB)
+    assert calls.telling(WEB) is None
 
 
 def test_a_copy_goes_on_by_itself():

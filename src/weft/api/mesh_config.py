@@ -21,6 +21,7 @@ from weft.base.suggest import did_you_mean
 from weft.model.access_log import LogProvider
 from weft.model.gateway_api import Bundle
 from weft.model.identity import is_trust_domain
+from weft.model.on_demand import OnDemand
 from weft.model.settings import CIPHERS, PathNormalization, Settings, Underscores
 
 NAME = "istio"
@@ -158,17 +159,19 @@ def _trusted_proxies(config: Fields) -> int:
     return number
 
 
-def _on_demand(config: Fields, meta: Meta) -> bool:
+def _on_demand(config: Fields, meta: Meta) -> OnDemand:
     at = ("metadata", "annotations", ON_DEMAND)
     for name in dict(meta.annotations):
         guess = did_you_mean(name, (ON_DEMAND,)) if name != ON_DEMAND and name.startswith("weft.dev/") else ""
         if guess.startswith("did you"):
             config.report.warning((*at[:2], name), f"nobody reads the annotation {name}", guess)
-    written = dict(meta.annotations).get(ON_DEMAND, "false")
-    if written not in ("true", "false") and not config.report.is_wrong(at):
+    written = dict(meta.annotations).get(ON_DEMAND, OnDemand.AUTO)
+    if written in tuple(OnDemand):
+        return OnDemand(written)
+    if not config.report.is_wrong(at):
         what = f"the annotation {ON_DEMAND} is `{written[:40]}`, which means nothing"
-        config.report.error(at, what, 'write "true" or "false", in quotes')
-    return written == "true"
+        config.report.error(at, what, 'write "auto", "true" or "false", in quotes')
+    return OnDemand.AUTO
 
 
 def _underscores(config: Fields, meta: Meta) -> Underscores:

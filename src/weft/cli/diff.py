@@ -151,6 +151,11 @@ def _tell(found: Found) -> None:
             typer.echo(f"  {resource['what']} {resource['kind']} {resource['name']}")
         if len(resources) > _MOST_SHOWN:
             typer.echo(f"  and {len(resources) - _MOST_SHOWN} more; all of them: -o json")
+    for retold in found["retold"]:
+        groups = retold["groups"]
+        more = f" and {len(groups) - 3} more" if len(groups) > 3 else ""
+        becomes = "on demand from now on, and keep what they have" if retold["on_demand"] else "on demand no more"
+        typer.echo(f"{', '.join(groups[:3])}{more} are {becomes}: {retold['why']}")
     for turned in (*found["requests"], *found["recent"]["requests"]):
         times, place = f"{turned['count']}× " if turned["count"] else "", place_of(turned["where"])
         typer.echo(f"{times}{turned['request']}{place}")

@@ -7,11 +7,9 @@ nothing but their authorities: what else stands there is never taken for the mes
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
 from weft.api.authorities import authorities
 from weft.api.document import Change
+from weft.control.named_objects import NamedObjects
 from weft.control.plane import ControlPlane
 from weft.kube.client import Client
 from weft.kube.reflector import Timing
@@ -20,50 +18,28 @@ from weft.model.gateway_api import GATEWAY_KIND, BackendTls, Bundle, StandardGat
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 
-log = logging.getLogger("weft.control.backend_authorities")
-
 _KINDS = ("BackendTLSPolicy", GATEWAY_KIND)
-_QUIET = 0.1  # seconds in which further changes are awaited before anybody looks
 
 
 class BackendAuthorities:
     """`own`: the ConfigMap of the mesh's settings, which is read elsewhere and is nobody's authority."""
 
     def __init__(self, client: Client, plane: ControlPlane, own: Name, timing: Timing = Timing()) -> None:  # noqa: B008
-        self._plane, self._own = plane, own
-        self._config_maps = Singles(client, BACKEND_AUTHORITIES, timing)
-        self._changed = asyncio.Event()
+        self._config_maps = NamedObjects(
+            Singles(client, BACKEND_AUTHORITIES, timing),
+            lambda: (name for name in named(plane.mesh) if name != own),
+            lambda changes: plane.apply((), None, [(change.key, _bundles(change)) for change in changes]),
+            lambda problems: plane.note("authorities", problems),
+        )
         plane.on_change.append(self._on_change)
 
     async def run(self) -> None:
         """Until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._choose())
-                tasks.create_task(self._take())
-        finally:
-            await self._config_maps.close()
+        await self._config_maps.run()
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
         if any(key.kind in _KINDS for key in changed):
-            self._changed.set()
-
-    async def _choose(self) -> None:
-        while True:
-            await self._changed.wait()
-            await asyncio.sleep(_QUIET)
-            self._changed.clear()
-            self._config_maps.want(name for name in named(self._plane.mesh) if name != self._own)
-
-    async def _take(self) -> None:
-        while True:
-            changes = await self._config_maps.changes()
-            try:
-                self._plane.note("authorities", self._config_maps.problems)
-                if changes:
-                    self._plane.apply((), None, [(change.key, _bundles(change)) for change in changes])
-            except Exception:  # a defect of ours: what comes next is taken in
-                log.exception("ConfigMaps of backends' authorities could not be taken in")
+            self._config_maps.look()
 
 
 def named(mesh: Mesh) -> tuple[Name, ...]:

@@ -47,6 +47,10 @@ class Compiled:
         """Without those of what lies under it."""
         return self._contributions.keys() - {_GROUP}
 
+    def has(self, host: str) -> bool:
+        """The same of one."""
+        return host != _GROUP and host in self._contributions
+
     def resource(self, type_url: str, name: str) -> Built | None:
         found = self._resources.get(type_url, {}).get(name)
         return self.under.resource(type_url, name) if found is None and self.under else found
@@ -87,7 +91,7 @@ class Compiled:
 
     def look_from(self, view: GroupView) -> Update:
         before, self.view = self.view, view
-        if (before.policy, before.settings, before.ranges) == (view.policy, view.settings, view.ranges):
+        if (before.policy, before.settings, _shape(before)) == (view.policy, view.settings, _shape(view)):
             return {}
         return self._rejoin_all()
 
@@ -188,9 +192,8 @@ class Compiled:
     def _has_host_without_listener(self, route: str) -> bool:
         """Whether the routes of a port are for anybody who is not called at an address alone."""
         hosts = self._all_routes(route)
-        return bool(hosts and self._all_routes(EVERY_ROUTE)) or any(
-            route not in self._contribution(host).addressed for host in hosts
-        )
+        stays = self.view.telling.shared or bool(self._all_routes(EVERY_ROUTE))
+        return bool(hosts and stays) or any(route not in self._contribution(host).addressed for host in hosts)
 
     def _contribution(self, host: str) -> Contribution:
         found = self._contributions.get(host)
@@ -246,7 +249,7 @@ class Compiled:
         http = self._has_host_without_listener(str(port))
         if not chains and not http:
             return False
-        seen = (self.view.policy, self.view.settings, self.view.ranges)
+        seen = (self.view.policy, self.view.settings, self.view.telling.ranges)
         built = shared_port(port, chains, *seen, http=http) if chains else http_port(port, *seen)
         update[LISTENER][built.name] = built
         return True
@@ -311,6 +314,10 @@ def _both(under: Mapping[str, _Piece] | None, here: Mapping[str, _Piece] | None)
 
 def _routes(contribution: Contribution) -> list[tuple[str, bytes]]:
     return [(route, virtual_host.fragment) for route, virtual_host in contribution.hosts]
+
+
+def _shape(view: GroupView) -> tuple[tuple[str, ...], bool]:
+    return view.telling.ranges, view.telling.shared
 
 
 def _shared(port: int) -> str:

@@ -1,17 +1,20 @@
-"""What a group is to be told of. Without `weft.dev/on-demand` that is all it may see. With it, it is what can be called
-without an address of its own, what somebody named for it, and what its proxies have called; and wherever routes lead
-from there.
+"""What a group is to be told of. Where little can be called, that is all it may see. Where it is on demand
+(`weft.dev/on-demand`), it is what can be called without an address of its own, what somebody named for it, what it was
+told of before it was on demand, and what its proxies have called; and wherever routes lead from there.
+
+Rule: what a change costs here depends on the change, not on how much there is, or was called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Set
+from itertools import count
 
 from weft.control.place import Place
-from weft.control.translation import Made
-from weft.model.calls import Calls
+from weft.model.calls import Address, Calls
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
+from weft.model.on_demand import EVERYTHING, Telling, overflowing, retold
 from weft.model.scope import Scope
 from weft.translate.view import service_view
 
@@ -19,83 +22,142 @@ Watcher = Group | Place
 
 
 class Demand:
-    """`watching`: host → who sees it, and how; `push.py` keeps it."""
-
-    def __init__(self, mesh: Mesh, calls: Calls, watching: Mapping[str, Mapping[Watcher, Made]]) -> None:
+    def __init__(self, mesh: Mesh, calls: Calls) -> None:
         self._mesh = mesh
-        self._watching = watching
+        self._turns = count(1)
         self._seen: dict[Group, frozenset[str]] = {}  # hosts that a group sees because its proxies call them
+        self._roots: dict[Group, set[str]] = {}  # those of them that were called
+        self._fresh: dict[Group, set[str]] = {}  # of these, those that it called since
+        self._found: dict[Group, int] = {}  # the turn of its place when what it sees was found
         self.calls = calls
+
+    # How groups are told
+
+    def telling(self, group: Group) -> Telling:
+        return self.calls.telling(group) or EVERYTHING
+
+    def is_due(self, place: Place) -> bool:
+        """Whether those who look from there are to be told in another way than they are."""
+        if place.key[0] is not ProxyKind.SIDECAR or place.telling.too_many:
+            return False
+        on = self._mesh.on_demand(place.scope).on
+        return on == place.telling.every or (on and place.telling.ranges != self._mesh.virtual_ranges)
+
+    def tell(self, group: Group, scope: Scope, told: Callable[[], frozenset[str]] = frozenset) -> Telling:
+        """How a group is told from now on. `told`: what it has been told of until now. gRPC's own clients ask for each
+        service by name, and are told of nothing else; gateways of what their routes name."""
+        before = self.calls.telling(group)
+        if group.kind is not ProxyKind.SIDECAR:
+            telling = EVERYTHING
+        elif self.calls.fixed:
+            telling = before or EVERYTHING
+        elif self.calls.of(group).everything:
+            telling = overflowing(before)
+        else:
+            judged = self._mesh.on_demand(scope)
+            becomes = judged.on and before is not None and before.every
+            telling = retold(before, judged, self._mesh.virtual_ranges, told() if becomes else frozenset())
+        self.calls.tell(group, telling)
+        return telling
+
+    def leave(self, group: Group) -> None:
+        self.forget(group)
+        self.calls.leave(group)
+
+    # What is seen
 
     def seen_by(self, group: Group) -> frozenset[str]:
         """What it sees beyond what is seen from its place, as it was found last."""
         return self._seen.get(group, frozenset())
 
-    def leave(self, group: Group) -> None:
-        self._seen.pop(group, None)
+    def forget(self, group: Group) -> None:
+        """It is told of everything: what it calls makes no difference."""
+        for kept in (self._seen, self._roots, self._fresh, self._found):
+            kept.pop(group, None)
 
     def move_place(self, place: Place, hosts: frozenset[str], group: Group) -> frozenset[str]:
         """Where not everything is seen: hosts that are seen from now on, or no more, because these may be others.
         `group`: any that looks from there."""
-        place.on_demand = self.is_on(group.kind)
+        before, place.looked = place.looked, place.key
+        moved = before != place.key
+        if moved:
+            place.always, place.leads = set(), {}
         if not place.on_demand:
-            place.always, place.told = set(), frozenset()
+            place.told = frozenset()
             return frozenset()
         for host in hosts:
-            (place.always.add if self.is_always_told(place.scope, host) else place.always.discard)(host)
-        told = frozenset(reached(place.always, self._leads_to(group, place, hosts)))
-        moved, place.told = place.told ^ told, told
+            was, leads = host in place.always, place.leads.pop(host, None)
+            if self.is_always_told(place.scope, host) != was:
+                (place.always.discard if was else place.always.add)(host)
+                moved = True
+            moved = moved or (leads is not None and leads != self._leads(place, group, host))
+        if not moved:
+            return frozenset()
+        place.turn = next(self._turns)
+        told = frozenset(reached({*place.always, *place.telling.kept}, lambda host: self._leads(place, group, host)))
+        changed, place.told = place.told ^ told, told
+        return changed
+
+    def move_group(self, group: Group, place: Place, hosts: frozenset[str]) -> frozenset[str]:
+        """The same of a group, with those of these hosts that it sees for itself."""
+        seen, moved = self.seen_by(group), self._move_roots(group, hosts)
+        fresh, before = self._fresh.pop(group, set()), frozenset[str]()
+        if not moved and self._found.get(group) == place.turn:
+            if not fresh:
+                return hosts & seen
+            before = seen  # and all that is reached from there
+        else:
+            fresh = self._roots[group]
+        found = reached(fresh, lambda host: self._leads(place, group, host), before)
+        self._seen[group], self._found[group] = before | (found - place.told), place.turn
+        return seen ^ self._seen[group] | hosts & self._seen[group]
+
+    def call(self, group: Group, addresses: Iterable[Address], hosts: Iterable[str]) -> None:
+        """These are new among those that it calls."""
+        if group in self._roots:
+            at = (service.host for address in addresses for service in self._mesh.services_at(address))
+            fresh = {*hosts, *at} - self._roots[group]
+            self._roots[group] |= fresh
+            self._fresh.setdefault(group, set()).update(fresh)
+
+    def _move_roots(self, group: Group, hosts: frozenset[str]) -> bool:
+        called, roots = self.calls.of(group), self._roots.get(group)
+        if roots is None:
+            at = (service.host for address in called.addresses for service in self._mesh.services_at(address))
+            self._roots[group] = {*called.hosts, *at}
+            return True
+        moved = False
+        for host in hosts:
+            was = host in roots
+            if was != (host in called.hosts or any(at in called.addresses for at in self._mesh.addresses_of(host))):
+                (roots.discard if was else roots.add)(host)
+                moved = True
         return moved
 
-    def move_group(
-        self, group: Group, place: Place, hosts: frozenset[str], every: Callable[[], Iterable[str]]
-    ) -> frozenset[str]:
-        """The same of a group, with those of these hosts that it sees for itself. `every`: all that there are."""
-        roots = self.called(group, every)
-        seen = frozenset(reached(roots, self._leads_to(group, place, hosts)) - place.told)
-        moved = self.seen_by(group) ^ seen
-        self._seen[group] = seen
-        return moved | hosts & seen
-
-    def _leads_to(self, group: Group, place: Place, hosts: frozenset[str]) -> Callable[[str], Iterable[str]]:
-        """Where a host's routes lead, by what is known of it, unless it may be another now."""
-
-        def targets(host: str) -> Iterable[str]:
-            watching = self._watching.get(host, {})
-            made = watching.get(group) or watching.get(place) if host not in hosts else None
-            view = made.view if made is not None else service_view(self._mesh, group, place.scope, host)
-            return (target.host for target in view.targets) if view is not None else ()
-
-        return targets
-
-    def is_on(self, kind: ProxyKind) -> bool:
-        """gRPC's own clients ask for each service by name, and are told of nothing else."""
-        return kind is ProxyKind.SIDECAR and self._mesh.settings.on_demand
+    def _leads(self, place: Place, group: Group, host: str) -> tuple[str, ...]:
+        """Where a host's routes lead: to the same from everywhere in a place."""
+        found = place.leads.get(host)
+        if found is None:
+            routed = self._mesh.virtual_services(host, place.scope)
+            view = service_view(self._mesh, group, place.scope, host) if routed else None
+            found = place.leads[host] = tuple(target.host for target in view.targets) if view is not None else ()
+        return found
 
     def is_always_told(self, scope: Scope, host: str) -> bool:
         """Whether there is a host that is told of before anybody calls it."""
-        service = self._mesh.service(host, scope)
-        if service is None:
-            return bool(self._mesh.virtual_services(host, scope))
-        named = host in scope.asked or any(entry.host == host for entry in scope.imports or ())
-        return named or not self._mesh.can_be_held(service)
-
-    def called(self, group: Group, hosts: Callable[[], Iterable[str]]) -> set[str]:
-        """The hosts that a group has called. `hosts`: all that there are, for one that calls too many."""
-        called = self.calls.of(group)
-        if called.everything:
-            return set(hosts())
-        at = (service.host for address in called.addresses for service in self._mesh.services_at(address))
-        return {*called.hosts, *at}
+        if host in self._mesh.reach(scope):
+            return False
+        return self._mesh.service(host, scope) is not None or bool(self._mesh.virtual_services(host, scope))
 
 
-def reached(roots: Iterable[str], leads_to: Callable[[str], Iterable[str]]) -> set[str]:
-    """These hosts, and wherever their routes lead: a call that is sent on must find whom it is sent to."""
+def reached(roots: Iterable[str], leads_to: Callable[[str], Iterable[str]], before: Set[str] = frozenset()) -> set[str]:
+    """These hosts, and wherever their routes lead: a call that is sent on must find whom it is sent to. `before`: where
+    nobody needs to look again."""
     found: set[str] = set()
     ahead = list(roots)
     while ahead:
         host = ahead.pop()
-        if host not in found:
+        if host not in found and host not in before:
             found.add(host)
             ahead.extend(leads_to(host))
     return found

@@ -93,6 +93,9 @@ class Calling(msgspec.Struct, frozen=True):
 
     hosts: tuple[str, ...]
     of: int
+    why: str = ""  # it is told so
+    every: bool = False  # it is told of each, called or not, and not for there being few
+    too_many: bool = False  # because it has called too many
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -188,12 +191,15 @@ def describe_pod(
 
 
 def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
-    if not mesh.settings.on_demand:
-        return None
+    """None where nobody would ask: little can be called, and all of it is told."""
     scope = mesh.scope(group)
+    telling, judged = stage.telling(group), mesh.on_demand(scope)
+    if telling.every and not telling.held and judged.services <= judged.few:
+        return None
     seen = {host for host in mesh.hosts() if mesh.service(host, scope) is not None}
     known = {host for name in stage.versions(group, (CLUSTER,)) if (host := called_host(name[1]))}
-    return Calling(tuple(sorted(known & seen)), len(seen))
+    too_many = telling.too_many and telling.held
+    return Calling(tuple(sorted(known & seen)), len(seen), str(judged), every=telling.every, too_many=too_many)
 
 
 def describe_service(

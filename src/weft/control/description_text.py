@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from weft.base.problem import Problem, Where
-from weft.control.description import Guard, Mode, PodFacts, Port, ServiceFacts, ServicePicture
+from weft.control.description import Calling, Guard, Mode, PodFacts, Port, ServiceFacts, ServicePicture
 from weft.control.description_gateway import gateway_word, left_out_lines, served_lines
 from weft.control.description_routes import Routing, Rule, labels
+from weft.model.calls import MOST
 
 _BAR = "-" * 20
 
@@ -49,11 +50,19 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
         yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
         yield f"Sidecar: {_told(pod.sidecar) if pod.sidecar else 'none, so that it sees all that is exported to it'}"
         if pod.calls is not None:
-            known = f"{len(pod.calls.hosts):,} of {pod.calls.of:,} services"
-            yield f"On demand: it knows {known}; each of the others from the first call on"
+            yield _on_demand(pod.calls)
         if pod.telemetry:
             yield f"Telemetry: {', '.join(map(_told, pod.telemetry))}"
     yield from _problems(pod.problems)
+
+
+def _on_demand(calls: Calling) -> str:
+    if calls.too_many:
+        return f"On demand: no more, it has called more than {MOST:,} addresses and is told of everything"
+    if calls.every:
+        return f"On demand: no, it is told of all {calls.of:,} services ({calls.why})"
+    known = f"it knows {len(calls.hosts):,} of {calls.of:,} services, each of the others from the first call on"
+    return f"On demand: {known} ({calls.why})"
 
 
 def service_lines(picture: ServicePicture) -> Iterator[str]:

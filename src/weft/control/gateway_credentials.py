@@ -6,10 +6,9 @@ gateway calls a host that its routes lead to. Rule: no other is ever read.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterable, Iterator
 
+from weft.control.named_objects import NamedObjects
 from weft.control.plane import ControlPlane
 from weft.kube.client import Client
 from weft.kube.pods import PodRecord, Pods
@@ -23,55 +22,37 @@ from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey
 
-log = logging.getLogger("weft.control.gateway_credentials")
-
 _LEADING = frozenset({"DestinationRule", "VirtualService", "Service", "ServiceEntry", *RouteKind})
-_QUIET = 0.1  # seconds in which further changes are awaited before anybody looks
 
 
 class GatewayCredentials:
     def __init__(self, client: Client, plane: ControlPlane, pods: Pods, timing: Timing = Timing()) -> None:  # noqa: B008
         self._plane, self._pods = plane, pods
-        self._secrets = Singles(client, GATEWAY_SECRETS, timing)
-        self._changed = asyncio.Event()
+        self._secrets = NamedObjects(
+            Singles(client, GATEWAY_SECRETS, timing),
+            self._wanted,
+            lambda changes: plane.apply(changes, None),
+            lambda problems: plane.note("credentials", problems),
+        )
         plane.on_change.append(self._on_change)
         pods.on_change.append(self._on_pod)
 
     async def run(self) -> None:
         """Until cancelled."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._choose())
-                tasks.create_task(self._take())
-        finally:
-            await self._secrets.close()
+        await self._secrets.run()
 
     def _on_change(self, changed: frozenset[ObjectKey]) -> None:
         # Gateway API's own Gateway begins alike. Where routes lead says which rules count.
         if any(key.kind.startswith("Gateway") or key.kind in _LEADING for key in changed):
-            self._changed.set()
+            self._secrets.look()
 
     def _on_pod(self, before: PodRecord | None, after: PodRecord | None) -> None:
         if any(record is not None and record.group.kind is ProxyKind.GATEWAY for record in (before, after)):
-            self._changed.set()
+            self._secrets.look()
 
-    async def _choose(self) -> None:
-        while True:
-            await self._changed.wait()
-            await asyncio.sleep(_QUIET)
-            self._changed.clear()
-            groups = {record.group for record in self._pods if record.group.kind is ProxyKind.GATEWAY}
-            self._secrets.want(named(self._plane.mesh, groups))
-
-    async def _take(self) -> None:
-        while True:
-            changes = await self._secrets.changes()
-            try:
-                self._plane.note("credentials", self._secrets.problems)
-                if changes:
-                    self._plane.apply(changes, None)
-            except Exception:  # a defect of ours: what comes next is taken in
-                log.exception("Secrets of gateways could not be taken in")
+    def _wanted(self) -> tuple[Name, ...]:
+        groups = {record.group for record in self._pods if record.group.kind is ProxyKind.GATEWAY}
+        return named(self._plane.mesh, groups)
 
 
 def named(mesh: Mesh, groups: Iterable[Group]) -> tuple[Name, ...]:

@@ -338,15 +338,16 @@ class ControlPlane:
         """Proxies of a group wait for these clusters, and have those from before: then they have called them, and must
         not be told that they are gone."""
         known = (*names, *had)
-        matters = self.mesh.settings.on_demand or not self._loaded
+        matters = not self._loaded or self._push.is_on_demand(group)
         hosts = {host for name in known if (host := called_host(name))} if matters else set()
         held = (name for name in known if is_held(CLUSTER, name))
         self._push.call(group, held, hosts, Why.HAD if hosts else Why.CALLED, soon=not had)
 
     def expect(self, group: Group, addresses: Iterable[str]) -> None:
         """Workloads of a group have learned these addresses, and so are about to call whoever has them."""
-        services = (service for address in addresses for service in self.mesh.services_at(address))
-        self._push.call(group, hosts={service.host for service in services}, why=Why.LOOKED_UP)
+        if self._push.is_on_demand(group):
+            services = (service for address in addresses for service in self.mesh.services_at(address))
+            self._push.call(group, hosts={service.host for service in services}, why=Why.LOOKED_UP)
 
     def on_nack(self, resource: NackedResource) -> None:
         self._quarantine.refused(resource)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from weft.control.compiled import NOTHING, Compiled, Update, merged
 from weft.control.demand import Demand, Watcher
@@ -17,10 +17,11 @@ from weft.control.gathering import Gathering, Timing, safely
 from weft.control.place import Change, Place, PlaceKey, place_key, staying
 from weft.control.problems import Problems
 from weft.control.translation import Made, Translation
-from weft.model.calls import Calls, Why
+from weft.model.calls import Address, Calls, Why
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import host_covers
+from weft.model.on_demand import Telling
 from weft.model.scope import Scope
 from weft.model.touched import EVERYWHERE, Touched
 from weft.translate import names
@@ -47,14 +48,14 @@ class Push:
     ) -> None:
         """`calls`: what groups have called already."""
         self._mesh = mesh
-        self._calling: set[Group] = set()  # those that have called somebody new
+        self._calling: dict[Group, list[Address]] = {}  # those that have called somebody new, and where
         self._snapshots = snapshots
         self._problems = problems
         self._groups: dict[Group, Compiled] = {}
         self._places: dict[PlaceKey, Place] = {}
         self._place_of: dict[Group, Place] = {}
         self._watching: dict[str, dict[Watcher, Made]] = defaultdict(dict)  # host → who sees it, and how
-        self._demand = Demand(mesh, calls or Calls(), self._watching)
+        self._demand = Demand(mesh, calls or Calls())
         self._translation = Translation(mesh)
         self._unchecked = self._translation.fresh
         self._gathering = Gathering(timing or Timing(), self.flush, self._flush_endpoints)
@@ -65,24 +66,25 @@ class Push:
         """A proxy of this group is here; compute its config if it is the first."""
         if group in self._groups:
             return
-        view = group_view(self._mesh, group)
-        place = self._find_place(group, self._mesh.scope(group), view)
+        scope = self._mesh.scope(group)
+        view = group_view(self._mesh, group, self._demand.tell(group, scope))
+        place = self._find_place(group, scope, view)
         compiled = self._groups[group] = Compiled(view, self._translation.configuration, place.compiled)
         self._put(group, place)
         updates = [compiled.contribute_group(view, base(view))]
         updates.extend(self._refresh_group(group, place.by_labels))
-        updates.append(self._answers(group))
+        updates.append(compiled.answer(name for at in self.calls.of(group).addresses for name in names.held(at)))
         self._snapshots.update(group, merged(updates), place.layer)
         self._check()
 
     def leave(self, group: Group) -> None:
         """The last proxy of this group is gone."""
+        self._demand.leave(group)
         compiled = self._groups.pop(group, None)
         if compiled is None:
             return
         self._unwatch(group, compiled)
         self._take_from_place(group)
-        self._demand.leave(group)
         self._check()
         self._snapshots.drop(group)
 
@@ -112,6 +114,10 @@ class Push:
     def calls(self) -> Calls:
         return self._demand.calls
 
+    def is_on_demand(self, group: Group) -> bool:
+        """Whether it is told of services when it calls them."""
+        return not self._demand.telling(group).every
+
     def call(
         self,
         group: Group,
@@ -123,32 +129,36 @@ class Push:
     ) -> None:
         """Proxies of a group wait for these clusters (`translate/hold.py`), or call these hosts. They are told of whom
         they call at once; what comes in one turn of the loop is one push. `soon`: not before that turn is over."""
-        addresses = [address for name in held if (address := names.called_at(name))]
+        known = self.calls.of(group).addresses
+        asked = (address for name in held if (address := names.called_at(name)))
+        addresses, hosts = [address for address in asked if address not in known], tuple(hosts)
         if not self.calls.add(group, addresses, hosts, why) or group not in self._groups:
             return
+        kept = self.calls.of(group)
+        addresses = [address for address in addresses if address in kept.addresses]
+        self._demand.call(group, addresses, (host for host in hosts if host in kept.hosts))
         if not soon:
-            self._answer_calls(group)
+            self._answer_calls(group, addresses)
             return
         import asyncio  # a stage needs no loop, and those who make one wait for an answer
 
         if not self._calling:
             asyncio.get_running_loop().call_soon(safely, self._flush_calls)
-        self._calling.add(group)
+        self._calling.setdefault(group, []).extend(addresses)
 
     def _flush_calls(self) -> None:
-        calling, self._calling = self._calling, set()
-        for group in calling & self._groups.keys():
-            self._answer_calls(group)
+        calling, self._calling = self._calling, {}
+        for group, addresses in calling.items():
+            if group in self._groups:
+                self._answer_calls(group, addresses)
 
-    def _answer_calls(self, group: Group) -> None:
-        self._snapshots.update(group, merged([*self._refresh_group(group, ()), self._answers(group)]))
+    def _answer_calls(self, group: Group, addresses: Iterable[Address]) -> None:
+        """These may go on: each stream sends that when it has sent the rest. Once told, it is for good."""
+        if self.calls.of(group).everything and not self._demand.telling(group).too_many:
+            self._push(Touched(), frozenset(), frozenset({group}))
+        answers = self._groups[group].answer(name for address in addresses for name in names.held(address))
+        self._snapshots.update(group, merged([*self._refresh_group(group, ()), answers]))
         self._check()
-
-    def _answers(self, group: Group) -> Update:
-        """Where calls are held for good that were held once: each stream sends them when it has sent the rest."""
-        return self._groups[group].answer(
-            name for address in self.calls.of(group).addresses for name in names.held(address)
-        )
 
     # Proxies refuse (`control/quarantine.py`)
 
@@ -211,8 +221,10 @@ class Push:
     def _flush_endpoints(self) -> None:
         self._push_endpoints(self._gathering.take_endpoints())
 
-    def _push(self, touched: Touched, hosts: frozenset[str]) -> None:
-        views = self._views(touched)
+    def _push(self, touched: Touched, hosts: frozenset[str], due: Set[Group] = frozenset()) -> None:
+        """`due`: groups that are to be told in another way than they are, beside those that are for what changed."""
+        due |= {group for place in self._places.values() if self._demand.is_due(place) for group in place.groups}
+        views = self._views(touched, due)
         before = {place: place.key for place in self._places.values()}
         moving = self._moving(touched, views)
         changes: dict[Place, Change] = {}
@@ -242,17 +254,24 @@ class Push:
             if update or group in moving:
                 self._snapshots.update(group, update, self._place_of[group].layer)
 
-    def _views(self, touched: Touched) -> dict[Group, GroupView]:
+    def _views(self, touched: Touched, due: Set[Group]) -> dict[Group, GroupView]:
         """How the groups that are concerned are now."""
         found: dict[Group, GroupView] = {}
         for group in self._groups:
-            concerned = _applies(touched.inbound, group.namespace) or _applies(touched.scopes, group.namespace)
+            rescoped = _applies(touched.scopes, group.namespace)
+            concerned = rescoped or group in due or _applies(touched.inbound, group.namespace)
             if concerned or group.kind is ProxyKind.GATEWAY:  # which any host's change may change: they are few
                 try:
-                    found[group] = group_view(self._mesh, group)
+                    found[group] = group_view(self._mesh, group, self._told(group, rescoped=rescoped, due=group in due))
                 except Exception:
                     log.exception("a push to %s failed; its proxies keep what they have", group)
         return found
+
+    def _told(self, group: Group, *, rescoped: bool, due: bool) -> Telling:
+        place = self._place_of[group]
+        if not rescoped and not due:
+            return self._demand.telling(group)
+        return self._demand.tell(group, self._mesh.scope(group) if rescoped else place.scope, lambda: place.hosts)
 
     def _moving(self, touched: Touched, views: dict[Group, GroupView]) -> dict[Group, PlaceKey]:
         """Who looks from another place now. A place that all of its groups leave for the same moves with them."""
@@ -266,8 +285,9 @@ class Push:
             key = next(iter(keys.values()), place.key)
             if key not in self._places and all(each == key for each in keys.values()):
                 del self._places[place.key]
-                place.key = key
+                left, place.key = place.scope, key
                 self._places[key] = place
+                self._leave_scope(left)
             else:
                 moving.update((group, each) for group, each in keys.items() if each != place.key)
         return moving
@@ -275,7 +295,7 @@ class Push:
     def _push_place(self, place: Place, hosts: frozenset[str], views: dict[Group, GroupView]) -> Change:
         group = next(iter(place.groups))
         hosts |= self._demand.move_place(place, hosts, group)
-        here = hosts & {*place.told, *place.by_labels, *place.compiled.hosts} if place.on_demand else hosts
+        here = frozenset(host for host in hosts if place.concerns(host)) if place.on_demand else hosts
         before = {host: place.compiled.routes_of(host) for host in here}
         updates = []
         if (view := views.get(group)) is not None and place_key(group, place.scope, view) == place.key:
@@ -301,10 +321,11 @@ class Push:
         else:
             place = self._place_of[group]
             change = changes.get(place)
-            hosts = change.hosts & {*place.by_labels, *compiled.hosts} if change else frozenset()
+            touched = change.hosts if change else ()
+            hosts = frozenset(host for host in touched if host in place.by_labels or compiled.has(host))
             if change:
                 updates.append(compiled.rejoin(change.rerouted))
-        if hosts or (change and place.on_demand):
+        if hosts or (place.on_demand and (change or moving_to is not None)):
             updates.extend(self._refresh_group(group, hosts, change.hosts if change else hosts))
         return merged(updates)
 
@@ -332,7 +353,8 @@ class Push:
         for host in hosts:
             try:
                 is_seen = not place.on_demand or host in place.told
-                view = service_view(self._mesh, group, place.scope, host) if is_seen else None
+                held = place.telling.held
+                view = service_view(self._mesh, group, place.scope, host, held=held) if is_seen else None
                 by_labels = view is not None and depends_on_labels(self._mesh, view, place.scope.namespace)
                 seen[host] = None if view is None or by_labels else self._translation.make(view, place.settings)
             except Exception:  # one host that translation chokes on must not take the others' changes along
@@ -346,13 +368,15 @@ class Push:
         place = self._place_of[group]
         seen: dict[str, Made | None] = {}
         if place.on_demand:
-            hosts = {*hosts, *self._demand.move_group(group, place, touched.union(hosts), self._all_hosts)}
+            hosts = {*hosts, *self._demand.move_group(group, place, touched.union(hosts))}
         else:
-            self._demand.leave(group)
+            hosts = {*hosts, *self._demand.seen_by(group)}
+            self._demand.forget(group)
         for host in hosts:
             try:
                 is_own = host in place.by_labels or host in self._demand.seen_by(group)
-                view = service_view(self._mesh, group, place.scope, host) if is_own else None
+                held = place.telling.held
+                view = service_view(self._mesh, group, place.scope, host, held=held) if is_own else None
                 seen[host] = self._translation.make(view, place.settings) if view is not None else None
             except Exception:
                 log.exception("cannot translate %s for %s; it stays as it was", host, group)
@@ -410,6 +434,11 @@ class Push:
         if not place.groups:
             self._unwatch(place, place.compiled)
             del self._places[place.key]
+            self._leave_scope(place.scope)
+
+    def _leave_scope(self, scope: Scope) -> None:
+        if all(place.scope != scope for place in self._places.values()):
+            self._mesh.leave(scope)
 
     def _unwatch(self, watcher: Watcher, compiled: Compiled) -> None:
         for host in compiled.hosts:

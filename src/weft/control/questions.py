@@ -150,7 +150,7 @@ async def _diff(plane: ControlPlane, query: Query) -> object:
     asked = msgspec.json.decode(query.get("question", ""), type=DiffQuestion)
     before = moment(plane.history, asked.before, _now)
     after = moment(plane.history, asked.after, _now) if asked.after else plane.history.latest
-    past, calls = plane.history.past(), plane.calls.copy()
+    past, calls = plane.history.past(), plane.calls.copy(fixed=True)
 
     def compared() -> Difference:
         was, is_ = (Stage(past.mesh_at(number), calls=calls) for number in (before, after))

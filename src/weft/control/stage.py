@@ -22,6 +22,7 @@ from weft.model.group import Group, group_of
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
+from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.service import Service
 from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names, NotOurs
@@ -123,6 +124,9 @@ class Stage:
         self._push.call(group, held(address), soon=False)
         return self._read(self._own, group)
 
+    def on_demand(self, caller: Workload) -> str:
+        return str(self.mesh.on_demand(self.mesh.scope(self.group(caller.name))))
+
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
         instance = self._at.get(next(iter(workload.addresses), ""))
         if inbound:
@@ -173,6 +177,11 @@ class Stage:
             for type_url in types
             for name, each in snapshots.resources(group, type_url).items()
         }
+
+    def telling(self, group: Group) -> Telling:
+        """How proxies of the group are told of services."""
+        self._snapshots(group)
+        return self._push.calls.telling(group) or EVERYTHING
 
     def group(self, name: str) -> Group:
         """What the proxy of a pod is, by the pod's name in this world. Raises NoSuchWorkload if it has none."""

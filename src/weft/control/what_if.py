@@ -17,7 +17,7 @@ from weft.control.stage import Stage
 from weft.control.trial import Judged, Turned, every_call, judged
 from weft.control.unmoved import Unmoved
 from weft.explain.decision import Kind
-from weft.model.group import Group
+from weft.model.group import Group, ProxyKind
 from weft.xds.types import ROUTE
 
 _SHORT = {"Listener": "listener", "RouteConfiguration": "route", "Cluster": "cluster"}
@@ -48,6 +48,15 @@ class RecentTraffic(msgspec.Struct, frozen=True):
     requests: tuple[Turned, ...] = ()
 
 
+class Retold(msgspec.Struct, frozen=True):
+    """Groups whose proxies are told of services when they call them, from now on or no more. It is no change to what
+    they have: that they keep."""
+
+    groups: tuple[str, ...]
+    on_demand: bool
+    why: str
+
+
 class Difference(msgspec.Struct, frozen=True):
     objects: tuple[ChangedObject, ...]
     proxies: tuple[ChangedProxies, ...]
@@ -55,6 +64,7 @@ class Difference(msgspec.Struct, frozen=True):
     requests: tuple[Turned, ...]
     tried: int  # requests
     recent: RecentTraffic = RecentTraffic()
+    retold: tuple[Retold, ...] = ()
 
 
 def difference(
@@ -75,6 +85,7 @@ def difference(
         tuple(both.turned(every)),
         len(every),
         both.recent(recent),
+        both.retold(),
     )
 
 
@@ -138,6 +149,17 @@ class _Both:
             else:
                 untouched += 1
         return tuple(changed), untouched
+
+    def retold(self) -> tuple[Retold, ...]:
+        before, after = self._before.mesh, self._after.mesh
+        found: dict[tuple[bool, str], list[str]] = {}
+        every = sorted({*self._before.groups()} & {*self._after.groups()})
+        for group in every:
+            if group.kind is ProxyKind.SIDECAR:
+                was, becomes = (mesh.on_demand(mesh.scope(group)) for mesh in (before, after))
+                if was.on != becomes.on:
+                    found.setdefault((becomes.on, str(becomes)), []).append(_title(group, every))
+        return tuple(Retold(tuple(groups), on, why) for (on, why), groups in found.items())
 
 
 def _agrees(was: Judged, status: int) -> bool:

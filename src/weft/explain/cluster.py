@@ -5,10 +5,14 @@ outcomes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 import msgspec
 from envoy.config.cluster.v3.cluster_pb2 import Cluster
 from envoy.config.endpoint.v3.endpoint_pb2 import ClusterLoadAssignment
 from envoy.extensions.upstreams.http.v3.http_protocol_options_pb2 import HttpProtocolOptions
+from google.protobuf.message import Message
 
 from weft.explain.decision import Stage, sources_of
 from weft.explain.endpoint import Place, places, waiting
@@ -16,6 +20,8 @@ from weft.explain.listener import Connection, is_address
 from weft.explain.request import Speaks
 from weft.explain.walk import Walk
 from weft.explain.world import Resources, Workload, World
+
+Weighted = TypeVar("Weighted", bound=Message)
 
 _MOST_NAMED = 4
 _HTTP_OPTIONS = HttpProtocolOptions.DESCRIPTOR.full_name
@@ -84,6 +90,18 @@ def behind(walk: Walk, world: World, address: str, port: int) -> Place | None:
     chosen = walk.choose([(len(group), group) for group in groups.values()])
     walk.tell(Stage.ENDPOINT, f"{where} is a service's, and the cluster's network sends it to {_odds(found)}")
     return chosen[0]
+
+
+def by_weight(walk: Walk, parts: Iterable[Weighted], weight_of: Callable[[Weighted], int]) -> tuple[Weighted, int]:
+    """One of the clusters among which requests are spread, and its weight: of all entries that say the same."""
+    alike: dict[bytes, list[Weighted]] = {}
+    for part in parts:
+        other = type(part)()
+        other.CopyFrom(part)
+        other.ClearField("weight")
+        alike.setdefault(other.SerializeToString(deterministic=True), []).append(part)
+    chosen = walk.choose([(sum(map(weight_of, group)), group) for group in alike.values()])
+    return chosen[0], sum(map(weight_of, chosen))
 
 
 def speaks_http2(resources: Resources, cluster: Cluster, called: Speaks) -> bool:

@@ -14,7 +14,7 @@ from envoy.extensions.filters.network.set_filter_state.v3.set_filter_state_pb2 i
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 
 from weft.explain import listener, tls
-from weft.explain.cluster import NoTarget, behind, find, speaks_http2
+from weft.explain.cluster import NoTarget, behind, by_weight, find, speaks_http2
 from weft.explain.decision import Explanation, Kind, Stage, Unsure, Verdict, sources_of
 from weft.explain.gateway import Send, enter, meet
 from weft.explain.http import Forwarded, manage
@@ -84,9 +84,17 @@ def _arrive(walk: Walk, server: Workload, arrival: Arrival, request: Request, wo
 def _onward(walk: Walk, world: World, gateway: Workload, resources: Resources) -> Send:
     """What a gateway sends on, it sends from its own address."""
 
-    def send(connection: Connection, to: str | Forwarded, headers: Headers | None, inner: Request) -> Verdict:
+    def send(
+        connection: Connection,
+        to: str | Forwarded,
+        headers: Headers | None,
+        inner: Request,
+        sealed: Arrival | None = None,
+    ) -> Verdict:
         outbound = _Outbound(walk, inner, world, gateway, resources)
         own = msgspec.structs.replace(connection, source=next(iter(gateway.addresses), connection.source))
+        if sealed is not None and isinstance(to, str):
+            return outbound.pass_on(own, to, sealed)
         if isinstance(to, Forwarded):
             return _after_retries(outbound.send(own, to.cluster, headers, ()), to.route)
         return outbound.send(own, to, headers, ())
@@ -129,30 +137,58 @@ class _Outbound:
                 if proxy.HasField("on_demand"):
                     return self._hold(connection)
                 if proxy.HasField("tunneling_config"):
-                    return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config)
+                    return self._tunnel(connection, _tcp_cluster(walk, proxy), proxy.tunneling_config, offers)
                 return self.send(connection, _tcp_cluster(walk, proxy), None, offers)
         raise Unsure(f"the chain {chain.name} ends nowhere")
 
-    def _tunnel(self, connection: Connection, cluster: str, tunnel: TcpProxy.TunnelingConfig) -> Verdict:
-        """Into an HTTP request to whoever is behind the cluster; what he does with it is his affair."""
+    def _tunnel(
+        self, connection: Connection, cluster: str, tunnel: TcpProxy.TunnelingConfig, offers: tuple[str, ...]
+    ) -> Verdict:
+        """Into an HTTP request to whoever is behind the cluster; what he does with it is his affair. If it does not
+        come to him, the application sees no more than the end of its connection."""
         walk, method = self._walk, "POST" if tunnel.use_post else "CONNECT"
-        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
-        if isinstance(target, NoTarget):
-            return walk.end(Kind.CLOSED, target.why, flags=target.flags, detail=target.detail)
-        asked = f"{target.place.address}:{target.place.port}"
-        walk.tell(Stage.ENDPOINT, f"{asked} is asked by {method} for a tunnel to {tunnel.hostname}")
-        return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {asked} carries it there")
+        walk.tell(Stage.FILTER, f"its bytes go into a {method}, which asks for a tunnel to {tunnel.hostname}")
+        asking = Request(tunnel.hostname, connection.port, method, caller=self._request.caller)
+        outbound = _Outbound(walk, asking, self._world, self._caller, self._resources)
+        found = outbound.send(connection, cluster, headers_of(asking), offers)
+        if found.kind in (Kind.DELIVERED, Kind.PASSED_ON):
+            return walk.end(Kind.PASSED_ON, f"it goes on to {tunnel.hostname}, if {walk.endpoint} carries it there")
+        return msgspec.structs.replace(found, kind=Kind.CLOSED, status=0)
 
     def _hold(self, connection: Connection) -> Verdict:
         """It comes again when the proxy has been told. What nobody takes then either goes where the unknown goes."""
         if connection.held:
             return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
         where = f"{connection.address}:{connection.port}"
-        self._walk.tell(
-            Stage.LISTENER, f"{where} has not been called yet: the call is held until the proxy is told who it is"
-        )
+        told = f"{where} has not been called yet: the call is held until the proxy is told who it is"
+        self._walk.tell(Stage.LISTENER, f"{told} ({self._world.on_demand(self._caller)})")
         self._resources = self._world.after_call(self._caller, connection.address)
         return self.go(msgspec.structs.replace(connection, held=True))
+
+    def pass_on(self, connection: Connection, cluster: str, sealed: Arrival) -> Verdict:
+        """A connection that another proxy secured, and that nobody opens here: who gets it answers that proxy."""
+        walk = self._walk
+        target = find(walk, self._resources, cluster, connection, self._caller, self._world)
+        if isinstance(target, NoTarget):
+            return walk.end(Kind.CLOSED, target.why, flags=target.flags, detail=target.detail)
+        place, server = target.place, target.workload
+        around = tls.offer(walk, self._resources, target.cluster, place, (), self._caller.identity)
+        if server is None or (around is not None and around.foreign):
+            raise Unsure(f"{place.address}:{place.port} gets the TLS of the caller's proxy as it is, and decides")
+        if around is None:
+            arriving = msgspec.structs.replace(
+                sealed.connection, source=connection.source, address=place.address, port=place.port
+            )
+            arrived = msgspec.structs.replace(sealed, connection=arriving)
+            return _arrive(walk, server, arrived, self._request, self._world)
+        arriving = Connection(
+            connection.source, place.address, place.port, Speaks.TLS, around.server_name, around.offers
+        )
+        result = _arrive(walk, server, Arrival(arriving, None, offer=around), self._request, self._world)
+        if result.kind is not Kind.DELIVERED:
+            return result
+        walk.tell(Stage.TLS, f"in the TLS that {server.name} has opened is another, which no proxy answers")
+        return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
 
     def send(self, connection: Connection, cluster: str, headers: Headers | None, offers: tuple[str, ...]) -> Verdict:
         """To whoever is behind the cluster. `headers`: None where the proxy sees only bytes."""
@@ -228,9 +264,9 @@ def _tcp_cluster(walk: Walk, proxy: TcpProxy) -> str:
     if proxy.WhichOneof("cluster_specifier") == "cluster":
         return str(proxy.cluster)
     parts = proxy.weighted_clusters.clusters
-    chosen = walk.choose([(part.weight, part) for part in parts])
+    chosen, weight = by_weight(walk, parts, lambda part: part.weight)
     total = sum(part.weight for part in parts)
-    walk.tell(Stage.ROUTE, f"by weight {chosen.weight} of {total} it goes to {chosen.name}")
+    walk.tell(Stage.ROUTE, f"by weight {weight} of {total} it goes to {chosen.name}")
     return str(chosen.name)
 
 

@@ -9,21 +9,21 @@ is told that one is. What is assumed is said.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 from envoy.config.core.v3.protocol_pb2 import HttpProtocolOptions
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.listener.v3.listener_pb2 import Listener
-from envoy.extensions.filters.network.ext_authz.v3.ext_authz_pb2 import ExtAuthz
 from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
     HttpConnectionManager,
 )
-from envoy.extensions.filters.network.rbac.v3.rbac_pb2 import RBAC
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
 
-from weft.explain import listener, matchers, rbac, tls
+from weft.explain import listener, tls
 from weft.explain.decision import Kind, Stage, Unsure, Verdict, sources_of
+from weft.explain.guards import pass_guards
 from weft.explain.http import Forwarded, manage
 from weft.explain.inbound import Arrival
 from weft.explain.listener import Connection
@@ -37,9 +37,21 @@ OUTSIDE = "203.0.113.1"  # nobody's (RFC 5737)
 _BLACK_HOLE = "BlackHoleCluster"
 _MOST_PASSES = 4  # of one request through one gateway; whose routes lead to it itself never ends
 
-# What goes on from there: to a cluster, with the headers that are sent, or none where nobody has looked for any.
-Send = Callable[[Connection, str | Forwarded, Headers | None, Request], Verdict]
 Tcp = Callable[[TcpProxy], str]
+
+
+class Send(Protocol):
+    """What goes on from there: to a cluster, with the headers that are sent, or none where nobody has looked for any.
+    `sealed`: what is in it is the TLS of a caller's proxy, as it arrived here."""
+
+    def __call__(
+        self,
+        connection: Connection,
+        to: str | Forwarded,
+        headers: Headers | None,
+        inner: Request,
+        sealed: Arrival | None = None,
+    ) -> Verdict: ...
 
 
 def enter(walk: Walk, request: Request, gateway: Workload, send: Send, cluster: Tcp) -> Verdict:
@@ -115,8 +127,9 @@ def _taken(
     known = _closed(gateway, connection.port, tuple(found.filter_chain_match.server_names) or ("*",))
     if known is not None and _goes_nowhere(resources, found):
         return _shut(walk, "", known)
-    if context is None and made is not None:
-        return _unopened(walk, gateway, found)
+    sealed = arrival if context is None and made is not None else None
+    if sealed is not None and not _passes_on(walk, gateway, found):
+        return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
     if context is not None and connection.speaks is not Speaks.TLS:
         walk.tell(Stage.TLS, "the server speaks TLS, and this is none")
         return walk.end(Kind.CLOSED, "the TLS handshake fails", detail="tls_error")
@@ -129,15 +142,19 @@ def _taken(
         request = _opened(walk, context, request)
         headers = headers_of(request) if request.is_http else None
         arrival = Arrival(connection, headers, request.speaks is Speaks.HTTP2)
-    return _filters(walk, resources, found, arrival, identity, request, send, cluster, encrypted=context is not None)
+    encrypted = context is not None
+    return _filters(
+        walk, resources, found, arrival, identity, request, send, cluster, encrypted=encrypted, sealed=sealed
+    )
 
 
-def _unopened(walk: Walk, gateway: Workload, found: FilterChain) -> Verdict:
+def _passes_on(walk: Walk, gateway: Workload, found: FilterChain) -> bool:
     """The mesh's TLS at a server that ends none."""
     if any(each.name.endswith("http_connection_manager") for each in found.filters):
         walk.tell(Stage.TLS, f"the server speaks plaintext, and the caller's proxy the mesh's TLS to {gateway.name}")
-        return walk.end(Kind.CLOSED, "the TLS handshake fails", flags="UF", detail="tls_error")
-    raise Unsure(f"{gateway.name} passes the TLS of the caller's proxy on as it is, and whoever gets it decides")
+        return False
+    walk.tell(Stage.TLS, "the server passes the TLS of the caller's proxy on as it is")
+    return True
 
 
 def _is_of_mesh(context: DownstreamTlsContext) -> bool:
@@ -209,33 +226,26 @@ def _filters(
     cluster: Tcp,
     *,
     encrypted: bool,
+    sealed: Arrival | None,
 ) -> Verdict:
     connection = arrival.connection
     seen = Seen(connection, (identity,) if identity else (), headers=Headers())
-    for each in found.filters:
-        if (rules := resources.opened(each.typed_config, RBAC)) is not None:
-            if why := rbac.denied(walk, rules, seen):
-                return walk.end(Kind.CLOSED, "a policy denies the connection", detail=why)
-        elif (asked := resources.opened(each.typed_config, ExtAuthz)) is not None:
-            if matchers.metadata(asked.filter_enabled_metadata, seen.metadata):
-                authorizer = asked.grpc_service.envoy_grpc.cluster_name
-                walk.tell(Stage.POLICY, f"asks the authorizer {authorizer} about the connection")
-                raise Unsure(f"the authorizer {authorizer} decides")
-        elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
-            if arrival.headers is None:
-                walk.tell(Stage.LISTENER, "the server expects HTTP, which this is not")
-                return walk.end(Kind.CLOSED, "the server expects HTTP", detail="http1.codec_error")
-            seen.headers, seen.http2 = arrival.headers, arrival.http2
-            seen.headers.set("x-forwarded-proto", "https" if encrypted else "http")
-            if (refusal := _underscores(walk, manager, seen)) is not None:
-                return refusal
-            result = manage(walk, resources, manager, request, seen)
-            spoken = Speaks.HTTP2 if arrival.http2 else Speaks.HTTP
-            inner = msgspec.structs.replace(request, speaks=spoken, server_name="", offers=())
-            return result if isinstance(result, Verdict) else send(connection, result, seen.headers, inner)
-        elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
-            return send(connection, cluster(proxy), None, request)
-    raise Unsure(f"the chain {found.name} ends nowhere")
+    end = pass_guards(walk, resources, found, seen)
+    if isinstance(end, Verdict):
+        return end
+    if isinstance(end, TcpProxy):
+        return send(connection, cluster(end), None, request, sealed)
+    if arrival.headers is None:
+        walk.tell(Stage.LISTENER, "the server expects HTTP, which this is not")
+        return walk.end(Kind.CLOSED, "the server expects HTTP", detail="http1.codec_error")
+    seen.headers, seen.http2 = arrival.headers, arrival.http2
+    seen.headers.set("x-forwarded-proto", "https" if encrypted else "http")
+    if (refusal := _underscores(walk, end, seen)) is not None:
+        return refusal
+    result = manage(walk, resources, end, request, seen)
+    spoken = Speaks.HTTP2 if arrival.http2 else Speaks.HTTP
+    inner = msgspec.structs.replace(request, speaks=spoken, server_name="", offers=())
+    return result if isinstance(result, Verdict) else send(connection, result, seen.headers, inner)
 
 
 def _underscores(walk: Walk, manager: HttpConnectionManager, seen: Seen) -> Verdict | None:

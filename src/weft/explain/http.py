@@ -20,6 +20,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from weft.explain import fault, jwt, matchers, rbac
 from weft.explain.action import REDIRECTS, change_headers, location, rewrite
+from weft.explain.cluster import by_weight
 from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, sources_of
 from weft.explain.listener import is_address
 from weft.explain.path import normalized
@@ -301,12 +302,10 @@ def _cluster(walk: Walk, route: Route, seen: Seen) -> str:
         raise Unsure(f"the cluster is chosen by {kind}, which cannot be told beforehand")
     parts = action.weighted_clusters.clusters
     total = sum(part.weight.value for part in parts)
-    chosen = walk.choose([(part.weight.value, part) for part in parts])
-    walk.tell(
-        Stage.ROUTE,
-        f"by weight {chosen.weight.value} of {total} it goes to {chosen.name}",
-        sources_of(route.metadata),
-    )
+    chosen, weight = by_weight(walk, parts, lambda part: part.weight.value)
+    changed = chosen.request_headers_to_add or chosen.request_headers_to_remove
+    told = f"by weight {weight} of {total} it goes to {chosen.name}{' with other headers' if changed else ''}"
+    walk.tell(Stage.ROUTE, told, sources_of(route.metadata))
     change_headers(chosen, seen.headers)
     if chosen.host_rewrite_literal:
         seen.headers.set(":authority", chosen.host_rewrite_literal)

@@ -6,17 +6,14 @@ from __future__ import annotations
 import msgspec
 from envoy.config.listener.v3.listener_components_pb2 import FilterChain
 from envoy.config.rbac.v3 import rbac_pb2
-from envoy.extensions.filters.network.ext_authz.v3.ext_authz_pb2 import ExtAuthz
-from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
-    HttpConnectionManager,
-)
 from envoy.extensions.filters.network.rbac.v3.rbac_pb2 import RBAC
 from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
 
-from weft.explain import matchers, rbac, tls
+from weft.explain import tls
 from weft.explain.cluster import NoTarget, find
-from weft.explain.decision import Kind, Source, Stage, Unsure, Verdict, policy_source, sources_of
+from weft.explain.decision import Kind, Source, Stage, Verdict, policy_source, sources_of
+from weft.explain.guards import pass_guards
 from weft.explain.http import manage
 from weft.explain.listener import INBOUND, Connection, chain, chains_of
 from weft.explain.request import Headers, Request, Speaks
@@ -104,30 +101,22 @@ def _filters(
     resources, connection = server.resources, arrival.connection
     assert resources is not None  # noqa: S101 (the caller has looked)
     seen = Seen(connection, (identity,) if identity else (), headers=Headers())
-    for each in found.filters:
-        if (rules := resources.opened(each.typed_config, RBAC)) is not None:
-            if why := rbac.denied(walk, rules, seen):
-                return walk.end(Kind.CLOSED, "a policy denies the connection", detail=why)
-        elif (asked := resources.opened(each.typed_config, ExtAuthz)) is not None:
-            if matchers.metadata(asked.filter_enabled_metadata, seen.metadata):
-                cluster = asked.grpc_service.envoy_grpc.cluster_name
-                walk.tell(Stage.POLICY, f"asks the authorizer {cluster} about the connection")
-                raise Unsure(f"the authorizer {cluster} decides")
-        elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
-            if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
-                why = f"{server.name} expects HTTP, which this is not"
-                walk.tell(Stage.INBOUND, why, sources_of(found.metadata))
-                return walk.end(Kind.CLOSED, why, detail="http1.codec_error")
-            seen.headers, seen.http2 = arrival.headers, arrival.http2
-            route = walk.route
-            result = manage(walk, resources, manager, request, seen)
-            walk.route = route if walk.cluster else walk.route  # of two proxies' routes the caller's is meant
-            if isinstance(result, Verdict):
-                return msgspec.structs.replace(result, route=walk.route)
-            return _to_workload(walk, server, result.cluster, arrival, world)
-        elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
-            return _to_workload(walk, server, proxy.cluster, arrival, world)
-    raise Unsure(f"the chain {found.name} ends nowhere")
+    end = pass_guards(walk, resources, found, seen)
+    if isinstance(end, Verdict):
+        return end
+    if isinstance(end, TcpProxy):
+        return _to_workload(walk, server, end.cluster, arrival, world)
+    if arrival.headers is None or (connection.speaks is Speaks.TLS and not found.HasField("transport_socket")):
+        why = f"{server.name} expects HTTP, which this is not"
+        walk.tell(Stage.INBOUND, why, sources_of(found.metadata))
+        return walk.end(Kind.CLOSED, why, detail="http1.codec_error")
+    seen.headers, seen.http2 = arrival.headers, arrival.http2
+    route = walk.route
+    result = manage(walk, resources, end, request, seen)
+    walk.route = route if walk.cluster else walk.route  # of two proxies' routes the caller's is meant
+    if isinstance(result, Verdict):
+        return msgspec.structs.replace(result, route=walk.route)
+    return _to_workload(walk, server, result.cluster, arrival, world)
 
 
 def _to_workload(walk: Walk, server: Workload, cluster: str, arrival: Arrival, world: World) -> Verdict:

@@ -3,7 +3,7 @@ that has not been taken, until all ways have been gone, so that the stages thems
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from weft.explain.decision import STOPPED, Explanation, Kind, Outcome, Source, Stage, Step, Unsure, Verdict
@@ -91,7 +91,18 @@ def every(journey: Callable[[Walk], Verdict]) -> Explanation:
     if given is not None:
         rest = 1.0 - sum(outcome.odds for outcome in outcomes)
         outcomes.append(Outcome(rest, (), Verdict(Kind.UNKNOWN, f"more than {_MOST_WAYS} ways it may go")))
-    return Explanation(tuple(sorted(outcomes, key=lambda outcome: -outcome.odds)))
+    return Explanation(tuple(sorted(_once(outcomes), key=lambda outcome: -outcome.odds)))
+
+
+def _once(outcomes: list[Outcome]) -> Iterable[Outcome]:
+    """Ways that end alike in everything are one outcome, told by the first of them."""
+    found: dict[Verdict, Outcome] = {}
+    for outcome in outcomes:
+        same = found.get(outcome.verdict)
+        found[outcome.verdict] = (
+            outcome if same is None else Outcome(same.odds + outcome.odds, same.steps, same.verdict)
+        )
+    return found.values()
 
 
 def _next(taken: list[tuple[int, int]]) -> tuple[int, ...] | None:

@@ -125,6 +125,10 @@ class World(Protocol):
         """What the caller's proxy has once it has been told of whoever has this address."""
         ...
 
+    def on_demand(self, caller: Workload) -> str:
+        """Why the caller's proxy is told of services only when they are called."""
+        ...
+
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
         """Whether a connection to this address and port meets the workload's proxy, on its way in or out."""
         ...

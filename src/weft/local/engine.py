@@ -53,6 +53,7 @@ from weft.local.virtual_addresses import VirtualAddresses
 from weft.model.group import group_of
 from weft.model.instance import Instance
 from weft.model.names import ObjectKey, where_of
+from weft.model.on_demand import OnDemand
 from weft.model.proxy import PROXY_GID
 from weft.model.settings import Settings
 from weft.model.value import Value
@@ -406,7 +407,7 @@ class Engine:
 
     def _about_to_call(self, addresses: Sequence[str], asker: str) -> None:
         """Nobody waits for it: a call that is sooner is held."""
-        if self.control.mesh.settings.on_demand:
+        if self.control.mesh.settings.on_demand is not OnDemand.OFF:
             found = (pod for pod in self.pods() if asker in pod.plan.addresses.texts)
             for pod in found:
                 self.control.expect(group_of(pod.plan.workload), addresses)

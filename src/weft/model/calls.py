@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from weft.model.group import Group
+from weft.model.on_demand import Telling
 
 MOST = 5_000  # addresses and hosts of one group; who calls more is told of everything
 _MOST_GROUPS = 10_000
@@ -44,7 +45,27 @@ class Calls:
     def __init__(self, most: int = MOST, clock: Callable[[], float] = time.time, *, everything: bool = False) -> None:
         """`everything`: where nobody knows who has called whom, and all is to be looked at."""
         self._most, self._clock, self._everything = most, clock, everything
+        self.fixed = False  # whether all are told as they are now, whatever the mesh is
         self._groups: dict[Group, Called] = {}
+        self._tellings: dict[Group, Telling] = {}  # of the groups that have proxies
+        self._gone: dict[Group, None] = {}  # of the others that are kept, those first that are gone for longest
+
+    # While a group has proxies
+
+    def telling(self, group: Group) -> Telling | None:
+        """How its proxies are told of services; None if it has none."""
+        return self._tellings.get(group)
+
+    def tell(self, group: Group, telling: Telling) -> None:
+        self._tellings[group] = telling
+        self._gone.pop(group, None)
+
+    def leave(self, group: Group) -> None:
+        """The last of its proxies is gone, and with it what it was told of without calling it."""
+        if self._tellings.pop(group, None) is not None and group in self._groups:
+            self._gone[group] = None
+
+    # What it calls
 
     def of(self, group: Group) -> Called:
         """To be read; nothing if it has called nobody."""
@@ -62,7 +83,7 @@ class Calls:
     ) -> bool:
         """Returns whether any of it is new. What is too much is not kept, and not answered either: that the group then
         knows everything is answer enough."""
-        called = self._groups.pop(group, None) or self.of(group)
+        called = self.of(group)
         call, before = Call(why, self._clock()), (len(called.addresses), len(called.hosts), called.everything)
         for kept, new in ((called.addresses, addresses), (called.hosts, hosts)):
             for each in new:
@@ -73,15 +94,23 @@ class Calls:
                     break
                 kept[each] = call
         if called.addresses or called.hosts:
-            self._groups[group] = called  # last: the others have called nothing new for longer
-        if len(self._groups) > _MOST_GROUPS:
-            del self._groups[next(iter(self._groups))]
+            self._groups[group] = called
+            if group not in self._tellings:
+                self._gone.pop(group, None)
+                self._gone[group] = None
+        if len(self._groups) > _MOST_GROUPS and self._gone:
+            oldest = next(iter(self._gone))
+            del self._gone[oldest]
+            self._groups.pop(oldest, None)
         return before != (len(called.addresses), len(called.hosts), called.everything)
 
-    def copy(self) -> Calls:
-        """As it is now, for whoever goes on from here by himself."""
+    def copy(self, *, fixed: bool = False) -> Calls:
+        """As it is now, for whoever goes on from here by himself. `fixed`: for who compares two meshes, and is to see
+        how they differ, not how groups are told of that."""
         result = Calls(self._most, self._clock, everything=self._everything)
+        result.fixed = fixed or self.fixed
         for group, called in self._groups.items():
             same = result._groups[group] = Called()
             same.addresses, same.hosts, same.everything = dict(called.addresses), dict(called.hosts), called.everything
+        result._tellings, result._gone = dict(self._tellings), dict(self._gone)
         return result

@@ -9,7 +9,7 @@ loop and are never shared between threads.
 from __future__ import annotations
 
 import typing
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 
 import msgspec
@@ -32,8 +32,10 @@ from weft.model.group import Group, ProxyKind
 from weft.model.inbound_port import InboundPort
 from weft.model.instance import Instance
 from weft.model.names import Labels, ObjectKey, host_covers
+from weft.model.on_demand import FEW, Judgement
 from weft.model.peer_authentication import PeerAuthentication, PeerModes, TlsMode, peer_modes
 from weft.model.policies import Kind, Policies, Policy
+from weft.model.reach import Reach, seen
 from weft.model.registry import Registry
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.routings import Routings
@@ -48,6 +50,7 @@ from weft.model.standing import Standing
 from weft.model.telemetry import Telemetry, settings_for
 from weft.model.touched import EVERYWHERE, Touched, joined
 from weft.model.value import Value
+from weft.model.virtual_ranges import own_addresses
 from weft.model.virtual_service import MESH, Destination, VirtualService
 
 
@@ -60,7 +63,9 @@ class Index(typing.Protocol):
 
 
 class Mesh:
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *, few: int = FEW) -> None:
+        """`few`: services of which every proxy is told at once that may call no more (`on_demand.py`)."""
+        self._few = few
         self._default_settings = settings or Settings()
         self.settings = self._default_settings
         self._values: dict[ObjectKey, tuple[Value, ...]] = {}
@@ -68,6 +73,7 @@ class Mesh:
         # the object another one, and must change nothing.
         self.revisions: dict[ObjectKey, str] = {}
         self._registry = Registry()
+        self._reach = Reach(self._registry)
         self._routings = Routings()
         self._rules = Rules()
         self._sidecars = Sidecars()
@@ -104,7 +110,7 @@ class Mesh:
         if before == values:
             return Touched()
         touched = Touched()
-        mattered, ranges = self.locality_matters, self.held_ranges
+        mattered, ranges = self.locality_matters, self.virtual_ranges
         match before, values:
             case (Instance() as old,), (Instance() as new,):
                 return self._move_instance(old, new)
@@ -119,8 +125,8 @@ class Mesh:
         touched |= self.settle()
         if mattered != self.locality_matters:  # then groups look from other places
             touched |= Touched(inbound=frozenset({EVERYWHERE}))
-        if ranges != self.held_ranges:  # then other calls are held
-            touched |= Touched(inbound=frozenset({EVERYWHERE}), scopes=frozenset({EVERYWHERE}))
+        if ranges != self.virtual_ranges:  # then other addresses tell services apart
+            self._reach.forget()
         return touched
 
     def together(self) -> AbstractContextManager[None]:
@@ -227,6 +233,7 @@ class Mesh:
         return Touched(frozenset(hosts), frozenset(service.host for service in moved))
 
     def _touched_by_service(self, service: Service) -> Touched:
+        self._reach.moved(service.host)
         touched = Touched(
             hosts=frozenset({service.host}),
             endpoints=frozenset({service.host}),
@@ -279,22 +286,33 @@ class Mesh:
 
     def service(self, host: str, scope: Scope) -> Service | None:
         """The service that a host means to a viewer: its own namespace's claim, then the best claim it may see."""
-        visible = [service for service in self._registry.services.to(host) if scope.ports(service)]
-        own = next((service for service in visible if service.namespace == scope.namespace), None)
-        return own or next(iter(visible), None)
+        return seen(self._registry, host, scope)
 
     @property
-    def held_ranges(self) -> tuple[str, ...]:
-        """Where services have their addresses, if proxies are told of one when they first call it."""
-        return self._registry.virtual.ranges if self.settings.on_demand else ()
+    def virtual_ranges(self) -> tuple[str, ...]:
+        """Where services have their addresses."""
+        return self._registry.virtual.ranges
 
     def services_at(self, address: str, port: int | None = None) -> Sequence[Service]:
         """Those that have an address for themselves, and the port; None: any."""
         return self._registry.virtual.at(address, port)
 
-    def can_be_held(self, service: Service) -> bool:
-        """Whether a first call to a service can be told from every other by its address."""
-        return self.settings.on_demand and self._registry.virtual.covers(service)
+    def addresses_of(self, host: str) -> Iterator[str]:
+        """At which addresses those are called who claim a host: `services_at`, the other way round."""
+        for service in self._registry.services.to(host):
+            yield from own_addresses(service)
+
+    def reach(self, scope: Scope) -> Set[str]:
+        """Hosts that need not be told of before somebody calls them from there. Not to be kept: it changes."""
+        return self._reach.of(scope)
+
+    def leave(self, scope: Scope) -> None:
+        """Nobody looks from there any more."""
+        self._reach.forget(scope)
+
+    def on_demand(self, scope: Scope) -> Judgement:
+        """Whether sidecars that look from there are told of services when they first call them."""
+        return Judgement(self.settings.on_demand, len(self.reach(scope)), self._few)
 
     def endpoints(self, service: Service, port: ServicePort) -> tuple[Endpoint, ...]:
         """Who answers on a service port now, in a stable order."""

@@ -11,6 +11,7 @@ from weft.model.access_log import FileLog, LogProvider, Reporter
 from weft.model.destination_rule import LocalitySetting
 from weft.model.extension_provider import ExtensionProvider
 from weft.model.names import Labels, Origin
+from weft.model.on_demand import OnDemand
 from weft.model.sidecar import OutboundPolicy
 
 # Between workloads, for TLS 1.2; each has forward secrecy and authenticated encryption. TLS 1.3 has no other kind.
@@ -75,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, cache_hash=True):
     virtual_service_export_to: tuple[str, ...] = ("*",)
     destination_rule_export_to: tuple[str, ...] = ("*",)
     locality: LocalitySetting = LocalitySetting()  # for hosts whose DestinationRule has none of its own
-    on_demand: bool = False  # proxies are told of a service when they first call it
+    on_demand: OnDemand = OnDemand.AUTO  # whether proxies are told of a service when they first call it
     path_normalization: PathNormalization = PathNormalization.BASE
     trusted_proxies: int = 0  # before gateways: so many addresses at the end of x-forwarded-for are believed
     underscores: Underscores = Underscores.ALLOW  # in header names, at gateways

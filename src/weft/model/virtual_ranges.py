@@ -23,7 +23,7 @@ class VirtualRanges:
         self._at: dict[str, dict[Service, None]] = defaultdict(dict)
 
     def add(self, service: Service) -> None:
-        for address in _own(service):
+        for address in own_addresses(service):
             self._at[address][service] = None
             found = _range_of(address, service)
             if found is not None and found not in self._networks:
@@ -31,7 +31,7 @@ class VirtualRanges:
                 self.ranges = tuple(sorted(map(str, self._networks)))
 
     def remove(self, service: Service) -> None:
-        for address in _own(service):
+        for address in own_addresses(service):
             self._at[address].pop(service, None)
             if not self._at[address]:
                 del self._at[address]
@@ -42,7 +42,7 @@ class VirtualRanges:
 
     def covers(self, service: Service) -> bool:
         """Whether calls to it are told from all others by an address of these ranges."""
-        own = _own(service)
+        own = own_addresses(service)
         return (
             bool(own)
             and len(own) == len(service.addresses)
@@ -50,7 +50,7 @@ class VirtualRanges:
         )
 
 
-def _own(service: Service) -> tuple[str, ...]:
+def own_addresses(service: Service) -> tuple[str, ...]:
     if service.headless:
         return ()
     return tuple(str(ip_address(address)) for address in service.addresses if address and "/" not in address)

@@ -114,7 +114,7 @@ def shared_port(
 def own_addresses(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[Built, ...]:
     """A listener on each address that means only this service: its virtual ones, or a headless service's pods. HTTP has
     them, too, where the others' calls to its port are held."""
-    if view.service is None or (shares_port(view, port) and (view.service.headless or not settings.on_demand)):
+    if view.service is None or (shares_port(view, port) and (view.service.headless or not view.held)):
         return ()
     found = (own_stream(view, port),) if shares_port(view, port) else streams(view, port)
     return tuple(_at_address(view, port, address, found, settings) for address in _addresses(view, port))

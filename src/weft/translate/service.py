@@ -55,9 +55,9 @@ def base(view: GroupView) -> Contribution:
     return Contribution(
         clusters=(*clusters.fixed(view.settings), *inbound, *request_authentication.clusters(view)),
         listeners=(
-            listeners.virtual_outbound(view.policy, view.settings, view.ranges),
+            listeners.virtual_outbound(view.policy, view.settings, view.telling.ranges),
             virtual_inbound(view),
-            *(hold.listeners(listeners.rest(view.policy), view.settings) if view.settings.on_demand else ()),
+            *(hold.listeners(listeners.rest(view.policy), view.settings) if view.telling.held else ()),
         ),
     )
 

@@ -28,6 +28,7 @@ from weft.model.inbound_port import InboundPort
 from weft.model.locality import Whereabouts, looks_at_labels, whereabouts
 from weft.model.mesh import Mesh
 from weft.model.names import Labels
+from weft.model.on_demand import EVERYTHING, Telling
 from weft.model.peer_authentication import PeerModes
 from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import Scope
@@ -80,6 +81,7 @@ class ServiceView(msgspec.Struct, frozen=True):
     targets: tuple[Target, ...] = ()  # the other hosts that the routes name
     doors: tuple[Door, ...] = ()  # of a gateway: where it answers for the host
     credentials: tuple[Credential, ...] = ()  # the Secrets that the rule names
+    held: bool = False  # whether calls to others are held, so that HTTP, too, is told by its address
 
     def target(self, host: str) -> Target | None:
         return next((target for target in self.targets if target.host == host), None)
@@ -109,7 +111,7 @@ class GroupView(msgspec.Struct, frozen=True):
     servers: tuple[Served, ...] = ()  # of gateways
     published: tuple[int, ...] = ()  # of these, ports that callers of the machine reach, too
     credentials: tuple[Credential, ...] = ()  # those that there are of the ones that its servers name
-    ranges: tuple[str, ...] = ()  # in which a call to an address it has not been told of is held
+    telling: Telling = EVERYTHING  # how it is told of services
 
     def authorizer(self, name: str) -> Authorizer | None:
         return next((each for each in self.authorizers if each.name == name), None)
@@ -119,8 +121,8 @@ class GroupView(msgspec.Struct, frozen=True):
         return self.called or self.settings
 
 
-def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceView | None:
-    """None if the group does not see the host at all."""
+def service_view(mesh: Mesh, group: Group, scope: Scope, host: str, *, held: bool = False) -> ServiceView | None:
+    """None if the group does not see the host at all. `held`: as its `Telling` says."""
     if group.kind is ProxyKind.GATEWAY:
         edge = mesh.edge(scope)
         doors = edge.doors.get(host, ())
@@ -131,7 +133,7 @@ def service_view(mesh: Mesh, group: Group, scope: Scope, host: str) -> ServiceVi
     routes = mesh.virtual_services(host, scope)
     if service is None and not routes:
         return None
-    return _seen(mesh, group, scope, host, service, routes)
+    return _seen(mesh, group, scope, host, service, routes, held=held)
 
 
 def _seen(
@@ -142,6 +144,8 @@ def _seen(
     service: Service | None,
     routes: tuple[VirtualService, ...],
     doors: tuple[Door, ...] = (),
+    *,
+    held: bool = False,
 ) -> ServiceView:
     delegates = tuple(
         found
@@ -191,6 +195,7 @@ def _seen(
         targets=targets,
         doors=doors,
         credentials=credentials,
+        held=held,
     )
 
 
@@ -235,7 +240,7 @@ def depends_on_labels(mesh: Mesh, view: ServiceView, namespace: str) -> bool:
     )
 
 
-def group_view(mesh: Mesh, group: Group) -> GroupView:
+def group_view(mesh: Mesh, group: Group, telling: Telling = EVERYTHING) -> GroupView:
     if group.kind is ProxyKind.GATEWAY:
         return _gateway_view(mesh, group)
     return GroupView(
@@ -249,7 +254,7 @@ def group_view(mesh: Mesh, group: Group) -> GroupView:
         authorizers=mesh.authorizers(group),
         called=mesh.settings_of(group, Reporter.SERVER),
         locality=group.locality if mesh.locality_matters else "",
-        ranges=mesh.held_ranges if group.kind is ProxyKind.SIDECAR else (),
+        telling=telling,
     )
 
 

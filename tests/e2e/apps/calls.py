@@ -286,6 +286,21 @@ async def many(host, port, count):
     return {"open": len(connections), "right": sum(right), "again": sum(again)}
 
 
+kept = {}  # connections that stay open, by name
+
+
+async def keep(name, host, port):
+    """Open a connection, and leave it open."""
+    kept[name] = await asyncio.wait_for(asyncio.open_connection(host, port), 20)
+
+
+async def say(name, send, until):
+    """Over a connection that was left open; returns all up to a word."""
+    reader, writer = kept[name]
+    writer.write(send.encode())
+    return (await asyncio.wait_for(reader.readuntil(until.encode()), 20)).decode()
+
+
 async def grpc_calls(target):
     """Each kind of gRPC method once."""
     import grpc
@@ -386,6 +401,8 @@ COMMANDS = {
     "tcp": tcp,
     "tcp_after_their_close": tcp_after_their_close,
     "many": many,
+    "keep": keep,
+    "say": say,
     "grpc_calls": grpc_calls,
     "grpc_unary": grpc_unary,
     "resolve": resolve,

@@ -46,7 +46,8 @@ def parts(ground: Ground, cluster: Cluster) -> Iterator[Part]:
     elif name == names.BLACK_HOLE:
         yield _part("", (), rules.BLACK_HOLE)
     elif name.startswith(names.HOLD):
-        yield _part("", (), rules.HELD_CALLS)
+        said, by = ground.on_demand()
+        yield _part("", said, *by)
     elif name == names.PASSTHROUGH:
         said, by = ground.outbound()
         yield _part("", said, rules.UNKNOWN_HOSTS, *by)

@@ -61,7 +61,7 @@ def _whole(ground: Ground, listener: Listener) -> Part:
     if listener.name == names.VIRTUAL_OUTBOUND:
         return Part("", "", (), (rules.OUTBOUND_LISTENER,))
     if listener.name in (names.AGAIN, names.UNKNOWN):
-        return Part("", "", (), (rules.HELD_CALLS,))
+        return Part("", "", *ground.on_demand())
     if listener.name.startswith("0.0.0.0_"):
         made_by = sources_of(listener.metadata)
         shared = (rules.CHAIN_ON_SHARED_PORT,) if made_by else ()
@@ -178,7 +178,7 @@ def _way_out(ground: Ground, listener: Listener, chain: FilterChain, place: tupl
     if chain.name.endswith(_BLACK_HOLE_CHAIN):
         yield Part(*place, (), (rules.INBOUND_LOOP,))
     elif chain.name in hold.CHAINS:
-        yield Part(*place, (), (rules.HELD_CALLS,))
+        yield Part(*place, *ground.on_demand())
     elif chain.name in ("PassthroughFilterChain", f"{names.VIRTUAL_OUTBOUND}-catchall-tcp"):
         yield Part(*place, *ground.outbound())
     elif manager := _manager(chain):

@@ -13,6 +13,7 @@ from weft.explain.decision import Source
 from weft.model.group import Group
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin, where_of
+from weft.model.on_demand import OnDemand
 from weft.model.sidecar import OutboundPolicy, Sidecar
 from weft.translate.view import GroupView, ServiceView, group_view, service_view
 
@@ -54,6 +55,14 @@ class Ground:
         if settings.outbound_policy is OutboundPolicy.ALLOW_ANY:
             return (), (rules.OUTBOUND_ALLOW_ANY,)
         return sources(settings.origin), (rules.OUTBOUND_BY_MESH,)
+
+    def on_demand(self) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
+        """Why calls to whom the group was not told of are held."""
+        judged = self.mesh.on_demand(self.mesh.scope(self.group))
+        stays = "" if judged.on else "; what was held may go on, so that this stays until its proxies are gone"
+        rule = msgspec.structs.replace(rules.HELD_CALLS, says=f"{rules.HELD_CALLS.says} {judged}{stays}.")
+        by_mesh = judged.setting is not OnDemand.AUTO
+        return sources(self.mesh.settings.origin) if by_mesh else (), (rule,)
 
     def scope(self) -> tuple[tuple[Source, ...], tuple[Rule, ...]]:
         """The Sidecar that lets the group see what it sees, if there is one."""

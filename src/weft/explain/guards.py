@@ -1,0 +1,38 @@
+"""What stands in a filter chain before its end, at a workload as at a gateway: policies about the connection, and
+authorizers that are asked of it. A chain comes in; what the connection ends in leaves, or the verdict of who stops it.
+"""
+
+from __future__ import annotations
+
+from envoy.config.listener.v3.listener_components_pb2 import FilterChain
+from envoy.extensions.filters.network.ext_authz.v3.ext_authz_pb2 import ExtAuthz
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from envoy.extensions.filters.network.rbac.v3.rbac_pb2 import RBAC
+from envoy.extensions.filters.network.tcp_proxy.v3.tcp_proxy_pb2 import TcpProxy
+
+from weft.explain import matchers, rbac
+from weft.explain.decision import Kind, Stage, Unsure, Verdict
+from weft.explain.rule import Seen
+from weft.explain.walk import Walk
+from weft.explain.world import Resources
+
+
+def pass_guards(
+    walk: Walk, resources: Resources, found: FilterChain, seen: Seen
+) -> Verdict | HttpConnectionManager | TcpProxy:
+    for each in found.filters:
+        if (rules := resources.opened(each.typed_config, RBAC)) is not None:
+            if why := rbac.denied(walk, rules, seen):
+                return walk.end(Kind.CLOSED, "a policy denies the connection", detail=why)
+        elif (asked := resources.opened(each.typed_config, ExtAuthz)) is not None:
+            if matchers.metadata(asked.filter_enabled_metadata, seen.metadata):
+                authorizer = asked.grpc_service.envoy_grpc.cluster_name
+                walk.tell(Stage.POLICY, f"asks the authorizer {authorizer} about the connection")
+                raise Unsure(f"the authorizer {authorizer} decides")
+        elif (manager := resources.opened(each.typed_config, HttpConnectionManager)) is not None:
+            return manager
+        elif (proxy := resources.opened(each.typed_config, TcpProxy)) is not None:
+            return proxy
+    raise Unsure(f"the chain {found.name} ends nowhere")

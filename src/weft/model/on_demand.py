@@ -1,0 +1,72 @@
+"""How the proxies of a group are told of services: of all that they may see, or of each when it is first called
+(`weft.dev/on-demand`), and why. Pure values; `reach.py` counts, `calls.py` remembers, `control/demand.py` decides.
+
+Rule: nothing is taken from proxies that live. What they were told of before they were on demand they keep, and by which
+listeners their calls go they keep, too.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+FEW = 100  # services that may be called from somewhere: of so many every proxy there is told at once
+
+
+class OnDemand(StrEnum):
+    """As it is written."""
+
+    AUTO = "auto"  # where more than a few services can be called
+    ON = "true"
+    OFF = "false"
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """Whether those who look from somewhere are told of services when they call them."""
+
+    setting: OnDemand
+    services: int  # whose first call from there could be held
+    few: int = FEW
+
+    @property
+    def on(self) -> bool:
+        return self.setting is OnDemand.ON or (self.setting is OnDemand.AUTO and self.services > self.few)
+
+    def __str__(self) -> str:
+        if self.setting is not OnDemand.AUTO:
+            return f"weft.dev/on-demand: {self.setting}"
+        compared = "more than" if self.on else "not more than"
+        counted = f"{self.services:,} services could be called from here, {compared} {self.few:,}"
+        return f"{counted}; weft.dev/on-demand: auto"
+
+
+class Telling(msgspec.Struct, frozen=True, cache_hash=True):
+    """How one group is told. All of it is part of what its config depends on."""
+
+    every: bool = True  # of all that it may see, called or not
+    held: bool = False  # HTTP services have listeners at their own addresses, since calls to others are held, or were
+    shared: bool = False  # if so: those of whole ports stay all the same, for they may have connections
+    ranges: tuple[str, ...] = ()  # in which calls are held to addresses that it was not told of
+    kept: frozenset[str] = frozenset()  # hosts that it was told of when it became on demand
+    too_many: bool = False  # it has called too many, and is told of everything for good
+
+
+EVERYTHING = Telling()
+
+
+def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], told: frozenset[str]) -> Telling:
+    """How a group is told from now on; None: it has just come, and has nothing. `told`: what it has been told of."""
+    if before is None:
+        return Telling(every=False, held=True, ranges=ranges) if judged.on else EVERYTHING
+    if not judged.on:
+        return before if before.every else msgspec.structs.replace(before, every=True, kept=frozenset())
+    if not before.every:
+        return msgspec.structs.replace(before, ranges=ranges)
+    return Telling(every=False, held=True, shared=before.shared or not before.held, ranges=ranges, kept=told)
+
+
+def overflowing(before: Telling | None) -> Telling:
+    """Of a group that calls too many: it is told of everything, and nothing is held, so that what its proxies ask for
+    has an end."""
+    return msgspec.structs.replace(before or EVERYTHING, every=True, ranges=(), kept=frozenset(), too_many=True)

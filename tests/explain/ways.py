@@ -1,0 +1,77 @@
+"""How many ways a request can go at all, told from what was written and not from what was explained: from the weights of
+destinations, the shares of faults, and who is behind a subset. And whether an explanation lists more, or one twice."""
+
+import json
+import math
+
+from explain.asked import NO_PORT, TCP_PORT
+from weft.explain.request import Speaks
+
+
+def too_many(told):
+    """What is wrong with the outcomes as a whole; "" if nothing is."""
+    outcomes = told.explanation.outcomes
+    said = []
+    if not math.isclose(total := sum(outcome.odds for outcome in outcomes), 1.0, abs_tol=1e-9):
+        said.append(f"the odds add up to {total}")
+    if any(outcome.odds <= 0 for outcome in outcomes):
+        said.append("one never happens")
+    if len({outcome.verdict for outcome in outcomes}) < len(outcomes):
+        said.append("one is said twice")
+    if len(outcomes) > (most := most_ways(told)):
+        said.append(f"{len(outcomes)} outcomes are said, and there are {most} ways at most")
+    return "; ".join(said)
+
+
+def most_ways(told):
+    """1 where nothing is left to chance."""
+    case, asked = told.case, told.asked
+    if asked.caller == "legacy" or asked.to != "service" or asked.port == NO_PORT:
+        return 1
+    rule, routing = (_spec(case, kind) for kind in ("DestinationRule", "VirtualService"))
+    logged = told.answer.logged.get("route")
+    if not routing or logged == "default":  # none of its routes is for this caller
+        return _behind(case, rule)
+    if asked.speaks is not Speaks.HTTP:
+        tcp = routing.get("tcp", ()) if asked.port == TCP_PORT else ()
+        return sum(_places(each, case, rule) for route in tcp for each in _chosen(route)) or _behind(case, rule)
+    return max(_ways(route, case, rule) for route in _taking(routing["http"], logged))
+
+
+def _taking(routes, logged):
+    """The route that Envoy says it was, if its name says which."""
+    named = [each for each in routes if each.get("name") and (logged or "").split(".")[0] == each["name"]]
+    return named or [each for each in routes if not each.get("name")] or [{}]
+
+
+def _ways(route, case, rule):
+    delayed, aborted = (route.get("fault", {}).get(each) for each in ("delay", "abort"))
+    once = sum(_places(each, case, rule) for each in _chosen(route)) or 1
+    share = aborted["percentage"]["value"] if aborted else 0
+    after = 1 if share == 100 else once if share == 0 else once + 1
+    return after * (2 if delayed and 0 < delayed["percentage"]["value"] < 100 else 1)
+
+
+def _chosen(route):
+    """Its destinations, without those that have no weight, and each once."""
+    listed = route.get("route", ())
+    able = [each for each in listed if len(listed) == 1 or each.get("weight", 0) > 0]
+    alike = {json.dumps({**each, "weight": 0}, sort_keys=True): each for each in able}
+    return alike.values()
+
+
+def _places(entry, case, rule):
+    where = entry["destination"]
+    return 1 if where["host"] == "missing" or "subset" in where else _behind(case, rule)
+
+
+def _behind(case, rule):
+    """Who is behind the service: one with a proxy, and one without. Who looks at where they are has but one of them."""
+    policy = rule.get("trafficPolicy", {})
+    setting = policy.get("loadBalancer", {}).get("localityLbSetting", {})
+    near = "outlierDetection" in policy and setting.get("enabled", True)
+    return 1 if case.alone or near else 2
+
+
+def _spec(case, kind):
+    return next((each["spec"] for each in case.documents if each["kind"] == kind), {})

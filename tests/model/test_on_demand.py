@@ -1,0 +1,43 @@
+from weft.model.on_demand import EVERYTHING, FEW, Judgement, OnDemand, Telling, overflowing, retold
+
+RANGES = ("10.96.0.0/16",)
+OFF, ON = Judgement(OnDemand.OFF, 5_000), Judgement(OnDemand.ON, 1)
+TOLD = frozenset({"cart", "orders"})
+
+
+def test_by_itself_it_is_on_where_there_are_more_than_a_few():
+    assert not Judgement(OnDemand.AUTO, FEW).on
+    assert Judgement(OnDemand.AUTO, FEW + 1).on
+    assert ON.on and not OFF.on, "what is written holds for any number"
+
+
+def test_it_says_why():
+    counted = "1,213 services could be called from here, more than 100; weft.dev/on-demand: auto"
+    assert str(Judgement(OnDemand.AUTO, 1_213)) == counted
+    assert "not more than 100" in str(Judgement(OnDemand.AUTO, 7))
+    assert str(ON) == "weft.dev/on-demand: true" and str(OFF) == "weft.dev/on-demand: false"
+
+
+def test_who_has_just_come_has_nothing_that_could_be_kept():
+    assert retold(None, OFF, RANGES, TOLD) == EVERYTHING
+    assert retold(None, ON, RANGES, TOLD) == Telling(every=False, held=True, ranges=RANGES)
+
+
+def test_who_lives_keeps_what_it_was_told_of_and_its_listeners():
+    up = retold(EVERYTHING, ON, RANGES, TOLD)
+    assert up == Telling(every=False, held=True, shared=True, ranges=RANGES, kept=TOLD)
+    assert retold(up, ON, (*RANGES, "10.97.0.0/16"), frozenset()).kept == TOLD
+    down = retold(up, OFF, (), frozenset())
+    assert down == Telling(every=True, held=True, shared=True, ranges=RANGES)
+    assert retold(down, ON, RANGES, TOLD) == up
+
+
+def test_who_came_on_demand_shares_no_ports_for_having_been_told_of_everything():
+    down = retold(retold(None, ON, RANGES, TOLD), OFF, RANGES, TOLD)
+    assert not down.shared and not retold(down, ON, RANGES, TOLD).shared
+
+
+def test_who_calls_too_many_holds_nothing():
+    too_many = overflowing(retold(None, ON, RANGES, TOLD))
+    assert too_many.every and too_many.held and too_many.too_many and not too_many.ranges
+    assert overflowing(None).every and not overflowing(None).held
