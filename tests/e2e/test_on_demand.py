@@ -125,6 +125,21 @@ async def test_a_server_that_speaks_first_is_heard_in_the_first_call(mesh):
     assert address(mesh, "web") in await held(mesh, mesh.pod("twins").name)
 
 
+async def test_calls_that_come_while_the_first_is_held_find_the_same_service(mesh):
+    """The listener that takes them looks into routes that others share: these must be there before it."""
+    await mesh.try_out(*(http_service(f"rush-{n}") | {"spec": http_service("web")["spec"]} for n in range(12)))
+
+    async def passed_on():
+        return await mesh.stats(mesh.pod("client").name, r"^cluster\.PassthroughCluster\.upstream_cx_total$")
+
+    before = await passed_on()
+    for number in range(12):
+        url = f"http://{address(mesh, f'rush-{number}')}/"
+        seen = await mesh.tell("client", "paced", url=url, method="GET", clients=40, each=1, pause=0, apart=0.002)
+        assert seen["statuses"] == {"200": 40}, (number, seen)
+    assert await passed_on() == before, "to whom it may concern, and unprotected"
+
+
 async def test_who_ends_his_side_with_his_first_bytes_is_answered_in_the_first_call(mesh):
     """As `nc -N` does. The end is there before the call goes on, and whoever reads it first must not take it for all."""
     port, selector = {"name": "tcp", "port": 9000}, {"app": "web"}

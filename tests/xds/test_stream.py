@@ -240,12 +240,44 @@ def test_a_changed_cluster_without_endpoints_is_told_so_again(snapshots):
 
 
 @both
+def test_a_listener_waits_while_routes_that_it_may_share_cannot_be_sent(snapshots, dialect):
+    """It would take calls with the routes that there are, and know nobody to whom they are."""
+    client = envoy(snapshots, dialect)
+    snapshots.update("shop", {ROUTE: blobs("r", version="2")})
+    (routes,) = client.turn()
+    snapshots.update("shop", {LISTENER: blobs("m"), ROUTE: blobs("r", version="3")})
+    assert client.turn() == []
+    client.ack(routes)
+    routes, listeners = client.turn()
+    assert (told(routes), told(listeners)) == ("RDS +r", "LDS +m" if dialect is DELTA else "LDS +l +m")
+
+
+def test_a_listener_does_not_wait_for_ever(snapshots):
+    client = envoy(snapshots)
+    snapshots.update("shop", {ROUTE: blobs("r", version="2")})
+    client.turn()
+    snapshots.update("shop", {LISTENER: blobs("m"), ROUTE: blobs("r", version="3")})
+    assert client.turn() == []
+    client.now = client.stream.wake_at
+    assert [told(each) for each in client.turn()] == ["LDS +m"]
+
+
+def test_routes_go_after_the_listeners_that_look_into_them(snapshots):
+    client = envoy(snapshots)
+    snapshots.update("shop", {LISTENER: {"l": None}, ROUTE: {"r": None}})
+    (listeners,) = client.turn()
+    assert told(listeners) == "LDS -l"
+    client.ack(listeners)
+    assert [told(each) for each in client.turn()] == ["RDS -r"]
+
+
+@both
 def test_a_removed_cluster_goes_only_after_listeners_and_routes_were_answered(snapshots, dialect):
     snapshots.update("shop", {CLUSTER: blobs("keep")})
     client = envoy(snapshots, dialect)
     snapshots.update("shop", {CLUSTER: {"a": None}, LISTENER: blobs("l", version="2"), ROUTE: blobs("r", version="2")})
-    listeners, routes = client.turn()
-    assert (told(listeners), told(routes)) == ("LDS +l", "RDS +r")
+    routes, listeners = client.turn()
+    assert (told(routes), told(listeners)) == ("RDS +r", "LDS +l")
     client.ack(listeners)
     assert client.turn() == []
     client.ack(routes)
@@ -433,7 +465,7 @@ def test_a_held_name_is_answered_when_all_else_was_taken(snapshots):
     (clusters,) = client.turn()
     client.ack(clusters)
     client.ask(ENDPOINT, "b")
-    assert client.settle() == ["EDS +b", "LDS +m", "RDS +r", f"CDS +{HELD}"]
+    assert client.settle() == ["EDS +b", "RDS +r", "LDS +m", f"CDS +{HELD}"]
 
 
 def test_a_held_name_waits_for_the_routes_that_a_new_listener_is_about_to_ask_for(snapshots):

@@ -131,7 +131,7 @@ def test_state_of_the_world_sends_all_listeners_on_any_change_and_routes_only_as
     client.ask(ROUTE, "r", "s")
     client.settle()
     snapshots.update("shop", {LISTENER: blobs("l", version="2"), ROUTE: blobs("r", version="2")})
-    assert client.settle() == ["LDS +l +m", "RDS +r"]
+    assert client.settle() == ["RDS +r", "LDS +l +m"]
     snapshots.update("shop", {LISTENER: {"m": None}})
     assert client.settle() == ["LDS +l"]
 

@@ -8,7 +8,7 @@ def position(type_url: str, part: Part) -> int:
 
 
 def test_clusters_and_endpoints_come_before_what_points_at_them_and_go_after_it():
-    made = [position(each, Part.UPSERTS) for each in (CLUSTER, ENDPOINT, LISTENER, ROUTE)]
+    made = [position(each, Part.UPSERTS) for each in (CLUSTER, ENDPOINT, ROUTE, LISTENER)]
     broken = [position(each, Part.REMOVALS) for each in (LISTENER, ROUTE, CLUSTER, ENDPOINT)]
     assert made == sorted(made)
     assert broken == sorted(broken)

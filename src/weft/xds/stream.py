@@ -163,7 +163,8 @@ class Stream:
         if subscription.at_most is not None:
             upserts = upserts[: subscription.at_most]
         if not (upserts or removals or (subscription.answer_due and step.part is not Part.REMOVALS)):
-            subscription.held_since = None
+            if step.part is not Part.REMOVALS:  # of whose own upserts another step has decided
+                subscription.held_since = None
             return None
         if self._held(step, subscription, now):
             return None
@@ -176,7 +177,8 @@ class Stream:
             return False
         if step.part is Part.REMOVALS:
             return any(other.flight or other.owed for url in step.after if (other := self.subscriptions.get(url)))
-        if CLUSTER not in step.after or not self._clusters_awaited(clusters):
+        unsent = ROUTE in step.after and self._routes_unsent()
+        if CLUSTER not in step.after or not (unsent or self._clusters_awaited(clusters)):
             subscription.held_since = None
             return False
         if subscription.held_since is None:
@@ -199,6 +201,14 @@ class Stream:
         if subscription.answers_held_since is None:
             subscription.answers_held_since = now
         return now < subscription.answers_held_since + HOLD_SECONDS
+
+    def _routes_unsent(self) -> bool:
+        """Whether there are news of routes that the client has. What was sent it reads before what comes next."""
+        routes, table = self.subscriptions.get(ROUTE), self._table(ROUTE)
+        if routes is None or not routes.started:
+            return False
+        unseen = table.changed_since(routes.revision) if routes.flight is not None else ()
+        return any(name in table.live for name in (*routes.owed, *filter(routes.watches, unseen)))
 
     def _clusters_awaited(self, clusters: Subscription) -> bool:
         return clusters.flight is not None or any(name in self._table(ENDPOINT).live for name in self._warming)

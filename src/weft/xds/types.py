@@ -53,14 +53,15 @@ PUSH_ORDER = (
     Step(SECRET, Part.BOTH, (), "clusters and listeners stay warming until their certificates are there"),
     Step(CLUSTER, Part.UPSERTS, (), "a route to a cluster that is not there yet answers 503"),
     Step(ENDPOINT, Part.UPSERTS, (), "a cluster is warm once it has endpoints; endpoints are news and wait for nobody"),
+    Step(ROUTE, Part.UPSERTS, (CLUSTER,), "a route may name new clusters"),
     Step(
         LISTENER,
         Part.BOTH,
-        (CLUSTER,),
-        "a listener may name new clusters; removals go along, for a proxy handles them first and a new listener may "
-        "take over the address of an old one",
+        (CLUSTER, ROUTE),
+        "a listener may name new clusters, and takes calls at once by routes that it shares with others; removals go "
+        "along, for a proxy handles them first and a new listener may take over the address of an old one",
     ),
-    Step(ROUTE, Part.BOTH, (CLUSTER,), "a route may name new clusters"),
+    Step(ROUTE, Part.REMOVALS, (LISTENER,), "nothing may look into routes any more when they go"),
     Step(CLUSTER, Part.REMOVALS, (LISTENER, ROUTE), "nothing may point at a cluster any more when it goes"),
     Step(ENDPOINT, Part.REMOVALS, (LISTENER, ROUTE, CLUSTER), "endpoints go when their cluster has gone"),
     Step(

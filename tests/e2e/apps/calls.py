@@ -136,11 +136,13 @@ async def websocket(url, messages):
     return replies
 
 
-async def paced(url, method, clients, each, pause):
-    """Clients that keep their connections and ask at the same moments; how often which status came, and why."""
+async def paced(url, method, clients, each, pause, apart=0.0):
+    """Clients that keep their connections and ask at the same moments, or begin a while apart; how often which status
+    came, and why."""
     statuses, reasons = Counter(), Counter()
 
-    async def ask():
+    async def ask(begin):
+        await asyncio.sleep(begin)
         async with _session(timeout=20) as session:
             for _ in range(each):
                 answer = await _ask(session, method, url)
@@ -149,7 +151,7 @@ async def paced(url, method, clients, each, pause):
                     reasons[str(answer["body"])[:200]] += 1
                 await asyncio.sleep(pause)
 
-    await asyncio.gather(*(ask() for _ in range(clients)))
+    await asyncio.gather(*(ask(number * apart) for number in range(clients)))
     return {"statuses": dict(statuses), "reasons": dict(reasons)}
 
 
