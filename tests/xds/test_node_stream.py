@@ -348,7 +348,18 @@ def test_who_was_told_of_everything_is_taken_to_call_all_of_it(rig):
     rig.settle()
     ((group, wanted, _),) = rig.control.wanted
     assert (group, {name.rpartition("|")[2] for name in wanted}) == ("web", {"a", "b"})
-    # One that is new has called nothing yet.
+    # One beside it that is on demand has called what it has, and nothing else.
+    rig.control.placed = {**rig.control.placed, "api-0": "api"}
+    rig.control.put("api", CLUSTER, **{"outbound|80||c": "1"})
+    rig.control.put("api", LISTENER, virtualOutboundAgain="1")
+    rig.add("api-0")
+    rig.settle()
+    rig.control.wanted.clear()
+    rig.reconnect()
+    rig.settle()
+    called = {group: {name.rpartition("|")[2] for name in wanted} for group, wanted, _ in rig.control.wanted}
+    assert called == {"web": {"a", "b", "c"}, "api": {"c"}}
+    # And one that is new, nothing yet.
     rig.control.wanted.clear()
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
     rig.control.put("later", CLUSTER, a="1")

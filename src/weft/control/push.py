@@ -21,7 +21,7 @@ from weft.model.calls import Address, Calls, Why
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import host_covers
-from weft.model.on_demand import Telling
+from weft.model.on_demand import Brought, Telling
 from weft.model.scope import Scope
 from weft.model.touched import EVERYWHERE, Touched
 from weft.translate import names
@@ -116,7 +116,7 @@ class Push:
 
     def is_on_demand(self, group: Group) -> bool:
         """Whether it is told of services when it calls them."""
-        return not self._demand.telling(group).every
+        return self._demand.is_on(group)
 
     def call(
         self,
@@ -130,8 +130,12 @@ class Push:
         """Proxies of a group wait for these clusters (`translate/hold.py`), or call these hosts. They are told of whom
         they call at once; what comes in one turn of the loop is one push. `soon`: not before that turn is over."""
         known = self.calls.of(group).addresses
-        asked = (address for name in held if (address := names.called_at(name)))
+        asked = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in asked if address not in known], tuple(hosts)
+        strange = why is Why.HAD and any(self._seen(group, host) is None for host in hosts)
+        brought = Brought.HOLDING if asked else Brought.HOSTS if strange else None
+        if brought is not None and self._demand.bring(group, brought):
+            self._push(Touched(), frozenset(), frozenset({group}))
         if not self.calls.add(group, addresses, hosts, why) or group not in self._groups:
             return
         kept = self.calls.of(group)
@@ -232,7 +236,7 @@ class Push:
             here = self._seen_there(hosts, touched.at_gateways, place)
             if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
                 here = frozenset({*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels})
-            if here and place.groups:
+            if (here or place.key != before[place]) and place.groups:
                 try:
                     changes[place] = self._push_place(place, here, views)
                 except Exception:  # what translation chokes on in one place must not keep a policy from the others

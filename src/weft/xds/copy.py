@@ -147,7 +147,8 @@ class Copy:
         self._asked_by_hello = dict(self._asked)
         wanted = {group: list(self._held(group)) for group in {*self._mirrors, *self._wanted}}
         wanted = {group: held for group, held in wanted.items() if held}
-        return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted)
+        whole = tuple(group for group in self._mirrors if not self._there(group))
+        return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted, whole=whole)
 
     def want(self, group: Hashable, clusters: Iterable[str]) -> bool:
         """Proxies of a group wait for these, or have done so. Returns whether there is anything new to be said."""
