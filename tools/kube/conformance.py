@@ -110,6 +110,9 @@ def run(cluster: Cluster, name: str, words: tuple[str, ...], tell: Tell) -> int:
     if chosen.features is SUPPORTED and not words:
         del given["supported-features"]  # the suite asks the GatewayClass
     if chosen.beside:
+        for each in chosen.beside:  # a run before this one may still be leaving
+            if each["kind"] == "Namespace":
+                cluster.kubectl("wait", "--for=delete", f"namespace/{each['metadata']['name']}", "--timeout=120s")
         cluster.apply(*chosen.beside)
     # On the node, where Services' addresses answer.
     command: list[str | Path] = [*cluster.holder.joined(), _suite(), "-test.v", "-test.timeout=90m"]
