@@ -112,7 +112,7 @@ class NodeStream:
         self._digests = hello.groups
         self._called = dict(hello.wanted)  # of groups that are not joined yet
         self._asked: dict[str, int] = {}  # of the same, what is to be answered
-        self._everything = _everything(hello)
+        self._everything, self._unlisted = _everything(hello), _unlisted(hello)
         self._builds = hello.builds
         self._held = {(type_url, *each) for type_url, bodies in hello.bodies.items() for each in bodies}
         self._resuming = True
@@ -164,6 +164,7 @@ class NodeStream:
         self._placed.update(placements_sent)
         if resumed:
             self._resuming, self._held, self._digests, self._everything = False, set(), {}, ()
+            self._unlisted = frozenset()
         self._flight = next(self._nonces)
         return Update(self._flight, updates, placements_sent, tuple(gone), resumed)
 
@@ -224,7 +225,7 @@ class NodeStream:
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
         fresh = [(group, name) for group, name in names.items() if name not in self._joined]
         for group, name in fresh[:JOINS]:
-            called = (*self._called.pop(name, ()), *(self._everything if name in self._digests else ()))
+            called = (*self._called.pop(name, ()), *(self._everything if name in self._unlisted else ()))
             if called:
                 self._observer.want(group, (), called)
             self._observer.hold(group)
@@ -368,7 +369,7 @@ class NodeStream:
             joined.asked = max(joined.asked, wanted.number)
         elif len(self._called) < PODS and len(self._called.get(wanted.group, ())) < NAMES:
             self._called.setdefault(wanted.group, []).extend(wanted.names[:NAMES])
-            self._asked[wanted.group] = wanted.number
+            self._asked[wanted.group] = max(self._asked.get(wanted.group, 0), wanted.number)
 
     def _report(self, report: Report) -> None:
         # What one proxy took and another refused is not the resource's fault: acceptance is heard first.
@@ -403,10 +404,17 @@ class NodeStream:
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
-    """A cluster of each host, if the agent's proxies were told of all: which of them they call nobody knows."""
-    if any(name == AGAIN for name, _ in hello.bodies.get(LISTENER, ())):
-        return ()
+    """A cluster of each host that any of its proxies was told of."""
     return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := called_host(name))}.values())
+
+
+def _unlisted(hello: Hello) -> frozenset[str]:
+    """Groups whose proxies were told of all: which of it they call nobody knows. An agent that does not say which these
+    are has none if calls are held in any."""
+    if hello.unlisted is not None:
+        return frozenset(hello.unlisted)
+    holds = any(name == AGAIN for name, _ in hello.bodies.get(LISTENER, ()))
+    return frozenset() if holds else frozenset(hello.groups)
 
 
 class _Joined:
