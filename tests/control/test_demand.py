@@ -102,6 +102,15 @@ async def test_calls_of_one_turn_are_one_push_and_what_is_known_is_none(rig):
     assert rig.snapshots.push == before + 1
 
 
+async def test_who_comes_to_a_called_address_is_told_of_though_the_caller_looks_from_elsewhere_now(rig):
+    """Else the call would go on to nobody's listener, and leave the pod unprotected."""
+    shop(rig)
+    rig.push.join(group("other"))
+    rig.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    rig.put(Sidecar("alone", "shop", selector=WEB.labels, outbound_policy=OutboundPolicy.REGISTRY_ONLY), LATER)
+    assert LATE in clusters(rig) and "10.96.0.9_80" in names(rig)
+
+
 async def test_another_group_knows_nothing_of_the_calls(rig):
     shop(rig)
     rig.push.join(group("other"))

@@ -242,7 +242,7 @@ class Push:
         updates: dict[Group, Update] = {}
         for group in tuple(self._groups):
             try:
-                updates[group] = self._push_group(group, views.get(group), moving.get(group), changes)
+                updates[group] = self._push_group(group, views.get(group), moving.get(group), changes, hosts)
             except Exception:  # what translation chokes on in one group must not keep a policy from the others
                 log.exception("a push to %s failed; its proxies keep what they have", group)
         for group, update in updates.items():
@@ -307,8 +307,14 @@ class Push:
         return Change(hosts, merged(updates), rerouted)
 
     def _push_group(
-        self, group: Group, view: GroupView | None, moving_to: PlaceKey | None, changes: dict[Place, Change]
+        self,
+        group: Group,
+        view: GroupView | None,
+        moving_to: PlaceKey | None,
+        changes: dict[Place, Change],
+        changed: frozenset[str],
     ) -> Update:
+        """`changed`: hosts that may be others now, wherever it looks from."""
         compiled = self._groups[group]
         change: Change | None = None
         updates: list[Update] = []
@@ -328,7 +334,7 @@ class Push:
             if change:
                 updates.append(compiled.rejoin(change.rerouted))
         if hosts or (place.on_demand and (change or moving_to is not None)):
-            updates.extend(self._refresh_group(group, hosts, change.hosts if change else hosts))
+            updates.extend(self._refresh_group(group, hosts, change.hosts if change else hosts | changed))
         return merged(updates)
 
     def _push_endpoints(self, hosts: Iterable[str]) -> None:
