@@ -111,6 +111,15 @@ async def test_who_comes_to_a_called_address_is_told_of_though_the_caller_looks_
     assert LATE in clusters(rig) and "10.96.0.9_80" in names(rig)
 
 
+@pytest.mark.parametrize("other", [Sidecar("all", "shop"), service("far", addresses=("10.99.0.1",))])
+async def test_who_was_called_and_is_gone_is_taken_away_though_all_is_looked_at_anew(rig, other):
+    shop(rig)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "orders"), ()))
+    rig.put(other)
+    assert ORDERS not in clusters(rig) and "10.96.0.1_80" not in names(rig)
+
+
 async def test_another_group_knows_nothing_of_the_calls(rig):
     shop(rig)
     rig.push.join(group("other"))

@@ -233,7 +233,7 @@ class Push:
         for place in tuple(self._places.values()):
             here = self._seen_there(hosts, touched.at_gateways, place)
             if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
-                here = frozenset({*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels})
+                here |= {*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels}
             if here and place.groups:
                 try:
                     changes[place] = self._push_place(place, here, views)
