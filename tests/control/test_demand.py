@@ -12,7 +12,7 @@ from model.builders import group, service
 from weft.control.demand import Demand
 from weft.model.calls import Calls, Why
 from weft.model.mesh import Mesh
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, Origin
 from weft.model.on_demand import OnDemand
 from weft.model.service import Protocol
 from weft.model.settings import Settings
@@ -118,6 +118,19 @@ async def test_who_was_called_and_is_gone_is_taken_away_though_all_is_looked_at_
     rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "orders"), ()))
     rig.put(other)
     assert ORDERS not in clusters(rig) and "10.96.0.1_80" not in names(rig)
+
+
+async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_a_new_range_covers_it(rig):
+    """It may be called by now, and nobody knows."""
+    entry = Origin(ObjectKey("ServiceEntry", "shop", "ext"), "", "ext.yaml", 1)
+    shop(rig)
+    rig.put(service("ext", addresses=("10.99.0.7",), origin=entry))
+    host = "ext.shop.svc.cluster.local"
+    assert host in clusters(rig)
+    rig.put(service("near", addresses=("10.99.0.1",)))
+    assert host in clusters(rig)
+    rig.push.join(group("new"))
+    assert host not in clusters(rig, group("new"))
 
 
 async def test_another_group_knows_nothing_of_the_calls(rig):

@@ -54,9 +54,9 @@ class Demand:
         elif self.calls.of(group).everything:
             telling = overflowing(before)
         else:
-            judged = self._mesh.on_demand(scope)
-            becomes = judged.on and before is not None and before.every
-            telling = retold(before, judged, self._mesh.virtual_ranges, told() if becomes else frozenset())
+            judged, ranges = self._mesh.on_demand(scope), self._mesh.virtual_ranges
+            keeps = judged.on and before is not None and (before.every or before.ranges != ranges)
+            telling = retold(before, judged, ranges, told() if keeps else frozenset())
         self.calls.tell(group, telling)
         return telling
 
