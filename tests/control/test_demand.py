@@ -133,6 +133,19 @@ async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_a_new_range_cove
     assert host not in clusters(rig, group("new"))
 
 
+async def test_who_was_called_and_hidden_is_told_of_when_the_caller_may_see_him(rig):
+    """From where others look already, or from a place of its own."""
+    alone = Sidecar("alone", "shop", selector=WEB.labels, egress=(EgressListener(("./*",)),))
+    shop(rig)
+    rig.put(service("far", "bank", addresses=("10.96.0.8",)), alone)
+    rig.push.join(group("other"))
+    rig.push.call(WEB, ["hold|15001|10.96.0.8"], soon=False)
+    assert "10.96.0.8_80" not in names(rig)
+    rig.push.touch(rig.mesh.apply(ObjectKey("Sidecar", "shop", "alone"), ()))
+    rig.push.flush()
+    assert "10.96.0.8_80" in names(rig) and "far.bank.svc.cluster.local" in clusters(rig)
+
+
 async def test_another_group_knows_nothing_of_the_calls(rig):
     shop(rig)
     rig.push.join(group("other"))

@@ -325,7 +325,8 @@ class Push:
             self._take_from_place(group)
             self._put(group, place)
             updates.append(compiled.rest_upon(place.compiled))
-            hosts = frozenset({*place.by_labels, *compiled.hosts})
+            # With those that it calls and could not see from where it was.
+            hosts = frozenset({*place.by_labels, *compiled.hosts, *self._demand.seen_by(group)})
         else:
             place = self._place_of[group]
             change = changes.get(place)
