@@ -146,6 +146,16 @@ async def test_who_was_called_and_hidden_is_told_of_when_the_caller_may_see_him(
     assert "10.96.0.8_80" in names(rig) and "far.bank.svc.cluster.local" in clusters(rig)
 
 
+async def test_who_comes_first_into_an_empty_mesh_is_met_as_the_settings_are_by_then():
+    rig = Rig()
+    open_ranges(rig.mesh)
+    rig.push.join(WEB)
+    set_to(rig, ON)
+    rig.put(service("cart", "bank"))
+    assert held_by(rig) == {"virtualOutbound", "0.0.0.0_80"}
+    rig.push.close()
+
+
 async def test_another_group_knows_nothing_of_the_calls(rig):
     shop(rig)
     rig.push.join(group("other"))
@@ -386,11 +396,12 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(s
     open_ranges(rig.mesh)
     groups = [group("a"), group("b"), group("a", "bank")]
     for _ in range(40):
-        value = EVENTS[chance.choice(sorted(EVENTS))](chance)
-        name = ("istio-system", "istio") if isinstance(value, Settings) else (value.namespace, value.name)
-        rig.push.touch(
-            rig.mesh.apply(ObjectKey(type(value).__name__, *name), (value,) if chance.random() < 0.8 else ())
-        )
+        for _ in range(chance.choice((1, 1, 2, 3))):  # of one push
+            value = EVENTS[chance.choice(sorted(EVENTS))](chance)
+            name = ("istio-system", "istio") if isinstance(value, Settings) else (value.namespace, value.name)
+            rig.push.touch(
+                rig.mesh.apply(ObjectKey(type(value).__name__, *name), (value,) if chance.random() < 0.8 else ())
+            )
         rig.push.flush()
         each = chance.choice(groups)
         (rig.push.join if chance.random() < 0.8 else rig.push.leave)(each)

@@ -232,9 +232,10 @@ class Push:
         changes: dict[Place, Change] = {}
         for place in tuple(self._places.values()):
             here = self._seen_there(hosts, touched.at_gateways, place)
-            if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
+            moved = place.key != before[place]
+            if moved or _applies(touched.scopes, place.scope.namespace):
                 here |= {*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels}
-            if here and place.groups:
+            if (here or moved) and place.groups:
                 try:
                     changes[place] = self._push_place(place, here, views)
                 except Exception:  # what translation chokes on in one place must not keep a policy from the others
