@@ -156,6 +156,18 @@ async def test_who_comes_first_into_an_empty_mesh_is_met_as_the_settings_are_by_
     rig.push.close()
 
 
+async def test_a_group_whose_call_cannot_be_answered_keeps_no_other_waiting(rig, monkeypatch, caplog):
+    shop(rig)
+    rig.push.join(group("other"))
+    answer = rig.push._answer_calls
+    monkeypatch.setattr(rig.push, "_answer_calls", lambda of, called: 1 / 0 if of == WEB else answer(of, called))
+    for each in (WEB, group("other")):
+        rig.push.call(each, ["hold|15001|10.96.0.1"])
+    await asyncio.sleep(0)
+    assert ORDERS in clusters(rig, group("other")) and ORDERS not in clusters(rig)
+    assert "a push failed" in caplog.text
+
+
 async def test_another_group_knows_nothing_of_the_calls(rig):
     shop(rig)
     rig.push.join(group("other"))

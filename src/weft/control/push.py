@@ -10,6 +10,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Set
+from functools import partial
 
 from weft.control.compiled import NOTHING, Compiled, Update, merged
 from weft.control.demand import Demand, Watcher
@@ -152,7 +153,7 @@ class Push:
         calling, self._calling = self._calling, {}
         for group, addresses in calling.items():
             if group in self._groups:
-                self._answer_calls(group, addresses)
+                safely(partial(self._answer_calls, group, addresses))  # or the others' calls would wait in vain
 
     def _answer_calls(self, group: Group, addresses: Iterable[Address]) -> None:
         """These may go on: each stream sends that when it has sent the rest. Once told, it is for good."""
