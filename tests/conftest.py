@@ -13,8 +13,8 @@ settings.register_profile("ci", settings.get_profile("person"), derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "person")
 
 
-# Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.
 _SESSION_MESH = {"cli"}
+# Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.
 _KUBERNETES = {"api_server", "own_api_server", "plain_server", "cluster", "helm", "istioctl"}
 
 

@@ -42,20 +42,29 @@ with socket.create_connection((sys.argv[1], 9001), timeout=10) as connection, co
 
 
 class Place:
-    """Two replicas of `client`, each with a proxy, and many services that only they could call."""
+    """Two replicas of `client`, each with a proxy, and many services that only they could call. `early`: a pod that ran
+    before anything was on demand, and what its proxy had."""
 
     def __init__(self, mesh, namespace):
         self.mesh, self.cluster, self.namespace = mesh, mesh.cluster, namespace
-        pods = apps.get(mesh.cluster, "pods", namespace, selector="app=client")
-        self.one, self.two = sorted(each["metadata"]["name"] for each in pods)
-        self.on_node = Pods(mesh, client=(namespace, self.one))
+        (self.early,) = self.pods("early")
+        self.whole = frozenset()
+
+    def look(self):
+        self.one, self.two = self.pods("client")
+        self.on_node = Pods(self.mesh, client=(self.namespace, self.one))
+
+    def pods(self, app):
+        found = apps.get(self.cluster, "pods", self.namespace, selector=f"app={app}")
+        return sorted(each["metadata"]["name"] for each in found)
 
     def switch(self, written):
-        """Returns when proxies have followed; `written` as the annotation has it, or nothing to take it away."""
+        """`written` as the annotation has it, or nothing to take it away."""
         change = f"{ON_DEMAND}={written}" if written else f"{ON_DEMAND}-"
         self.mesh.kubectl("annotate", "configmap", f"--namespace={NAMESPACE}", "istio", change, "--overwrite")
-        for pod in (self.one, self.two):
-            until(lambda pod=pod: ("virtualOutboundAgain" in self.listeners(pod)) == (written == "true"))
+
+    def described(self, pod):
+        return self.mesh.weft("describe", "pod", f"{pod}.{self.namespace}", "--kubernetes")
 
     def ask(self, pod, path):
         """The admin API of the pod's Envoy."""
@@ -102,35 +111,46 @@ def place(mesh):
     ready = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1}
     serve = apps.python("app", apps.SERVE, "8080", readinessProbe=ready)
     web = apps.template("web", apps.spec(serve, apps.python("greeter", GREET)))
-    client = apps.template("client", apps.spec(apps.python("app", apps.SERVE, "8080")))
+    caller = apps.spec(apps.python("app", apps.SERVE, "8080"))
     selected = {"selector": {"app": "web"}}
+
+    def deployment(name, replicas, template):
+        return apps.of_kind("apps/v1", "Deployment", namespace, name, {"replicas": replicas, **template})
+
     mesh.apply(
         apps.strict(namespace),
-        apps.of_kind("apps/v1", "Deployment", namespace, "web", {"replicas": 1, **web}),
-        apps.of_kind("apps/v1", "Deployment", namespace, "client", {"replicas": 2, **client}),
+        deployment("web", 1, web),
+        deployment("early", 1, apps.template("early", caller)),
         *(apps.service(namespace, name, ("http", 80, 8080), **selected) for name in HTTP),
         apps.service(namespace, "greeter", ("tcp", 9001, 9001), **selected),
     )
     mesh.rolled_out(namespace)
     found = Place(mesh, namespace)
-    for pod in (found.one, found.two):
-        until(lambda pod=pod: found.known(pod) == {*HTTP, "greeter"})
+    until(lambda: found.known(found.early) == {*HTTP, "greeter"})
     # What other tests have left goes with its clusters, of which these count each.
     until(lambda: "Terminating" not in mesh.kubectl("get", "namespaces"), timeout=240)
-    found.before = {pod: found.clusters(pod) for pod in (found.one, found.two)}
+    found.whole = found.clusters(found.early)
     try:
         found.switch("true")
-        for pod in (found.one, found.two):  # what they still have when they come back would stay
-            until(lambda pod=pod: not found.known(pod) & {*HTTP, "greeter"})
+        until(lambda: "virtualOutboundAgain" in found.listeners(found.early))
+        mesh.apply(deployment("client", 2, apps.template("client", caller)))
+        mesh.rolled_out(namespace)
+        found.look()
         yield found
     finally:
         found.switch("")
         mesh.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
+def test_who_was_told_of_everything_keeps_it(place):
+    assert place.whole <= place.clusters(place.early)
+    assert place.get(place.early, UNCALLED[0])[0] == 200
+    assert place.held(place.early, UNCALLED[0]) == 0
+
+
 def test_a_proxy_has_nothing_that_its_pod_never_called(place):
     assert not place.known(place.one) & set(UNCALLED)
-    assert len(place.clusters(place.one)) < len(place.before[place.one]) - len(UNCALLED)
+    assert len(place.clusters(place.one)) < len(place.whole) - len(UNCALLED)
 
 
 def test_the_first_request_arrives_by_mutual_tls(place):
@@ -184,16 +204,20 @@ def test_who_is_killed_takes_nothing_away_and_knows_who_was_called_when_it_is_ba
         assert (place.get(pod, kept)[0], place.held(pod, kept)) == (200, int(pod == place.one))
 
 
-def test_without_the_setting_everything_is_known_again(place):
+def test_without_the_setting_everything_is_known_and_with_it_again_nothing_is_taken_away(place):
     assert place.get(place.one, "web")[0] == 200
     place.switch("false")
     for pod in (place.one, place.two):
-        until(lambda pod=pod: place.before[pod] <= place.clusters(pod))
+        until(lambda pod=pod: place.whole <= place.clusters(pod))
         # What is left is what connections that were held once may still go by.
-        assert all(name.startswith("hold|") for name in place.clusters(pod) - place.before[pod])
+        assert all(name.startswith("hold|") for name in place.clusters(pod) - place.whole)
         for name in ("web", *UNCALLED[:2]):
             assert place.get(pod, name)[0] == 200
+    late = apps.service(place.namespace, "late", ("http", 80, 8080), selector={"app": "web"})
     place.switch("true")
+    until(lambda: "weft.dev/on-demand: true" in place.described(place.one))
+    place.mesh.apply(late)
+    assert place.get(place.one, "late")[0] == 200
+    assert place.held(place.one, "late") == 1, "what comes later is on demand"
     for pod in (place.one, place.two):
-        until(lambda pod=pod: not place.known(pod) & set(UNCALLED[:2]))
-        assert "web" in place.known(pod)
+        assert place.whole <= place.clusters(pod)

@@ -48,7 +48,7 @@ def clusters(rig, of=WEB):
     }
 
 
-def names(rig, of=WEB):
+def listener_names(rig, of=WEB):
     return rig.snapshots.resources(of, LISTENER).keys()
 
 
@@ -108,7 +108,7 @@ async def test_who_comes_to_a_called_address_is_told_of_though_the_caller_looks_
     rig.push.join(group("other"))
     rig.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
     rig.put(Sidecar("alone", "shop", selector=WEB.labels, outbound_policy=OutboundPolicy.REGISTRY_ONLY), LATER)
-    assert LATE in clusters(rig) and "10.96.0.9_80" in names(rig)
+    assert LATE in clusters(rig) and "10.96.0.9_80" in listener_names(rig)
 
 
 @pytest.mark.parametrize("other", [Sidecar("all", "shop"), service("far", addresses=("10.99.0.1",))])
@@ -117,7 +117,7 @@ async def test_who_was_called_and_is_gone_is_taken_away_though_all_is_looked_at_
     rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
     rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "orders"), ()))
     rig.put(other)
-    assert ORDERS not in clusters(rig) and "10.96.0.1_80" not in names(rig)
+    assert ORDERS not in clusters(rig) and "10.96.0.1_80" not in listener_names(rig)
 
 
 async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_a_new_range_covers_it(rig):
@@ -140,10 +140,10 @@ async def test_who_was_called_and_hidden_is_told_of_when_the_caller_may_see_him(
     rig.put(service("far", "bank", addresses=("10.96.0.8",)), alone)
     rig.push.join(group("other"))
     rig.push.call(WEB, ["hold|15001|10.96.0.8"], soon=False)
-    assert "10.96.0.8_80" not in names(rig)
+    assert "10.96.0.8_80" not in listener_names(rig)
     rig.push.touch(rig.mesh.apply(ObjectKey("Sidecar", "shop", "alone"), ()))
     rig.push.flush()
-    assert "10.96.0.8_80" in names(rig) and "far.bank.svc.cluster.local" in clusters(rig)
+    assert "10.96.0.8_80" in listener_names(rig) and "far.bank.svc.cluster.local" in clusters(rig)
 
 
 async def test_who_comes_first_into_an_empty_mesh_is_met_as_the_settings_are_by_then():
@@ -232,7 +232,7 @@ async def test_who_calls_too_many_is_told_of_everything_and_nothing_of_it_is_hel
     assert clusters(rig) >= {ORDERS, CART, DB, "10.96.0.7"}
     assert "10.96.0.8" not in clusters(rig), "what is not kept is not answered"
     assert held_by(rig) == set()
-    assert "virtualOutboundAgain" in names(rig), "connections that were held go that way"
+    assert "virtualOutboundAgain" in listener_names(rig), "connections that were held go that way"
     assert held_by(rig, group("other")) == {"virtualOutbound", "0.0.0.0_80"}
     rig.put(service("late", addresses=("10.96.0.9",)))
     assert LATE in clusters(rig) and LATE not in clusters(rig, group("other"))
@@ -282,7 +282,11 @@ async def test_a_few_services_are_told_of_at_once_and_one_more_makes_it_on_deman
     shop(few)
     before = few.versions(WEB)
     assert clusters(few) == {ORDERS, CART, DB}
-    assert not held_by(few) and "virtualOutboundAgain" not in names(few) and "10.96.0.1_80" not in names(few)
+    assert (
+        not held_by(few)
+        and "virtualOutboundAgain" not in listener_names(few)
+        and "10.96.0.1_80" not in listener_names(few)
+    )
     few.put(LATER)
     few.push.join(group("other"))
     assert clusters(few, group("other")) == set() and held_by(few, group("other"))
@@ -362,6 +366,38 @@ async def test_a_setting_that_is_switched_on_takes_nothing_from_who_lives(rig):
     rig.push.leave(WEB)
     rig.push.join(WEB)
     assert clusters(rig) == set(), "who comes anew has nothing"
+
+
+@pytest.mark.parametrize("joined", [True, False])
+async def test_who_comes_back_loses_no_listener_though_nobody_knows_how_it_was_told(few, joined):
+    """To a control plane that has just started, by itself or by an agent, which speaks for it before it is there."""
+    shop(few)
+    other = group("other")
+    if joined:
+        few.push.join(other)
+    few.push.call(other, ["hold|15001|10.96.0.1"], [ORDERS], Why.HAD, soon=False)
+    few.push.join(other)
+    assert held_by(few, other) == {"virtualOutbound", "0.0.0.0_80"} and "10.96.0.1_80" in listener_names(few, other)
+    assert clusters(few, other) == {ORDERS, CART, DB, "10.96.0.1"}, "it is on demand no more"
+    few.put(LATER)
+    third = group("third")
+    if joined:
+        few.push.join(third)
+    few.push.call(third, (), [ORDERS], Why.HAD, soon=False)
+    few.push.join(third)
+    assert clusters(few, third) == {ORDERS} and "0.0.0.0_80" in listener_names(few, third)
+    few.push.join(group("fourth"))
+    assert "0.0.0.0_80" not in listener_names(few, group("fourth"))
+    few.push.call(group("fourth"), (), [ORDERS], Why.LOOKED_UP, soon=False)
+    few.push.call(group("fourth"), (), [ORDERS], Why.HAD, soon=False)
+    assert "0.0.0.0_80" not in listener_names(few, group("fourth")), "it has no more than it was told of here"
+
+
+async def test_whether_it_will_be_on_demand_is_known_before_it_comes(few):
+    shop(few)
+    assert not few.push.is_on_demand(group("other"))
+    few.put(LATER)
+    assert few.push.is_on_demand(group("other")) and few.push.is_on_demand(WEB)
 
 
 async def test_what_it_costs_depends_on_the_change_and_not_on_what_is_called(rig, monkeypatch):

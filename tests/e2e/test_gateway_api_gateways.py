@@ -16,6 +16,7 @@ from tools.ports import free_port
 from ca.making import ca, p256
 from e2e.objects import service, standard, text, workload
 from fields import proves
+from translate.raw_http2 import ask_by_http2
 from weft.ca.certificates import Signing, Validity, certificate_pem, key_pem, make_leaf, make_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -217,6 +218,15 @@ async def test_a_headless_service_is_called_at_its_pods_wherever_they_listen(mes
     await settled(mesh, gateway(), pods, route("app", to("pods"), hosts=["shop.example.com"]))
     await eventually_answers("shop.example.com")
     assert await ask("shop.example.com") == "two"
+
+
+async def test_who_calls_a_gateway_by_http2_is_answered_by_a_port_that_says_nothing_of_its_protocol(mesh):
+    plain = service("plain", {"port": 80, "targetPort": 8080})
+    plain["spec"]["selector"] = {"app": "two"}
+    await settled(mesh, gateway(), plain, route("app", to("plain"), hosts=["shop.example.com"]))
+    await eventually_answers("shop.example.com")
+    assert await ask("shop.example.com") == "two"
+    assert await ask_by_http2("127.0.0.1", HTTP, authority="shop.example.com") == 200
 
 
 async def eventually_answers(host, path="/", port=HTTP, **more):

@@ -1,4 +1,14 @@
-from weft.model.on_demand import EVERYTHING, FEW, Judgement, OnDemand, Telling, overflowing, retold
+from weft.model.on_demand import (
+    EVERYTHING,
+    FEW,
+    Brought,
+    Judgement,
+    OnDemand,
+    Telling,
+    overflowing,
+    retold,
+    with_brought,
+)
 
 RANGES = ("10.96.0.0/16",)
 OFF, ON = Judgement(OnDemand.OFF, 5_000), Judgement(OnDemand.ON, 1)
@@ -41,3 +51,13 @@ def test_who_calls_too_many_holds_nothing():
     too_many = overflowing(retold(None, ON, RANGES, TOLD))
     assert too_many.every and too_many.held and too_many.too_many and not too_many.ranges
     assert overflowing(None).every and not overflowing(None).held
+
+
+def test_who_comes_back_is_given_every_listener_that_it_may_have_had():
+    held = with_brought(EVERYTHING, Brought.HOLDING, RANGES)
+    assert held == Telling(held=True, shared=True, ranges=RANGES)
+    on = retold(None, ON, RANGES, TOLD)
+    assert with_brought(on, Brought.HOSTS, RANGES).shared
+    assert with_brought(on, Brought.HOLDING, RANGES) is on and with_brought(on, None, RANGES) is on
+    assert with_brought(EVERYTHING, Brought.HOSTS, RANGES) is EVERYTHING
+    assert with_brought(overflowing(None), Brought.HOLDING, RANGES) == overflowing(None)

@@ -7,10 +7,10 @@ _STATUSES = {0x88: 200, 0x8C: 400, 0x8D: 404}  # of HPACK's static table
 _SETTINGS, _HEADERS, _DATA, _ENDED, _GOAWAY = 4, 1, 0, 3, 7
 
 
-async def ask_by_http2(address, port, method="GET", path="/", headers=()):
+async def ask_by_http2(address, port, method="GET", path="/", headers=(), authority="orders"):
     """The status; 0 if the request was not answered at all."""
     reader, writer = await asyncio.open_connection(address, port)
-    pseudo = ((":method", method), (":scheme", "http"), (":authority", "orders"), (":path", path))
+    pseudo = ((":method", method), (":scheme", "http"), (":authority", authority), (":path", path))
     block = b"".join(b"\x10" + _literal(name) + _literal(value) for name, value in (*pseudo, *headers))
     writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0) + _frame(_HEADERS, 5, 1, block))
     try:

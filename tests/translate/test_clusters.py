@@ -205,6 +205,13 @@ def test_by_address_it_is_all_of_them_or_nobody(by_address):
     assert _secured(**by_address, secured=())[0] == "never"
 
 
+def test_a_gateway_does_not_speak_to_an_undeclared_port_as_its_own_caller_does():
+    seen = view(kind=ProxyKind.GATEWAY, like={"protocol": Protocol.UNDECLARED})
+    assert clusters.upstream(seen, seen.ports[0], TrafficPolicy()) is Upstream.HTTP1
+    asked = TrafficPolicy(connection_pool=ConnectionPool(use_client_protocol=True))
+    assert clusters.upstream(seen, seen.ports[0], asked) is Upstream.AS_CALLED
+
+
 def test_a_gateway_calls_a_headless_service_at_its_endpoints():
     seen = view(kind=ProxyKind.GATEWAY, meshed=(80,), like={"headless": True})
     cluster = _read(clusters.outbound(seen, seen.ports[0], Settings())[0])

@@ -380,7 +380,7 @@ def test_what_a_pod_says_that_it_waits_for_never_keeps_its_agent_from_the_contro
     hello = rig.copy.hello("node-1")
     assert len(frames.encode(hello)) < REQUEST_BYTES
     assert set(hello.wanted["api"]) == {"hold|15001|10.96.0.1", "outbound|80||a"}
-    assert hello.unlisted == ("web",)  # it is taken to call everything
+    assert hello.whole == ("web",)  # it is taken to call everything
 
 
 def test_of_too_many_names_those_are_said_that_there_is_room_for():

@@ -1,6 +1,5 @@
 """The control plane's side of a stream: what agents report, and what they must not say."""
 
-import msgspec
 import pytest
 
 from node_rig import Control, Rig, over_the_line
@@ -349,7 +348,18 @@ def test_who_was_told_of_everything_is_taken_to_call_all_of_it(rig):
     rig.settle()
     ((group, wanted, _),) = rig.control.wanted
     assert (group, {name.rpartition("|")[2] for name in wanted}) == ("web", {"a", "b"})
-    # One that is new has called nothing yet.
+    # One beside it that is on demand has called what it has, and nothing else.
+    rig.control.placed = {**rig.control.placed, "api-0": "api"}
+    rig.control.put("api", CLUSTER, **{"outbound|80||c": "1"})
+    rig.control.put("api", LISTENER, virtualOutboundAgain="1")
+    rig.add("api-0")
+    rig.settle()
+    rig.control.wanted.clear()
+    rig.reconnect()
+    rig.settle()
+    called = {group: {name.rpartition("|")[2] for name in wanted} for group, wanted, _ in rig.control.wanted}
+    assert called == {"web": {"a", "b", "c"}, "api": {"c"}}
+    # And one that is new, nothing yet.
     rig.control.wanted.clear()
     rig.control.placed = {**rig.control.placed, "later-0": "later"}
     rig.control.put("later", CLUSTER, a="1")
@@ -369,12 +379,6 @@ def test_who_was_told_of_everything_keeps_it_beside_groups_whose_calls_are_held(
     rig.settle()
     wanted = {group: {name.rpartition("|")[2] for name in names} for group, names, _ in rig.control.wanted}
     assert wanted.get("all") == {"a", "b"} and "web" not in wanted
-
-
-def test_an_agent_that_does_not_say_who_was_told_of_everything_is_understood(rig):
-    hello = msgspec.structs.replace(rig.copy.hello("node-1"), unlisted=None)
-    with_calls = msgspec.structs.replace(hello, bodies={**hello.bodies, LISTENER: [("virtualOutboundAgain", "1")]})
-    assert node_stream._unlisted(hello) == {"web"} and node_stream._unlisted(with_calls) == frozenset()
 
 
 def test_a_question_is_answered_though_more_is_wanted_after_it(rig):

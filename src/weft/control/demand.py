@@ -14,7 +14,7 @@ from weft.control.place import Place
 from weft.model.calls import Address, Calls
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
-from weft.model.on_demand import EVERYTHING, Telling, overflowing, retold
+from weft.model.on_demand import EVERYTHING, Brought, Telling, overflowing, retold, with_brought
 from weft.model.scope import Scope
 from weft.translate.view import service_view
 
@@ -35,6 +35,21 @@ class Demand:
 
     def telling(self, group: Group) -> Telling:
         return self.calls.telling(group) or EVERYTHING
+
+    def is_on(self, group: Group) -> bool:
+        """Whether it is told of services when it calls them; of one that has no proxies yet, whether it will be."""
+        telling = self.calls.telling(group)
+        if telling is not None:
+            return not telling.every
+        return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
+
+    def bring(self, group: Group, brought: Brought) -> bool:
+        """What its proxies show of how they were told. Returns whether they are to be told in another way for that."""
+        telling = self.calls.telling(group)
+        if telling is not None and with_brought(telling, brought, ()) is telling:
+            return False
+        self.calls.bring(group, brought)
+        return telling is not None
 
     def is_due(self, place: Place) -> bool:
         """Whether those who look from there are to be told in another way than they are."""
@@ -57,6 +72,7 @@ class Demand:
             judged, ranges = self._mesh.on_demand(scope), self._mesh.virtual_ranges
             keeps = judged.on and before is not None and (before.every or before.ranges != ranges)
             telling = retold(before, judged, ranges, told() if keeps else frozenset())
+            telling = with_brought(telling, self.calls.brought(group), ranges)
         self.calls.tell(group, telling)
         return telling
 

@@ -22,7 +22,7 @@ from weft.model.calls import Address, Calls, Why
 from weft.model.group import Group, ProxyKind
 from weft.model.mesh import Mesh
 from weft.model.names import host_covers
-from weft.model.on_demand import Telling
+from weft.model.on_demand import Brought, Telling
 from weft.model.scope import Scope
 from weft.model.touched import EVERYWHERE, Touched
 from weft.translate import names
@@ -116,10 +116,8 @@ class Push:
         return self._demand.calls
 
     def is_on_demand(self, group: Group) -> bool:
-        """Whether it is told of services when it calls them, or will be as soon as a proxy of it is here."""
-        if group in self._groups:
-            return not self._demand.telling(group).every
-        return group.kind is ProxyKind.SIDECAR and self._mesh.on_demand(self._mesh.scope(group)).on
+        """Whether it is told of services when it calls them."""
+        return self._demand.is_on(group)
 
     def call(
         self,
@@ -133,8 +131,12 @@ class Push:
         """Proxies of a group wait for these clusters (`translate/hold.py`), or call these hosts. They are told of whom
         they call at once; what comes in one turn of the loop is one push. `soon`: not before that turn is over."""
         known = self.calls.of(group).addresses
-        asked = (address for name in held if (address := names.called_at(name)))
+        asked = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in asked if address not in known], tuple(hosts)
+        strange = why is Why.HAD and any(self._seen(group, host) is None for host in hosts)
+        brought = Brought.HOLDING if asked else Brought.HOSTS if strange else None
+        if brought is not None and self._demand.bring(group, brought):
+            self._push(Touched(), frozenset(), frozenset({group}))
         if not self.calls.add(group, addresses, hosts, why) or group not in self._groups:
             return
         kept = self.calls.of(group)
@@ -314,9 +316,8 @@ class Push:
         view: GroupView | None,
         moving_to: PlaceKey | None,
         changes: dict[Place, Change],
-        changed: frozenset[str],
+        changed: frozenset[str],  # hosts, wherever it looks from
     ) -> Update:
-        """`changed`: hosts that may be others now, wherever it looks from."""
         compiled = self._groups[group]
         change: Change | None = None
         updates: list[Update] = []
@@ -327,8 +328,9 @@ class Push:
             self._take_from_place(group)
             self._put(group, place)
             updates.append(compiled.rest_upon(place.compiled))
-            # With those that it calls and could not see from where it was.
-            hosts = frozenset({*place.by_labels, *compiled.hosts, *self._demand.seen_by(group)})
+            hosts = frozenset(
+                {*place.by_labels, *compiled.hosts, *self._demand.seen_by(group)}
+            )  # hidden before, or not
         else:
             place = self._place_of[group]
             change = changes.get(place)

@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from weft.model.group import Group
-from weft.model.on_demand import Telling
+from weft.model.on_demand import Brought, Telling
 
 MOST = 5_000  # addresses and hosts of one group; who calls more is told of everything
 _MOST_GROUPS = 10_000
@@ -48,6 +48,7 @@ class Calls:
         self.fixed = False  # whether all are told as they are now, whatever the mesh is
         self._groups: dict[Group, Called] = {}
         self._tellings: dict[Group, Telling] = {}  # of the groups that have proxies
+        self._brought: dict[Group, Brought] = {}
         self._gone: dict[Group, None] = {}  # of the others that are kept, those first that are gone for longest
 
     # While a group has proxies
@@ -62,8 +63,16 @@ class Calls:
 
     def leave(self, group: Group) -> None:
         """The last of its proxies is gone, and with it what it was told of without calling it."""
+        self._brought.pop(group, None)
         if self._tellings.pop(group, None) is not None and group in self._groups:
             self._gone[group] = None
+
+    def bring(self, group: Group, brought: Brought) -> None:
+        if len(self._brought) < _MOST_GROUPS or group in self._brought:
+            self._brought[group] = brought
+
+    def brought(self, group: Group) -> Brought | None:
+        return self._brought.get(group)
 
     # What it calls
 
@@ -113,4 +122,5 @@ class Calls:
             same = result._groups[group] = Called()
             same.addresses, same.hosts, same.everything = dict(called.addresses), dict(called.hosts), called.everything
         result._tellings, result._gone = dict(self._tellings), dict(self._gone)
+        result._brought = dict(self._brought)
         return result

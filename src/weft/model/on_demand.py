@@ -69,6 +69,22 @@ def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], t
     return Telling(every=False, held=True, shared=before.shared or not before.held, ranges=ranges, kept=told)
 
 
+class Brought(StrEnum):
+    """What proxies show that come back to a control plane which does not know them."""
+
+    HOLDING = "holding"  # they wait for calls that they hold, or did
+    HOSTS = "hosts"  # they have hosts, and have held no call: they were told of everything
+
+
+def with_brought(telling: Telling, brought: Brought | None, ranges: tuple[str, ...]) -> Telling:
+    """So that they lose no listener by which they may have connections."""
+    if brought is Brought.HOLDING and not telling.held and not telling.too_many:
+        return msgspec.structs.replace(telling, held=True, shared=True, ranges=ranges)
+    if brought is Brought.HOSTS and telling.held and not telling.shared:
+        return msgspec.structs.replace(telling, shared=True)
+    return telling
+
+
 def overflowing(before: Telling | None) -> Telling:
     """Of a group that calls too many: it is told of everything, and nothing is held, so that what its proxies ask for
     has an end."""

@@ -84,7 +84,9 @@ def upstream(view: ServiceView, port: ServicePort, chosen: TrafficPolicy) -> Ups
     """None for what is not HTTP at all."""
     pool = chosen.connection_pool
     if port.protocol is Protocol.UNDECLARED:
-        return Upstream.AS_CALLED
+        # A gateway's caller has agreed with the gateway what to speak, and knows nothing of who is called there.
+        as_called = view.caller.kind is not ProxyKind.GATEWAY or (pool is not None and pool.use_client_protocol)
+        return Upstream.AS_CALLED if as_called else Upstream.HTTP1
     if not port.protocol.is_http:
         return None
     if pool is not None and pool.use_client_protocol:

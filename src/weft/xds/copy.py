@@ -150,14 +150,14 @@ class Copy:
         self._unsaid.clear()
         self._unasked.clear()
         self._asked_by_hello = dict(self._asked)
-        wanted, unlisted = self._said()
-        return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted, unlisted=unlisted)
+        wanted, whole = self._said()
+        return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted, whole=whole)
 
     def _said(self) -> tuple[dict[str, list[str]], tuple[str, ...]]:
         """What each group calls, as far as there is room, the shorter lists first; and the groups of which that is not
         said, for nobody here knows, or it is too much."""
         said: dict[str, list[str]] = {}
-        unlisted = [group for group in self._mirrors if not self._holds(group)]
+        whole = [group for group in self._mirrors if not self._holds(group)]
         room = _MOST_SAID
         for group, held in sorted(
             ((group, list(self._held(group))) for group in {*self._mirrors, *self._wanted}),
@@ -167,8 +167,8 @@ class Copy:
             if held and room >= 0:
                 said[group] = held
             elif held and group in self._mirrors:
-                unlisted.append(group)
-        return said, tuple(dict.fromkeys(unlisted))
+                whole.append(group)
+        return said, tuple(dict.fromkeys(whole))
 
     def want(self, group: Hashable, clusters: Iterable[str]) -> bool:
         """Proxies of a group wait for these, or have done so. Returns whether there is anything new to be said."""

@@ -81,9 +81,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
     builds: bool = False  # takes a body as a patch of another, and a group as being like another
     wanted: dict[str, list[str]] = {}  # group → clusters that its proxies wait for by name, or have waited for
-    unlisted: tuple[str, ...] | None = (
-        None  # groups of which that is not known, or too long; None: nothing is said of it
-    )
+    whole: tuple[str, ...] = ()  # groups that were told of everything, or have called too much to say what
 
 
 class Pods(msgspec.Struct, frozen=True, array_like=True, tag="pods"):

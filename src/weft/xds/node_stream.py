@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from weft.translate.names import AGAIN, called_host
+from weft.translate.names import called_host
 from weft.xds import frames
 from weft.xds.clients import Sync
 from weft.xds.frames import Entry, GroupUpdate, Hello, Pods, Proxy, Report, Taken, Update, Wanted
@@ -26,7 +26,7 @@ from weft.xds.request import NAME_LENGTH, NAMES, Refused
 from weft.xds.snapshot import Group, Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.table import Behind, Resource, Table, parts_of
-from weft.xds.types import CLUSTER, LISTENER
+from weft.xds.types import CLUSTER
 
 # An update that has this much in it is sent, and further groups wait for the next one; a group is never split.
 BATCH_BYTES = 1 << 20
@@ -112,7 +112,8 @@ class NodeStream:
         self._digests = hello.groups
         self._called = dict(hello.wanted)  # of groups that are not joined yet
         self._asked: dict[str, int] = {}  # of the same, what is to be answered
-        self._everything, self._unlisted = _everything(hello), _unlisted(hello)
+        self._whole = frozenset(hello.whole)
+        self._everything = _everything(hello)
         self._builds = hello.builds
         self._held = {(type_url, *each) for type_url, bodies in hello.bodies.items() for each in bodies}
         self._resuming = True
@@ -164,7 +165,6 @@ class NodeStream:
         self._placed.update(placements_sent)
         if resumed:
             self._resuming, self._held, self._digests, self._everything = False, set(), {}, ()
-            self._unlisted = frozenset()
         self._flight = next(self._nonces)
         return Update(self._flight, updates, placements_sent, tuple(gone), resumed)
 
@@ -225,7 +225,7 @@ class NodeStream:
         names = {group: self._observer.name(group) for group in dict.fromkeys(groups.values())}
         fresh = [(group, name) for group, name in names.items() if name not in self._joined]
         for group, name in fresh[:JOINS]:
-            called = (*self._called.pop(name, ()), *(self._everything if name in self._unlisted else ()))
+            called = (*self._called.pop(name, ()), *(self._everything if name in self._whole else ()))
             if called:
                 self._observer.want(group, (), called)
             self._observer.hold(group)
@@ -404,17 +404,8 @@ class NodeStream:
 
 
 def _everything(hello: Hello) -> tuple[str, ...]:
-    """A cluster of each host that any of its proxies was told of."""
+    """A cluster of each host that the agent has, in whichever group: what a group may not see it is not told of."""
     return tuple({host: name for name, _ in hello.bodies.get(CLUSTER, ()) if (host := called_host(name))}.values())
-
-
-def _unlisted(hello: Hello) -> frozenset[str]:
-    """Groups whose proxies were told of all: which of it they call nobody knows. An agent that does not say which these
-    are has none if calls are held in any."""
-    if hello.unlisted is not None:
-        return frozenset(hello.unlisted)
-    holds = any(name == AGAIN for name, _ in hello.bodies.get(LISTENER, ()))
-    return frozenset() if holds else frozenset(hello.groups)
 
 
 class _Joined:
