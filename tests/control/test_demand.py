@@ -12,7 +12,7 @@ from model.builders import group, service
 from weft.control.demand import Demand
 from weft.model.calls import Calls, Why
 from weft.model.mesh import Mesh
-from weft.model.names import ObjectKey
+from weft.model.names import ObjectKey, Origin
 from weft.model.on_demand import OnDemand
 from weft.model.service import Protocol
 from weft.model.settings import Settings
@@ -100,6 +100,72 @@ async def test_calls_of_one_turn_are_one_push_and_what_is_known_is_none(rig):
     rig.push.call(WEB, ["hold|15001|10.96.0.1"])
     await asyncio.sleep(0)
     assert rig.snapshots.push == before + 1
+
+
+async def test_who_comes_to_a_called_address_is_told_of_though_the_caller_looks_from_elsewhere_now(rig):
+    """Else the call would go on to nobody's listener, and leave the pod unprotected."""
+    shop(rig)
+    rig.push.join(group("other"))
+    rig.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    rig.put(Sidecar("alone", "shop", selector=WEB.labels, outbound_policy=OutboundPolicy.REGISTRY_ONLY), LATER)
+    assert LATE in clusters(rig) and "10.96.0.9_80" in listener_names(rig)
+
+
+@pytest.mark.parametrize("other", [Sidecar("all", "shop"), service("far", addresses=("10.99.0.1",))])
+async def test_who_was_called_and_is_gone_is_taken_away_though_all_is_looked_at_anew(rig, other):
+    shop(rig)
+    rig.push.call(WEB, ["hold|15001|10.96.0.1"], soon=False)
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "orders"), ()))
+    rig.put(other)
+    assert ORDERS not in clusters(rig) and "10.96.0.1_80" not in listener_names(rig)
+
+
+async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_a_new_range_covers_it(rig):
+    """It may be called by now, and nobody knows."""
+    entry = Origin(ObjectKey("ServiceEntry", "shop", "ext"), "", "ext.yaml", 1)
+    shop(rig)
+    rig.put(service("ext", addresses=("10.99.0.7",), origin=entry))
+    host = "ext.shop.svc.cluster.local"
+    assert host in clusters(rig)
+    rig.put(service("near", addresses=("10.99.0.1",)))
+    assert host in clusters(rig)
+    rig.push.join(group("new"))
+    assert host not in clusters(rig, group("new"))
+
+
+async def test_who_was_called_and_hidden_is_told_of_when_the_caller_may_see_him(rig):
+    """From where others look already, or from a place of its own."""
+    alone = Sidecar("alone", "shop", selector=WEB.labels, egress=(EgressListener(("./*",)),))
+    shop(rig)
+    rig.put(service("far", "bank", addresses=("10.96.0.8",)), alone)
+    rig.push.join(group("other"))
+    rig.push.call(WEB, ["hold|15001|10.96.0.8"], soon=False)
+    assert "10.96.0.8_80" not in listener_names(rig)
+    rig.push.touch(rig.mesh.apply(ObjectKey("Sidecar", "shop", "alone"), ()))
+    rig.push.flush()
+    assert "10.96.0.8_80" in listener_names(rig) and "far.bank.svc.cluster.local" in clusters(rig)
+
+
+async def test_who_comes_first_into_an_empty_mesh_is_met_as_the_settings_are_by_then():
+    rig = Rig()
+    open_ranges(rig.mesh)
+    rig.push.join(WEB)
+    set_to(rig, ON)
+    rig.put(service("cart", "bank"))
+    assert held_by(rig) == {"virtualOutbound", "0.0.0.0_80"}
+    rig.push.close()
+
+
+async def test_a_group_whose_call_cannot_be_answered_keeps_no_other_waiting(rig, monkeypatch, caplog):
+    shop(rig)
+    rig.push.join(group("other"))
+    answer = rig.push._answer_calls
+    monkeypatch.setattr(rig.push, "_answer_calls", lambda of, called: 1 / 0 if of == WEB else answer(of, called))
+    for each in (WEB, group("other")):
+        rig.push.call(each, ["hold|15001|10.96.0.1"])
+    await asyncio.sleep(0)
+    assert ORDERS in clusters(rig, group("other")) and ORDERS not in clusters(rig)
+    assert "a push failed" in caplog.text
 
 
 async def test_another_group_knows_nothing_of_the_calls(rig):
@@ -378,11 +444,12 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(s
     open_ranges(rig.mesh)
     groups = [group("a"), group("b"), group("a", "bank")]
     for _ in range(40):
-        value = EVENTS[chance.choice(sorted(EVENTS))](chance)
-        name = ("istio-system", "istio") if isinstance(value, Settings) else (value.namespace, value.name)
-        rig.push.touch(
-            rig.mesh.apply(ObjectKey(type(value).__name__, *name), (value,) if chance.random() < 0.8 else ())
-        )
+        for _ in range(chance.choice((1, 1, 2, 3))):  # of one push
+            value = EVENTS[chance.choice(sorted(EVENTS))](chance)
+            name = ("istio-system", "istio") if isinstance(value, Settings) else (value.namespace, value.name)
+            rig.push.touch(
+                rig.mesh.apply(ObjectKey(type(value).__name__, *name), (value,) if chance.random() < 0.8 else ())
+            )
         rig.push.flush()
         each = chance.choice(groups)
         (rig.push.join if chance.random() < 0.8 else rig.push.leave)(each)

@@ -52,6 +52,21 @@ async def test_many_changes_are_one_look_and_each_later_one_another():
     assert told.closed
 
 
+async def test_a_look_that_fails_is_said_and_the_next_is_taken(caplog):
+    told, names = Told(), []
+
+    def wanted():
+        return (names[0],)
+
+    objects = NamedObjects(told, wanted, lambda changes: None, lambda problems: None)
+    async with running(objects):
+        objects.look()
+        await until(lambda: "nobody knows which objects are named" in caplog.text)
+        names.append(("shop", "a"))
+        objects.look()
+        await until(lambda: told.wanted == [(("shop", "a"),)])
+
+
 async def test_a_batch_that_cannot_be_taken_in_is_said_and_the_next_is(caplog):
     told, taken, noted = Told(), [], []
 

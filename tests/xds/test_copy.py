@@ -359,6 +359,40 @@ def test_a_hello_is_never_longer_than_the_control_plane_takes():
     assert 4 << 20 < len(hello) < REQUEST_BYTES
 
 
+def test_what_a_pod_says_that_it_waits_for_never_keeps_its_agent_from_the_control_plane():
+    """It is the pod's own word, and a frame that is too long would end the stream of all pods of the node."""
+    rig = Rig({"web-0": "web", "api-0": "api"})
+    for group in ("web", "api"):
+        rig.control.put(group, LISTENER, virtualOutboundAgain="1")
+        rig.control.put(group, CLUSTER, **{"outbound|80||a": "1"})
+    rig.add("web-0")
+    rig.add("api-0")
+    rig.settle()
+    rig.copy.want("web", [f"hold|15001|{number:05}{'n' * 4_000}" for number in range(5_000)])
+    rig.copy.had("web", [f"hold|15001|{number:05}{'n' * 4_000}" for number in range(5_000)])
+    rig.copy.had("web", [f"outbound|80||{number:05}{'n' * 4_000}" for number in range(5_000)])
+    for start in range(0, 100_000, 5_000):
+        rig.copy.had("web", [f"outbound|80||{number:06}{'n' * 400}" for number in range(start, start + 5_000)])
+    rig.copy.want("api", ["hold|15001|10.96.0.1"])
+    said = {each.group: each for each in rig.copy.wanted_frames()}
+    assert all(len(frames.encode(each)) < REQUEST_BYTES for each in said.values())
+    assert said["api"].names == ("hold|15001|10.96.0.1",)
+    hello = rig.copy.hello("node-1")
+    assert len(frames.encode(hello)) < REQUEST_BYTES
+    assert set(hello.wanted["api"]) == {"hold|15001|10.96.0.1", "outbound|80||a"}
+    assert hello.whole == ("web",)  # it is taken to call everything
+
+
+def test_of_too_many_names_those_are_said_that_there_is_room_for():
+    rig = Rig({"web-0": "web"})
+    rig.control.put("web", CLUSTER, a="1")
+    rig.add("web-0")
+    rig.settle()
+    rig.copy.want("web", [f"hold|15001|10.{x}.{y}.{z}" for x in range(256) for y in range(256) for z in (1, 2)])
+    (said,) = rig.copy.wanted_frames()
+    assert len(said.names) > 5_000  # more than a control plane keeps: the group is told of everything
+
+
 def stream_of(sync: Sync, error: str | None = None) -> StreamStatus:
     """A proxy of the group `web`, as its server at the agent sees it."""
     status = TypeStatus(sync, True, 0, "1", 0.0, 0, None, 0, error)

@@ -366,3 +366,26 @@ def test_who_was_told_of_everything_is_taken_to_call_all_of_it(rig):
     rig.add("later-0")
     rig.settle()
     assert rig.control.wanted == []
+
+
+def test_who_was_told_of_everything_keeps_it_beside_groups_whose_calls_are_held(rig):
+    rig.control.placed = {**rig.control.placed, "all-0": "all"}
+    on_demand(rig)
+    rig.control.put("all", CLUSTER, **{"outbound|80||a": "1", "outbound|80||b": "1"})
+    rig.control.put("all", LISTENER, virtualOutbound="1")
+    rig.add("all-0")
+    rig.settle()
+    rig.reconnect()
+    rig.settle()
+    wanted = {group: {name.rpartition("|")[2] for name in names} for group, names, _ in rig.control.wanted}
+    assert wanted.get("all") == {"a", "b"} and "web" not in wanted
+
+
+def test_a_question_is_answered_though_more_is_wanted_after_it(rig):
+    rig.stream.receive(over_the_line(frames.Wanted("later", ("outbound|80||a",), 7)))
+    rig.stream.receive(over_the_line(frames.Wanted("later", (HELD,))))
+    rig.control.placed = {**rig.control.placed, "later-0": "later"}
+    rig.control.put("later", CLUSTER, a="1")
+    rig.add("later-0")
+    updates = {each.group: each.heard for sent in rig.settle() for each in sent.groups}
+    assert updates["later"] == 7

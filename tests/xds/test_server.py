@@ -462,6 +462,25 @@ async def test_a_client_is_told_nothing_while_what_it_has_is_being_asked_for(sna
     await server.close()
 
 
+async def test_what_a_client_has_from_before_it_can_say_once(snapshots, tmp_path):
+    """Else each time would be one more question that is waited for, without end while nobody answers."""
+    asked = []
+
+    async def forever():
+        asked.append(True)
+        await asyncio.Event().wait()
+
+    server = Server(snapshots, Asking(forever))
+    client = Client(await server.listen(f"unix:{tmp_path}/xds.sock"))
+    for number in range(20):
+        await client.send(CLUSTER, initial_resource_versions={f"c{number}": "1"})
+    await client.send(LISTENER)
+    await until(lambda: any(LISTENER in each.types for each in server.streams()))
+    assert asked == [True]
+    await client.close()
+    await server.close()
+
+
 async def test_a_client_is_served_as_it_is_when_asking_fails(snapshots, tmp_path):
     async def failing():
         raise ValueError("nobody thought of this")

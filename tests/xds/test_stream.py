@@ -490,6 +490,23 @@ def test_a_held_name_does_not_wait_for_ever(snapshots):
     assert client.stream.wake_at is None
 
 
+def test_what_no_listener_asks_for_is_waited_for_once(snapshots):
+    """Routes of a headless service at a port of the proxy's own have no listener: not every first call is to wait."""
+    client = envoy(snapshots)
+    client.ask(CLUSTER, HELD, f"{HELD}1")
+    client.settle()
+    snapshots.update("shop", {CLUSTER: blobs(HELD), ROUTE: blobs("of nobody")})
+    client.settle()
+    client.now += HOLD_SECONDS
+    assert client.settle() == [f"CDS +{HELD}"]
+    snapshots.update("shop", {CLUSTER: blobs(f"{HELD}1")})
+    assert client.settle() == [f"CDS +{HELD}1"]
+    # Made anew, it may be for a listener that is new.
+    client.ask(CLUSTER, f"{HELD}2")
+    snapshots.update("shop", {CLUSTER: blobs(f"{HELD}2"), ROUTE: blobs("of nobody", version="2")})
+    assert client.settle() == []
+
+
 def test_only_who_asked_for_a_held_name_is_sent_it(snapshots):
     asking, other = envoy(snapshots), envoy(snapshots)
     asking.ask(CLUSTER, HELD)

@@ -69,10 +69,9 @@ class Demand:
         elif self.calls.of(group).everything:
             telling = overflowing(before)
         else:
-            judged = self._mesh.on_demand(scope)
-            becomes = judged.on and before is not None and before.every
-            ranges = self._mesh.virtual_ranges
-            telling = retold(before, judged, ranges, told() if becomes else frozenset())
+            judged, ranges = self._mesh.on_demand(scope), self._mesh.virtual_ranges
+            keeps = judged.on and before is not None and (before.every or before.ranges != ranges)
+            telling = retold(before, judged, ranges, told() if keeps else frozenset())
             telling = with_brought(telling, self.calls.brought(group), ranges)
         self.calls.tell(group, telling)
         return telling

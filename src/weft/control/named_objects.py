@@ -2,7 +2,7 @@
 them, and no other is ever read.
 
 Who knows what is named brings it (`wanted`), and says when to look again (`look`); what arrives is handed to `take`.
-Rule: a defect of ours in taking one batch in does not stop the next.
+Rule: a defect of ours in looking once, or in taking one batch in, does not stop the next.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class NamedObjects:
             await self._changed.wait()
             await asyncio.sleep(_QUIET)
             self._changed.clear()
-            self._objects.want(self._wanted())
+            try:
+                self._objects.want(self._wanted())
+            except Exception:  # a defect of ours: what is watched is watched on
+                log.exception("nobody knows which objects are named")
 
     async def _take_all(self) -> None:
         while True:

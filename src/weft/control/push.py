@@ -10,6 +10,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Set
+from functools import partial
 
 from weft.control.compiled import NOTHING, Compiled, Update, merged
 from weft.control.demand import Demand, Watcher
@@ -154,7 +155,7 @@ class Push:
         calling, self._calling = self._calling, {}
         for group, addresses in calling.items():
             if group in self._groups:
-                self._answer_calls(group, addresses)
+                safely(partial(self._answer_calls, group, addresses))  # or the others' calls would wait in vain
 
     def _answer_calls(self, group: Group, addresses: Iterable[Address]) -> None:
         """These may go on: each stream sends that when it has sent the rest. Once told, it is for good."""
@@ -234,9 +235,10 @@ class Push:
         changes: dict[Place, Change] = {}
         for place in tuple(self._places.values()):
             here = self._seen_there(hosts, touched.at_gateways, place)
-            if place.key != before[place] or _applies(touched.scopes, place.scope.namespace):
-                here = frozenset({*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels})
-            if (here or place.key != before[place]) and place.groups:
+            moved = place.key != before[place]
+            if moved or _applies(touched.scopes, place.scope.namespace):
+                here |= {*self._all_hosts(place.scope), *place.compiled.hosts, *place.by_labels}
+            if (here or moved) and place.groups:
                 try:
                     changes[place] = self._push_place(place, here, views)
                 except Exception:  # what translation chokes on in one place must not keep a policy from the others
@@ -244,7 +246,7 @@ class Push:
         updates: dict[Group, Update] = {}
         for group in tuple(self._groups):
             try:
-                updates[group] = self._push_group(group, views.get(group), moving.get(group), changes)
+                updates[group] = self._push_group(group, views.get(group), moving.get(group), changes, hosts)
             except Exception:  # what translation chokes on in one group must not keep a policy from the others
                 log.exception("a push to %s failed; its proxies keep what they have", group)
         for group, update in updates.items():
@@ -309,7 +311,12 @@ class Push:
         return Change(hosts, merged(updates), rerouted)
 
     def _push_group(
-        self, group: Group, view: GroupView | None, moving_to: PlaceKey | None, changes: dict[Place, Change]
+        self,
+        group: Group,
+        view: GroupView | None,
+        moving_to: PlaceKey | None,
+        changes: dict[Place, Change],
+        changed: frozenset[str],  # hosts, wherever it looks from
     ) -> Update:
         compiled = self._groups[group]
         change: Change | None = None
@@ -321,7 +328,9 @@ class Push:
             self._take_from_place(group)
             self._put(group, place)
             updates.append(compiled.rest_upon(place.compiled))
-            hosts = frozenset({*place.by_labels, *compiled.hosts})
+            hosts = frozenset(
+                {*place.by_labels, *compiled.hosts, *self._demand.seen_by(group)}
+            )  # hidden before, or not
         else:
             place = self._place_of[group]
             change = changes.get(place)
@@ -330,7 +339,7 @@ class Push:
             if change:
                 updates.append(compiled.rejoin(change.rerouted))
         if hosts or (place.on_demand and (change or moving_to is not None)):
-            updates.extend(self._refresh_group(group, hosts, change.hosts if change else hosts))
+            updates.extend(self._refresh_group(group, hosts, change.hosts if change else hosts | changed))
         return merged(updates)
 
     def _push_endpoints(self, hosts: Iterable[str]) -> None:

@@ -48,7 +48,7 @@ class Telling(msgspec.Struct, frozen=True, cache_hash=True):
     held: bool = False  # HTTP services have listeners at their own addresses, since calls to others are held, or were
     shared: bool = False  # if so: those of whole ports stay all the same, for they may have connections
     ranges: tuple[str, ...] = ()  # in which calls are held to addresses that it was not told of
-    kept: frozenset[str] = frozenset()  # hosts that it was told of when it became on demand
+    kept: frozenset[str] = frozenset()  # hosts that it was told of when it became on demand, or others were held
     too_many: bool = False  # it has called too many, and is told of everything for good
 
 
@@ -62,7 +62,10 @@ def retold(before: Telling | None, judged: Judgement, ranges: tuple[str, ...], t
     if not judged.on:
         return before if before.every else msgspec.structs.replace(before, every=True, kept=frozenset())
     if not before.every:
-        return msgspec.structs.replace(before, ranges=ranges)
+        if before.ranges == ranges:
+            return before
+        # Whom nothing told apart before, so that all were told of him, a range may hold calls to now.
+        return msgspec.structs.replace(before, ranges=ranges, kept=before.kept | told)
     return Telling(every=False, held=True, shared=before.shared or not before.held, ranges=ranges, kept=told)
 
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import count
 from weakref import WeakValueDictionary
 
-from weft.translate.names import AGAIN, called_host
+from weft.model.calls import MOST
+from weft.translate.names import AGAIN, called_at, called_host
 from weft.xds import frames
 from weft.xds.clients import StreamStatus, Sync
 from weft.xds.frames import Acceptance, GroupUpdate, Hello, Pods, Proxy, Refusal, Report, Update, Wanted
 from weft.xds.patch import Mismatch, patched
-from weft.xds.request import NAMES
 from weft.xds.snapshot import Snapshots
 from weft.xds.stream import NackedResource
 from weft.xds.table import Resource
@@ -28,6 +28,11 @@ from weft.xds.types import CLUSTER, LISTENER, is_held
 # not named is sent again; a hello that is too long would never get through.
 _MOST_LISTED = 8 << 20
 _ENTRY_BYTES = 16  # around a name and a version
+_MOST_SAID = 4 << 20  # and of what groups call: whose list has no room is taken to call all that is listed
+# What a pod says that it waits for, or has, is its own word. Of a group a control plane keeps so many addresses and
+# hosts; an address may be waited for by two names, and one more tells that there are too many.
+_MOST_WANTED = 2 * (MOST + 1)
+_LONGEST = 512  # a host of 253 characters, a subset of 63, a port, and what is around them
 
 
 class Broken(Exception):
@@ -145,17 +150,34 @@ class Copy:
         self._unsaid.clear()
         self._unasked.clear()
         self._asked_by_hello = dict(self._asked)
-        wanted = {group: list(self._held(group)) for group in {*self._mirrors, *self._wanted}}
-        wanted = {group: held for group, held in wanted.items() if held}
-        whole = tuple(group for group in self._mirrors if not self._there(group))
+        wanted, whole = self._said()
         return Hello(node, tuple(self.pods), groups, bodies, builds=True, wanted=wanted, whole=whole)
+
+    def _said(self) -> tuple[dict[str, list[str]], tuple[str, ...]]:
+        """What each group calls, as far as there is room, the shorter lists first; and the groups of which that is not
+        said, for nobody here knows, or it is too much."""
+        said: dict[str, list[str]] = {}
+        whole = [group for group in self._mirrors if not self._holds(group)]
+        room = _MOST_SAID
+        for group, held in sorted(
+            ((group, list(self._held(group))) for group in {*self._mirrors, *self._wanted}),
+            key=lambda pair: len(pair[1]),
+        ):
+            room -= sum(len(name.encode()) + _ENTRY_BYTES for name in held)
+            if held and room >= 0:
+                said[group] = held
+            elif held and group in self._mirrors:
+                whole.append(group)
+        return said, tuple(dict.fromkeys(whole))
 
     def want(self, group: Hashable, clusters: Iterable[str]) -> bool:
         """Proxies of a group wait for these, or have done so. Returns whether there is anything new to be said."""
         name = str(group)
-        new = [each for each in clusters if each not in self._wanted[name]]
-        if not new or len(self._wanted[name]) + len(new) > NAMES:
-            return False  # more than a control plane would answer
+        known = self._wanted[name]
+        new = [each for each in dict.fromkeys(clusters) if each not in known and _is_sensible(each)]
+        new = new[: max(0, _MOST_WANTED - len(known))]
+        if not new:
+            return False
         self._wanted[name].update(dict.fromkeys(new))
         self._unsaid[name] += new
         self.changed()
@@ -191,13 +213,18 @@ class Copy:
 
     def _held(self, group: str) -> dict[str, None]:
         """What was waited for, and what else is there because somebody calls it."""
-        called = (name for name in self._there(group) if is_held(CLUSTER, name) or called_host(name))
-        return {**dict.fromkeys(called), **self._wanted.get(group, {})}
+        there = self._there(group)
+        held = (name for name in there if is_held(CLUSTER, name))
+        by_host = {host: name for name in there if (host := called_host(name))}
+        return {**dict.fromkeys(held), **dict.fromkeys(by_host.values()), **self._wanted.get(group, {})}
 
     def _there(self, group: str) -> Collection[str]:
         """The clusters of a group, if they are there because somebody calls them: where calls are held."""
-        tables = mirror.tables if (mirror := self._mirrors.get(group)) is not None else {}
-        return tables.get(CLUSTER, {}) if AGAIN in tables.get(LISTENER, {}) else ()
+        return self._mirrors[group].tables.get(CLUSTER, {}) if self._holds(group) else ()
+
+    def _holds(self, group: str) -> bool:
+        mirror = self._mirrors.get(group)
+        return mirror is not None and AGAIN in mirror.tables.get(LISTENER, {})
 
     def lost(self) -> None:
         """The stream has ended: the control plane relies on nothing that is here any more."""
@@ -385,6 +412,11 @@ class Copy:
             cluster,
             version,
         )
+
+
+def _is_sensible(cluster: str) -> bool:
+    """Whether a control plane could make anything of it."""
+    return bool(called_at(cluster)) if is_held(CLUSTER, cluster) else len(cluster) <= _LONGEST
 
 
 class _Reporting(Snapshots):

@@ -81,7 +81,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     bodies: dict[str, list[tuple[str, str]]] = {}  # type → names and versions
     builds: bool = False  # takes a body as a patch of another, and a group as being like another
     wanted: dict[str, list[str]] = {}  # group → clusters that its proxies wait for by name, or have waited for
-    whole: tuple[str, ...] = ()  # groups that were told of everything, so that nobody knows what of it they call
+    whole: tuple[str, ...] = ()  # groups that were told of everything, or have called too much to say what
 
 
 class Pods(msgspec.Struct, frozen=True, array_like=True, tag="pods"):

@@ -369,7 +369,7 @@ class NodeStream:
             joined.asked = max(joined.asked, wanted.number)
         elif len(self._called) < PODS and len(self._called.get(wanted.group, ())) < NAMES:
             self._called.setdefault(wanted.group, []).extend(wanted.names[:NAMES])
-            self._asked[wanted.group] = wanted.number
+            self._asked[wanted.group] = max(self._asked.get(wanted.group, 0), wanted.number)
 
     def _report(self, report: Report) -> None:
         # What one proxy took and another refused is not the resource's fault: acceptance is heard first.

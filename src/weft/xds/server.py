@@ -337,12 +337,14 @@ class _Session:
 
     def _receive(self, request: Request) -> None:
         observer, tell = self._server._observer, self._server._tell
+        # What a client has from before it says once. One that says it again and again keeps others waiting in vain.
+        had = tuple(request.versions) if request.type_url not in self.stream.subscriptions else ()
         outcome = self.stream.receive(request, self._server._clock())
         if request.type_url == CLUSTER:
             kept = self.stream.subscriptions[CLUSTER].names
             asked = tuple(name for name in request.names if is_held(CLUSTER, name) and name in kept)
-            if asked or request.versions:
-                tell(lambda: self._await(observer.wanted(self.stream_id, asked, tuple(request.versions))))
+            if asked or had:
+                tell(lambda: self._await(observer.wanted(self.stream_id, asked, had)))
         if isinstance(outcome, Acked):
             tell(lambda: observer.acked(self.stream_id, outcome.type_url, outcome.nonce))
         elif isinstance(outcome, Nacked):

@@ -69,6 +69,7 @@ class Stream:
         self._snapshots = snapshots
         self._responses = responses or Responses()
         self._warming: set[str] = set()  # clusters sent whose endpoints are known here and not yet answered there
+        self._in_vain: dict[str, str] = {}  # routes that were waited for, and that no listener asked for; by version
         self._group = snapshots.attach(group, self)
         self._ended = ""
 
@@ -193,14 +194,21 @@ class Stream:
             not any(other.flight or other.owed for url in step.after if (other := self.subscriptions.get(url)))
             and not any(not is_held(step.type_url, name) for name in subscription.owed)
             and not self._warming & self._table(ENDPOINT).live.keys()
-            and self._table(ROUTE).live.keys() <= asked
+            and not self._unasked(asked).items() - self._in_vain.items()
         )
         if ready:
             subscription.answers_held_since = None
             return False
         if subscription.answers_held_since is None:
             subscription.answers_held_since = now
-        return now < subscription.answers_held_since + HOLD_SECONDS
+        waits = now < subscription.answers_held_since + HOLD_SECONDS
+        if not waits:  # the next call is not to wait for what nobody asks for
+            self._in_vain = self._unasked(asked)
+        return waits
+
+    def _unasked(self, asked: frozenset[str]) -> dict[str, str]:
+        routes = self._table(ROUTE).live
+        return {} if routes.keys() <= asked else {name: routes[name].version for name in routes.keys() - asked}
 
     def _routes_unsent(self) -> bool:
         """Whether there are news of routes that the client has. What was sent it reads before what comes next."""
