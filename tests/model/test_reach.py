@@ -63,6 +63,16 @@ def test_whatever_comes_and_goes_it_is_as_if_it_were_counted_now():
             assert known == mesh.reach(scope)
 
 
+def test_scopes_that_see_the_same_share_what_is_known_of_it():
+    mesh = Mesh()
+    put(mesh, service("a", addresses=("10.96.0.1",)))
+    assert mesh.reach(SHOP) is mesh.reach(Scope("bank"))
+    put(mesh, service("b", addresses=("10.96.0.2",)))
+    assert mesh.reach(SHOP) is mesh.reach(Scope("bank")) and mesh.reach(SHOP) == {A, B}
+    put(mesh, service("b", addresses=("10.96.0.2",), export_to=(".",)))
+    assert (mesh.reach(SHOP), mesh.reach(Scope("bank"))) == ({A, B}, {A})
+
+
 def origin(kind):
     from weft.model.names import Origin
 

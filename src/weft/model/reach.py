@@ -16,7 +16,7 @@ from weft.model.service import Service
 class Reach:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._hosts: dict[Scope, set[str]] = {}
+        self._hosts: dict[Scope, frozenset[str]] = {}  # the same set where it is equal, as it mostly is
         self._covered: dict[str, tuple[Service, ...]] = {}  # of those that claim a host, whom addresses tell apart
 
     def of(self, scope: Scope) -> Set[str]:
@@ -25,15 +25,20 @@ class Reach:
         if found is None:
             named = named_by(scope)
             names = self._registry.services.names()
-            found = self._hosts[scope] = {host for host in names if host not in named and self._is_within(scope, host)}
+            fresh = frozenset(host for host in names if host not in named and self._is_within(scope, host))
+            found = self._hosts[scope] = next((each for each in self._hosts.values() if each == fresh), fresh)
         return found
 
     def moved(self, host: str) -> None:
         """Somebody else may stand for this host now."""
         self._covered.pop(host, None)
-        for scope, hosts in self._hosts.items():
+        turned: dict[int, frozenset[str]] = {}  # by the set that was: who shared it shares what it has become
+        for scope, hosts in tuple(self._hosts.items()):
             within = host not in named_by(scope) and self._is_within(scope, host)
-            (hosts.add if within else hosts.discard)(host)
+            if within != (host in hosts):
+                if id(hosts) not in turned:
+                    turned[id(hosts)] = hosts ^ {host}
+                self._hosts[scope] = turned[id(hosts)]
 
     def forget(self, scope: Scope | None = None) -> None:
         """Nobody looks from there any more; None: all of them must be counted again."""
