@@ -56,6 +56,12 @@ def test_says_that_yes_is_a_boolean_elsewhere():
     assert composed.value == {"on": "yes"}
     assert [(flaw.line, flaw.severity) for flaw in composed.flaws] == [(1, "warning"), (1, "warning")]
     assert composed.flaws[1].what == "`yes` without quotes is read as text here, but as true by Kubernetes"
+    assert composed.flaws[1].hint == 'write "yes" or true'
+
+
+def test_of_an_annotation_it_does_not_propose_a_boolean():
+    (flaw,) = compose("metadata: {annotations: {weft.dev/on-demand: yes}}").flaws
+    assert flaw.hint == "here only text can stand: put it in quotes"
 
 
 def test_a_key_that_stands_twice_is_told_with_both_lines():

@@ -44,7 +44,7 @@ def test_the_same_again_changes_nothing(weft, tmp_path):
     ("arguments", "said"),
     [
         ([], "say what to compare"),
-        (["@-1", "-f", "x.yaml"], "say what to compare"),
+        (["@-1", "-f", "x.yaml"], "files cannot be laid over the past"),
         (["@-3", "@-2", "@-1"], "more than can be compared"),
         (["@-1", "--against", "."], "more than can be compared"),
     ],
@@ -52,6 +52,31 @@ def test_the_same_again_changes_nothing(weft, tmp_path):
 def test_a_command_line_that_makes_no_sense_is_a_usage_error(weft, arguments, said):
     done = weft("diff", *arguments)
     assert done.returncode == 2 and said in done.stderr
+
+
+ACCOUNT = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: spare, namespace: shop}
+"""
+ON_DEMAND = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system, annotations: {weft.dev/on-demand: "true"}}
+data: {mesh: "{}"}
+"""
+
+
+@pytest.mark.parametrize(("change", "told"), [(ACCOUNT, "added ServiceAccount"), (ON_DEMAND, "added ConfigMap")])
+def test_an_object_that_is_another_is_a_change_also_if_no_proxy_is_sent_anything(weft, tmp_path, change, told):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "web.yaml").write_text(SERVICE)
+    (tmp_path / "change.yaml").write_text(change)
+    done = weft("diff", "-f", tmp_path / "change.yaml", "--against", tmp_path / "base")
+    assert (done.returncode, done.stdout.startswith(told)) == (1, True), done.stdout + done.stderr
+    assert "1 objects and 0 groups of proxies change, 1 do not; 0 of" in done.stderr
+    done = weft("diff", "-f", tmp_path / "base", "--against", tmp_path / "base")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 def test_trouble_that_prevents_an_answer_is_none(weft, tmp_path):

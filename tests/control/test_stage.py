@@ -111,8 +111,14 @@ def test_a_pod_that_is_not_there_is_answered_with_one_that_is():
     with pytest.raises(NoSuchWorkload) as caught:
         Stage(shop()).find("order")
     assert caught.value.problem.hint == "did you mean `orders`?"
-    with pytest.raises(NoSuchWorkload):
-        Stage(shop()).find("orders", "bank")
+
+
+@pytest.mark.parametrize(("word", "namespace"), [("orders", "bank"), ("deploy/orders", "bank"), ("orders.bank", "")])
+def test_one_of_another_namespace_is_named_with_it(word, namespace):
+    with pytest.raises(NoSuchWorkload) as caught:
+        Stage(shop()).find(word, namespace)
+    assert caught.value.problem.what == f"there is no workload or pod `{word}` in that namespace"
+    assert caught.value.problem.hint == "did you mean `orders.shop`?"
 
 
 async def test_what_is_served_is_what_would_be():

@@ -101,7 +101,7 @@ class _Composer:
             lines = {path: line}
         tag = self._tag(event.tag, line)
         if isinstance(event, yaml.ScalarEvent):
-            value: Any = self._scalar(event, tag, line)
+            value: Any = self._scalar(event, tag, line, path)
             if event.style == "|":
                 lines[(*path, TEXT)] = line + 1
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -169,17 +169,18 @@ class _Composer:
         lines.update({(*path, *at): place for at, place in inner.items() if at})
         return value
 
-    def _scalar(self, event: Any, tag: str, line: int) -> Any:
+    def _scalar(self, event: Any, tag: str, line: int, path: Path = ()) -> Any:
         text: str = event.value
         if tag == "str" or (not tag and event.style):
             return text
         value = _resolve(text)
         if not tag and isinstance(value, str) and text in _DOUBTFUL:
+            of_text = len(path) > 1 and path[-2] in ("annotations", "labels")  # there a boolean would be refused
             self._flaws.append(
                 Flaw(
                     line,
                     f"`{text}` without quotes is read as text here, but as {_DOUBTFUL[text]} by Kubernetes",
-                    f'write "{text}" or {_DOUBTFUL[text]}',
+                    "here only text can stand: put it in quotes" if of_text else f'write "{text}" or {_DOUBTFUL[text]}',
                     Severity.WARNING,
                 )
             )

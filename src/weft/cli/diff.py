@@ -48,7 +48,10 @@ def diff(
              weft diff @14:03 @-1
     """
     given = moments or []
-    if bool(given) == bool(files):
+    if given and files:
+        hint = f"without {given[0]}, files are laid over what is there: weft diff -f {files[0]}"
+        fail("files cannot be laid over the past", hint, code=2)
+    if not given and not files:
         fail("say what to compare", "a change: weft diff -f FILE; or the past: weft diff @-1", code=2)
     if len(given) > 2 or (given and against is not None):
         fail("that is more than can be compared", "two moments at most, and no --against: weft diff @-3 @-1", code=2)
@@ -65,7 +68,8 @@ def diff(
     else:
         _tell(found)
     _sum_up(name, found, records=against is None)
-    if found["proxies"] or found["requests"] or found["recent"]["requests"]:
+    told = (found["objects"], found["proxies"], found["retold"], found["requests"], found["recent"]["requests"])
+    if any(told):
         raise typer.Exit(1)
 
 

@@ -98,6 +98,7 @@ class History:
         self._records: deque[_Record] = deque()
         self._gathering: dict[ObjectKey, Edit] = {}
         self._number = 0
+        self._restored = -1
         self._begun = 0.0
 
     def note(self, key: ObjectKey, before: tuple[Value, ...], after: tuple[Value, ...]) -> None:
@@ -122,6 +123,7 @@ class History:
     def restore(self, begun: float, moments: Iterable[Moment], first: str) -> None:
         """What was before this control plane: the moments of earlier ones, oldest first. `first`: the digest before
         them. Who answered then is not known; it is as now."""
+        earlier = 0 < begun < self._begun
         self._begun, self._first = begun, first
         for moment in moments:
             record = _Record(moment.number, moment.at, of_endpoints=False)
@@ -129,6 +131,8 @@ class History:
             record.digest = moment.digest
             self._records.append(record)
             self._number = moment.number
+        if earlier or self._records:
+            self._restored = self._number
         self._forget_the_oldest()
 
     @property
@@ -180,7 +184,7 @@ class History:
 
     def past(self) -> Past:
         """All of it, as it is now, for who takes a while to look at it."""
-        return Past(tuple(self._mesh.values()), self.moments(), self._settings)
+        return Past(tuple(self._mesh.values()), self.moments(), self._settings, self._restored)
 
     def mesh_at(self, number: int) -> Mesh:
         """As it was after that moment. Raises Forgotten."""
@@ -213,11 +217,13 @@ class History:
 
 
 class Past(msgspec.Struct, frozen=True):
-    """Values that do not change: another thread may look at them."""
+    """Values that do not change: another thread may look at them. Until `restored` it is that of earlier runs, of whose
+    pods nothing is known: there are those of now, of the workloads that there were."""
 
     objects: tuple[tuple[ObjectKey, tuple[Value, ...]], ...]
     moments: tuple[Moment, ...]
     settings: Settings
+    restored: int = -1  # the last moment before this run; -1: there was no earlier one
 
     def mesh_at(self, number: int) -> Mesh:
         """As it was after a moment that is remembered."""
@@ -226,14 +232,29 @@ class Past(msgspec.Struct, frozen=True):
             if moment.number <= number:
                 break
             _undo(mesh, moment)
+        if number <= self.restored:
+            _lend(self._pods(), mesh)
         return mesh
 
     def backwards(self) -> Iterator[tuple[Moment, Mesh]]:
         """Each moment, the newest first, with the mesh as it was before it. It is one mesh, which goes back in time."""
-        mesh = mesh_of(self.objects, self.settings)
+        mesh, pods = mesh_of(self.objects, self.settings), self._pods()
         for moment in reversed(self.moments):
             _undo(mesh, moment)
+            if moment.number <= self.restored:
+                _lend(pods, mesh)
             yield moment, mesh
+
+    def _pods(self) -> tuple[tuple[ObjectKey, Instance, bool], ...]:
+        """Those of now, each with whether its workload is written."""
+        written = {key for key, _ in self.objects if key.kind == "Workload"}
+        return tuple(
+            (key, value, _workload(value) in written)
+            for key, values in self.objects
+            if key.kind == "Pod"
+            for value in values
+            if isinstance(value, Instance)
+        )
 
 
 def mesh_of(objects: Iterable[tuple[ObjectKey, tuple[Value, ...]]], settings: Settings) -> Mesh:
@@ -249,6 +270,18 @@ def mesh_of(objects: Iterable[tuple[ObjectKey, tuple[Value, ...]]], settings: Se
 def _undo(mesh: Mesh, moment: Moment) -> None:
     for edit in moment.edits:
         mesh.apply(edit.key, edit.before)
+
+
+def _lend(pods: tuple[tuple[ObjectKey, Instance, bool], ...], mesh: Mesh) -> None:
+    """One whose workload is written now was there no earlier than that."""
+    for key, pod, written in pods:
+        values = (pod,) if not written or mesh.get(_workload(pod)) else ()
+        if mesh.get(key) != values:
+            mesh.apply(key, values)
+
+
+def _workload(pod: Instance) -> ObjectKey:
+    return ObjectKey("Workload", pod.namespace, pod.workload)
 
 
 def _without_keys(values: tuple[Value, ...]) -> tuple[Value, ...]:

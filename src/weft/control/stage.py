@@ -37,12 +37,16 @@ _RULE = re.compile(r"rule\[(\d+)\]")
 
 
 class NoSuchWorkload(Exception):
-    def __init__(self, word: str, known: Iterable[str]) -> None:
-        names = sorted(set(known))
+    def __init__(self, word: str, known: Iterable[str], elsewhere: Iterable[str] = ()) -> None:
+        """`elsewhere`: those of this name in other namespaces than the one asked for, as `NAME.NAMESPACE`."""
+        names, others = sorted(set(known)), sorted(set(elsewhere))
         listed = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        what = f"there is no workload or pod `{word}`"
+        what = f"there is no workload or pod `{word}`{' in that namespace' if others else ''}"
         super().__init__(what)
-        self.problem = Problem(Where(), what, did_you_mean(word, names) or (f"there are {listed}" if listed else ""))
+        hint = did_you_mean(word, names) or (f"there are {listed}" if listed else "")
+        if others:
+            hint = f"did you mean `{'` or `'.join(others[:3])}`?"
+        self.problem = Problem(Where(), what, hint)
 
 
 class Stage:
@@ -148,18 +152,19 @@ class Stage:
         if "/" in wanted:
             namespace, _, wanted = wanted.partition("/")
         for name, within in ((wanted, namespace), (wanted.rpartition(".")[0], wanted.rpartition(".")[2])):
-            found = [
-                each
-                for each in self._instances
-                if name in (each.name, each.workload, dict(each.labels).get("app", ""))
-                and within in ("", each.namespace)
-            ]
+            found = [each for each in self._called(name) if within in ("", each.namespace)]
             if found:
                 # The one that is called so, rather than one of those; who is ready, rather than who is not.
                 return min(
                     found, key=lambda each: (each.name != name, each.workload != name, not each.ready, each.name)
                 )
-        raise NoSuchWorkload(word, (each.workload or each.name for each in self._instances))
+        short = wanted if self._called(wanted) else wanted.rpartition(".")[0]
+        elsewhere = (f"{short}.{each.namespace}" for each in self._called(short))
+        raise NoSuchWorkload(word, (each.workload or each.name for each in self._instances), elsewhere)
+
+    def _called(self, name: str) -> list[Instance]:
+        named = ((each, (each.name, each.workload, dict(each.labels).get("app", ""))) for each in self._instances)
+        return [each for each, names in named if name and name in names]
 
     def resources(self, group: Group, types: Iterable[str] = _TYPES) -> Mapping[str, Mapping[str, bytes]]:
         """What a proxy of the group is sent: by type, by name."""

@@ -123,9 +123,11 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
     is no change, and before its caller came it did not end at all. Raises what carries a problem, if it cannot be asked
     now."""
     after = _ways(_walked(Met(Stage(mesh_of(past.objects, past.settings))), question, now))
-    start = _start(past.moments)
+    start = _start(past.moments, max(past.restored, 0))
     came: Moment | None = None
     for moment, mesh in past.backwards():
+        if 0 <= past.restored < moment.number <= start:
+            continue  # before this run there are its pods
         try:
             before = _ways(_walked(Met(Stage(mesh)), question, now))
         except Exception as error:
@@ -136,15 +138,21 @@ def culprit(past: Past, question: Question, now: datetime) -> Culprit | Always:
         if before == after:
             came = None  # it had only gone for a while
             continue
+        if came is not None and moment.number <= past.restored < came.number:
+            came = None  # it came with this run, and was there in the last
         blamed = came or moment
-        return Always(blamed, after) if blamed.number <= start else Culprit(blamed, before, after)
+        if past.restored < blamed.number <= start:
+            return Always(blamed, after)
+        return Culprit(blamed, before, after)
     return Always(came, after)
 
 
-def _start(moments: tuple[Moment, ...]) -> int:
-    """The last moment until which nothing happened but that pods came, since the first objects; 0 if there is none."""
-    last = 0
+def _start(moments: tuple[Moment, ...], since: int) -> int:
+    """The last moment until which nothing happened but that pods came, since the objects with which this run began."""
+    last = since
     for moment in moments:
+        if moment.number <= since:
+            continue
         if moment.number != last + 1 or not all(map(_arrives, moment.edits)):
             break
         last = moment.number
@@ -155,7 +163,8 @@ def _arrives(edit: Edit) -> bool:
     was_ready, is_ready = (
         any(getattr(value, "ready", True) for value in values) for values in (edit.before, edit.after)
     )
-    return edit.of_endpoints and bool(edit.after) and (is_ready or not was_ready)
+    # What came and went again within one moment is as it was.
+    return edit.of_endpoints and (edit.before == edit.after or (bool(edit.after) and (is_ready or not was_ready)))
 
 
 def every_call(stage: Stage, most: int) -> Iterator[RequestCase]:
