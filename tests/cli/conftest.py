@@ -32,7 +32,8 @@ def weft():
     """Runs the command line as a user does: a process, with its own run directory for meshes."""
     run_directory = tempfile.mkdtemp(prefix="weft-cli-", dir="/tmp")  # short enough for the path of a Unix socket
     Path(run_directory).chmod(0o755)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WEFT_RUN_DIR": run_directory}
+    inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    environment = {**inherited, "PYTHONPATH": os.pathsep.join(sys.path), "WEFT_RUN_DIR": run_directory}
 
     def run(*arguments, **options):
         command = [sys.executable, "-m", "weft.cli", *map(str, arguments)]
