@@ -185,6 +185,13 @@ def test_a_pod_says_whether_it_is_on_demand_and_why(few, setting, telling, said)
     assert [line.startswith(f"On demand: {said}") for line in told] == ([True] if said else [])
 
 
+def test_behind_a_sidecar_that_shows_nothing_a_pod_says_so():
+    mesh = shop(Sidecar("narrow", "shop", egress=(EgressListener(("./nobody.shop.svc.cluster.local",)),)))
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=OnDemand.ON),))
+    lines = pod_lines(describe_pod(mesh, Stage(mesh, calls=Calls()), (), "orders"))
+    assert "On demand: there is no service that its Sidecar shows (weft.dev/on-demand: true)" in lines
+
+
 def test_behind_a_narrow_sidecar_a_pod_says_that_it_is_told_of_what_that_shows():
     named = EgressListener(("./payments.shop.svc.cluster.local",))
     mesh = shop(service("web", addresses=("10.96.0.8",)), Sidecar("narrow", "shop", egress=(named,)), few=1)

@@ -59,6 +59,8 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
 def _on_demand(calls: Calling, shown: str) -> str:
     if calls.too_many:
         return f"On demand: no more, it has called more than {MOST:,} addresses and is told of everything"
+    if not calls.of:
+        return f"On demand: there is no service that {shown} ({calls.why})"
     if calls.every:
         since = "no more" if calls.before else "no"
         return f"On demand: {since}, it is told of {_all(calls.of)} that {shown} ({calls.why})"
