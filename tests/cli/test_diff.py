@@ -5,6 +5,12 @@ import pytest
 
 from cli.test_test_ import SERVICE, TESTS
 
+ON_DEMAND = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: istio, namespace: istio-system, annotations: {weft.dev/on-demand: "true"}}
+data: {mesh: "{}"}
+"""
 POLICY = """
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
@@ -32,6 +38,15 @@ def test_a_change_is_told_by_proxies_and_by_requests(weft, tmp_path):
     assert "1 objects and 1 groups of proxies change, 0 do not; 2 of 2 requests end otherwise" in done.stderr
     said = json.loads(weft("diff", "-f", change, "--against", base, "-o", "json").stdout)
     assert [each["name"] for each in said["proxies"][0]["resources"]] == ["virtualInbound"]
+
+
+def test_that_nobody_knows_here_what_was_called_is_said_where_it_matters(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE)
+    (tmp_path / "on.yaml").write_text(ON_DEMAND)
+    said = "note: some proxies are on demand; what they called is not known here, and is taken to be everything"
+    assert said in weft("diff", "-f", tmp_path / "on.yaml", "--against", tmp_path / "web.yaml").stderr
+    assert said in weft("diff", "-f", tmp_path / "web.yaml", "--against", tmp_path).stderr
+    assert said not in weft("diff", "-f", tmp_path / "web.yaml", "--against", tmp_path / "web.yaml").stderr
 
 
 def test_the_same_again_changes_nothing(weft, tmp_path):

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from control.test_edges import stage_of
@@ -14,7 +15,9 @@ from weft.control.stage import Stage
 from weft.control.sync_status import STALE, SYNCED, ProxySync, TypeSync
 from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
+from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.request_authentication import RequestAuthentication
+from weft.model.service import Protocol, ServicePort
 from weft.model.sidecar import EgressListener, OutboundPolicy, Sidecar
 from weft.model.virtual_service import VirtualService
 
@@ -85,6 +88,31 @@ def test_a_service_that_is_kept_at_home_is_named_although_its_name_does_not_reso
     (found,) = told(shop(hidden), "http://ledger.bank/")
     assert str(found.where) == "bank.yaml:3: Service bank/ledger"
     assert "it is exported to `.` only" in found.what
+
+
+@pytest.mark.parametrize("to", ["http://web/", "http://10.96.0.7/"])
+def test_a_hidden_service_is_a_problem_where_the_call_arrives_all_the_same(to):
+    narrow = Sidecar("narrow", "shop", egress=(EgressListener(("./api.shop.svc.cluster.local",)),), origin=SIDECAR)
+    past = "; the call goes past the mesh, without its routes and without mutual TLS"
+    (found,) = told(shop(narrow), to)
+    assert str(found.where) == "narrow.yaml:7: Sidecar shop/narrow"
+    assert found.what.endswith(f"its Sidecar shows it only ./api.shop.svc.cluster.local{past}")
+    assert told(shop(narrow), to.replace("web", "api").replace("0.7", "0.8")) == ()
+    (found,) = told(shop(narrow, PeerAuthentication("strict", "shop", mode=TlsMode.STRICT)), to)
+    assert found.what.endswith("its Sidecar shows it only ./api.shop.svc.cluster.local"), "and it does not arrive"
+    (found,) = told(shop(service("ledger", "bank", export_to=(".",), addresses=("10.96.0.9",))), "http://10.96.0.9/")
+    assert "ledger.bank.svc.cluster.local is hidden from client-0.shop: it is exported to `.` only" in found.what
+
+
+def test_a_port_that_a_sidecar_hides_is_a_problem_beside_one_that_it_shows():
+    port = ServicePort(80, "http", Protocol.HTTP, 8080)
+    shown = EgressListener(("./web.shop.svc.cluster.local",), port)
+    both = (port, ServicePort(81, "http-other", Protocol.HTTP, 8080))
+    two = msgspec.structs.replace(service("web", addresses=("10.96.0.7",)), ports=both)
+    stage = shop(two, Sidecar("narrow", "shop", egress=(shown,), origin=SIDECAR))
+    assert told(stage, "http://web/") == ()
+    (found,) = told(stage, "http://web:81/")
+    assert "web.shop.svc.cluster.local is hidden from client-0.shop" in found.what
 
 
 def test_pods_that_are_there_and_not_ready_are_named_unless_others_answer():

@@ -17,6 +17,7 @@ from weft.model.names import ObjectKey, Origin, labels_of
 from weft.model.on_demand import OnDemand, Telling, overflowing
 from weft.model.peer_authentication import PeerAuthentication, TlsMode
 from weft.model.settings import Settings
+from weft.model.sidecar import EgressListener, Sidecar
 from weft.model.virtual_service import Destination, HttpRoute, VirtualService, WeightedDestination
 
 HOST = "app.shop.svc.cluster.local"
@@ -143,16 +144,24 @@ def test_a_route_is_told_with_what_happens_on_its_way():
             0,
             OnDemand.AUTO,
             None,
-            "it knows 0 of 1 services, each of the others from the first call on (1 services could",
+            "it knows 0 of 1 services, each of the others from the first call on (1 service could",
         ),
         (5, OnDemand.AUTO, None, ""),
-        (0, OnDemand.OFF, None, "no, it is told of all 1 services (weft.dev/on-demand: false)"),
+        (0, OnDemand.OFF, None, "no, it is told of the one service that it sees (weft.dev/on-demand: false)"),
         (5, OnDemand.OFF, None, ""),
         (
             5,
             OnDemand.AUTO,
             ON,
-            "no, it is told of all 1 services (1 services could be called from here, not more than 5",
+            "no more, it is told of the one service that it sees "
+            "(1 service could wait here for a first call, not more than 5",
+        ),
+        (
+            0,
+            OnDemand.ON,
+            Telling(every=False, held=True, ranges=ON.ranges, kept=frozenset({"payments.shop.svc.cluster.local"})),
+            "it knows the one service that it sees, and of one that comes from the first call on; "
+            "1 of them it was told of before it was on demand, and keeps until it is restarted (weft.dev/on-demand: true)",
         ),
         (
             0,
@@ -174,3 +183,24 @@ def test_a_pod_says_whether_it_is_on_demand_and_why(few, setting, telling, said)
         stage = Stage(mesh, calls=calls)
     told = [line for line in pod_lines(describe_pod(mesh, stage, (), "orders")) if line.startswith("On demand")]
     assert [line.startswith(f"On demand: {said}") for line in told] == ([True] if said else [])
+
+
+def test_behind_a_sidecar_that_shows_nothing_a_pod_says_so():
+    mesh = shop(Sidecar("narrow", "shop", egress=(EgressListener(("./nobody.shop.svc.cluster.local",)),)))
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=OnDemand.ON),))
+    lines = pod_lines(describe_pod(mesh, Stage(mesh, calls=Calls()), (), "orders"))
+    assert "On demand: there is no service that its Sidecar shows (weft.dev/on-demand: true)" in lines
+
+
+def test_behind_a_narrow_sidecar_a_pod_says_that_it_is_told_of_what_that_shows():
+    named = EgressListener(("./payments.shop.svc.cluster.local",))
+    mesh = shop(service("web", addresses=("10.96.0.8",)), Sidecar("narrow", "shop", egress=(named,)), few=1)
+    calls = Calls()
+    stage = Stage(mesh, calls=calls)
+    calls.tell(stage.group(stage.find("orders")), ON)
+    stage = Stage(mesh, calls=calls)
+    (told,) = [line for line in pod_lines(describe_pod(mesh, stage, (), "orders")) if line.startswith("On demand")]
+    assert told == (
+        "On demand: no more, it is told of the one service that its Sidecar shows "
+        "(no service could wait here for a first call, not more than 1; weft.dev/on-demand: auto)"
+    )

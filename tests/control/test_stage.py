@@ -17,9 +17,11 @@ from weft.model.mesh import Mesh
 from weft.model.names import ObjectKey, Origin
 from weft.model.on_demand import FEW, OnDemand, Telling
 from weft.model.settings import Settings
+from weft.model.sidecar import EgressListener, Sidecar
 from weft.model.workload import Workload as Written
 from weft.xds.types import CLUSTER, LISTENER
 
+NARROW = Origin(ObjectKey("Sidecar", "shop", "narrow"), "", "narrow.yaml", 7)
 KEY = ObjectKey("Service", "shop", "web")
 DENY = """
 apiVersion: security.istio.io/v1
@@ -137,14 +139,70 @@ async def test_what_is_served_is_what_would_be():
     await plane.close()
 
 
-def test_on_kubernetes_the_network_sends_on_what_is_for_a_services_address():
+@pytest.mark.parametrize("sliced", [True, False])
+def test_on_kubernetes_and_on_one_machine_the_network_sends_on_what_is_for_a_services_address(sliced):
     mesh = shop()
-    assert Stage(mesh).behind("10.96.0.7", 80) is None  # on one machine nobody does
-    put(mesh, service("payments", addresses=("10.96.0.7",), sliced=True))
+    put(mesh, service("payments", addresses=("10.96.0.7",), sliced=sliced))
     stage = Stage(mesh)
     assert stage.behind("10.96.0.7", 80) == (("10.244.0.3", 8080),)
     assert stage.behind("10.96.0.7", 81) == ()
     assert stage.behind("10.244.0.3", 80) is None
+
+
+def test_an_address_of_a_service_entry_leads_elsewhere_on_one_machine_alone():
+    origin = Origin(ObjectKey("ServiceEntry", "shop", "api"))
+    mesh = shop(service("api", selector=(("app", "payments"),), addresses=("10.96.0.9",), origin=origin))
+    assert Stage(mesh).behind("10.96.0.9", 80) is None
+    put(mesh, Written("orders", "shop", ()))
+    assert Stage(mesh).behind("10.96.0.9", 80) == (("10.244.0.3", 8080),)
+    put(mesh, service("api", selector=(("app", "nobody"),), addresses=("10.96.0.9",), origin=origin))
+    assert Stage(mesh).behind("10.96.0.9", 80) is None
+
+
+@pytest.mark.parametrize("on_demand", [OnDemand.ON, OnDemand.OFF])
+@pytest.mark.parametrize("where", [{}, {"address": "10.96.0.7"}])
+def test_a_call_of_whom_a_sidecar_hides_is_told_with_whose_address_it_is(where, on_demand):
+    narrow = Sidecar("narrow", "shop", egress=(EgressListener(("./api.shop.svc.cluster.local",)),), origin=NARROW)
+    mesh = shop(narrow)
+    mesh.apply(ObjectKey("ConfigMap", "istio-system", "istio"), (Settings(on_demand=on_demand),))
+    stage = Stage(mesh, calls=Calls())
+    found = explain(Request("payments", caller=stage.find("orders"), **where), stage)
+    told = {step.what: step.sources for step in found.outcomes[0].steps}
+    said = "10.96.0.7:80 is payments.shop.svc.cluster.local, which Sidecar shop/narrow does not show to orders-0.shop"
+    assert [str(each) for each in told[said]] == ["Sidecar shop/narrow (narrow.yaml:7)"]
+    assert (found.verdict.kind, found.verdict.workload) == (Kind.DELIVERED, "payments-0.shop")
+    assert (found.verdict.cluster, "nobody that the mesh" in str(told)) == ("PassthroughCluster", False)
+    held = [what for what in told if "held" in what]
+    shown = "10.96.0.7:80 is nobody's that this proxy is shown: the call is held until it is told so"
+    assert [each.startswith(shown) for each in held] == ([True] if on_demand is OnDemand.ON else [])
+
+
+def test_a_service_that_is_exported_elsewhere_is_told_with_whose_address_it_is():
+    stage = Stage(shop(service("ledger", "bank", export_to=(".",), addresses=("10.96.0.9",))))
+    found = explain(Request("ledger", address="10.96.0.9", caller=stage.find("orders")), stage)
+    said = "10.96.0.9:80 is ledger.bank.svc.cluster.local, which is exported to `.` only, so not to orders-0.shop"
+    assert said in [step.what for step in found.outcomes[0].steps]
+    assert (found.verdict.kind, found.verdict.status) == (Kind.FAILED, 503), "nobody is behind it"
+
+
+def test_a_call_of_nobody_is_held_each_time_and_told_so():
+    mesh = shop(few=0)
+    stage = Stage(mesh, calls=Calls())
+    caller = stage.workload(stage.find("orders"))
+    stage.after_call(caller, "10.96.0.9")
+    (way,) = explain(Request("nobody", address="10.96.0.9", caller=caller.name), stage).outcomes
+    (told,) = [step.what for step in way.steps if "held" in step.what]
+    assert told.startswith("10.96.0.9:80 is nobody's: the call is held until the proxy is told so (1 service could")
+
+
+def test_a_call_is_still_held_where_it_was_before_and_told_why():
+    calls = Calls()
+    before = Stage(shop(few=0))
+    calls.tell(before.group(before.find("orders")), Telling(held=True, ranges=("10.96.0.0/16",)))
+    stage = Stage(shop(), calls=calls)
+    (way,) = explain(Request("nobody", address="10.96.0.9", caller=stage.find("orders")), stage).outcomes
+    (told,) = [step.what for step in way.steps if "held" in step.what]
+    assert told.endswith("(its proxy was on demand before, and holds such calls until it is restarted)")
 
 
 def test_groups_are_those_of_pods_with_a_proxy():
@@ -203,7 +261,7 @@ def test_a_held_call_is_told_with_the_reason_why_it_is_held():
     stage = Stage(shop(few=0), calls=Calls())
     (way,) = explain(Request("payments", caller=stage.find("orders")), stage).outcomes
     (told,) = [step.what for step in way.steps if "has not been called yet" in step.what]
-    assert "(1 services could be called from here, more than 0; weft.dev/on-demand: auto)" in told
+    assert "(1 service could be called from here, more than 0; weft.dev/on-demand: auto)" in told
     assert way.verdict.kind is Kind.DELIVERED
     (way,) = explain(Request("payments", caller=stage.find("orders")), Stage(shop(), calls=Calls())).outcomes
     assert not any("has not been called yet" in step.what for step in way.steps)

@@ -157,7 +157,7 @@ def test_a_listener_that_holds_calls_says_why_it_does():
     (listener,) = why(mesh, stage, stage.find("orders"), "virtualOutbound.filter_chains")
     held = [part for part in listener.parts if "[hold]" in part.path]
     assert [rule.name for part in held for rule in part.rules] == ["held-calls"]
-    counted = "1 services could be called from here, more than 0; weft.dev/on-demand: auto."
+    counted = "1 service could be called from here, more than 0; weft.dev/on-demand: auto."
     assert held[0].rules[0].says == f"{rules.HELD_CALLS.says} {counted}"
     origin = Origin(ObjectKey("ConfigMap", "istio-system", "istio"), "1", "mesh.yaml", 7)
     mesh.apply(origin.key, (Settings(on_demand=OnDemand.ON, origin=origin),))

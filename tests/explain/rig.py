@@ -79,6 +79,9 @@ class RigWorld:
     def behind(self, address, port):
         return None
 
+    def unseen(self, caller, address, port):
+        return None
+
     def uncalled(self, caller, cluster):
         return ""
 

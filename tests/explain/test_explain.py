@@ -6,7 +6,7 @@ from weft.explain.decision import Kind, Source
 from weft.explain.explain import explain
 from weft.explain.request import Request, Speaks
 from weft.explain.text import lines
-from weft.explain.world import NoPort
+from weft.explain.world import NoPort, Unseen
 
 
 def _ask(*texts, caller="frontend", host="orders", **request):
@@ -42,13 +42,29 @@ def test_a_caller_without_a_proxy_reaches_whoever_the_network_sends_it_to():
     world.sent["10.96.0.1", 80] = ((world.workload("orders").addresses[0], 8080),)
     found = explain(asked, world)
     assert (found.verdict.kind, found.verdict.cluster) == (Kind.DELIVERED, "inbound|8080||")
-    assert "10.96.0.1:80 is a service's, and the cluster's network sends it to " in str(found)
+    assert "10.96.0.1:80 is a service's, and the network itself sends it to " in str(found)
     strict = SmallWorld(ORDERS, LEGACY, policy("PeerAuthentication", "{mtls: {mode: STRICT}}", "default"))
     strict.sent = world.sent
     assert explain(asked, strict).verdict.kind is Kind.CLOSED
     world.sent["10.96.0.1", 80] = ()
     refused = explain(asked, world).verdict
     assert (refused.kind, refused.why) == (Kind.CLOSED, "the connection is refused")
+
+
+def test_what_a_proxy_is_not_shown_goes_past_the_mesh_and_that_is_said():
+    world = SmallWorld(ORDERS, policy("Sidecar", '{egress: [{hosts: ["~/*"]}]}', "default", "networking.istio.io"))
+    asked = Request(host="orders", caller="frontend")
+    source = Source("Sidecar", "shop", "default")
+    world.hidden["10.96.0.1", 80] = Unseen("10.96.0.1:80 is orders', which is hidden", (source,))
+    world.sent["10.96.0.1", 80] = ((world.workload("orders").addresses[0], 8080),)
+    found = explain(asked, world)
+    assert (found.verdict.kind, found.verdict.cluster) == (Kind.DELIVERED, "PassthroughCluster")
+    (told,) = [step for step in found.outcomes[0].steps if "hidden" in step.what]
+    assert told.sources == (source,)
+    assert "nobody that the mesh knows" not in str(found)
+    world.sent["10.96.0.1", 80] = ()
+    failed = explain(asked, world).verdict
+    assert (failed.kind, failed.flags, failed.why) == (Kind.CLOSED, "UF", "nobody is behind it")
 
 
 def test_what_the_mesh_does_not_know_is_passed_on_or_blocked():

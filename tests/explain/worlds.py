@@ -40,6 +40,7 @@ class SmallWorld:
         self.problems, self.bypassed = problems, set(bypassed)
         self.secretless = {}  # by cluster: what is said of a rule that needs a Secret
         self.lacking = {}  # by (address, port): what is said of a service without that port
+        self.hidden = {}  # by (address, port): what is said of a service that nobody is shown
         self.sent = {}  # by (address, port) of a service: whom the network sends it to
         self.workloads, self.addresses, self.names = {}, {}, {}
         declared = {value.name: value for _, values in mesh.values() for value in values if isinstance(value, Declared)}
@@ -70,6 +71,9 @@ class SmallWorld:
 
     def behind(self, address, port):
         return self.sent.get((address, port))
+
+    def unseen(self, caller, address, port):
+        return self.hidden.get((address, port))
 
     def uncalled(self, caller, cluster):
         return self.secretless.get(cluster, "")

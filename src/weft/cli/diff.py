@@ -103,6 +103,8 @@ def _change(files: list[Path], against: Path | None, mesh: str | None, place: di
     check(own)
     for problem in dict.fromkeys(map(coded, (*change.problems, *own))):
         say(str(problem))
+    if any(stage.mesh.on_demand(stage.mesh.scope(group)).on for stage in (before, after) for group in stage.groups()):
+        say("note: some proxies are on demand; what they called is not known here, and is taken to be everything")
     found = difference(before, after, [*base.cases, *change.cases], datetime.now(UTC), base.recent)
     return base.name, msgspec.to_builtins(found)
 

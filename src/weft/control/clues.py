@@ -28,8 +28,10 @@ from weft.model.request_authentication import RequestAuthentication
 from weft.model.scope import exported
 from weft.model.service import Service
 from weft.model.virtual_service import MESH, VirtualService
+from weft.translate.names import PASSTHROUGH
 
 _WELL = (Kind.DELIVERED, Kind.PASSED_ON)
+_PAST = "; the call goes past the mesh, without its routes and without mutual TLS"
 
 
 class Wrong(msgspec.Struct, frozen=True):
@@ -54,10 +56,12 @@ def stale(proxies: Iterable[ProxySync]) -> dict[str, int]:
 
 def clues(stage: Stage, request: Request, explanation: Explanation, wrong: Wrong) -> tuple[Problem, ...]:
     caller = _caller(stage, request)
-    called = stage.service(request.host, caller.namespace) if caller is not None else None
+    called = _called(stage, request, caller) if caller is not None else None
     found: list[Problem] = [*_stale(stage, request, explanation, wrong.stale)]
     if caller is not None and explanation.verdict.kind not in _WELL:
         found += _of_failure(stage, request, explanation, caller, called)
+    elif caller is not None and any(each.verdict.cluster == PASSTHROUGH for each in explanation.outcomes):
+        found += _hidden(stage, called, request, caller, _PAST) if called is not None else ()
     involved = _deciding(request, explanation) | _guarding(stage, explanation)
     if called is not None:
         involved |= objects_about(stage.mesh, called, wrong.refused)
@@ -84,6 +88,13 @@ def _caller(stage: Stage, request: Request) -> Instance | None:
         return stage.instance(request.caller)
     except NoSuchWorkload:
         return None
+
+
+def _called(stage: Stage, request: Request, caller: Instance) -> Service | None:
+    """By its name, or at its own address."""
+    if (named := stage.service(request.host, caller.namespace)) is not None or not request.address:
+        return named
+    return next(iter(stage.mesh.services_at(request.address)), None)
 
 
 def _of_failure(
@@ -159,19 +170,23 @@ def _services(stage: Stage, explanation: Explanation, called: Service | None) ->
     return [*dict.fromkeys(each for each in (called, routed) if each is not None)]
 
 
-def _hidden(stage: Stage, service: Service, request: Request, caller: Instance) -> Iterator[Problem]:
+def _hidden(stage: Stage, service: Service, request: Request, caller: Instance, then: str = "") -> Iterator[Problem]:
+    """At the port that is called, if the service has it. `then`: what becomes of the call all the same."""
     group = group_of(caller)
-    if not caller.proxied or stage.mesh.scope(group).ports(service):
+    shown = {port.number for port in stage.mesh.scope(group).ports(service)}
+    if not caller.proxied or request.port in shown or (shown and service.port(request.port) is None):
         return
     who = f"{service.host} is hidden from {caller.name}.{caller.namespace}"
     if not exported(service.export_to, owner=service.namespace, viewer=caller.namespace):
         words = ", ".join(service.export_to)
-        yield _clue(where_of(service.origin), f"{who}: it is exported to `{words}` only", "change its `exportTo`")
+        yield _clue(where_of(service.origin), f"{who}: it is exported to `{words}` only{then}", "change its `exportTo`")
         return
     sidecar = stage.mesh.sidecar(group)
-    shown = ", ".join(host for listener in sidecar.egress for host in listener.hosts) if sidecar else ""
+    entries = ", ".join(host for listener in sidecar.egress for host in listener.hosts) if sidecar else ""
     hint = f"add {service.namespace}/{service.host} to its `egress`"
-    yield _clue(where_of(sidecar.origin if sidecar else None), f"{who}: its Sidecar shows it only {shown}", hint)
+    yield _clue(
+        where_of(sidecar.origin if sidecar else None), f"{who}: its Sidecar shows it only {entries}{then}", hint
+    )
 
 
 def _not_ready(stage: Stage, service: Service) -> Iterator[Problem]:

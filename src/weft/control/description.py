@@ -96,6 +96,8 @@ class Calling(msgspec.Struct, frozen=True):
     why: str = ""  # it is told so
     every: bool = False  # it is told of each, called or not, and not for there being few
     too_many: bool = False  # because it has called too many
+    before: bool = False  # it was on demand, and is no more
+    kept: int = 0  # of those that it knows: it was told of them before it was on demand
 
 
 class PodFacts(msgspec.Struct, frozen=True):
@@ -199,7 +201,15 @@ def _calling(mesh: Mesh, stage: Stage, group: Group) -> Calling | None:
     seen = {host for host in mesh.hosts() if mesh.service(host, scope) is not None}
     known = {host for name in stage.versions(group, (CLUSTER,)) if (host := called_host(name[1]))}
     too_many = telling.too_many and telling.held
-    return Calling(tuple(sorted(known & seen)), len(seen), str(judged), every=telling.every, too_many=too_many)
+    return Calling(
+        tuple(sorted(known & seen)),
+        len(seen),
+        str(judged),
+        every=telling.every,
+        too_many=too_many,
+        before=telling.every and telling.held,
+        kept=len(telling.kept & known & seen),
+    )
 
 
 def describe_service(

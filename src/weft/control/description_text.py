@@ -50,19 +50,30 @@ def pod_lines(pod: PodFacts) -> Iterator[str]:
         yield from _guards("RequestAuthentications", pod.authentication, "none, so that no token is checked")
         yield f"Sidecar: {_told(pod.sidecar) if pod.sidecar else 'none, so that it sees all that is exported to it'}"
         if pod.calls is not None:
-            yield _on_demand(pod.calls)
+            yield _on_demand(pod.calls, "its Sidecar shows" if pod.sidecar else "it sees")
         if pod.telemetry:
             yield f"Telemetry: {', '.join(map(_told, pod.telemetry))}"
     yield from _problems(pod.problems)
 
 
-def _on_demand(calls: Calling) -> str:
+def _on_demand(calls: Calling, shown: str) -> str:
     if calls.too_many:
         return f"On demand: no more, it has called more than {MOST:,} addresses and is told of everything"
+    if not calls.of:
+        return f"On demand: there is no service that {shown} ({calls.why})"
     if calls.every:
-        return f"On demand: no, it is told of all {calls.of:,} services ({calls.why})"
+        since = "no more" if calls.before else "no"
+        return f"On demand: {since}, it is told of {_all(calls.of)} that {shown} ({calls.why})"
     known = f"it knows {len(calls.hosts):,} of {calls.of:,} services, each of the others from the first call on"
+    if len(calls.hosts) == calls.of:
+        known = f"it knows {_all(calls.of)} that {shown}, and of one that comes from the first call on"
+    if calls.kept:
+        known += f"; {calls.kept:,} of them it was told of before it was on demand, and keeps until it is restarted"
     return f"On demand: {known} ({calls.why})"
+
+
+def _all(number: int) -> str:
+    return f"all {number:,} services" if number != 1 else "the one service"
 
 
 def service_lines(picture: ServicePicture) -> Iterator[str]:

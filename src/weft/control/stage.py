@@ -16,14 +16,16 @@ from weft.control.edges import closed, unsent
 from weft.control.problems import Problems
 from weft.control.push import Push
 from weft.control.reasons.part import sources
-from weft.explain.world import NoPort, Resources, Workload
+from weft.explain.world import NoPort, Resources, Unseen, Workload
 from weft.model.calls import Calls
-from weft.model.group import Group, group_of
+from weft.model.endpoint import Endpoint
+from weft.model.group import Group, ProxyKind, group_of
 from weft.model.identity import Identity
 from weft.model.instance import Instance
 from weft.model.mesh import Mesh
 from weft.model.on_demand import EVERYTHING, Telling
-from weft.model.service import Service
+from weft.model.scope import exported
+from weft.model.service import Resolution, Service
 from weft.model.workload import Workload as Written
 from weft.translate.lookup import Found, Names, NotOurs
 from weft.translate.names import held
@@ -90,12 +92,15 @@ class Stage:
         return self._as_workload(found) if found is not None else None
 
     def behind(self, address: str, port: int) -> tuple[tuple[str, int], ...] | None:
-        """Kubernetes does so (kube-proxy, or who is in its place); on one machine nobody does."""
-        for service in self.mesh.services():
-            if service.sliced and address in service.addresses:
+        """Kubernetes does so (kube-proxy, or who is in its place); on one machine the bridge does."""
+        for service in self.mesh.services_at(address):
+            if service.sliced or service.resolution is Resolution.STATIC:
                 called = service.port(port)
                 found = self.mesh.endpoints(service, called) if called is not None else ()
-                return tuple((each.address, each.port) for each in found)
+                sent = tuple((to, each.port) for each in found if (to := _alike(address, each)))
+                # Addresses of a ServiceEntry may be real ones; on a cluster nobody leads elsewhere from there.
+                if _is_of_service(service) or (sent and self._written):
+                    return sent
         return None
 
     def no_port(self, address: str, port: int) -> NoPort | None:
@@ -104,6 +109,30 @@ class Stage:
             if address in service.addresses and _is_of_service(service) and service.port(port) is None:
                 return NoPort(lacking(service, port), sources(service.origin))
         return None
+
+    def unseen(self, caller: Workload, address: str, port: int) -> Unseen | None:
+        group = self.group_of(caller.name)
+        if group is None or group.kind is not ProxyKind.SIDECAR or self.is_shown(caller, address, port):
+            return None
+        for service in self.mesh.services_at(address):
+            if service.port(port) is not None:
+                whose = f"{address}:{port} is {service.host}"
+                if not exported(service.export_to, owner=service.namespace, viewer=group.namespace):
+                    words = ", ".join(service.export_to)
+                    why = f"{whose}, which is exported to `{words}` only, so not to {caller.name}"
+                    return Unseen(why, sources(service.origin))
+                sidecar = self.mesh.sidecar(group)
+                name = f"Sidecar {sidecar.namespace}/{sidecar.name}" if sidecar is not None else "its Sidecar"
+                why = f"{whose}, which {name} does not show to {caller.name}"
+                return Unseen(why, sources(sidecar.origin if sidecar is not None else None))
+        return None
+
+    def is_shown(self, caller: Workload, address: str, port: int) -> bool:
+        group = self.group_of(caller.name)
+        scope = self.mesh.scope(group) if group is not None else None
+        return scope is None or any(
+            each.number == port for service in self.mesh.services_at(address) for each in scope.ports(service)
+        )
 
     def uncalled(self, caller: Workload, cluster: str) -> str:
         group = self.group_of(caller.name)
@@ -129,7 +158,10 @@ class Stage:
         return self._read(self._own, group)
 
     def on_demand(self, caller: Workload) -> str:
-        return str(self.mesh.on_demand(self.mesh.scope(self.group(caller.name))))
+        judged = self.mesh.on_demand(self.mesh.scope(self.group(caller.name)))
+        return (
+            str(judged) if judged.on else "its proxy was on demand before, and holds such calls until it is restarted"
+        )
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:
         instance = self._at.get(next(iter(workload.addresses), ""))
@@ -272,6 +304,12 @@ class Stage:
 def lacking(service: Service, port: int) -> str:
     numbers = ", ".join(str(each.number) for each in service.ports)
     return f"{service.name} has no port {port} ({f'it has {numbers}' if numbers else 'it has none'})"
+
+
+def _alike(address: str, endpoint: Endpoint) -> str:
+    """At which address of its family somebody is who answers; "" if he has none."""
+    is_six = ":" in address
+    return next((each for each in (endpoint.address, *endpoint.extra_addresses) if (":" in each) == is_six), "")
 
 
 def _is_of_service(service: Service) -> bool:

@@ -84,7 +84,7 @@ class Met:
         self.groups: set[Group] = set()
         self.behind, self.no_port, self.uncalled = stage.behind, stage.no_port, stage.uncalled
         self.resolve, self.intercepts, self.after_call = stage.resolve, stage.intercepts, stage.after_call
-        self.on_demand = stage.on_demand
+        self.on_demand, self.unseen, self.is_shown = stage.on_demand, stage.unseen, stage.is_shown
 
     def workload(self, name: str) -> Workload | None:
         return self._noted(self.stage.workload(name))

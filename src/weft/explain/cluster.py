@@ -88,7 +88,7 @@ def behind(walk: Walk, world: World, address: str, port: int) -> Place | None:
         workload = _at(world, place)
         groups.setdefault((_alike(workload, place), place.port), []).append(place)
     chosen = walk.choose([(len(group), group) for group in groups.values()])
-    walk.tell(Stage.ENDPOINT, f"{where} is a service's, and the cluster's network sends it to {_odds(found)}")
+    walk.tell(Stage.ENDPOINT, f"{where} is a service's, and the network itself sends it to {_odds(found)}")
     return chosen[0]
 
 

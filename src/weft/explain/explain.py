@@ -160,7 +160,12 @@ class _Outbound:
         if connection.held:
             return self._take(self._resources.listeners.get(listener.UNKNOWN), connection)
         where = f"{connection.address}:{connection.port}"
-        told = f"{where} has not been called yet: the call is held until the proxy is told who it is"
+        if self._world.is_shown(self._caller, connection.address, connection.port):
+            told = f"{where} has not been called yet: the call is held until the proxy is told who it is"
+        elif self._world.unseen(self._caller, connection.address, connection.port) is not None:
+            told = f"{where} is nobody's that this proxy is shown: the call is held until it is told so"
+        else:
+            told = f"{where} is nobody's: the call is held until the proxy is told so"
         self._walk.tell(Stage.LISTENER, f"{told} ({self._world.on_demand(self._caller)})")
         self._resources = self._world.after_call(self._caller, connection.address)
         return self.go(msgspec.structs.replace(connection, held=True))
@@ -200,6 +205,13 @@ class _Outbound:
         made = tls.offer(walk, self._resources, target.cluster, place, offers, self._caller.identity)
         if server is None and (lacking := self._world.no_port(place.address, place.port)) is not None:
             return _no_port(walk, lacking, headers)
+        if server is None:
+            if (unseen := self._world.unseen(self._caller, place.address, place.port)) is not None:
+                walk.tell(Stage.ENDPOINT, unseen.why, unseen.sources)
+            sent = behind(walk, self._world, place.address, place.port)
+            if sent is None:
+                return _failed(walk, headers, "nobody is behind it", "UF", "upstream_reset_before_response_started")
+            place, server = sent, self._world.at(sent.address)
         if server is None:
             return _passed_on(walk, place.address, place.port, headers)
         if made is not None and made.foreign:

@@ -96,6 +96,13 @@ class NoPort(msgspec.Struct, frozen=True):
     sources: tuple[Source, ...] = ()
 
 
+class Unseen(msgspec.Struct, frozen=True):
+    """A service that has an address, and that the caller's proxy is not shown."""
+
+    why: str
+    sources: tuple[Source, ...] = ()
+
+
 class World(Protocol):
     def workload(self, name: str) -> Workload | None: ...
 
@@ -112,6 +119,14 @@ class World(Protocol):
         """Whose own address it is, if it is that of a service without this port: nobody answers there."""
         ...
 
+    def unseen(self, caller: Workload, address: str, port: int) -> Unseen | None:
+        """Whose own address and port it is, if he is hidden from the caller's proxy."""
+        ...
+
+    def is_shown(self, caller: Workload, address: str, port: int) -> bool:
+        """Whether there is anybody of whom the caller's proxy is told if this is called."""
+        ...
+
     def uncalled(self, caller: Workload, cluster: str) -> str:
         """Why the caller's proxy may call nobody of a cluster that has no endpoints; "" if nobody knows."""
         ...
@@ -126,7 +141,7 @@ class World(Protocol):
         ...
 
     def on_demand(self, caller: Workload) -> str:
-        """Why the caller's proxy is told of services only when they are called."""
+        """Why calls of what the caller's proxy was not told of are held."""
         ...
 
     def intercepts(self, workload: Workload, address: str, port: int, *, inbound: bool) -> bool:

@@ -36,8 +36,11 @@ class Judgement(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.setting is not OnDemand.AUTO:
             return f"weft.dev/on-demand: {self.setting}"
-        compared = "more than" if self.on else "not more than"
-        counted = f"{self.services:,} services could be called from here, {compared} {self.few:,}"
+        counted = {0: "no service", 1: "1 service"}.get(self.services, f"{self.services:,} services")
+        if self.on:
+            counted = f"{counted} could be called from here, more than {self.few:,}"
+        else:
+            counted = f"{counted} could wait here for a first call, not more than {self.few:,}"
         return f"{counted}; weft.dev/on-demand: auto"
 
 
