@@ -101,6 +101,12 @@ class _World:
     def on_demand(self, caller: Workload) -> str:
         return ""
 
+    def unseen(self, caller: Workload, address: str, port: int) -> None:
+        return None
+
+    def is_shown(self, caller: Workload, address: str, port: int) -> bool:
+        return True
+
     def uncalled(self, caller: Workload, cluster: str) -> str:
         return ""
 
