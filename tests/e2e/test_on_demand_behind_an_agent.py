@@ -65,7 +65,8 @@ async def test_a_call_that_is_held_while_the_control_plane_is_away_goes_on_when_
     await eventually(lambda: not agent.upstream.connected)
     call = asyncio.create_task(mesh.get("client", f"http://{virtual}/", method="POST", body="some bytes"))
     await eventually(lambda: any(f"hold|15001|{virtual}" in names for names in agent._copy._wanted.values()))
-    assert (await mesh.get("client", "http://web/"))["status"] == 200  # what is known needs nobody
+    known = await mesh.get("client", "http://web/")
+    assert known["status"] == 200, known  # it needs nobody
     await line.open()
     answer = await call
     assert (answer["status"], answer["body"]["body"]) == (200, "some bytes"), answer
