@@ -66,6 +66,14 @@ def test_who_shows_no_certificate_has_no_name():
     assert not permits(ParseDict({"url_path": {"path": {"prefix": ""}}}, Permission()), plain)
 
 
+def test_a_connect_has_no_path_so_that_it_is_none_of_those_left_out():
+    asking = Seen(seen().connection, (IDENTITY,), headers=Headers([(":path", "/"), (":method", "CONNECT")]))
+    path = {"url_path": {"path": {"exact": "/"}}}
+    assert not permits(ParseDict(path, Permission()), asking)
+    assert permits(ParseDict({"not_rule": path}, Permission()), asking)
+    assert not is_(ParseDict(path, Principal()), asking)
+
+
 def test_a_question_that_is_not_known_is_not_guessed():
     with pytest.raises(Unsure):
         permits(Permission(), seen())

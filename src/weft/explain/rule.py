@@ -40,7 +40,7 @@ def permits(permission: Permission, seen: Seen) -> bool:
         case "header":
             return matchers.header(permission.header, seen.headers)
         case "url_path":
-            return seen.headers.has(":path") and matchers.path(permission.url_path, seen.headers.value(":path"))
+            return _asks_for_path(seen) and matchers.path(permission.url_path, seen.headers.value(":path"))
         case "destination_ip":
             return matchers.address(permission.destination_ip, connection.address)
         case "destination_port":
@@ -79,7 +79,12 @@ def is_(principal: Principal, seen: Seen) -> bool:
         case "header":
             return matchers.header(principal.header, seen.headers)
         case "url_path":
-            return seen.headers.has(":path") and matchers.path(principal.url_path, seen.headers.value(":path"))
+            return _asks_for_path(seen) and matchers.path(principal.url_path, seen.headers.value(":path"))
         case "metadata":
             return matchers.metadata(principal.metadata, seen.metadata)
     raise Unsure(f"a policy asks about {kind or 'nothing'}, which cannot be told here")
+
+
+def _asks_for_path(seen: Seen) -> bool:
+    """A CONNECT asks for a host alone: no path is its, and of those that are left out none is."""
+    return seen.headers.has(":path") and seen.headers.value(":method") != "CONNECT"
