@@ -13,7 +13,6 @@ settings.register_profile("ci", settings.get_profile("person"), derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "person")
 
 
-_SESSION_MESH = {"cli"}
 # Who asks for one of these needs Kubernetes: `make test-kube` runs it, `make test` does not.
 _KUBERNETES = {"api_server", "own_api_server", "plain_server", "cluster", "helm", "istioctl"}
 
@@ -23,14 +22,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if _KUBERNETES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.kube)
-        item.add_marker(pytest.mark.xdist_group(_companions(item)))
-
-
-def _companions(item):
-    """Whose tests run in the same process, one after the other: a file's, which may share a mesh, or all of a directory
-    that has one mesh for its session."""
-    path = item.path.relative_to(item.config.rootpath)
-    return path.parent.as_posix() if path.parent.name in _SESSION_MESH else path.as_posix()
 
 
 def pytest_collection_finish(session):
