@@ -264,7 +264,13 @@ ENGINE = """
 import asyncio, sys
 from pathlib import Path
 from weft.local.engine import Engine
-asyncio.run(Engine(Path(sys.argv[1]), name=sys.argv[2]).run())
+
+async def run():
+    engine = Engine(Path(sys.argv[1]), name=sys.argv[2])
+    await engine.start()
+    await engine.ending.wait()
+
+asyncio.run(run())
 """
 
 

@@ -81,7 +81,7 @@ class Engine:
         self.domain = domain
         self.trust = trust
         self.started = time.time()
-        self.ending = asyncio.Event()  # asked for over the socket, or it cannot go on; its runner calls `stop`
+        self.ending = asyncio.Event()  # it cannot go on: its runner calls `stop`
         self.failure: LocalError | None = None  # why it cannot go on
         self.addresses = Addresses(ipv6=ipv6_available())
         memory = Memory(history, domain=domain, admit=self.addresses.readmit) if history is not None else None
@@ -107,16 +107,6 @@ class Engine:
         return self.control.debug
 
     # Running it
-
-    async def run(self) -> None:
-        """Start it, wait until somebody asks for its end, and stop it. Raises LocalError if it ended by itself."""
-        try:
-            await self.start()
-            await self.ending.wait()
-        finally:
-            await self.stop()
-        if self.failure is not None:
-            raise self.failure
 
     async def start(self) -> None:
         """Raises LocalError, with nothing left behind, if it cannot."""
