@@ -29,7 +29,6 @@ _PROXY_CORE, _LOAD_CORE = 0, 1
 _APP, _BARE = 8080, 9001
 _PARALLEL = 8
 _CLIENT = str(Path(__file__).with_name("handshake_client.py"))
-_KINDS = ("full", "resumed", "without TLS")
 
 
 class Way(msgspec.Struct, frozen=True):

@@ -13,8 +13,6 @@ from model.builders import group
 from weft.control import config_dump
 from weft.xds.types import CLUSTER, LISTENER
 
-CLUSTERS = "type.googleapis.com/envoy.admin.v3.ClustersConfigDump"
-
 
 async def test_both_forms_hold_the_same(tmp_path):
     async with serving(tmp_path, ORDERS) as (plane, channel):

@@ -88,7 +88,7 @@ async def refusing(mesh):
 
 @contextlib.asynccontextmanager
 async def unsigned(mesh):
-    authority = mesh.engine._vouch().authority
+    authority = mesh.engine.vouch().authority
     sign = authority.sign
 
     def refuse(*_):

@@ -270,7 +270,7 @@ async def test_nothing_is_left_on_the_machine_when_the_mesh_has_ended():
     async with running_mesh(alone, name=unique_name("gone")) as mesh:
         await eventually(lambda: served(port))
         here, name = mesh.engine._run_directory.path, mesh.engine.name
-        front = mesh.engine._front_door.pid
+        front = mesh.engine._pods._front_door.pid
         assert front
     assert not here.exists()
     assert not Path(f"/proc/{front}").exists()

@@ -55,11 +55,10 @@ async def test_reads_counters_and_histograms(ready_envoy, namespace):
 
 async def test_changes_the_log_level_drains_and_quits(ready_envoy):
     admin, process, _ = ready_envoy
-    await admin.set_log_level("info")
-    await admin.set_log_level("debug", logger="upstream")
+    await admin.post("/logging", {"upstream": "debug"})
     await admin.drain()
     assert await admin.ready()
-    await admin.quit()
+    await admin.post("/quitquitquit", {})
     assert await asyncio.wait_for(process.wait(), 20) == 0
     assert await admin.ready() is False
 
@@ -67,7 +66,7 @@ async def test_changes_the_log_level_drains_and_quits(ready_envoy):
 async def test_what_envoy_refuses_is_an_error_with_its_words(ready_envoy):
     admin, _, _ = ready_envoy
     with pytest.raises(EnvoyError, match="Envoy web-0: error: it answered POST /logging with 400"):
-        await admin.set_log_level("loud")
+        await admin.post("/logging", {"level": "loud"})
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,17 @@ spec:
 """
 
 
+def settings(text: str) -> str:
+    return f"""
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: istio, namespace: istio-system}}
+data:
+  mesh: |
+    {text}
+"""
+
+
 def unique() -> str:
     return f"t{os.urandom(4).hex()}"
 

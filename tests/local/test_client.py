@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
 
 
 def test_a_mesh_that_does_not_run_is_said_so():
-    for ask in (client.fetch_status, client.fetch_problems, client.end_mesh):
+    for ask in (client.fetch_status, client.fetch_problems):
         with pytest.raises(NoSuchMesh, match="weft up DIR"):
             ask("nobody")
 
@@ -57,13 +57,3 @@ async def test_following_ends_with_the_pod():
         (rig.directory / "0.yaml").unlink()
         async with asyncio.timeout(20):
             assert await reading == ["one"]
-
-
-async def test_a_mesh_ends_when_asked():
-    async with mesh(CALLER) as rig:
-        running = asyncio.ensure_future(rig.engine.ending.wait())
-        ending = asyncio.ensure_future(asyncio.to_thread(client.end_mesh, rig.engine.name))
-        async with asyncio.timeout(20):
-            await running
-            await rig.engine.stop()
-            assert await ending

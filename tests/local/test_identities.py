@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ca import making
-from local.rig import CALLER, SERVICE, mesh, pods, web
+from local.rig import CALLER, SERVICE, mesh, pods, settings, web
 from weft.ca.admin import SOCKET, Wish, ask
 from weft.ca.authority import Authority
 from weft.ca.error import AuthorityError
@@ -20,15 +20,6 @@ from weft.local.identities import Trust
 from weft.local.run_directory import base_directory
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("run_base")]
-
-SETTINGS = """
-apiVersion: v1
-kind: ConfigMap
-metadata: {{name: istio, namespace: istio-system}}
-data:
-  mesh: |
-    trustDomain: {}
-"""
 
 
 async def test_every_pod_with_a_proxy_has_its_identity_before_it_is_ready_and_none_without():
@@ -152,7 +143,7 @@ async def test_a_ca_that_cannot_be_used_keeps_the_mesh_from_starting_and_says_wh
 async def test_a_root_for_another_trust_domain_keeps_the_mesh_from_starting_without_a_traceback(tmp_path, caplog):
     Authority.open(tmp_path / "ca", "cluster.local").close()
     with pytest.raises(LocalError) as refused:
-        async with mesh(SETTINGS.format("shop.example"), SERVICE, web(), trust=Trust(ca=tmp_path / "ca")):
+        async with mesh(settings("trustDomain: shop.example"), SERVICE, web(), trust=Trust(ca=tmp_path / "ca")):
             pass
     assert "is for the trust domain 'cluster.local', not 'shop.example'" in refused.value.problem.what
     assert "authority.json" in str(refused.value.problem.where)
@@ -172,23 +163,6 @@ async def test_files_of_a_ca_that_turn_bad_and_what_signs_and_ends_soon_are_prob
         later = making.ca("later", key, by=root, by_key=root_key)
         making.plug_in(tmp_path, certificate=later, key=key, roots=[root])
         await rig.until(lambda status: not any(str(each.where) == "CA" for each in status.problems))
-
-
-async def test_the_trust_domain_is_the_one_of_the_first_files_and_stays():
-    async with mesh(SETTINGS.format("shop.example"), SERVICE, web()) as rig:
-        await rig.until_ready("web-0")
-        assert rig.pod("web").status({}).identity.identity == "spiffe://shop.example/ns/shop/sa/default"
-        rig.write("0.yaml", SETTINGS.format("other.example"))
-        said = "the trust domain of a running mesh stays shop.example"
-        await rig.until(lambda status: any(said in problem.what for problem in status.problems))
-        assert rig.engine.control.mesh.settings.trust_domain == "shop.example"
-        rig.write("0.yaml", SETTINGS.format("shop.example"))
-        await rig.until(lambda status: not any(said in problem.what for problem in status.problems))
-        (rig.directory / "0.yaml").unlink()
-        await rig.until(lambda status: any(said in problem.what for problem in status.problems))
-        assert rig.engine.control.mesh.settings.trust_domain == "shop.example"
-        rig.write("0.yaml", SETTINGS.format("shop.example"))
-        await rig.until(lambda status: not any(said in problem.what for problem in status.problems))
 
 
 async def test_no_file_of_a_mesh_holds_a_private_key():

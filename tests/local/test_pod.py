@@ -13,8 +13,9 @@ import pytest
 
 from weft.local import probe
 from weft.local.addresses import Addresses
+from weft.local.blocking import to_its_end
 from weft.local.pod import Place, Pod, PodPlan
-from weft.local.run_directory import has_ended
+from weft.local.run_directory import end_processes, has_ended
 from weft.local.status import Phase
 from weft.model.workload import HttpProbe, Probe, RestartPolicy, Workload, WorkloadPort
 from weft.netns import links, namespace
@@ -294,6 +295,29 @@ async def test_an_app_that_leaves_children_is_seen_to_end_and_they_end_with_it(b
         os.kill(pod.status({}).pid, signal.SIGKILL)
         await watcher.until(lambda: "killed by signal 9" in pod.message)
         assert all(has_ended(pid) for pid in children)
+
+
+async def test_an_end_that_comes_while_an_apps_last_words_are_heard_is_heeded(bridge, tmp_path, monkeypatch):
+    heard = asyncio.Event()
+
+    async def cancelled_meanwhile(work):
+        await to_its_end(work)
+        if getattr(work, "func", None) is end_processes and not task.cancelling():  # the app has ended by itself
+            await heard.wait()
+            task.cancel()
+
+    async with running(web(tmp_path, command=("true",), ports=()), bridge, tmp_path) as (pod, _, task):
+        pump = pod.log.app.pump
+
+        async def hear(stream):
+            await pump(stream)
+            heard.set()
+
+        monkeypatch.setattr(pod.log.app, "pump", hear)
+        monkeypatch.setattr("weft.local.pod.to_its_end", cancelled_meanwhile)
+        async with asyncio.timeout(10):
+            await asyncio.wait({task})
+        assert task.cancelled()
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3, 6, 12])

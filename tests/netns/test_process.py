@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from weft.netns import namespace as netns
+from weft.netns import process as process_module
 from weft.netns.namespace import Namespace, NetworkError
-from weft.netns.process import Spawn, end, exec_argv, spawn
+from weft.netns.process import Spawn, end, exec_argv, last_words, spawn
 from weft.netns.view import Laid, View
 
 pytestmark = pytest.mark.root
@@ -218,6 +219,23 @@ async def test_ending_what_has_ended_gives_its_status(start):
     process = await start("sh", "-c", "exit 5")
     await process.wait()
     assert await end(process) == 5
+
+
+async def test_last_words_are_waited_for_but_not_for_ever(monkeypatch):
+    monkeypatch.setattr(process_module, "_LAST_WORDS", 0.01)
+    never = asyncio.get_running_loop().create_future()
+    await last_words(never)
+    assert never.cancelled()
+
+
+async def test_who_is_cancelled_just_as_the_last_word_comes_is_cancelled():
+    reading = asyncio.get_running_loop().create_future()
+    hearing = asyncio.ensure_future(last_words(reading))
+    await asyncio.sleep(0)
+    reading.set_result(None)
+    hearing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hearing
 
 
 async def test_dies_with_its_parent_even_by_kill_9(make_namespace):

@@ -4,7 +4,7 @@ import asyncio
 import struct
 
 _STATUSES = {0x88: 200, 0x8C: 400, 0x8D: 404}  # of HPACK's static table
-_SETTINGS, _HEADERS, _DATA, _ENDED, _GOAWAY = 4, 1, 0, 3, 7
+_SETTINGS, _HEADERS, _ENDED, _GOAWAY = 4, 1, 3, 7
 
 
 async def ask_by_http2(address, port, method="GET", path="/", headers=(), authority="orders"):

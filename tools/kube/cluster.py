@@ -25,7 +25,7 @@ import yaml
 from tools.kube.api_server import PATIENCE, ApiServer
 from tools.kube.holder import INSIDE, LINK, Holder
 from tools.kube.node import Node
-from tools.kube.process import Failed, Program, Record, record, runs, wait_for
+from tools.kube.process import Failed, Program, Record, record, runs
 
 from tools.kube import archive, build, go, kubeconfig
 
@@ -102,18 +102,9 @@ class Cluster:
     def restart_api(self, *, kill: bool = False) -> None:
         self.api.restart_api(kill=kill)
 
-    def restart_etcd(self, *, kill: bool = False) -> None:
-        self.api.etcd.stop(kill=kill)
-        self.api.etcd.start()
-        wait_for(self.api.ready, "the API server", self.api.etcd.check, timeout=PATIENCE)
-
     def restart_kubelet(self, *, kill: bool = False) -> None:
         self.node.restart_kubelet(kill=kill)
         self.node.wait_ready()
-
-    def restart_controllers(self, *, kill: bool = False) -> None:
-        self.controllers.stop(kill=kill)
-        self.controllers.start()
 
     def compact(self) -> int:
         """Makes etcd forget old revisions, so that a watch from one of them is told 410 once the API server is new."""

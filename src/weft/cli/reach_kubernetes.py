@@ -173,19 +173,6 @@ def _problem(said: bytes) -> Problem | None:
         return None
 
 
-async def _with_rights(asked: Coroutine[Any, Any, T], namespace: str) -> T:
-    try:
-        return await asked
-    except ApiError as error:
-        if not error.forbidden:
-            raise
-        can = f"kubectl auth can-i create pods/portforward -n {namespace}"
-        fail(
-            f"you may not reach into a pod of {namespace}: {error.message or error}",
-            f"it takes the right to get and create pods/portforward in {namespace}; see: {can}",
-        )
-
-
 def _selector(selector: dict[str, Any]) -> str:
     """As the API takes it. A Service has only labels, without a word around them."""
     if not {"matchLabels", "matchExpressions"} & selector.keys():

@@ -6,7 +6,6 @@ they are asked for, by the same push loop. Rule: it changes nothing, and the mes
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
@@ -35,7 +34,6 @@ from weft.xds.types import CLUSTER, ENDPOINT, LISTENER, ROUTE
 Listening = Callable[[Instance], frozenset[int] | None]
 
 _TYPES = (LISTENER, ROUTE, CLUSTER, ENDPOINT)
-_RULE = re.compile(r"rule\[(\d+)\]")
 
 
 class NoSuchWorkload(Exception):

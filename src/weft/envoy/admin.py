@@ -131,12 +131,6 @@ class Admin:
         """The same, of what changes something."""
         return await self._text("POST", path, query)
 
-    async def set_log_level(self, level: str, *, logger: str = "") -> None:
-        await self._text("POST", "/logging", {logger or "level": level})
-
-    async def quit(self) -> None:
-        await self._text("POST", "/quitquitquit", {})
-
     async def _json(self, path: str, query: Mapping[str, str]) -> dict[str, Any]:
         text = await self._text("GET", path, query)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +13,7 @@ import msgspec
 from weft.base.problem import Problem
 from weft.local.error import CannotStart, LocalError, NoSuchMesh
 from weft.local.exchange import Exchange, NoAnswer
-from weft.local.run_directory import find, socket_of
+from weft.local.run_directory import socket_of
 from weft.local.status import CANNOT_START, Entrance, MeshStatus
 
 if TYPE_CHECKING:  # it brings all of X.509 along, and most commands never ask
@@ -77,17 +76,6 @@ def read_logs(
                 yield line.decode(errors="replace").rstrip("\n")
         except (NoAnswer, OSError):
             return  # the mesh has ended, and with it its logs
-
-
-def end_mesh(name: str, timeout: float = 30.0) -> bool:
-    """Ask a mesh to end, and wait until it has. False if it still runs after that many seconds."""
-    _ask(name, "POST", "/down")
-    deadline = time.monotonic() + timeout
-    while (record := find(name)) is not None and record.running:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def ask_at(path: Path, url: str, query: dict[str, str] | None = None, question: bytes = b"") -> bytes:

@@ -35,7 +35,7 @@ from weft.model.workload import Probe, RestartPolicy, TcpProbe, Workload
 from weft.netns import links, namespace
 from weft.netns.listening import inward, listening
 from weft.netns.namespace import Namespace, NetworkError
-from weft.netns.process import Spawn, end, spawn
+from weft.netns.process import Spawn, end, last_words, spawn
 from weft.netns.view import Laid, View
 from weft.node.door import DoorError
 from weft.node.proxy import Proxy
@@ -332,8 +332,7 @@ class Pod:
                 await asyncio.shield(end(process, GRACE))
             # As in a container, nothing outlives the app: its children would hold its ports against its next start.
             await to_its_end(partial(end_processes, self.namespace, self.plan.uid))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(reading, 0.5)
+            await last_words(reading)
         return status, f"exited with status {status}" if status >= 0 else f"killed by signal {-status}"
 
     async def _watch_readiness(self) -> None:

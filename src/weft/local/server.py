@@ -2,12 +2,11 @@
 same machine.
 
 HTTP over a Unix socket that only root can open. It reads the engine and changes nothing, but for `POST`:
-`/down` ends the mesh, `/ca/rotate` gives it a new root, `/admin` sets what a proxy logs.
+`/ca/rotate` gives the mesh a new root, `/admin` sets what a proxy logs.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,8 +43,6 @@ ADMIN_CHANGES = frozenset({"/logging"})
 
 
 class Mesh(Protocol):
-    ending: asyncio.Event
-
     @property
     def debug(self) -> Debug: ...
     def status(self) -> MeshStatus: ...
@@ -75,7 +72,6 @@ class Server:
                 web.post("/debug/{name}", self._debug),  # a long question
                 web.get("/ca", self._ca),
                 web.post("/ca/rotate", self._rotate_ca),
-                web.post("/down", self._down),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
@@ -93,10 +89,6 @@ class Server:
 
     async def _problems(self, request: web.Request) -> web.Response:
         return _json(self._mesh.problems())
-
-    async def _down(self, request: web.Request) -> web.Response:
-        self._mesh.ending.set()
-        return _json({})
 
     async def _ca(self, request: web.Request) -> web.Response:
         return _json(self._mesh.ca_status())

@@ -27,6 +27,7 @@ from weft.netns.view import SYSTEM_PATH, View, closed_ancestors, is_below, may, 
 _SHELL_VARIABLES = ("PWD", "OLDPWD", "SHLVL")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CARRIER = "__WEFT_{}"
+_LAST_WORDS = 0.5  # seconds
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,10 +91,19 @@ async def end(process: Process, grace: float = 5.0) -> int:
     """End the process and everything in its group: politely, then after `grace` seconds for good. Its exit status."""
     _signal_group(process, signal.SIGTERM)
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), grace)
+        async with asyncio.timeout(grace):
+            await process.wait()
     # Children may have outlived the leader, and have had their chance.
     _signal_group(process, signal.SIGKILL)
     return await process.wait()
+
+
+async def last_words(reading: asyncio.Future[None]) -> None:
+    """Of a process that has ended: they come through its pipe, unless a child of it keeps the pipe open."""
+    with contextlib.suppress(TimeoutError):
+        # Not `wait_for`: in Python 3.11 a caller that is cancelled just as the last word comes is not told.
+        async with asyncio.timeout(_LAST_WORDS):
+            await reading
 
 
 def exec_argv(wanted: Spawn) -> list[str]:

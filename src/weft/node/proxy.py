@@ -26,7 +26,7 @@ from weft.model.proxy import PROXY_GID, PROXY_UID
 from weft.netns import iptables
 from weft.netns.interception import Interception
 from weft.netns.namespace import Namespace, NetworkError, socket_in
-from weft.netns.process import Spawn, end, spawn
+from weft.netns.process import Spawn, end, last_words, spawn
 from weft.netns.view import Laid, View
 from weft.translate.names import VIRTUAL_INBOUND, VIRTUAL_OUTBOUND
 
@@ -152,9 +152,7 @@ class Proxy:
             for task in (becoming_ready, dying):
                 task.cancel()
             await asyncio.shield(self._end())
-            # Its last words come through the pipe, unless a child of it keeps the pipe open.
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(reading, 0.5)
+            await last_words(reading)
 
     async def _start(self) -> Process:
         plan = self.plan

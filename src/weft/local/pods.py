@@ -1,0 +1,262 @@
+"""All pods of a mesh: of each Workload its replicas, what every pod is given of the machine, and the way in from there.
+
+The engine comes in with a Workload (`want`), once it has said what its pods stand on (`begin`). The mesh sees every pod
+from its first moment on, but calls only those that are ready. Rule: what `_make` gives a pod, `_free` takes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from weft.base.problem import Problem, Severity
+from weft.control.plane import ControlPlane
+from weft.local.addresses import Addresses
+from weft.local.error import LocalError
+from weft.local.front_door import FrontDoor
+from weft.local.gateway import clear_doorstep, gateway_plan, publications
+from weft.local.identities import Identities
+from weft.local.logs import PodLog
+from weft.local.lookups import Lookups
+from weft.local.observer import Observer
+from weft.local.pod import Place, Pod, PodPlan
+from weft.local.replicas import Replicas
+from weft.local.run_directory import RunDirectory
+from weft.local.sidecar import proxy_plan
+from weft.local.status import Sync, WorkloadStatus
+from weft.model.instance import Instance
+from weft.model.names import ObjectKey, where_of
+from weft.model.workload import Workload
+from weft.netns.links import Bridge
+from weft.netns.namespace import Namespace
+from weft.netns.view import POD_PATH
+from weft.node.proxy import Proxy
+
+log = logging.getLogger("weft.local.pods")
+
+STARTING_AT_ONCE = 4  # pods; each start keeps a core busy for a tenth of a second
+
+
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the machine the pods of a mesh are made on."""
+
+    run_directory: RunDirectory
+    bridge: Bridge
+    binary: Path  # Envoy
+
+
+class Mesh(Protocol):
+    """What pods need of their mesh, and whom they tell of themselves (`local/engine.py`)."""
+
+    directory: Path
+    domain: str
+    control: ControlPlane
+    addresses: Addresses
+    lookups: Lookups
+    observer: Observer
+
+    def vouch(self) -> Identities: ...
+    def forget_names(self) -> None: ...
+    async def settled(self) -> None: ...
+
+
+class Pods:
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._ground: Ground | None = None
+        self._front_door: FrontDoor | None = None
+        self._replicas: dict[ObjectKey, Replicas] = {}
+        self._uids: set[int] = set()
+        self._slots = asyncio.Semaphore(STARTING_AT_ONCE)
+        self._stopping = False
+
+    def begin(self, ground: Ground) -> None:
+        """Before the first Workload is wanted."""
+        self._ground = ground
+        self._front_door = FrontDoor(ground.binary, ground.run_directory.path, ground.run_directory.doors)
+
+    def want(self, key: ObjectKey, workload: Workload | None) -> None:
+        """`None`: it is gone."""
+        replicas = self._replicas.get(key)
+        if replicas is None:
+            if workload is None or self._stopping:
+                return
+            replicas = self._replicas[key] = Replicas(self._make, self._free, self._slots)
+        replicas.want(workload)
+        self._forget_if_over(key)
+        self._publish()
+
+    async def stop(self, within: float) -> None:
+        """End them all; those that take more seconds than `within` are killed."""
+        self._stopping = True
+        if self._front_door is not None:
+            await self._front_door.close()
+        try:
+            async with asyncio.timeout(within):
+                await asyncio.gather(*(each.stop() for each in self._replicas.values()))
+        except TimeoutError:
+            log.warning("pods did not end within %.0f s; killing them", within)
+            await asyncio.gather(*(each.kill() for each in self._replicas.values()))
+
+    # What others see
+
+    def all(self) -> list[Pod]:
+        return [pod for replicas in self._replicas.values() for pod in replicas.pods]
+
+    def find(self, word: str) -> Pod:
+        """A pod by its name, or a ready one of a workload; NAMESPACE/ may precede either."""
+        where, _, name = word.rpartition("/")
+        near = [pod for pod in self.all() if where in ("", pod.plan.workload.namespace)]
+        found = [pod for pod in near if pod.plan.name == name] or [
+            pod for pod in near if pod.plan.workload.name == name
+        ]
+        if not found:
+            raise LocalError(f"there is no pod or workload `{word}`", "list them with: weft ps")
+        return max(found, key=lambda pod: pod.ready)
+
+    def listening(self, instance: Instance) -> frozenset[int] | None:
+        """None for whoever is not run here, such as a WorkloadEntry."""
+        for pod in self.all():
+            if (pod.plan.workload.namespace, pod.plan.name) == (instance.namespace, instance.name):
+                return pod.listening
+        return None
+
+    def status(self, sync: Mapping[str, Sync]) -> tuple[WorkloadStatus, ...]:
+        """`sync` says of each connected proxy how far it is."""
+        return tuple(self._workload_status(key, each, sync) for key, each in sorted(self._replicas.items()))
+
+    def _workload_status(self, key: ObjectKey, replicas: Replicas, sync: Mapping[str, Sync]) -> WorkloadStatus:
+        pods = [pod.status(sync) for pod in sorted(replicas.pods, key=lambda pod: pod.plan.name)]
+        published = self._front_door.published(str(key)) if self._front_door is not None else ()
+        ready = sum(pod.ready for pod in replicas.pods)
+        return WorkloadStatus(key.name, key.namespace, replicas.count, ready, tuple(pods), published)
+
+    def problems(self) -> Iterator[Problem]:
+        """Commands that cannot even be started are as wrong as YAML that cannot be read."""
+        for pod in self.all():
+            if pod.trouble:
+                where = where_of(pod.plan.workload.origin, f"pod {pod.plan.key}")
+                yield Problem(where, pod.trouble, "mend the Workload and save it", Severity.ERROR)
+        for pod in self.all():
+            problem = self._mesh.vouch().problem(pod.plan)
+            if problem is not None:
+                yield problem
+        if self._front_door is not None:
+            yield from self._front_door.problems()
+
+    async def settled(self) -> None:
+        """Returns once the way in from the machine leads to those that are ready now."""
+        if self._front_door is not None:
+            await self._front_door.settled()
+
+    # What a pod is given, and gives back
+
+    def _make(self, name: str, workload: Workload) -> Pod:
+        here, mesh = self._stands().run_directory, self._mesh
+        uid = next((uid for uid in here.users if uid not in self._uids), None)
+        if uid is None:
+            raise LocalError(f"no user is left: all {len(here.users)} of the mesh are taken", "run fewer pods")
+        plan = PodPlan(
+            name=name,
+            workload=workload,
+            addresses=mesh.addresses.pods.take(f"{workload.namespace}/{name}"),
+            uid=uid,
+        )
+        place = Place(
+            bridge=self._stands().bridge,
+            namespace_name=here.namespace_name(workload.namespace, name),
+            directory=here.pod(workload.namespace, name),
+            visible=(str(mesh.directory), sys.prefix, sys.base_prefix),
+            path=POD_PATH,
+            domain=mesh.domain,
+            identities=mesh.vouch(),
+            settled=mesh.settled,
+        )
+        pod = Pod(plan, place, self._make_proxy, self._on_pod)
+        self._uids.add(uid)
+        mesh.lookups.add(plan.addresses.texts, workload.namespace)
+        self._on_pod(pod)
+        return pod
+
+    def _make_proxy(
+        self, plan: PodPlan, where: Namespace, directory: Path, changed: Callable[[], None], pod_log: PodLog
+    ) -> Proxy:
+        here, identities = self._stands().run_directory, self._mesh.vouch()
+        kind = partial(gateway_plan, doorstep=here.doors / str(plan.uid)) if plan.workload.gateway else proxy_plan
+        proxy = kind(
+            plan,
+            where,
+            directory,
+            bridge=self._stands().bridge,
+            binary=self._stands().binary,
+            xds_socket=here.xds_socket,
+            sds_socket=identities.socket(plan),
+            domain=self._mesh.domain,
+        )
+        return Proxy(
+            proxy,
+            synced=self._mesh.control.wait_synced,
+            changed=changed,
+            output=pod_log.proxy.pump,
+            lacks=partial(identities.lack, plan),
+        )
+
+    def _free(self, pod: Pod, *, gone: bool) -> None:
+        """It runs no more. A job that has completed keeps its name and its log until it is gone."""
+        mesh = self._mesh
+        mesh.control.put(_pod_key(pod), ())
+        mesh.forget_names()
+        mesh.observer.forget(pod)
+        self._publish()
+        if gone:
+            clear_doorstep(pod)
+            self._uids.discard(pod.plan.uid)
+            mesh.addresses.pods.release(pod.plan.key)
+            mesh.lookups.remove(pod.plan.addresses.texts)
+            shutil.rmtree(pod.place.directory, ignore_errors=True)
+            self._forget_if_over(_workload_key(pod))
+
+    def _forget_if_over(self, key: ObjectKey) -> None:
+        replicas = self._replicas.get(key)
+        if replicas is not None and not replicas.wanted and not replicas.pods:
+            replicas.close()
+            del self._replicas[key]
+
+    def _stands(self) -> Ground:
+        assert self._ground is not None  # noqa: S101 - Workloads are wanted only after `begin`
+        return self._ground
+
+    # Who hears of it
+
+    def _on_pod(self, pod: Pod) -> None:
+        instance, control = pod.instance(), self._mesh.control
+        if not pod.ended and control.mesh.get(_pod_key(pod)) != (instance,):
+            control.put(_pod_key(pod), (instance,))
+            self._mesh.forget_names()
+        replicas = self._replicas.get(_workload_key(pod))
+        if replicas is not None:
+            replicas.wake()
+        self._publish()
+
+    def _publish(self) -> None:
+        """Tell the front door what of this machine leads to which pods now."""
+        if self._front_door is not None:
+            values = self._mesh.control.mesh.get
+            found = (publications(key, values(key), each.pods) for key, each in self._replicas.items())
+            self._front_door.want([each for some in found for each in some])
+
+
+def _pod_key(pod: Pod) -> ObjectKey:
+    return ObjectKey("Pod", pod.plan.workload.namespace, pod.plan.name)
+
+
+def _workload_key(pod: Pod) -> ObjectKey:
+    return ObjectKey("Workload", pod.plan.workload.namespace, pod.plan.workload.name)
