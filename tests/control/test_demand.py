@@ -133,6 +133,24 @@ async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_a_new_range_cove
     assert host not in clusters(rig, group("new"))
 
 
+async def test_who_was_told_of_to_all_is_kept_by_who_lives_when_he_gets_an_address_that_tells_him_apart(rig):
+    entry = Origin(ObjectKey("ServiceEntry", "shop", "ext"), "", "ext.yaml", 1)
+    host = "ext.shop.svc.cluster.local"
+    shop(rig)
+    rig.put(service("ext", selector=None, external=True, origin=entry))
+    assert host in clusters(rig)
+    rig.put(service("ext", selector=None, external=True, addresses=("10.96.0.50",), origin=entry))
+    assert host in clusters(rig) and "10.96.0.50_80" in listener_names(rig)
+    rig.push.join(group("new"))
+    assert host not in clusters(rig, group("new"))
+    before = rig.versions(WEB)
+    rig.put(service("ext", selector=None, external=True, addresses=("10.96.0.50",), origin=entry))
+    assert rig.versions(WEB) == before and len(rig.push._places) == 2
+    rig.push.touch(rig.mesh.apply(ObjectKey("Service", "shop", "ext"), ()))
+    rig.push.flush()
+    assert host not in clusters(rig), "it is gone"
+
+
 async def test_who_was_called_and_hidden_is_told_of_when_the_caller_may_see_him(rig):
     """From where others look already, or from a place of its own."""
     alone = Sidecar("alone", "shop", selector=WEB.labels, egress=(EgressListener(("./*",)),))

@@ -228,8 +228,8 @@ class Push:
 
     def _push(self, touched: Touched, hosts: frozenset[str], due: Set[Group] = frozenset()) -> None:
         """`due`: groups that are to be told in another way than they are, beside those that are for what changed."""
-        due |= {group for place in self._places.values() if self._demand.is_due(place) for group in place.groups}
-        views = self._views(touched, due)
+        due |= {group for place in self._places.values() if self._demand.is_due(place, hosts) for group in place.groups}
+        views = self._views(touched, hosts, due)
         before = {place: place.key for place in self._places.values()}
         moving = self._moving(touched, views)
         changes: dict[Place, Change] = {}
@@ -260,7 +260,7 @@ class Push:
             if update or group in moving:
                 self._snapshots.update(group, update, self._place_of[group].layer)
 
-    def _views(self, touched: Touched, due: Set[Group]) -> dict[Group, GroupView]:
+    def _views(self, touched: Touched, hosts: frozenset[str], due: Set[Group]) -> dict[Group, GroupView]:
         """How the groups that are concerned are now."""
         found: dict[Group, GroupView] = {}
         for group in self._groups:
@@ -268,16 +268,18 @@ class Push:
             concerned = rescoped or group in due or _applies(touched.inbound, group.namespace)
             if concerned or group.kind is ProxyKind.GATEWAY:  # which any host's change may change: they are few
                 try:
-                    found[group] = group_view(self._mesh, group, self._told(group, rescoped=rescoped, due=group in due))
+                    told = self._told(group, hosts, rescoped=rescoped, due=group in due)
+                    found[group] = group_view(self._mesh, group, told)
                 except Exception:
                     log.exception("a push to %s failed; its proxies keep what they have", group)
         return found
 
-    def _told(self, group: Group, *, rescoped: bool, due: bool) -> Telling:
+    def _told(self, group: Group, hosts: frozenset[str], *, rescoped: bool, due: bool) -> Telling:
         place = self._place_of[group]
         if not rescoped and not due:
             return self._demand.telling(group)
-        return self._demand.tell(group, self._mesh.scope(group) if rescoped else place.scope, lambda: place.hosts)
+        scope = self._mesh.scope(group) if rescoped else place.scope
+        return self._demand.tell(group, scope, lambda: self._demand.keeps(place, hosts))
 
     def _moving(self, touched: Touched, views: dict[Group, GroupView]) -> dict[Group, PlaceKey]:
         """Who looks from another place now. A place that all of its groups leave for the same moves with them."""
