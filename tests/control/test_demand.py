@@ -409,8 +409,34 @@ async def test_who_comes_back_loses_no_listener_though_nobody_knows_how_it_was_t
     few.push.join(group("fourth"))
     assert "0.0.0.0_80" not in listener_names(few, group("fourth"))
     few.push.call(group("fourth"), (), [ORDERS], Why.LOOKED_UP, soon=False)
-    few.push.call(group("fourth"), (), [ORDERS], Why.HAD, soon=False)
+    for held in ((), ["hold|15001|10.96.0.9"]):
+        few.push.call(group("fourth"), held, [ORDERS], Why.HAD, soon=False)
     assert "0.0.0.0_80" not in listener_names(few, group("fourth")), "it has no more than it was told of here"
+
+
+@pytest.mark.parametrize("joined", [True, False])
+async def test_who_held_calls_and_was_told_of_everything_before_keeps_the_listeners_of_both_elsewhere(few, joined):
+    shop(few)
+    few.put(LATER)
+    few.push.call(WEB, ["hold|15001|10.96.0.9"], soon=False)
+    before = few.versions(WEB).keys()
+    elsewhere = Rig(Mesh(few=3))
+    shop(elsewhere)
+    elsewhere.put(LATER, routes("late", LATE, CART))
+    elsewhere.push.leave(WEB)
+    if joined:
+        elsewhere.push.join(WEB)
+    elsewhere.push.call(WEB, ["hold|15001|10.96.0.9"], [LATE, ORDERS, CART, DB], Why.HAD, soon=False)
+    elsewhere.push.join(WEB)
+    assert before <= elsewhere.versions(WEB).keys() and held_by(elsewhere) == {"virtualOutbound", "0.0.0.0_80"}
+    other = group("other")
+    if joined:
+        elsewhere.push.join(other)
+    elsewhere.push.call(other, ["hold|15001|10.96.0.9"], [LATE, CART], Why.HAD, soon=False)
+    elsewhere.push.join(other)
+    assert clusters(elsewhere, other) == {LATE, CART, "10.96.0.9"}
+    assert "0.0.0.0_80" not in listener_names(elsewhere, other), "its call led to both"
+    elsewhere.push.close()
 
 
 async def test_whether_it_will_be_on_demand_is_known_before_it_comes(few):

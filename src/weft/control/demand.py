@@ -51,6 +51,16 @@ class Demand:
         self.calls.bring(group, brought)
         return telling is not None
 
+    def bring_hosts(self, group: Group, place: Place, hosts: Iterable[str]) -> bool:
+        """The same, of proxies that brought these hosts together with calls that they hold. If there are some to which
+        none of the calls leads, they were told of these before they were on demand, and have listeners from then."""
+        called, strange = self.calls.of(group), self._mesh.reach(place.scope) & set(hosts) - place.told
+        if not strange or not called.addresses:
+            return False
+        at = (service.host for address in called.addresses for service in self._mesh.services_at(address))
+        held = reached(at, lambda host: self._leads(place, group, host))
+        return not strange <= held and self.bring(group, Brought.HOSTS)
+
     def is_due(self, place: Place, hosts: frozenset[str]) -> bool:
         """Whether those who look from there are to be told in another way than they are. `hosts`: that changed."""
         if place.key[0] is not ProxyKind.SIDECAR or place.telling.too_many:

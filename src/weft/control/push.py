@@ -76,6 +76,8 @@ class Push:
         updates.extend(self._refresh_group(group, place.by_labels))
         updates.append(compiled.answer(name for at in self.calls.of(group).addresses for name in names.held(at)))
         self._snapshots.update(group, merged(updates), place.layer)
+        if self.calls.brought(group) is Brought.HOLDING:
+            self._bring_hosts(group, (host for host, call in self.calls.of(group).hosts.items() if call.why is Why.HAD))
         self._check()
 
     def leave(self, group: Group) -> None:
@@ -133,7 +135,7 @@ class Push:
         known = self.calls.of(group).addresses
         asked = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in asked if address not in known], tuple(hosts)
-        strange = why is Why.HAD and any(self._seen(group, host) is None for host in hosts)
+        strange = [host for host in hosts if self._seen(group, host) is None] if why is Why.HAD else ()
         brought = Brought.HOLDING if asked else Brought.HOSTS if strange else None
         if brought is not None and self._demand.bring(group, brought):
             self._push(Touched(), frozenset(), frozenset({group}))
@@ -142,6 +144,7 @@ class Push:
         kept = self.calls.of(group)
         addresses = [address for address in addresses if address in kept.addresses]
         self._demand.call(group, addresses, (host for host in hosts if host in kept.hosts))
+        self._bring_hosts(group, strange)
         if not soon:
             self._answer_calls(group, addresses)
             return
@@ -150,6 +153,10 @@ class Push:
         if not self._calling:
             asyncio.get_running_loop().call_soon(safely, self._flush_calls)
         self._calling.setdefault(group, []).extend(addresses)
+
+    def _bring_hosts(self, group: Group, hosts: Iterable[str]) -> None:
+        if self._demand.bring_hosts(group, self._place_of[group], hosts):
+            self._push(Touched(), frozenset(), frozenset({group}))
 
     def _flush_calls(self) -> None:
         calling, self._calling = self._calling, {}
