@@ -76,6 +76,8 @@ class Push:
         updates.extend(self._refresh_group(group, place.by_labels))
         updates.append(compiled.answer(name for at in self.calls.of(group).addresses for name in names.held(at)))
         self._snapshots.update(group, merged(updates), place.layer)
+        if self.calls.brought(group) is Brought.HOLDING:
+            self._bring_hosts(group, (host for host, call in self.calls.of(group).hosts.items() if call.why is Why.HAD))
         self._check()
 
     def leave(self, group: Group) -> None:
@@ -133,7 +135,7 @@ class Push:
         known = self.calls.of(group).addresses
         asked = [address for name in held if (address := names.called_at(name))]
         addresses, hosts = [address for address in asked if address not in known], tuple(hosts)
-        strange = why is Why.HAD and any(self._seen(group, host) is None for host in hosts)
+        strange = [host for host in hosts if self._seen(group, host) is None] if why is Why.HAD else ()
         brought = Brought.HOLDING if asked else Brought.HOSTS if strange else None
         if brought is not None and self._demand.bring(group, brought):
             self._push(Touched(), frozenset(), frozenset({group}))
@@ -142,6 +144,7 @@ class Push:
         kept = self.calls.of(group)
         addresses = [address for address in addresses if address in kept.addresses]
         self._demand.call(group, addresses, (host for host in hosts if host in kept.hosts))
+        self._bring_hosts(group, strange)
         if not soon:
             self._answer_calls(group, addresses)
             return
@@ -150,6 +153,10 @@ class Push:
         if not self._calling:
             asyncio.get_running_loop().call_soon(safely, self._flush_calls)
         self._calling.setdefault(group, []).extend(addresses)
+
+    def _bring_hosts(self, group: Group, hosts: Iterable[str]) -> None:
+        if self._demand.bring_hosts(group, self._place_of[group], hosts):
+            self._push(Touched(), frozenset(), frozenset({group}))
 
     def _flush_calls(self) -> None:
         calling, self._calling = self._calling, {}
@@ -228,8 +235,8 @@ class Push:
 
     def _push(self, touched: Touched, hosts: frozenset[str], due: Set[Group] = frozenset()) -> None:
         """`due`: groups that are to be told in another way than they are, beside those that are for what changed."""
-        due |= {group for place in self._places.values() if self._demand.is_due(place) for group in place.groups}
-        views = self._views(touched, due)
+        due |= {group for place in self._places.values() if self._demand.is_due(place, hosts) for group in place.groups}
+        views = self._views(touched, hosts, due)
         before = {place: place.key for place in self._places.values()}
         moving = self._moving(touched, views)
         changes: dict[Place, Change] = {}
@@ -260,7 +267,7 @@ class Push:
             if update or group in moving:
                 self._snapshots.update(group, update, self._place_of[group].layer)
 
-    def _views(self, touched: Touched, due: Set[Group]) -> dict[Group, GroupView]:
+    def _views(self, touched: Touched, hosts: frozenset[str], due: Set[Group]) -> dict[Group, GroupView]:
         """How the groups that are concerned are now."""
         found: dict[Group, GroupView] = {}
         for group in self._groups:
@@ -268,16 +275,18 @@ class Push:
             concerned = rescoped or group in due or _applies(touched.inbound, group.namespace)
             if concerned or group.kind is ProxyKind.GATEWAY:  # which any host's change may change: they are few
                 try:
-                    found[group] = group_view(self._mesh, group, self._told(group, rescoped=rescoped, due=group in due))
+                    told = self._told(group, hosts, rescoped=rescoped, due=group in due)
+                    found[group] = group_view(self._mesh, group, told)
                 except Exception:
                     log.exception("a push to %s failed; its proxies keep what they have", group)
         return found
 
-    def _told(self, group: Group, *, rescoped: bool, due: bool) -> Telling:
+    def _told(self, group: Group, hosts: frozenset[str], *, rescoped: bool, due: bool) -> Telling:
         place = self._place_of[group]
         if not rescoped and not due:
             return self._demand.telling(group)
-        return self._demand.tell(group, self._mesh.scope(group) if rescoped else place.scope, lambda: place.hosts)
+        scope = self._mesh.scope(group) if rescoped else place.scope
+        return self._demand.tell(group, scope, lambda: self._demand.keeps(place, hosts))
 
     def _moving(self, touched: Touched, views: dict[Group, GroupView]) -> dict[Group, PlaceKey]:
         """Who looks from another place now. A place that all of its groups leave for the same moves with them."""
