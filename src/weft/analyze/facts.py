@@ -32,7 +32,7 @@ from weft.model.sidecar import Sidecar
 from weft.model.telemetry import Telemetry
 from weft.model.value import Value
 from weft.model.virtual_service import VirtualService
-from weft.model.workload import Workload
+from weft.model.workload import PublishedPort, Workload
 
 Kind = TypeVar("Kind")
 
@@ -44,6 +44,7 @@ class Runner(msgspec.Struct, frozen=True):
     labels: Labels
     ports: tuple[tuple[str, int], ...] | None  # names (or "") and numbers; None: it does not say
     instance: Instance  # as the mesh sees it, or would
+    publish: tuple[PublishedPort, ...] = ()  # of a gateway on one machine, as it is written
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -186,7 +187,7 @@ def _runners(workloads: tuple[Workload, ...], instances: tuple[Instance, ...]) -
     for workload in workloads:
         ports = tuple((port.name, port.number) for port in workload.ports)
         found[workload.namespace].append(
-            Runner(workload.name, workload.labels, ports or None, pod_of(workload, workload.name, ()))
+            Runner(workload.name, workload.labels, ports or None, pod_of(workload, workload.name, ()), workload.publish)
         )
     for instance in instances:
         if (instance.namespace, instance.workload) not in known:

@@ -38,7 +38,7 @@ from weft.local.blocking import to_its_end
 from weft.local.dns import PROXY_PORT, Dns
 from weft.local.error import LocalError
 from weft.local.front_door import FrontDoor
-from weft.local.gateway import clear_doorstep, gateway_plan, publications, unserved
+from weft.local.gateway import clear_doorstep, gateway_plan, publications
 from weft.local.identities import Identities, Trust
 from weft.local.logs import PodLog
 from weft.local.lookups import Lookups
@@ -462,7 +462,6 @@ class Engine:
             *self._pod_problems(),
             *self._identity_problems(),
             *published,
-            *(unserved(self.control.mesh) if self._loaded.is_set() else ()),
         )
 
     def ca_status(self) -> AuthorityStatus:
