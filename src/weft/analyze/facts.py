@@ -66,6 +66,7 @@ class Facts(msgspec.Struct, frozen=True):
     by_label: Mapping[tuple[str, tuple[str, str]], tuple[Runner, ...]] = {}  # by namespace and one of their labels
     by_host: Mapping[str, tuple[Service, ...]] = {}
     wildcards: tuple[Service, ...] = ()
+    standard_gateways: Mapping[tuple[str, str], StandardGateway] = {}  # by namespace and name
     standard: tuple[Derived, ...] = ()  # what came of the Gateway API's objects
     classless: tuple[StandardGateway, ...] = ()  # their class is not weft's, and no GatewayClass says whose
 
@@ -159,6 +160,7 @@ def facts_of(settings: Settings, objects: Iterable[tuple[Value, ...]]) -> Facts:
         by_label={place: tuple(each) for place, each in by_label.items()},
         by_host={host: tuple(claims) for host, claims in by_host.items()},
         wildcards=tuple(service for service in services if service.host.startswith("*")),
+        standard_gateways={(each.namespace, each.name): each for each in _of_kind(values, StandardGateway)},
         standard=all_derived(values),
         classless=_classless(values),
     )
