@@ -55,7 +55,9 @@ def analyze(
     ),
     mesh: str | None = MESH,
     kubernetes: bool = typer.Option(False, "--kubernetes", "-k", "--use-kube", help=KUBERNETES.help),
-    output: Report = typer.Option(Report.LOG, "-o", "--output", help="log (text), json or yaml."),
+    output: Report = typer.Option(
+        Report.LOG, "-o", "--output", help="log (text and short are the same), json or yaml."
+    ),
     failure_threshold: Level = typer.Option(
         Level.WARNING, "--failure-threshold", case_sensitive=False, help="How bad a finding must be to exit with 1."
     ),

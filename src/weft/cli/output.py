@@ -47,8 +47,8 @@ class TableOrData(StrEnum):
     YAML = "yaml"
 
 
-TEXT_OR_DATA = typer.Option(TextOrData.TEXT, "-o", "--output", help="text, json or yaml.")
-TABLE_OR_DATA = typer.Option(TableOrData.TABLE, "-o", "--output", help="table, json or yaml.")
+TEXT_OR_DATA = typer.Option(TextOrData.TEXT, "-o", "--output", help="text (short is the same), json or yaml.")
+TABLE_OR_DATA = typer.Option(TableOrData.TABLE, "-o", "--output", help="table (short is the same), json or yaml.")
 
 
 def is_data(output: StrEnum) -> bool:

@@ -462,6 +462,11 @@ class Push:
         if all(place.scope != scope for place in self._places.values()):
             self._mesh.leave(scope)
 
+    def leave_unused(self) -> None:
+        """The scopes from which no group here looks: somebody has asked what it would see from there (`stage.py`)."""
+        for scope in self._mesh.looked_from - {place.scope for place in self._places.values()}:
+            self._mesh.leave(scope)
+
     def _unwatch(self, watcher: Watcher, compiled: Compiled) -> None:
         for host in compiled.hosts:
             self._watching[host].pop(watcher, None)

@@ -306,6 +306,11 @@ class Mesh:
         """Hosts that need not be told of before somebody calls them from there. Not to be kept: it changes."""
         return self._reach.of(scope)
 
+    @property
+    def looked_from(self) -> Set[Scope]:
+        """From where somebody has looked, and has not left."""
+        return self._reach.scopes
+
     def leave(self, scope: Scope) -> None:
         """Nobody looks from there any more."""
         self._reach.forget(scope)
