@@ -34,7 +34,7 @@ def _difference(outcome, told):
             same("headers", _compared(verdict.headers), _compared(_app_headers(answer.app)))
     else:
         same("reached", False, answer.app is not None)
-        same("status", verdict.status, answer.status)
+        same("status", (verdict.status, verdict.grpc_status), (answer.status, answer.grpc_status))
         same("location", verdict.location, answer.location)
     if answer.status > 0 and proxied and is_routed(told) and not answer.logged:
         said.append("nothing was logged")

@@ -7,7 +7,7 @@ it would take longer than to ask Envoy.
 
 from hypothesis import strategies as st
 
-from explain.asked import HTTP_PORT, ISSUERS, KEYS, NO_PORT, OPEN_PORT, PODS, TCP_PORT, Asked, Case
+from explain.asked import HTTP_PORT, ISSUERS, KEYS, NO_PORT, OPEN_PORT, PODS, TCP_PORT, WEB_PORT, Asked, Case
 from weft.explain.request import Speaks
 
 _ISTIO, _SECURITY = "networking.istio.io/v1", "security.istio.io/v1"
@@ -18,6 +18,10 @@ _PIECES = (
     *("/", "/", "/", "a", "a", "b", "A", "ab", "v1", "api", "..", ".", "%2F", "%2f", "%5C", "\\", "%2e", "%41", "%7E"),
     *(";v=1", "~", "-", "_", "+", "@", ":", "*", "!", "$", "'", "(", ")", ",", "=", "&", "%20", "%C3%A9", "%zz", "%"),
     *('"', "<", ">", "[", "]", "^", "`", "{", "|", "}", "%3F", "%25", "%5B", "%c3"),
+)
+_KINDS = (
+    *("application/grpc", "application/grpc-web", "application/grpc-web+proto", "application/grpc-web-text"),
+    *("application/grpc+json", "Application/grpc-web", "application/grpc-web; charset=x", "text/plain"),
 )
 _PATHS = ("/", "/a", "/a/b", "/A/b", "/ab", "/api/v1", "/api/v1/x", "/a/", "/b", "/a/../b", "//a", "/a%2Fb")
 _QUERIES = ("", "", "", "?", "?x=1", "?x=1&x=2", "?page=a&x=", "?x", "?X=1", "?a=b?c&x=v1", "?page=%61", "?x=alice")
@@ -104,12 +108,14 @@ class Maker:
         for field, often in (("headers", 3), ("withoutHeaders", 5)):
             if self.one_in(often):
                 match[field] = {name: self.value_match() for name in self.some(_HEADERS)}
+                if self.one_in(6):
+                    match[field]["content-type"] = self.text_match(_KINDS, ("application/grpc.*", ".*web.*"))
         if self.one_in(4):
             match["queryParams"] = {name: self.value_match() for name in self.some(("x", "page"))}
         if self.one_in(9):
             match["sourceNamespace"] = self.pick("shop", "jobs")
         if self.one_in(12):
-            match["port"] = self.pick(80, OPEN_PORT)
+            match["port"] = self.pick(80, OPEN_PORT, WEB_PORT)
         if self.one_in(9):
             match["statPrefix"] = "counted"
         return match or {"uri": {"prefix": self.pick(*_PATHS)}}
@@ -131,7 +137,7 @@ class Maker:
         found = []
         for weight in weights:
             where = {"host": self.pick("SERVICE", "SERVICE", "SERVICE", "SERVICE", "missing")}
-            where["port"] = {"number": self.pick(80, 80, 80, OPEN_PORT)}
+            where["port"] = {"number": self.pick(80, 80, 80, 80, OPEN_PORT, WEB_PORT)}
             if subset := self.pick(None, "v1", "v1", "v1", "v2", "none"):
                 where["subset"] = subset
             entry = {"destination": where} | ({"weight": weight} if number > 1 else {})
@@ -317,7 +323,7 @@ class Maker:
             hosts=("SERVICE.shop.svc.cluster.local", "SERVICE*", "*.local", "*", "other.example"),
             methods=("GET", "POST", "*"),
             paths=("/", "/a", "/a/b", "/a*", "*b", "/api/*", "*", "/a/{*}", "/{**}/b", "/A", "/x"),
-            ports=(str(HTTP_PORT), str(TCP_PORT), str(OPEN_PORT)),
+            ports=(str(HTTP_PORT), str(TCP_PORT), str(OPEN_PORT), str(WEB_PORT)),
         )
 
     def _fields(self, **values):
@@ -331,6 +337,7 @@ class Maker:
         key, values = self.pick(
             ("request.headers[x-user]", ("alice", "al*", "*ice", "*")),
             ("request.headers[x-env]", ("v1", "v*")),
+            ("request.headers[content-type]", ("application/grpc", "application/grpc-web*", "application/*")),
             ("source.ip", ("127.0.0.1", "10.0.0.0/8")),
             ("remote.ip", ("127.0.0.1", "10.1.0.0/16")),
             ("source.namespace", ("shop", "jobs")),
@@ -372,6 +379,7 @@ class Maker:
     def asked(self):
         kind = self.pick(
             *["service"] * 12,
+            *["web"] * 3,
             "direct",
             "direct",
             "bytes",
@@ -407,7 +415,11 @@ class Maker:
             return Asked(**where, method="CONNECT", host=self.pick("far.example:443", "SERVICE.shop:80"), headers=sent)
         where = {
             "service": {"caller": caller, "host": self._host()},
-            "preflight": {"caller": caller},
+            "web": self.pick(
+                {"caller": caller, "port": WEB_PORT, "host": self._host()},
+                {"caller": self.pick("legacy", caller), "to": "pod", "port": WEB_PORT},
+            ),
+            "preflight": {"caller": caller, "port": self.pick(80, 80, WEB_PORT)},
             "open": {"caller": caller, "port": OPEN_PORT},
             "no port": {"caller": caller, "port": NO_PORT},
             "direct": {"caller": "legacy", "to": "pod", "port": self.pick(HTTP_PORT, OPEN_PORT)},
@@ -418,7 +430,7 @@ class Maker:
         for often, name, values in (
             (9, "X-Forwarded-For", ("10.1.2.3", "10.1.2.3, 192.0.2.7", "nonsense", "192.0.2.7")),
             (15, "X-Forwarded-Proto", ("https", "http")),
-            (15, "Content-Type", ("application/grpc", "application/grpc-web", "text/plain")),
+            (2 if kind == "web" else 9, "Content-Type", _KINDS),
         ):
             if self.one_in(often):
                 sent.append((name, self.pick(*values)))
@@ -428,7 +440,7 @@ class Maker:
             sent.append(("Origin", self.pick("https://a.example", "http://a.example")))
             if not self.one_in(4):
                 sent.append(("Access-Control-Request-Method", "GET"))
-        if kind != "preflight" and self.one_in(15) and not any(name == "Content-Type" for name, _ in sent):
+        if kind not in ("preflight", "web") and self.one_in(15) and not any(name == "Content-Type" for name, _ in sent):
             # As a well-behaved client asks; of other spellings HTTP/2 on the way would leave nothing, and gRPC's answers,
             # whose status is always 200, would be taken for consent.
             method = "GET"

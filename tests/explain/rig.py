@@ -18,10 +18,10 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
 
 from authority import Authority
-from explain.asked import HTTP_PORT, NETWORK, NOBODY, OPEN_PORT, PLAIN, TCP_PORT, Answer, Told, made_token
+from explain.asked import HTTP_PORT, NETWORK, NOBODY, OPEN_PORT, PLAIN, TCP_PORT, WEB_PORT, Answer, Told, made_token
 from explain.difference import disagreement, is_routed
 from explain.ways import too_many
-from explain.wire import app, ask_bytes, ask_http, ask_tls, envoy, logged
+from explain.wire import app, ask_bytes, ask_http, ask_tls, bridged, envoy, logged
 from golden.render import Resources as Received
 from golden.render import compile_group
 from model.builders import group, put
@@ -86,7 +86,7 @@ class RigWorld:
         return ""
 
     def no_port(self, address, port):
-        if address not in self.virtual or port in (80, TCP_PORT, OPEN_PORT):
+        if address not in self.virtual or port in (80, TCP_PORT, OPEN_PORT, WEB_PORT):
             return None
         return NoPort(f"{address} has no port {port}")
 
@@ -104,7 +104,7 @@ async def compare(cases, settings=PATIENT):
 
 class _Batch:
     def __init__(self, cases, settings, port):
-        self.cases, self.app = cases, port
+        self.cases, self.app, self.bridge = cases, port, free_port()
         self.world = RigWorld()
         self.refused = []  # documents that weft itself does not take
         self.mesh = self._mesh(settings)
@@ -129,11 +129,12 @@ class _Batch:
         for number, case in enumerate(self.cases):
             name = f"s{number}"
             ingress = tuple(
-                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{self.app}")
-                for port, protocol in (
-                    (HTTP_PORT, Protocol.HTTP),
-                    (TCP_PORT, Protocol.TCP),
-                    (OPEN_PORT, Protocol.UNDECLARED),
+                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{behind}")
+                for port, protocol, behind in (
+                    (HTTP_PORT, Protocol.HTTP, self.app),
+                    (TCP_PORT, Protocol.TCP, self.app),
+                    (OPEN_PORT, Protocol.UNDECLARED, self.app),
+                    (WEB_PORT, Protocol.GRPC_WEB, self.bridge),
                 )
             )
             self.world.virtual.add(_virtual(number))
@@ -147,6 +148,7 @@ class _Batch:
                         ServicePort(80, "http", Protocol.HTTP, HTTP_PORT),
                         ServicePort(TCP_PORT, "tcp", Protocol.TCP, TCP_PORT),
                         ServicePort(OPEN_PORT, "open", Protocol.UNDECLARED, OPEN_PORT),
+                        ServicePort(WEB_PORT, "grpc-web", Protocol.GRPC_WEB, WEB_PORT),
                     ),
                     selector=labels_of({"app": name}),
                     addresses=(_virtual(number),),
@@ -172,7 +174,12 @@ class _Batch:
                 clusters |= {each.name: each for each in made.clusters}
                 endpoints |= {each.cluster_name: each for each in made.endpoints}
             listeners = [_at_pod(made, _pod(number)) for number, made in enumerate(self.servers)]
-            document = bootstrap(listeners=listeners, clusters=clusters.values(), endpoints=endpoints.values())
+            bridges = bridged((("127.0.0.1", self.bridge), (PLAIN, WEB_PORT)), self.app)
+            document = bootstrap(
+                listeners=[*listeners, *bridges[0]],
+                clusters=[*clusters.values(), bridges[1]],
+                endpoints=endpoints.values(),
+            )
             places = [(_pod(len(self.cases) - 1), HTTP_PORT)]
             identity = "spiffe://cluster.local/ns/shop/sa/orders"
             self.logs["server"] = await stack.enter_async_context(envoy(document, _credentials(identity), places))
@@ -312,7 +319,7 @@ def _at_pod(made, address):
     del listener.additional_addresses[:]
     listener.address.socket_address.address = address
     listener.address.socket_address.port_value = HTTP_PORT
-    for port in (TCP_PORT, OPEN_PORT):
+    for port in (TCP_PORT, OPEN_PORT, WEB_PORT):
         more = listener.additional_addresses.add().address.socket_address
         more.address, more.port_value = address, port
     return listener

@@ -4,7 +4,7 @@ destinations, the shares of faults, and who is behind a subset. And whether an e
 import json
 import math
 
-from explain.asked import NO_PORT, TCP_PORT
+from explain.asked import NO_PORT, TCP_PORT, WEB_PORT
 from weft.explain.request import Speaks
 
 
@@ -26,7 +26,9 @@ def too_many(told):
 def most_ways(told):
     """1 where nothing is left to chance."""
     case, asked = told.case, told.asked
-    if asked.caller == "legacy" or asked.to != "service" or asked.port == NO_PORT:
+    if asked.caller == "legacy" or asked.port == NO_PORT:
+        return 1
+    if asked.to != "service" and asked.port != WEB_PORT:  # which is a pod's and a service's, so that the host decides
         return 1
     rule, routing = (_spec(case, kind) for kind in ("DestinationRule", "VirtualService"))
     logged = told.answer.logged.get("route")

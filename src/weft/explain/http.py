@@ -48,6 +48,7 @@ def manage(
     walk: Walk, resources: Resources, manager: HttpConnectionManager, request: Request, seen: Seen
 ) -> Forwarded | Verdict:
     """Changes the headers of what is seen, as the proxy does."""
+    walk.grpc = is_grpc(seen.headers)
     if (refusal := _tidy(walk, manager, seen)) is not None:
         return refusal
     name = manager.rds.route_config_name
@@ -224,6 +225,7 @@ def _translate(walk: Walk, seen: Seen, sources: tuple[Source, ...]) -> None:
     if seen.headers.joined("content-type") not in _WEB_TYPES:
         return
     walk.tell(Stage.FILTER, "gRPC-Web becomes gRPC", sources)
+    walk.web = seen.headers.value(":method") != "HEAD"
     seen.headers.set("content-type", "application/grpc")
     for name, value in (("te", "trailers"), ("grpc-accept-encoding", "identity")):
         seen.headers.set(name, value)
