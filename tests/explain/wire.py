@@ -15,7 +15,7 @@ from envoy.extensions.filters.network.http_connection_manager.v3.http_connection
 )
 from google.protobuf.json_format import ParseDict
 
-from explain.asked import HTTP_PORT, OPEN_PORT, PLAIN, TCP_PORT, Answer
+from explain.asked import HTTP_PORT, OPEN_PORT, PLAIN, TCP_PORT, TLS_PORT, Answer
 from translate.live import agent, ask_for_secrets_at
 from weft.envoy import binary
 
@@ -28,7 +28,7 @@ async def app():
     async with contextlib.AsyncExitStack() as stack:
         server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1000)
         stack.callback(server.close)
-        for port in (80, HTTP_PORT, OPEN_PORT, TCP_PORT):
+        for port in (80, HTTP_PORT, OPEN_PORT, TCP_PORT, TLS_PORT):
             plain = await asyncio.start_server(_answer, PLAIN, port, backlog=1000)
             stack.callback(plain.close)
         yield server.sockets[0].getsockname()[1]
