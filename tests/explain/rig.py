@@ -18,10 +18,22 @@ from envoy.config.listener.v3.listener_pb2 import Listener
 from envoy.extensions.filters.listener.proxy_protocol.v3.proxy_protocol_pb2 import ProxyProtocol
 
 from authority import Authority
-from explain.asked import HTTP_PORT, NETWORK, NOBODY, OPEN_PORT, PLAIN, TCP_PORT, Answer, Told, made_token
+from explain.asked import (
+    HTTP_PORT,
+    NETWORK,
+    NOBODY,
+    OPEN_PORT,
+    PLAIN,
+    TCP_PORT,
+    TLS_PORT,
+    WEB_PORT,
+    Answer,
+    Told,
+    made_token,
+)
 from explain.difference import disagreement, is_routed
 from explain.ways import too_many
-from explain.wire import app, ask_bytes, ask_http, ask_tls, envoy, logged
+from explain.wire import app, ask_bytes, ask_http, ask_tls, bridged, envoy, logged
 from golden.render import Resources as Received
 from golden.render import compile_group
 from model.builders import group, put
@@ -46,6 +58,8 @@ from weft.xds.types import CLUSTER
 # However slow the machine: what a connection speaks is found out, and who is there is reached.
 PATIENT = Settings(detection_timeout=timedelta(minutes=1), connect_timeout=timedelta(minutes=1))
 NEAR, FAR = "eu/eu-a", "us/us-a"
+SERVED = (80, TCP_PORT, OPEN_PORT, WEB_PORT, TLS_PORT)
+OTHER = f"{NETWORK}.254.1"
 CALLERS = {"frontend": "shop", "batch": "jobs"}
 _LOG = {
     "case": "%REQ(X-CASE)%",
@@ -77,7 +91,8 @@ class RigWorld:
         return self.names.get(host, ())
 
     def behind(self, address, port):
-        return None
+        """The network of the rig sends to nobody what is for a service and passes all proxies by."""
+        return () if address in self.virtual else None
 
     def unseen(self, caller, address, port):
         return None
@@ -86,7 +101,7 @@ class RigWorld:
         return ""
 
     def no_port(self, address, port):
-        if address not in self.virtual or port in (80, TCP_PORT, OPEN_PORT):
+        if address not in self.virtual or port in SERVED:
             return None
         return NoPort(f"{address} has no port {port}")
 
@@ -104,7 +119,7 @@ async def compare(cases, settings=PATIENT):
 
 class _Batch:
     def __init__(self, cases, settings, port):
-        self.cases, self.app = cases, port
+        self.cases, self.app, self.bridge = cases, port, free_port()
         self.world = RigWorld()
         self.refused = []  # documents that weft itself does not take
         self.mesh = self._mesh(settings)
@@ -126,31 +141,26 @@ class _Batch:
     def _mesh(self, settings):
         log = FileLog("access.log", Encoding.JSON, json.dumps(_LOG))
         mesh = Mesh(msgspec.structs.replace(settings, logs=(log,)))
+        # A service that others' routes lead to. Behind it is the first of all.
+        other = _instance("other", 0, _pod(0), "v1", meshed=True, service_account="orders", locality=NEAR)
+        put(mesh, _service("other", OTHER), other)
+        self.world.virtual.add(OTHER)
         for number, case in enumerate(self.cases):
             name = f"s{number}"
             ingress = tuple(
-                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{self.app}")
-                for port, protocol in (
-                    (HTTP_PORT, Protocol.HTTP),
-                    (TCP_PORT, Protocol.TCP),
-                    (OPEN_PORT, Protocol.UNDECLARED),
+                IngressListener(ServicePort(port, protocol=protocol), f"127.0.0.1:{behind}")
+                for port, protocol, behind in (
+                    (HTTP_PORT, Protocol.HTTP, self.app),
+                    (TCP_PORT, Protocol.TCP, self.app),
+                    (OPEN_PORT, Protocol.UNDECLARED, self.app),
+                    (WEB_PORT, Protocol.GRPC_WEB, self.bridge),
+                    (TLS_PORT, Protocol.TLS, self.app),
                 )
             )
             self.world.virtual.add(_virtual(number))
             put(
                 mesh,
-                Service(
-                    host=service_host(name, "shop", "cluster.local"),
-                    name=name,
-                    namespace="shop",
-                    ports=(
-                        ServicePort(80, "http", Protocol.HTTP, HTTP_PORT),
-                        ServicePort(TCP_PORT, "tcp", Protocol.TCP, TCP_PORT),
-                        ServicePort(OPEN_PORT, "open", Protocol.UNDECLARED, OPEN_PORT),
-                    ),
-                    selector=labels_of({"app": name}),
-                    addresses=(_virtual(number),),
-                ),
+                _service(name, _virtual(number)),
                 _instance(name, 0, _pod(number), "v1", meshed=True, service_account=case.account, locality=NEAR),
                 *(() if case.alone else (_instance(name, 1, PLAIN, "v2", locality=FAR),)),
                 Sidecar(name, "shop", labels_of({"app": name}), ingress=ingress),
@@ -172,7 +182,12 @@ class _Batch:
                 clusters |= {each.name: each for each in made.clusters}
                 endpoints |= {each.cluster_name: each for each in made.endpoints}
             listeners = [_at_pod(made, _pod(number)) for number, made in enumerate(self.servers)]
-            document = bootstrap(listeners=listeners, clusters=clusters.values(), endpoints=endpoints.values())
+            bridges = bridged((("127.0.0.1", self.bridge), (PLAIN, WEB_PORT)), self.app)
+            document = bootstrap(
+                listeners=[*listeners, *bridges[0]],
+                clusters=[*clusters.values(), bridges[1]],
+                endpoints=endpoints.values(),
+            )
             places = [(_pod(len(self.cases) - 1), HTTP_PORT)]
             identity = "spiffe://cluster.local/ns/shop/sa/orders"
             self.logs["server"] = await stack.enter_async_context(envoy(document, _credentials(identity), places))
@@ -228,7 +243,7 @@ class _Batch:
             if where == "param":
                 path += ("&" if "?" in path else "?") + f"access_token={token.text}"
             else:
-                headers.append(("Authorization", f"Bearer {token.text}") if where == "header" else (where, token.text))
+                headers.append(_carrying(where, token.text))
         headers.append(("X-Case", str(index)))
         request = Request(
             host=host,
@@ -239,7 +254,7 @@ class _Batch:
             caller=asked.caller,
             address=address,
             speaks=asked.speaks,
-            server_name="orders" if asked.speaks is Speaks.TLS else "",
+            server_name=asked.server_name.replace("SERVICE", f"s{number}") if asked.speaks is Speaks.TLS else "",
             offers=asked.offers,
             tokens=known,
             now=int(time.time()),
@@ -279,6 +294,14 @@ class _Batch:
         return reader, writer
 
 
+def _carrying(where, token):
+    return {
+        "header": ("Authorization", f"Bearer {token}"),
+        "cookie": ("Cookie", f"other=1; session={token}"),
+        "x-prefixed": ("x-token", f"Token {token}"),
+    }.get(where, (where, token))
+
+
 def _received(mesh, owner):
     """What a workload's proxy has without knowing any service: nothing else is asked of it here."""
     made = base(group_view(mesh, owner))
@@ -290,6 +313,23 @@ def _received(mesh, owner):
 
 def _resources(made):
     return Resources(made.listeners, made.routes, made.clusters, made.endpoints)
+
+
+def _service(name, address):
+    return Service(
+        host=service_host(name, "shop", "cluster.local"),
+        name=name,
+        namespace="shop",
+        ports=(
+            ServicePort(80, "http", Protocol.HTTP, HTTP_PORT),
+            ServicePort(TCP_PORT, "tcp", Protocol.TCP, TCP_PORT),
+            ServicePort(OPEN_PORT, "open", Protocol.UNDECLARED, OPEN_PORT),
+            ServicePort(WEB_PORT, "grpc-web", Protocol.GRPC_WEB, WEB_PORT),
+            ServicePort(TLS_PORT, "tls", Protocol.TLS, TLS_PORT),
+        ),
+        selector=labels_of({"app": name}),
+        addresses=(address,),
+    )
 
 
 def _instance(name, number, address, version, **more):
@@ -312,7 +352,7 @@ def _at_pod(made, address):
     del listener.additional_addresses[:]
     listener.address.socket_address.address = address
     listener.address.socket_address.port_value = HTTP_PORT
-    for port in (TCP_PORT, OPEN_PORT):
+    for port in (TCP_PORT, OPEN_PORT, WEB_PORT, TLS_PORT):
         more = listener.additional_addresses.add().address.socket_address
         more.address, more.port_value = address, port
     return listener

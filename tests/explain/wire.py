@@ -7,7 +7,15 @@ import ssl
 import tempfile
 from pathlib import Path
 
-from explain.asked import HTTP_PORT, OPEN_PORT, PLAIN, TCP_PORT, Answer
+from envoy.config.cluster.v3.cluster_pb2 import Cluster
+from envoy.config.listener.v3.listener_pb2 import Listener
+from envoy.extensions.filters.http.router.v3.router_pb2 import Router
+from envoy.extensions.filters.network.http_connection_manager.v3.http_connection_manager_pb2 import (
+    HttpConnectionManager,
+)
+from google.protobuf.json_format import ParseDict
+
+from explain.asked import HTTP_PORT, OPEN_PORT, PLAIN, TCP_PORT, TLS_PORT, Answer
 from translate.live import agent, ask_for_secrets_at
 from weft.envoy import binary
 
@@ -20,7 +28,7 @@ async def app():
     async with contextlib.AsyncExitStack() as stack:
         server = await asyncio.start_server(_answer, "127.0.0.1", 0, backlog=1000)
         stack.callback(server.close)
-        for port in (80, HTTP_PORT, OPEN_PORT, TCP_PORT):
+        for port in (80, HTTP_PORT, OPEN_PORT, TCP_PORT, TLS_PORT):
             plain = await asyncio.start_server(_answer, PLAIN, port, backlog=1000)
             stack.callback(plain.close)
         yield server.sockets[0].getsockname()[1]
@@ -42,6 +50,45 @@ async def _answer(reader, writer):
             writer.write(HELLO)
             await reader.read(65536)  # lest what is unread resets the connection
     writer.close()
+
+
+def bridged(places, port):
+    """Listeners at these places and their cluster: to whoever calls by HTTP/2, the application is there, which cannot."""
+    name = "bridge"
+    endpoint = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}}
+    cluster = {
+        "name": name,
+        "connect_timeout": "60s",
+        "load_assignment": {"cluster_name": name, "endpoints": [{"lb_endpoints": [{"endpoint": endpoint}]}]},
+    }
+    manager = ParseDict(
+        {
+            "stat_prefix": name,
+            "http2_protocol_options": {"allow_connect": True},
+            "upgrade_configs": [{"upgrade_type": "CONNECT"}, {"upgrade_type": "websocket"}, {"upgrade_type": "tcp"}],
+            "route_config": {
+                "virtual_hosts": [
+                    {
+                        "name": name,
+                        "domains": ["*"],
+                        "routes": [
+                            {"match": match, "route": {"cluster": name, "timeout": "0s"}}
+                            for match in ({"connect_matcher": {}}, {"prefix": "/"})
+                        ],
+                    }
+                ]
+            },
+        },
+        HttpConnectionManager(),
+    )
+    manager.http_filters.add(name="envoy.filters.http.router").typed_config.Pack(Router())
+    listeners = []
+    for number, (address, own) in enumerate(places):
+        listener = Listener(name=f"{name}-{number}")
+        listener.address.socket_address.address, listener.address.socket_address.port_value = address, own
+        listener.filter_chains.add().filters.add(name=name).typed_config.Pack(manager)
+        listeners.append(listener)
+    return listeners, ParseDict(cluster, Cluster())
 
 
 @contextlib.asynccontextmanager
@@ -93,7 +140,7 @@ async def ask_http(reader, writer, request):
         body = await reader.readexactly(length)
     app = json.loads(headers["x-app"]) if "x-app" in headers else None
     del body
-    return Answer(int(head.split()[1]), headers.get("location", ""), app)
+    return Answer(int(head.split()[1]), int(headers.get("grpc-status", 0)), headers.get("location", ""), app)
 
 
 async def ask_tls(reader, writer, request):
