@@ -518,7 +518,7 @@ async def test_whatever_happened_a_group_has_what_one_that_comes_now_would_get(s
         rig.push.leave(each)
     demand = rig.push._demand
     assert not (rig.push._places or demand._seen or demand._roots or demand._fresh or demand._found)
-    assert not (rig.push._translation._made or any(rig.push._watching.values()) or rig.mesh._reach._hosts)
+    assert not (rig.push._translation._made or any(rig.push._watching._by_host.values()) or rig.mesh._reach._hosts)
     rig.push.close()
 
 
