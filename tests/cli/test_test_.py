@@ -27,7 +27,7 @@ def test_all_as_expected_is_well(weft, tmp_path):
     done = weft("test", tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("ok   web GET http://web/  (")
-    assert "1 requests, 0 not as expected" in done.stderr
+    assert "1 request, 0 not as expected" in done.stderr
 
 
 def test_what_is_not_as_expected_fails_with_its_place_and_why(weft, tmp_path):
@@ -69,3 +69,10 @@ def test_without_a_test_there_is_nothing_to_do(weft, tmp_path):
 def test_a_file_that_is_not_there_is_no_answer(weft, tmp_path):
     done = weft("test", tmp_path / "none.yaml")
     assert done.returncode == 2 and "does not exist" in done.stderr
+
+
+def test_tests_alone_are_told_that_they_need_a_mesh(weft, tmp_path):
+    (tmp_path / "tests.yaml").write_text(TESTS)
+    done = weft("test", tmp_path / "tests.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no mesh in what was given\nhint: give its YAML too: weft test DIRECTORY " in done.stderr
