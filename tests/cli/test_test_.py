@@ -76,3 +76,45 @@ def test_tests_alone_are_told_that_they_need_a_mesh(weft, tmp_path):
     done = weft("test", tmp_path / "tests.yaml")
     assert (done.returncode, done.stdout) == (2, "")
     assert "there is no mesh in what was given\nhint: give its YAML too: weft test DIRECTORY " in done.stderr
+
+
+EDGE = """
+---
+apiVersion: weft.dev/v1alpha1
+kind: Workload
+metadata: {name: edge, namespace: shop, labels: {app: edge}}
+spec: {gateway: {}}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec: {selector: {app: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: [a.example]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: edge, namespace: shop}
+spec: {hosts: [a.example], gateways: [edge], http: [{route: [{destination: {host: web}}]}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: edge, namespace: shop}
+spec:
+  selector: {matchLabels: {app: edge}}
+  rules: [{from: [{source: {remoteIpBlocks: [198.51.100.0/24]}}]}]
+---
+apiVersion: weft.dev/v1alpha1
+kind: RequestTest
+metadata: {name: edge, namespace: shop}
+spec:
+  requests:
+  - {from: edge, to: http://a.example/, expect: denied}
+  - {from: edge, to: http://a.example/, sourceAddress: 198.51.100.7, expect: allowed}
+  - {from: web, to: http://web/, sourceAddress: 198.51.100.7, expect: allowed}
+"""
+
+
+def test_a_caller_from_outside_may_be_somewhere_and_one_of_the_mesh_is_where_it_is(weft, tmp_path):
+    (tmp_path / "web.yaml").write_text(SERVICE + EDGE)
+    lines = weft("test", tmp_path).stdout.splitlines()
+    assert [line[:4] for line in lines] == ["ok  ", "ok  ", "FAIL", "    "]
+    assert "`198.51.100.7` is not where web calls from: it is no gateway" in lines[3]
