@@ -56,6 +56,10 @@ def is_data(output: StrEnum) -> bool:
     return output.value in ("json", "yaml")
 
 
+def counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def say(words: str) -> None:
     typer.echo(words, err=True)
 

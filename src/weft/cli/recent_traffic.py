@@ -17,8 +17,8 @@ _BYTES = 1 << 20  # of each proxy on a cluster
 _AT_ONCE = 8
 
 NOT_RECORDED = (
-    "no traffic is recorded here: with an access log, as a Telemetry or accessLogFile: /dev/stdout asks for, "
-    "what was really called is judged too"
+    "no traffic is recorded here: with an access log of those who call, as a Telemetry (but for mode: SERVER) or "
+    "accessLogFile: /dev/stdout asks for, what was really called is judged too"
 )
 
 
