@@ -145,6 +145,8 @@ class _Batch:
         other = _instance("other", 0, _pod(0), "v1", meshed=True, service_account="orders", locality=NEAR)
         put(mesh, _service("other", OTHER), other)
         self.world.virtual.add(OTHER)
+        deep = [_instance("deep", 0, _pod(0), "v1", meshed=True, service_account="orders")]
+        put(mesh, _service("deep"), *deep, _instance("deep", 1, PLAIN, "v2"))
         for number, case in enumerate(self.cases):
             name = f"s{number}"
             ingress = tuple(
@@ -315,7 +317,7 @@ def _resources(made):
     return Resources(made.listeners, made.routes, made.clusters, made.endpoints)
 
 
-def _service(name, address):
+def _service(name, address=None):
     return Service(
         host=service_host(name, "shop", "cluster.local"),
         name=name,
@@ -328,7 +330,8 @@ def _service(name, address):
             ServicePort(TLS_PORT, "tls", Protocol.TLS, TLS_PORT),
         ),
         selector=labels_of({"app": name}),
-        addresses=(address,),
+        addresses=(address,) if address else (),
+        headless=address is None,
     )
 
 

@@ -17,8 +17,9 @@ UNKNOWN = "virtualOutboundUnknown"
 HOLD = "hold|"  # with a port of the proxy and an address: the cluster that a call waits for, asked for by name alone
 
 
-def outbound_cluster(host: str, port: int, subset: str = "") -> str:
-    return f"outbound|{port}|{subset}|{host}"
+def outbound_cluster(host: str, port: int, subset: str = "", *, chosen: bool = False) -> str:
+    """`chosen`: of a headless service's pods by the proxy, for the routes of other hosts; no subset begins so."""
+    return f"outbound|{port}|{'~' if chosen else ''}{subset}|{host}"
 
 
 def server_name(host: str, port: int, subset: str = "") -> str:
