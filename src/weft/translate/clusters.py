@@ -51,9 +51,14 @@ def outbound(view: ServiceView, port: ServicePort, settings: Settings) -> tuple[
     if view.service is None:
         return ()
     subsets: tuple[Subset | None, ...] = (None, *(view.rule.subsets if view.rule else ()))
-    together = msgspec.structs.replace(view, service=msgspec.structs.replace(view.service, headless=False))
-    views = (view, together) if view.led_to else (view,)
+    views = (view, together(view)) if view.led_to else (view,)
     return tuple(made for each in views for subset in subsets for made in _outbound(each, port, subset, settings))
+
+
+def together(view: ServiceView) -> ServiceView:
+    """A headless service, as it is to the routes of other hosts: all its pods, and none that was named."""
+    service = view.service
+    return msgspec.structs.replace(view, service=msgspec.structs.replace(service, headless=False)) if service else view
 
 
 def inbound(port: InboundPort, settings: Settings) -> Built:
